@@ -1,0 +1,33 @@
+"""The numeric core: noise, gradient estimate and optimizer steps (replicated), and RNN losses (reported)."""
+
+from es_core._native import (
+    adam_step,
+    current_isa,
+    estimate_gradient,
+    normalized_utilities,
+    random_words,
+    rnn_member_losses,
+    rnn_next_log_probabilities,
+    rnn_text_losses,
+    select_isa,
+    sgd_step,
+    sign_noise,
+    supported_isas,
+    usable_processors,
+)
+
+__all__ = [
+    "adam_step",
+    "current_isa",
+    "estimate_gradient",
+    "normalized_utilities",
+    "random_words",
+    "rnn_member_losses",
+    "rnn_next_log_probabilities",
+    "rnn_text_losses",
+    "select_isa",
+    "sgd_step",
+    "sign_noise",
+    "supported_isas",
+    "usable_processors",
+]

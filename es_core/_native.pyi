@@ -1,0 +1,129 @@
+"""Typed face of the C++ core; every array is C-contiguous, a wrong dtype or shape raises ValueError."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def sign_noise(
+    seed: int, step: int, member: int, tensor: int, factor: int, offset: int, count: int
+) -> NDArray[np.int8]:
+    """Signs (+1, -1) number `offset` to `offset + count` of one factor of one tensor of one member's noise."""
+
+def random_words(seed: int, step: int, stream: int, first: int, count: int) -> NDArray[np.uint32]:
+    """Random words `first` to `first + count` of a stream, e.g. a group's, apart from all noise."""
+
+def normalized_utilities(
+    losses: NDArray[np.float32], group_size: int, scale: float, resolution: float
+) -> tuple[NDArray[np.int8], float, int]:
+    """`clip(round(resolution * (group mean - loss) / scale))` of every member, int8 [n].
+
+    Also the sum of squared deviations from the group means, and how many members it covers: groups with a
+    non-finite loss count zero. A scale of 0 gives utilities of 0.
+    """
+
+def estimate_gradient(
+    tensors: NDArray[np.int64],
+    n_parameters: int,
+    *,
+    seed: int,
+    step: int,
+    group_size: int,
+    spans: list[tuple[int, int]],
+    utilities: NDArray[np.int8],
+    row_masks: NDArray[np.uint8] | None,
+    threads: int = 0,
+    naive: bool = False,
+) -> NDArray[np.int32]:
+    """Sum over members of utility times perturbation, int32 [n_parameters], exact.
+
+    `tensors` has a row (offset, rows, columns, rank, mask column) a tensor; `row_masks` [groups, columns] says with 0
+    or 1 which rows of the tensors with a mask column take part, groups in the order of the spans.
+    """
+
+def adam_step(
+    weights: NDArray[np.float32],
+    first_moment: NDArray[np.float32],
+    second_moment: NDArray[np.float32],
+    estimate: NDArray[np.int32],
+    *,
+    gradient_scale: float,
+    learning_rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    correction1: float,
+    correction2: float,
+) -> None:
+    """One Adam step in place over arrays of one length; the corrections are `1 / (1 - beta**t)`."""
+
+def sgd_step(
+    weights: NDArray[np.float32],
+    momentum_buffer: NDArray[np.float32],
+    estimate: NDArray[np.int32],
+    *,
+    gradient_scale: float,
+    learning_rate: float,
+    momentum: float,
+) -> None:
+    """One step of gradient descent with momentum, in place over arrays of one length."""
+
+def rnn_member_losses(
+    shape: tuple[int, int, int],
+    tensors: NDArray[np.int64],
+    scales: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    *,
+    seed: int,
+    step: int,
+    first_member: int,
+    group_size: int,
+    tokens: NDArray[np.uint16],
+    context: int,
+    is_cold: NDArray[np.uint8],
+    sigma: float,
+    threads: int = 0,
+    naive: bool = False,
+) -> NDArray[np.float32]:
+    """Mean nats per token of each member of whole groups, float32 [groups * group_size].
+
+    `shape` is (vocabulary, hidden, layers); `tokens` [groups, sequences, context + scored + 1]; a cold group
+    (`is_cold` [groups]) skips the context and starts at the perturbed initial state.
+    """
+
+def rnn_text_losses(
+    shape: tuple[int, int, int],
+    tensors: NDArray[np.int64],
+    scales: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    *,
+    tokens: NDArray[np.uint16],
+    state: NDArray[np.float32],
+    threads: int = 0,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Summed nats of the unperturbed network on each row of `tokens` [rows, n + 1], and its state after them.
+
+    `state` is [rows, layers, hidden].
+    """
+
+def rnn_next_log_probabilities(
+    shape: tuple[int, int, int],
+    tensors: NDArray[np.int64],
+    scales: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    *,
+    tokens: NDArray[np.uint16],
+    state: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Log-probabilities [rows, vocabulary] of what follows `tokens` [rows, n], and the state after reading them."""
+
+def supported_isas() -> list[str]:
+    """Instruction sets that this build and this processor share, best first."""
+
+def current_isa() -> str:
+    """The instruction set in use."""
+
+def select_isa(name: str) -> None:
+    """Uses another supported instruction set from the next call on; ValueError names the choices."""
+
+def usable_processors() -> int:
+    """Processors this process may use, by affinity and control group."""

@@ -1,0 +1,78 @@
+// Chooses the kernels for this processor at the first call.
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "kernels.h"
+
+namespace fedlearn {
+
+#define FEDLEARN_DECLARE(isa)                      \
+    extern const ReplicatedKernels replicated_##isa; \
+    extern const ReportedKernels reported_##isa;
+
+#if defined(__x86_64__)
+FEDLEARN_DECLARE(v4_vnni)
+FEDLEARN_DECLARE(v4)
+FEDLEARN_DECLARE(v3)
+#endif
+FEDLEARN_DECLARE(base)
+
+namespace {
+
+#if defined(__x86_64__)
+bool has_v3() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
+bool has_v4() {
+    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+bool has_v4_vnni() { return has_v4() && __builtin_cpu_supports("avx512vnni"); }
+#endif
+
+const Isa kIsas[] = {
+#if defined(__x86_64__)
+    {"v4-vnni", has_v4_vnni, &replicated_v4_vnni, &reported_v4_vnni},
+    {"v4", has_v4, &replicated_v4, &reported_v4},
+    {"v3", has_v3, &replicated_v3, &reported_v3},
+#endif
+    {"base", [] { return true; }, &replicated_base, &reported_base},
+};
+
+const Isa& find_isa(std::string_view name) {
+    std::string supported;
+    for (const Isa& isa : kIsas) {
+        if (!isa.is_supported()) continue;
+        if (name == isa.name) return isa;
+        supported += std::string(supported.empty() ? "" : ", ") + isa.name;
+    }
+    throw std::invalid_argument("FEDLEARN_ISA: expected one of " + supported + " on this processor, got " +
+                                std::string(name));
+}
+
+const Isa& first_choice() {
+    const char* wanted = std::getenv("FEDLEARN_ISA");
+    if (wanted != nullptr && *wanted != '\0') return find_isa(wanted);
+    for (const Isa& isa : kIsas)
+        if (isa.is_supported()) return isa;
+    throw std::logic_error("the base instruction set is always supported");
+}
+
+std::atomic<const Isa*>& chosen() {
+    static std::atomic<const Isa*> isa{&first_choice()};
+    return isa;
+}
+
+}  // namespace
+
+std::span<const Isa> compiled_isas() { return kIsas; }
+
+const Isa& current_isa() { return *chosen(); }
+
+void select_isa(const char* name) { chosen() = &find_isa(name); }
+
+}  // namespace fedlearn

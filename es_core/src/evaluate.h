@@ -1,0 +1,47 @@
+// The reported half of a step, over threads: losses of members on the text of their groups.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels.h"
+
+namespace fedlearn {
+
+// A tanh RNN over the flat weight vector. Tensors in this order: embedding [V,H]; for each layer [input weights [H,H],
+// above the first], recurrent weights [H,H], bias [1,H]; head weights [V,H]; head bias [1,V]; initial state [1,layers*H].
+struct Rnn {
+    std::int64_t vocab;
+    std::int64_t hidden;
+    std::int64_t layers;
+    std::span<const Tensor> tensors;
+    std::span<const float> scales;   // relative scale of each tensor's noise
+    std::span<const float> weights;  // [n_parameters]
+};
+
+struct Trials {
+    Key key;
+    std::uint64_t first_member;
+    std::int64_t group_size;
+    std::int64_t n_groups;
+    std::int64_t batch_size;         // sequences a group is evaluated on
+    std::int64_t context;            // tokens that only warm up the state
+    std::int64_t scored;             // tokens that are predicted
+    const std::uint16_t* tokens;     // [n_groups][batch_size][context + scored + 1]
+    const std::uint8_t* is_cold;     // [n_groups] 1: starts at the initial state, without context
+    float sigma;
+};
+
+// losses [n_groups * group_size] <- mean nats per token of each member.
+void member_losses(std::span<float> losses, const Rnn& rnn, const Trials& trials, int n_threads);
+
+// The same with one perturbed copy of the weights a member and plain loops: what the fast path must agree with.
+void member_losses_naive(std::span<float> losses, const Rnn& rnn, const Trials& trials);
+
+// losses [n_rows] <- summed nats of unperturbed weights on each row of tokens [n_rows][n_tokens + 1], and, where
+// log_probabilities is given, [n_rows][V] of what follows each row's last read token.
+// state [n_rows][layers][H] is carried in and out.
+void text_losses(float* losses, float* log_probabilities, float* state, const Rnn& rnn, const std::uint16_t* tokens,
+                 std::int64_t token_stride, std::int64_t n_rows, std::int64_t n_tokens, int n_threads);
+
+}  // namespace fedlearn

@@ -1,0 +1,130 @@
+// The functions that are compiled once per instruction set, as tables that dispatch.cpp chooses from.
+#pragma once
+
+#include <cstdint>
+
+#include "noise.h"
+
+namespace fedlearn {
+
+struct AdamStep {
+    float gradient_scale;  // integer estimate -> gradient
+    float learning_rate;   // already multiplied by the tensor's relative scale
+    float beta1, one_minus_beta1;
+    float beta2, one_minus_beta2;
+    float epsilon;
+    float correction1, correction2;  // 1 / (1 - beta^t)
+};
+
+struct SgdStep {
+    float gradient_scale;
+    float learning_rate;
+    float momentum;
+};
+
+// Members whose noise is regenerated together, so that one pass over a tile of the estimate serves them all.
+struct MemberChunk {
+    const std::uint64_t* members;            // [size]
+    const std::int8_t* utilities;            // [size]
+    const std::uint8_t* const* row_masks;    // [size] row mask of each member's group; nullptr without masks
+    std::int64_t size;                       // a multiple of 4; padding has utility 0
+};
+
+constexpr std::int64_t kChunkMembers = 256;
+
+// Replicated: the same bits on every machine.
+struct ReplicatedKernels {
+    // words [plan.n_words()] <- the random words of one member.
+    void (*sign_words)(std::uint32_t* words, const Key& key, const NoisePlanView& plan, std::uint64_t member);
+    // Bytes of scratch memory that accumulate_gradient needs.
+    std::int64_t (*gradient_scratch_bytes)(const NoisePlanView& plan, const Tensor* tensors, std::int64_t n_tensors);
+    // estimate [n_parameters] += sum over the chunk of utility * perturbation.
+    void (*accumulate_gradient)(std::int32_t* estimate, const Key& key, const NoisePlanView& plan, const Tensor* tensors,
+                                std::int64_t n_tensors, const MemberChunk& chunk, std::byte* scratch);
+    void (*adam)(float* weights, float* first_moment, float* second_moment, const std::int32_t* estimate,
+                 std::int64_t n, const AdamStep& step);
+    void (*sgd)(float* weights, float* momentum_buffer, const std::int32_t* estimate, std::int64_t n,
+                const SgdStep& step);
+};
+
+// One layer's or the head's matrix, packed into panels of tile width: panel, input, column of the panel.
+struct PackedMatrix {
+    const float* panels;
+    std::int64_t outputs;  // padded to the vector width
+    std::int64_t inputs;
+};
+
+constexpr int kMaxLayers = 16;
+
+// Weights of the RNN, packed for the kernel. V vocabulary, H hidden units.
+struct PackedRnn {
+    std::int64_t vocab, hidden, layers;
+    std::int64_t padded_vocab, padded_hidden;
+    const float* embedding;              // [V][padded H], bias of layer 0 added
+    PackedMatrix input[kMaxLayers];      // layers above the first
+    PackedMatrix recurrent[kMaxLayers];
+    const float* bias[kMaxLayers];       // [padded H]; unused for layer 0
+    PackedMatrix head;
+    const float* head_bias;              // [padded V]
+};
+
+// Offsets, in floats, of a row's noise factors within its factor row: `sigma * scale / sqrt(rank)` is folded into the
+// output side. `into` multiplies what goes in (a dot product), `out` is added to what comes out.
+struct MatrixNoise {
+    std::int64_t into[kMaxRank];
+    std::int64_t out[kMaxRank];
+};
+
+struct RnnNoise {
+    std::int64_t rank;
+    std::int64_t row_stride;           // floats a factor row
+    MatrixNoise embedding;             // into: one sign a token
+    MatrixNoise input[kMaxLayers];
+    MatrixNoise recurrent[kMaxLayers];
+    std::int64_t bias[kMaxLayers];
+    MatrixNoise head;
+    std::int64_t head_bias;
+};
+
+// Rows that run through the network side by side: members on one text, or unperturbed weights on many texts.
+struct RnnRows {
+    std::int64_t n_rows;
+    std::int64_t n_tokens;             // tokens to read
+    const std::uint16_t* tokens;       // row i reads tokens[i * token_stride + t]; targets come one later
+    std::int64_t token_stride;         // 0: all rows read the same text
+    float* state;                      // [layers][n_rows][padded H], in and out
+    const RnnNoise* noise;             // nullptr: unperturbed
+    const float* factors;              // [n_rows][noise->row_stride]
+    float* losses;                     // [n_rows] summed nats, added to; nullptr: warm up only
+    float* log_probabilities;          // [n_rows][V] after the last token; nullptr: not wanted
+};
+
+// Reported: computed by one machine and sent, so the last digits may differ between machines.
+struct ReportedKernels {
+    std::int64_t lanes;                // floats a vector
+    // Packs matrix [outputs][inputs] into `panels` [round_up(outputs, lanes) * inputs].
+    void (*pack)(float* panels, const float* matrix, std::int64_t outputs, std::int64_t inputs);
+    // values [n rounded up to lanes] <- amplitude * sign, n signs of a factor of a member's words.
+    void (*expand_signs)(float* values, const std::uint32_t* words, std::int64_t n_blocks, std::int64_t first_block,
+                         std::int64_t n, float amplitude);
+    std::int64_t (*rnn_scratch_bytes)(const PackedRnn& rnn, std::int64_t n_rows);
+    void (*rnn_run)(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch);
+};
+
+struct Isa {
+    const char* name;
+    bool (*is_supported)();
+    const ReplicatedKernels* replicated;
+    const ReportedKernels* reported;
+};
+
+// Instruction sets compiled into this build, best first.
+std::span<const Isa> compiled_isas();
+
+// The instruction set in use: the best that this processor has, or the one chosen by FEDLEARN_ISA or select_isa.
+const Isa& current_isa();
+
+// Raises std::invalid_argument with the supported names when `name` is not one of them.
+void select_isa(const char* name);
+
+}  // namespace fedlearn

@@ -1,0 +1,43 @@
+// The replicated half of a step, over threads: everybody computes it, with the same bits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "kernels.h"
+
+namespace fedlearn {
+
+// A span of members: first member and how many.
+using Span = std::pair<std::uint64_t, std::int64_t>;
+
+struct Population {
+    Key key;
+    std::int64_t group_size;
+    std::span<const Span> spans;              // multiples of group_size
+    std::span<const std::int8_t> utilities;   // one a member, span after span
+    const std::uint8_t* row_masks;            // [groups][mask_stride], groups in the order of the spans; or nullptr
+    std::int64_t mask_stride;                 // readable kBlockMultiple bytes beyond the last row
+};
+
+// estimate [n_parameters] <- sum over members of utility * perturbation, exact in integers.
+void estimate_gradient(std::span<std::int32_t> estimate, std::span<const Tensor> tensors, const Population& population,
+                       int n_threads);
+
+// The same, one sign at a time: what the fast path must equal.
+void estimate_gradient_naive(std::span<std::int32_t> estimate, std::span<const Tensor> tensors,
+                             const Population& population);
+
+// utilities [n] <- clip(round(resolution * (group mean - loss) / scale)), groups with a non-finite loss all zero.
+// Gives the sum of squared deviations from the group means, and how many members it covers.
+std::pair<double, std::int64_t> normalized_utilities(std::span<std::int8_t> utilities, std::span<const float> losses,
+                                                     std::int64_t group_size, double scale, double resolution);
+
+// Optimizer steps over n parameters, under a guard that sets round-to-nearest and keeps subnormal numbers.
+void adam_step(float* weights, float* first_moment, float* second_moment, const std::int32_t* estimate, std::int64_t n,
+               const AdamStep& step);
+void sgd_step(float* weights, float* momentum_buffer, const std::int32_t* estimate, std::int64_t n,
+              const SgdStep& step);
+
+}  // namespace fedlearn
