@@ -3,14 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-
 def sign_noise(
     seed: int, step: int, member: int, tensor: int, factor: int, offset: int, count: int
 ) -> NDArray[np.int8]:
     """Signs (+1, -1) number `offset` to `offset + count` of one factor of one tensor of one member's noise."""
 
-def random_words(seed: int, step: int, stream: int, first: int, count: int) -> NDArray[np.uint32]:
-    """Random words `first` to `first + count` of a stream, e.g. a group's, apart from all noise."""
+def random_words(seed: int, step: int, first_stream: int, n_streams: int, count: int) -> NDArray[np.uint32]:
+    """The first `count` random words of consecutive streams, e.g. groups, apart from all noise: [streams, count]."""
 
 def normalized_utilities(
     losses: NDArray[np.float32], group_size: int, scale: float, resolution: float

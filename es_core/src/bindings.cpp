@@ -76,11 +76,14 @@ py::array_t<std::int8_t> sign_noise(std::uint64_t seed, std::uint32_t step, std:
     return signs;
 }
 
-py::array_t<std::uint32_t> random_words(std::uint64_t seed, std::uint32_t step, std::uint64_t stream,
-                                        std::uint64_t first, std::int64_t count) {
-    require(count >= 0, "count: expected zero or more, got " + std::to_string(count));
-    py::array_t<std::uint32_t> words(count);
-    fill_random_words(writable("words", words), make_key(seed, step, Domain::kWindows), stream, first);
+py::array_t<std::uint32_t> random_words(std::uint64_t seed, std::uint32_t step, std::uint64_t first_stream,
+                                        std::int64_t n_streams, std::int64_t count) {
+    require(n_streams >= 0 && count >= 0, "n_streams, count: expected zero or more");
+    py::array_t<std::uint32_t> words({n_streams, count});
+    const auto out = writable("words", words);
+    for (std::int64_t i = 0; i < n_streams; ++i)
+        fill_random_words(out.subspan(static_cast<std::size_t>(i * count), static_cast<std::size_t>(count)),
+                          make_key(seed, step, Domain::kWindows), first_stream + static_cast<std::uint64_t>(i));
     return words;
 }
 
@@ -321,7 +324,7 @@ std::vector<std::string> supported_isas() {
 PYBIND11_MODULE(_native, m) {
     using namespace pybind11::literals;
     m.def("sign_noise", sign_noise, "seed"_a, "step"_a, "member"_a, "tensor"_a, "factor"_a, "offset"_a, "count"_a);
-    m.def("random_words", random_words, "seed"_a, "step"_a, "stream"_a, "first"_a, "count"_a);
+    m.def("random_words", random_words, "seed"_a, "step"_a, "first_stream"_a, "n_streams"_a, "count"_a);
     m.def("normalized_utilities", utilities_of, "losses"_a, "group_size"_a, "scale"_a, "resolution"_a);
     m.def("estimate_gradient", gradient_of, "tensors"_a, "n_parameters"_a, py::kw_only(), "seed"_a, "step"_a,
           "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "threads"_a = 0, "naive"_a = false);

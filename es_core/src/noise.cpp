@@ -52,8 +52,8 @@ void fill_signs(std::span<std::int8_t> signs, const Key& key, std::uint64_t memb
     }
 }
 
-void fill_random_words(std::span<std::uint32_t> words, const Key& key, std::uint64_t stream, std::uint64_t first) {
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = word_at(key, stream, 0, first + i);
+void fill_random_words(std::span<std::uint32_t> words, const Key& key, std::uint64_t stream) {
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = word_at(key, stream, 0, i);
 }
 
 }  // namespace fedlearn

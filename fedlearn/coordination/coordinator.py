@@ -1,0 +1,352 @@
+"""The server's side of a run as a pure machine: events and the time in, effects out.
+
+A step is open from its Assignments to its Update. It closes when every lease is complete or time is up; then the
+Update is journalled, broadcast together with the next Assignments, and applied to the server's own replica, while the
+volunteers already work on the next step.
+"""
+
+from typing import final
+
+import msgspec
+import numpy as np
+
+from fedlearn.coordination.effects import (
+    AppendToJournal,
+    ApplyUpdate,
+    EndRun,
+    Notice,
+    Part,
+    Peer,
+    SaveCheckpoint,
+    Send,
+    SendBlock,
+    SendSnapshot,
+    ServerEffect,
+    StepReport,
+)
+from fedlearn.coordination.open_step import Lease, OpenStep
+from fedlearn.coordination.roster import Phase, Volunteer, share_groups
+from fedlearn.es.strategy import Strategy, ask, tell
+from fedlearn.es.update import Update
+from fedlearn.wire.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    Farewell,
+    Goodbye,
+    Hello,
+    Message,
+    Ready,
+    Result,
+    Resync,
+    Welcome,
+)
+
+MAX_RESYNCS = 3
+"""Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
+
+_KEPT_DIGESTS = 256
+"""Steps that a joiner may lag behind with its Ready."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a run wants, apart from its mathematics."""
+
+    run: str
+    seed: int
+    model: dict[str, str | int | float]
+    blocks: tuple[bytes, ...]
+    """Names of the token blocks, used in turn."""
+    new_tokens_interval: int
+    time_per_step: float
+    checkpoint_time: float
+    steps: int
+    """The step at which the run ends; 0: never."""
+
+    def block_of(self, step: int) -> bytes:
+        """The token block that a step is evaluated on."""
+        turn = step // self.new_tokens_interval if self.new_tokens_interval else 0
+        return self.blocks[turn % len(self.blocks)]
+
+
+class _ClosedStep(msgspec.Struct, frozen=True):
+    """A step between its Update and the end of the server's own apply."""
+
+    update: Update
+    loss: float
+    duration_s: float
+    volunteers: int
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Where the run stands."""
+
+    step: int
+    volunteers: int
+    time_left_s: float
+
+
+@final
+class Coordinator:
+    """Coordinates one run from `step` on; `last` is the Update before it, `digest` the replica's at `step`."""
+
+    def __init__(
+        self, plan: Plan, strategy: Strategy, *, step: int, last: Update | None, digest: bytes, now: float
+    ) -> None:
+        self._plan = plan
+        self._strategy = strategy
+        self._step = step
+        self._last = last
+        self._digests = {step: digest}
+        self._volunteers: dict[Peer, Volunteer] = {}
+        self._open: OpenStep | None = None
+        self._closed: _ClosedStep | None = None
+        self._held: list[tuple[Peer, Result]] = []
+        self._first_member = 0
+        self._checkpoint_due = now + plan.checkpoint_time
+        self._stop_reason: str | None = None
+        self._is_over = False
+
+    # ---- events
+
+    def connected(self, peer: Peer) -> list[ServerEffect]:
+        """A connection was made; it is a stranger until it says Hello."""
+        self._volunteers[peer] = Volunteer(peer)
+        return []
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
+        """A connection ended; what the volunteer has sent counts."""
+        volunteer = self._volunteers.get(peer)
+        if volunteer is None or self._is_over:
+            return []
+        return [*self._forget(volunteer, reason), *self._close_if_complete(now)]
+
+    def received(self, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
+        """A message came that its connection found legal."""
+        volunteer = self._volunteers.get(peer)
+        if volunteer is None or self._is_over:
+            return []
+        match message:
+            case Hello():
+                return self._greet(volunteer, message)
+            case Ready():
+                return self._admit(volunteer, message, now)
+            case Result():
+                return self._take(volunteer, message, now)
+            case Goodbye():
+                return [*self._forget(volunteer, message.reason), *self._close_if_complete(now)]
+            case _:
+                return []
+
+    def applied(self, digest: bytes, now: float) -> list[ServerEffect]:
+        """The server's replica took the last Update; its digest is what every volunteer must have."""
+        closed, self._closed = self._closed, None
+        assert closed is not None, "applied without an Update under way"
+        self._digests[self._step] = digest
+        self._digests.pop(self._step - _KEPT_DIGESTS, None)
+        effects: list[ServerEffect] = [
+            StepReport(
+                step=closed.update.step,
+                loss=closed.loss,
+                members=len(closed.update.utilities),
+                duration_s=closed.duration_s,
+                volunteers=closed.volunteers,
+                digest=digest,
+            )
+        ]
+        if self._stop_reason is not None or self._step == self._plan.steps:
+            return [*effects, *self._end(self._stop_reason or f"all {self._plan.steps} steps are done")]
+        if now >= self._checkpoint_due:
+            self._checkpoint_due = now + self._plan.checkpoint_time
+            effects.append(SaveCheckpoint())
+        for volunteer in self._volunteers.values():
+            if volunteer.phase is Phase.WAITING:
+                effects += self._synchronise(volunteer)
+        held, self._held = self._held, []
+        for peer, result in held:
+            if peer in self._volunteers:
+                effects += self._take(self._volunteers[peer], result, now)
+        return [*effects, *self._open_step(now), *self._close_if_complete(now)]
+
+    def tick(self, now: float) -> list[ServerEffect]:
+        """Time passed: closes a step whose time is up."""
+        if self._open is None or self._closed is not None or now < self._open.deadline:
+            return []
+        if self._open.n_members > 0:
+            return self._close_step(now)
+        # Nobody finished a group: ask again, under member numbers that nobody had.
+        self._first_member = self._open.next_member
+        self._open = None
+        return self._open_step(now)
+
+    def stop(self, reason: str) -> list[ServerEffect]:
+        """Ends the run as soon as the Update under way is applied; the open step is given up."""
+        if self._is_over:
+            return []
+        self._stop_reason = reason
+        return [] if self._closed is not None else self._end(reason)
+
+    def status(self, now: float) -> Status:
+        """Where the run stands, for people and pages."""
+        ready = sum(volunteer.phase is Phase.READY for volunteer in self._volunteers.values())
+        left = max(self._open.deadline - now, 0.0) if self._open is not None else 0.0
+        return Status(step=self._step, volunteers=ready, time_left_s=left)
+
+    # ---- volunteers come and go
+
+    def _greet(self, volunteer: Volunteer, hello: Hello) -> list[ServerEffect]:
+        if hello.protocol_version != PROTOCOL_VERSION:
+            reason = (
+                f"protocol version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}; "
+                "install the fedlearn version of the server"
+            )
+            return self._dismiss(volunteer, Farewell("refused", reason))
+        volunteer.name = hello.name or f"volunteer {volunteer.peer}"
+        volunteer.phase = Phase.WAITING
+        welcome = Welcome(run=self._plan.run, seed=self._plan.seed, model=self._plan.model)
+        return [Send(volunteer.peer, welcome), *self._synchronise(volunteer)]
+
+    def _synchronise(self, volunteer: Volunteer) -> list[ServerEffect]:
+        """Sends the weights, or leaves the volunteer waiting while the server's own replica is between two steps."""
+        if self._closed is not None:
+            return []
+        volunteer.phase = Phase.SYNCING
+        return [*self._send_block(volunteer), SendSnapshot(volunteer.peer)]
+
+    def _send_block(self, volunteer: Volunteer) -> list[ServerEffect]:
+        block = self._plan.block_of(self._step)
+        if block in volunteer.blocks:
+            return []
+        volunteer.blocks.append(block)
+        return [SendBlock(volunteer.peer, block)]
+
+    def _admit(self, volunteer: Volunteer, ready: Ready, now: float) -> list[ServerEffect]:
+        if self._digests.get(ready.step) != ready.digest:
+            return self._quarantine(volunteer, f"its digest of step {ready.step} is not the server's")
+        volunteer.phase = Phase.READY
+        effects: list[ServerEffect] = []
+        if volunteer.n_resyncs == 0:
+            effects.append(Notice(f"{volunteer.name} joined"))
+        return [*effects, *self._open_step(now)]
+
+    def _quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
+        volunteer.n_resyncs += 1
+        if volunteer.lease is not None:
+            volunteer.lease.void()
+            volunteer.lease = None
+        if volunteer.n_resyncs > MAX_RESYNCS:
+            reason = f"{what}, {volunteer.n_resyncs} times in a row; its arithmetic can't be trusted"
+            return self._dismiss(volunteer, Farewell("refused", reason))
+        volunteer.phase = Phase.WAITING
+        volunteer.blocks.clear()
+        notice = Notice(f"{volunteer.name} drifted: {what}; it is resynchronised and its results do not count")
+        return [notice, Send(volunteer.peer, Resync(what)), *self._synchronise(volunteer)]
+
+    def _dismiss(self, volunteer: Volunteer, farewell: Farewell) -> list[ServerEffect]:
+        del self._volunteers[volunteer.peer]
+        if volunteer.lease is not None:
+            volunteer.lease.void()
+        name = volunteer.name or f"connection {volunteer.peer}"
+        return [Notice(f"{name} was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
+
+    def _forget(self, volunteer: Volunteer, reason: str) -> list[ServerEffect]:
+        """Drops a volunteer; its lease ends where its results do."""
+        del self._volunteers[volunteer.peer]
+        if volunteer.lease is not None:
+            volunteer.lease.end()
+        return [Notice(f"{volunteer.name} left: {reason}")] if volunteer.name else []
+
+    # ---- a step, from its Assignments to its Update
+
+    def _open_step(self, now: float) -> list[ServerEffect]:
+        """Opens the next step, if none is open and anybody is ready for it."""
+        ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
+        if self._open is not None or not ready or self._step == self._plan.steps:
+            return []
+        step = OpenStep(
+            ask(self._strategy, self._step, self._last),
+            opened_at=now,
+            deadline=now + self._plan.time_per_step,
+            first_member=self._first_member,
+        )
+        self._open = step
+        group_size = step.population.group_size
+        shares = share_groups(step.population.limit // group_size, [v.members_per_s for v in ready])
+        effects: list[ServerEffect] = []
+        for volunteer, n_groups in zip(ready, shares, strict=True):
+            volunteer.lease = step.lease(n_groups * group_size)
+            effects += self._send_block(volunteer)
+            effects.append(Send(volunteer.peer, self._assignment(volunteer.lease, step)))
+        return effects
+
+    def _assignment(self, lease: Lease, step: OpenStep) -> Assignment:
+        return Assignment(
+            step=self._step,
+            block=self._plan.block_of(self._step),
+            sigma=step.population.sigma,
+            rank=step.population.rank,
+            group_size=step.population.group_size,
+            first_member=lease.first_member,
+            quota=lease.quota,
+            time_left_s=self._plan.time_per_step,
+        )
+
+    def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
+        """Counts a Result, unless it is late, of a drifted replica, or not what was leased."""
+        lease, step = volunteer.lease, self._open
+        if volunteer.phase is not Phase.READY or lease is None or step is None or result.step != self._step:
+            return []
+        if self._closed is not None:
+            # The server's own replica is still taking the last step: its digest is not known yet.
+            self._held.append((volunteer.peer, result))
+            return []
+        if result.digest != self._digests[self._step]:
+            effects = self._quarantine(volunteer, f"its digest of step {self._step} is not the server's")
+            return [*effects, *self._close_if_complete(now)]
+        problem = lease.take(result.first_member, result.losses, step.population.group_size)
+        if problem:
+            return [*self._dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
+        if lease.is_done:
+            volunteer.n_resyncs = 0
+            volunteer.measure(lease.n_received, now - step.opened_at)
+        return self._close_if_complete(now)
+
+    def _close_if_complete(self, now: float) -> list[ServerEffect]:
+        step = self._open
+        if step is None or self._closed is not None or not step.is_complete:
+            return []
+        if step.n_members > 0:
+            return self._close_step(now)
+        self._open = None  # everybody left before the first result
+        return self._open_step(now)
+
+    def _close_step(self, now: float) -> list[ServerEffect]:
+        step = self._open
+        assert step is not None, "closing without an open step"
+        for volunteer in self._volunteers.values():
+            if volunteer.lease is not None and not volunteer.lease.is_done:
+                volunteer.measure(volunteer.lease.n_received, now - step.opened_at)
+            volunteer.lease = None
+        spans, losses = step.collect()
+        update = tell(
+            self._strategy, step.population, block=self._plan.block_of(self._step), spans=spans, losses=losses
+        )
+        finite = losses[np.isfinite(losses)]
+        self._closed = _ClosedStep(
+            update=update,
+            loss=float(finite.mean(dtype=np.float64)) if finite.size else float("nan"),
+            duration_s=now - step.opened_at,
+            volunteers=step.n_contributors,
+        )
+        self._last, self._open, self._first_member = update, None, 0
+        self._step += 1
+        effects: list[ServerEffect] = [AppendToJournal(update)]
+        effects += [Send(v.peer, update) for v in self._volunteers.values() if v.follows_updates]
+        if self._stop_reason is None:
+            effects += self._open_step(now)
+        return [*effects, ApplyUpdate(update)]
+
+    def _end(self, reason: str) -> list[ServerEffect]:
+        self._is_over = True
+        farewell = Farewell("run_ended", reason)
+        parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
+        return [SaveCheckpoint(), *parting, EndRun(reason)]

@@ -1,0 +1,144 @@
+"""What the machines want done: values that a shell performs in order.
+
+Effects that answer (`ApplyUpdate` on the server, every `Compute` on a client) are under way one at a time; the shell
+reports their end to the machine that asked.
+"""
+
+import msgspec
+
+from fedlearn.es.update import Update
+from fedlearn.objectives.base import Trials
+from fedlearn.wire.messages import Farewell, Message, Snapshot, TokenBlock, Welcome
+
+Peer = int
+"""A connection, numbered by the shell."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Server: send this message to a peer."""
+
+    peer: Peer
+    message: Message
+
+
+class SendSnapshot(msgspec.Struct, frozen=True):
+    """Server: send the replica as it is now."""
+
+    peer: Peer
+
+
+class SendBlock(msgspec.Struct, frozen=True):
+    """Server: send the token block of this name."""
+
+    peer: Peer
+    block: bytes
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Server: say farewell to a peer and close the connection once it is sent."""
+
+    peer: Peer
+    farewell: Farewell
+
+
+class AppendToJournal(msgspec.Struct, frozen=True):
+    """Server: make the Update durable before anything that follows."""
+
+    update: Update
+
+
+class ApplyUpdate(msgspec.Struct, frozen=True):
+    """Server: take the step with the replica, then call `Coordinator.applied`."""
+
+    update: Update
+
+
+class SaveCheckpoint(msgspec.Struct, frozen=True):
+    """Server: write the replica as it is now."""
+
+
+class StepReport(msgspec.Struct, frozen=True):
+    """Server: a step is over; these are its figures."""
+
+    step: int
+    loss: float
+    """Mean of all members, nats per token; NaN without a finite one."""
+    members: int
+    duration_s: float
+    volunteers: int
+    digest: bytes
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Either side: tell the person at the terminal."""
+
+    text: str
+
+
+class EndRun(msgspec.Struct, frozen=True):
+    """Server: all is said and written; stop."""
+
+    reason: str
+
+
+ServerEffect = (
+    Send
+    | SendSnapshot
+    | SendBlock
+    | Part
+    | AppendToJournal
+    | ApplyUpdate
+    | SaveCheckpoint
+    | StepReport
+    | Notice
+    | EndRun
+)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Client: send this message to the server."""
+
+    message: Message
+
+
+class Build(msgspec.Struct, frozen=True):
+    """Client: build the objective of this run."""
+
+    welcome: Welcome
+
+
+class StoreBlock(msgspec.Struct, frozen=True):
+    """Client: keep this token block, and of the others the one before it."""
+
+    block: TokenBlock
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Client: replace the replica; the result is its digest."""
+
+    snapshot: Snapshot
+
+
+class Apply(msgspec.Struct, frozen=True):
+    """Client: take the step; the result is the digest after it."""
+
+    update: Update
+
+
+class Evaluate(msgspec.Struct, frozen=True):
+    """Client: run these trials; the result is their losses."""
+
+    trials: Trials
+    block: bytes
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """Client: the conversation is over; come back only if `is_welcome_back`."""
+
+    reason: str
+    is_welcome_back: bool
+    is_refusal: bool
+
+
+Compute = Build | StoreBlock | Load | Apply | Evaluate
+ClientEffect = Reply | Compute | Notice | Leave

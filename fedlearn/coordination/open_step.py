@@ -1,0 +1,95 @@
+"""A step while it is open: who leases which members, and what came back."""
+
+from typing import final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.es.strategy import Population
+
+Float32Array = NDArray[np.float32]
+
+
+class Lease(msgspec.Struct):
+    """A private range of members, and the losses that came back for its beginning."""
+
+    first_member: int
+    quota: int
+    losses: list[Float32Array] = msgspec.field(default_factory=list)
+    n_received: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is to come."""
+        return self.n_received == self.quota
+
+    def take(self, first_member: int, losses: Float32Array, group_size: int) -> str:
+        """Counts the next losses of the lease; gives what is wrong with them, or an empty text."""
+        expected = self.first_member + self.n_received
+        left = self.quota - self.n_received
+        if first_member != expected:
+            return f"first member of a Result: expected {expected}, got {first_member}"
+        if losses.ndim != 1 or not 0 < losses.size <= left or losses.size % group_size:
+            return (
+                f"losses of a Result: expected whole groups of {group_size}, at most {left} members, "
+                f"got shape {list(losses.shape)}"
+            )
+        self.losses.append(losses)
+        self.n_received += losses.size
+        return ""
+
+    def end(self) -> None:
+        """Ends the lease where its results do: its holder left."""
+        self.quota = self.n_received
+
+    def void(self) -> None:
+        """Ends the lease without any result: its holder can't be trusted."""
+        self.quota = self.n_received = 0
+        self.losses.clear()
+
+
+@final
+class OpenStep:
+    """The population that a step asks for, cut into leases; member numbers begin at `first_member`."""
+
+    def __init__(self, population: Population, *, opened_at: float, deadline: float, first_member: int) -> None:
+        self.population = population
+        self.opened_at = opened_at
+        self.deadline = deadline
+        self.next_member = first_member
+        self._leases: list[Lease] = []
+
+    def lease(self, quota: int) -> Lease:
+        """The next private range of `quota` members."""
+        lease = Lease(self.next_member, quota)
+        self.next_member += quota
+        self._leases.append(lease)
+        return lease
+
+    @property
+    def is_complete(self) -> bool:
+        return all(lease.is_done for lease in self._leases)
+
+    @property
+    def n_members(self) -> int:
+        """Members whose losses are in."""
+        return sum(lease.n_received for lease in self._leases)
+
+    @property
+    def n_contributors(self) -> int:
+        return sum(lease.n_received > 0 for lease in self._leases)
+
+    def collect(self) -> tuple[tuple[tuple[int, int], ...], Float32Array]:
+        """Spans (first member, count) of all that is in, adjacent ones joined, and their losses, span after span."""
+        spans: list[tuple[int, int]] = []
+        losses: list[Float32Array] = []
+        for lease in self._leases:
+            if not lease.n_received:
+                continue
+            losses += lease.losses
+            if spans and sum(spans[-1]) == lease.first_member:
+                spans[-1] = (spans[-1][0], spans[-1][1] + lease.n_received)
+            else:
+                spans.append((lease.first_member, lease.n_received))
+        return tuple(spans), np.concatenate(losses)

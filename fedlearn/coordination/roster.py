@@ -1,0 +1,67 @@
+"""The volunteers of a run: what each has been sent, how fast it is, and its share of a step."""
+
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+from fedlearn.coordination.open_step import Lease
+
+KEPT_BLOCKS = 2
+"""Token blocks that a client keeps: the current one, and the one before it, which the last Update may name."""
+
+_SPEED_MEMORY = 0.5
+"""How much of the measured speed survives a step."""
+
+
+class Phase(Enum):
+    """Where a volunteer stands between connecting and contributing."""
+
+    STRANGER = "has not said Hello"
+    WAITING = "waits for a Snapshot"
+    SYNCING = "was sent a Snapshot"
+    READY = "holds the weights"
+
+
+class Volunteer(msgspec.Struct):
+    """One connection and what the coordinator knows about it."""
+
+    peer: int
+    name: str = ""
+    phase: Phase = Phase.STRANGER
+    blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
+    lease: Lease | None = None
+    members_per_s: float | None = None
+    n_resyncs: int = 0
+
+    @property
+    def follows_updates(self) -> bool:
+        """Whether every Update goes to it: whoever was sent a Snapshot must miss none."""
+        return self.phase in (Phase.SYNCING, Phase.READY)
+
+    def measure(self, n_members: int, duration_s: float) -> None:
+        """Takes a new measurement of speed into account."""
+        speed = n_members / max(duration_s, 1e-6)
+        if self.members_per_s is None:
+            self.members_per_s = speed
+        else:
+            self.members_per_s += (1.0 - _SPEED_MEMORY) * (speed - self.members_per_s)
+
+
+def share_groups(n_groups: int, speeds: Sequence[float | None]) -> list[int]:
+    """Groups for each volunteer in proportion to its speed, `n_groups` in all unless there are more volunteers.
+
+    Everybody gets at least one. A volunteer of unknown speed counts like the slowest known one.
+    """
+    known = [speed for speed in speeds if speed is not None]
+    slowest = min(known, default=1.0)
+    weights = [slowest if speed is None else speed for speed in speeds]
+    total = sum(weights)
+    to_share = max(n_groups - len(speeds), 0)
+    exact = [to_share * weight / total for weight in weights]
+    shares = [int(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: shares[i] - exact[i])
+    for i in by_remainder[: to_share - sum(shares)]:
+        shares[i] += 1
+    return [share + 1 for share in shares]

@@ -1,0 +1,182 @@
+"""The volunteer's side of a run as a pure machine: messages, finished computations and the time in, effects out.
+
+Computations are under way one at a time, in the order in which the server's messages ask for them; trials fill the
+time in between, in slices short enough that a lost machine loses little and an Update is never kept waiting long.
+"""
+
+from collections import deque
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.coordination.effects import (
+    Apply,
+    Build,
+    ClientEffect,
+    Compute,
+    Evaluate,
+    Leave,
+    Load,
+    Notice,
+    Reply,
+    StoreBlock,
+)
+from fedlearn.es.update import Update
+from fedlearn.objectives.base import Trials
+from fedlearn.wire.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    Farewell,
+    Goodbye,
+    Hello,
+    Message,
+    Ready,
+    Result,
+    Resync,
+    Snapshot,
+    TokenBlock,
+    Welcome,
+)
+
+Float32Array = NDArray[np.float32]
+
+SLICE_S = 0.25
+"""Trials between two Results; the most that an Update waits, and that a killed client loses."""
+
+_FIRST_SLICE_GROUPS = 4
+"""Groups of the very first slice, before anything is known about this machine's speed."""
+
+_SAFETY = 0.9
+"""Share of the time left that a slice may plan for: the Result must still arrive before the step closes."""
+
+
+@final
+class Worker:
+    """One volunteer's part of a run, from Hello to the parting word."""
+
+    def __init__(self, *, name: str, threads: int) -> None:
+        self._name = name
+        self._threads = threads
+        self._waiting: deque[Compute] = deque()
+        self._under_way: tuple[Compute, float] | None = None
+        self._assignment: Assignment | None = None
+        self._deadline = 0.0
+        self._n_done = 0
+        self._members_per_s: float | None = None
+        self._step = -1
+        self._digest = b""
+        self.n_steps = 0
+        """Steps taken since this machine joined."""
+
+    def start(self) -> list[ClientEffect]:
+        """The conversation begins."""
+        return [Reply(Hello(PROTOCOL_VERSION, self._name, self._threads))]
+
+    def received(self, message: Message, now: float) -> list[ClientEffect]:
+        """A message came that the connection found legal."""
+        match message:
+            case Welcome():
+                return self._queue(Build(message), now)
+            case TokenBlock():
+                return self._queue(StoreBlock(message), now)
+            case Snapshot():
+                return self._queue(Load(message), now)
+            case Update():
+                self._assignment = None
+                return self._queue(Apply(message), now)
+            case Assignment():
+                self._assignment = message
+                self._deadline = now + message.time_left_s
+                self._n_done = 0
+                return self._proceed(now)
+            case Resync():
+                self._assignment = None
+                return [Notice(f"the server resynchronises this machine: {message.reason}")]
+            case Farewell():
+                return self._leave(message)
+            case _:
+                return []
+
+    def computed(self, result: bytes | Float32Array | None, now: float) -> list[ClientEffect]:
+        """The computation under way ended: a digest for Load and Apply, losses for Evaluate."""
+        assert self._under_way is not None, "computed without a computation under way"
+        (compute, started), self._under_way = self._under_way, None
+        effects: list[ClientEffect] = []
+        match compute:
+            case Load():
+                assert isinstance(result, bytes)
+                self._step, self._digest = compute.snapshot.step, result
+                effects.append(Reply(Ready(self._step, self._digest)))
+            case Apply():
+                assert isinstance(result, bytes)
+                self._step, self._digest = compute.update.step + 1, result
+                self.n_steps += 1
+            case Evaluate():
+                assert isinstance(result, np.ndarray)
+                effects += self._report(compute.trials, result, now - started)
+        return [*effects, *self._proceed(now)]
+
+    def stop(self, reason: str) -> list[ClientEffect]:
+        """The person at this machine wants to leave."""
+        self._assignment = None
+        self._waiting.clear()
+        return [Reply(Goodbye(reason)), Leave(reason, is_welcome_back=False, is_refusal=False)]
+
+    def _queue(self, compute: Compute, now: float) -> list[ClientEffect]:
+        self._waiting.append(compute)
+        return self._proceed(now)
+
+    def _proceed(self, now: float) -> list[ClientEffect]:
+        """Starts what comes next, if nothing is under way."""
+        if self._under_way is not None:
+            return []
+        compute = self._waiting.popleft() if self._waiting else self._next_slice(now)
+        if compute is None:
+            return []
+        self._under_way = (compute, now)
+        return [compute]
+
+    def _next_slice(self, now: float) -> Evaluate | None:
+        assignment = self._assignment
+        if assignment is None or assignment.step != self._step:
+            return None
+        left = assignment.quota - self._n_done
+        time_left_s = _SAFETY * (self._deadline - now)
+        if left <= 0 or time_left_s <= 0.0:
+            return None
+        group_size = assignment.group_size
+        n_groups = _FIRST_SLICE_GROUPS
+        if self._members_per_s is not None:
+            n_groups = int(self._members_per_s * min(SLICE_S, time_left_s) / group_size)
+            if n_groups == 0 and self._members_per_s * time_left_s < group_size and self._n_done > 0:
+                return None  # the next group would come too late
+        trials = Trials(
+            step=assignment.step,
+            sigma=assignment.sigma,
+            rank=assignment.rank,
+            group_size=group_size,
+            first_member=assignment.first_member + self._n_done,
+            n_members=min(max(n_groups, 1) * group_size, left),
+        )
+        return Evaluate(trials, assignment.block)
+
+    def _report(self, trials: Trials, losses: Float32Array, duration_s: float) -> list[ClientEffect]:
+        self._members_per_s = trials.n_members / max(duration_s, 1e-6)
+        assignment = self._assignment
+        expected = None if assignment is None else assignment.first_member + self._n_done
+        if assignment is None or trials.step != assignment.step or trials.first_member != expected:
+            return []  # the step closed meanwhile
+        self._n_done += trials.n_members
+        return [Reply(Result(trials.step, trials.first_member, losses, self._digest))]
+
+    def _leave(self, farewell: Farewell) -> list[ClientEffect]:
+        self._assignment = None
+        self._waiting.clear()
+        return [
+            Leave(
+                farewell.reason,
+                is_welcome_back=farewell.kind == "try_again",
+                is_refusal=farewell.kind == "refused",
+            )
+        ]

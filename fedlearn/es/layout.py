@@ -1,0 +1,61 @@
+"""How a model's named tensors lie in one flat float32 vector: the only address space of noise, optimizer and digest."""
+
+from itertools import accumulate
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Float32Array = NDArray[np.float32]
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """One named tensor of the model.
+
+    `scale` multiplies both its sigma and its step. A matrix takes low-rank noise, everything else one sign an
+    element. `mask_column` is the place of its first row in a group's row mask, -1 where no row is ever masked.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    scale: float = 1.0
+    mask_column: int = -1
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    @property
+    def is_matrix(self) -> bool:
+        return len(self.shape) == 2 and min(self.shape) > 1
+
+
+class ParameterLayout(msgspec.Struct, frozen=True):
+    """Tensors in the order in which they lie in the flat vector, without gaps."""
+
+    tensors: tuple[TensorSpec, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(tensor.size for tensor in self.tensors)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each tensor begins in the flat vector."""
+        return tuple(accumulate((tensor.size for tensor in self.tensors[:-1]), initial=0))
+
+    def split(self, flat: Float32Array) -> dict[str, Float32Array]:
+        """Views of the tensors of a flat vector [size], by name, in their shapes."""
+        return {
+            tensor.name: flat[offset : offset + tensor.size].reshape(tensor.shape)
+            for tensor, offset in zip(self.tensors, self.offsets, strict=True)
+        }
+
+    def table(self, rank: int) -> NDArray[np.int64]:
+        """Rows (offset, rows, columns, rank, mask column), as `es_core` wants them; vectors are one row of rank 0."""
+        rows = []
+        for tensor, offset in zip(self.tensors, self.offsets, strict=True):
+            shape = tensor.shape if tensor.is_matrix else (1, tensor.size)
+            rows.append((offset, *shape, rank if tensor.is_matrix else 0, tensor.mask_column))
+        return np.array(rows, dtype=np.int64)

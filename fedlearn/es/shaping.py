@@ -1,0 +1,66 @@
+"""Fitness shaping: losses of a group become small integer utilities, local to the group.
+
+A higher utility is a lower loss. Groups in which any loss is not finite count zero.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import es_core
+from fedlearn.es.update import MAX_UTILITY, Int8Array
+
+Float32Array = NDArray[np.float32]
+Method = Literal["normalized", "centered-ranks", "sign"]
+
+UTILITY_RESOLUTION = 32
+"""Utility of a loss one `scale` better than its group's mean: clipping begins four standard deviations out."""
+
+
+def normalized(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
+    """`clip(round(UTILITY_RESOLUTION * (group mean - loss) / scale))`, int8 [n]."""
+    return es_core.normalized_utilities(losses, group_size, scale, UTILITY_RESOLUTION)[0]
+
+
+def centered_ranks(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
+    """Ranks within the group, spread evenly from worst to best; equal losses rank by member number. int8 [n]."""
+    del scale  # ranks have none
+    groups = losses.reshape(-1, group_size)
+    ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1, kind="stable")
+    # Centred on zero, and of standard deviation UTILITY_RESOLUTION as the normalized utilities have.
+    spread = UTILITY_RESOLUTION * 12**0.5 / group_size
+    shaped = np.rint((ranks - (group_size - 1) / 2) * spread).astype(np.int8)
+    return _without_broken_groups(groups, shaped)
+
+
+def sign(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
+    """+UTILITY_RESOLUTION below the group's median loss, -UTILITY_RESOLUTION above it, 0 on it. int8 [n]."""
+    del scale
+    groups = losses.reshape(-1, group_size)
+    with np.errstate(invalid="ignore"):  # infinite losses are zeroed below
+        shaped = np.sign(np.median(groups, axis=1, keepdims=True) - groups)
+    return _without_broken_groups(groups, np.nan_to_num(shaped * UTILITY_RESOLUTION).astype(np.int8))
+
+
+def _without_broken_groups(groups: Float32Array, shaped: NDArray[np.int8]) -> Int8Array:
+    shaped[~np.isfinite(groups).all(axis=1)] = 0
+    return shaped.reshape(-1)
+
+
+SHAPINGS: dict[Method, Callable[[Float32Array, int, float], Int8Array]] = {
+    "normalized": normalized,
+    "centered-ranks": centered_ranks,
+    "sign": sign,
+}
+
+
+def spread_of(losses: Float32Array, group_size: int) -> float:
+    """Standard deviation of losses around their group means, over the groups whose losses are all finite; 0 if none."""
+    _, sum_of_squares, n_counted = es_core.normalized_utilities(losses, group_size, 0.0, 1.0)
+    degrees_of_freedom = n_counted - n_counted // group_size
+    return float((sum_of_squares / degrees_of_freedom) ** 0.5) if degrees_of_freedom > 0 else 0.0
+
+
+assert UTILITY_RESOLUTION * 12**0.5 / 2 <= MAX_UTILITY

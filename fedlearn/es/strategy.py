@@ -1,0 +1,90 @@
+"""The strategy as ask and tell: what to try in a step, and what the losses make of it.
+
+Source: Salimans et al., "Evolution Strategies as a Scalable Alternative to Reinforcement Learning", arXiv 1703.03864;
+low-rank perturbations as in EGGROLL, arXiv 2511.16652.
+"""
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, spread_of
+from fedlearn.es.update import Update
+
+Float32Array = NDArray[np.float32]
+
+ADAM_EPSILON = 1e-8
+SPREAD_DECAY = 0.9
+"""How much of the running spread of losses survives a step."""
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """The choices of a run that make losses into steps; its only state travels in the Updates themselves."""
+
+    sigma: float
+    rank: int
+    group_size: int
+    population_limit: int
+    learning_rate: float
+    optimizer: Literal["adam", "sgd"]
+    beta1: float
+    beta2: float
+    fitness_shaping: Method
+
+
+class Population(msgspec.Struct, frozen=True):
+    """What one step asks for: perturbations of this size and rank, in whole groups, up to a limit."""
+
+    step: int
+    sigma: float
+    rank: int
+    group_size: int
+    limit: int
+    """Members, a multiple of `group_size`."""
+    shaping_scale: float
+    """Running standard deviation of losses within groups, before this step; 0 when nothing is known yet."""
+
+
+def ask(strategy: Strategy, step: int, last: Update | None) -> Population:
+    """The population of `step`, given the Update before it (None at the first step of a run)."""
+    return Population(
+        step=step,
+        sigma=strategy.sigma,
+        rank=strategy.rank,
+        group_size=strategy.group_size,
+        limit=strategy.population_limit // strategy.group_size * strategy.group_size,
+        shaping_scale=last.shaping_scale if last is not None else 0.0,
+    )
+
+
+def tell(
+    strategy: Strategy,
+    population: Population,
+    *,
+    block: bytes,
+    spans: tuple[tuple[int, int], ...],
+    losses: Float32Array,
+) -> Update:
+    """The Update that these losses (nats per token, float32, span after span) amount to."""
+    spread = spread_of(losses, population.group_size)
+    scale = population.shaping_scale or spread
+    utilities = SHAPINGS[strategy.fitness_shaping](losses, population.group_size, scale)
+    n_members = max(int(losses.size), 1)
+    return Update(
+        step=population.step,
+        block=block,
+        spans=spans,
+        utilities=utilities,
+        rank=population.rank,
+        group_size=population.group_size,
+        # The gradient of the loss: a lower loss has a higher utility, hence the sign.
+        gradient_scale=-scale / (UTILITY_RESOLUTION * n_members * population.sigma),
+        optimizer=strategy.optimizer,
+        learning_rate=strategy.learning_rate,
+        beta1=strategy.beta1,
+        beta2=strategy.beta2,
+        epsilon=ADAM_EPSILON,
+        shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
+    )

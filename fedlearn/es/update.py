@@ -1,0 +1,36 @@
+"""Everything that changes weights in one step, as one value: what is journalled, broadcast and replayed."""
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Int8Array = NDArray[np.int8]
+
+MAX_UTILITY = 127
+
+
+class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
+    """One optimizer step, complete: a replica needs nothing else but the token block named here.
+
+    `spans` lists the members that count as (first member, number of members); both are multiples of
+    `group_size`, ascending and disjoint. `utilities` holds one int8 a member, span after span.
+    """
+
+    step: int
+    block: bytes
+    """Content hash (16 bytes) of the token block that the members were evaluated on."""
+    spans: tuple[tuple[int, int], ...]
+    utilities: Int8Array
+    rank: int
+    group_size: int
+    gradient_scale: float
+    """Multiplies the integer estimate; the product estimates the gradient of the loss (nats per token)."""
+    optimizer: Literal["adam", "sgd"]
+    learning_rate: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    shaping_scale: float
+    """Running standard deviation of in-group losses *after* this step: the whole state of the strategy."""

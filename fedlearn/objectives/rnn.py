@@ -1,0 +1,212 @@
+"""A tanh RNN that predicts the next token, in the layout of `torch.nn.RNN(nonlinearity="tanh")`.
+
+The embedding stands for PyTorch's one-hot input weights: `embedding.weight` is `rnn.weight_ih_l0` transposed, so that a
+token's row lies in one piece. Each layer has one bias, where PyTorch adds two.
+"""
+
+from typing import Self, final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+import es_core
+from fedlearn.es.layout import ParameterLayout, TensorSpec
+from fedlearn.es.update import Update
+from fedlearn.objectives.base import Float32Array, Model, Objective, Trials, UInt8Array
+from fedlearn.text.tokens import TokenArray
+from fedlearn.text.windows import WindowShape, cut_windows
+
+VALIDATION_ROWS = 64
+"""Pieces of a text that are read side by side; each starts at the initial state."""
+
+
+class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    n_layers: int
+    context: int
+    sequence_length: int
+    batch_size: int
+    embedding_scale: float
+
+
+@final
+class RnnObjective(Objective):
+    """`hidden_size` tanh units in `n_layers` layers over `vocab_size` tokens."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        vocab_size: int,
+        hidden_size: int,
+        n_layers: int,
+        window: WindowShape,
+        embedding_scale: float,
+    ) -> None:
+        self.seed = seed
+        self.window = window
+        self._shape = (vocab_size, hidden_size, n_layers)
+        self._layout = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale)
+        self._scales = np.array([tensor.scale for tensor in self._layout.tensors], dtype=np.float32)
+
+    @classmethod
+    def from_model(cls, model: Model, seed: int) -> Self:
+        try:
+            values = msgspec.convert(dict(model), _Model)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"model: {error}; is this version of fedlearn older than the server's?") from error
+        return cls(
+            seed=seed,
+            vocab_size=values.vocab_size,
+            hidden_size=values.hidden_size,
+            n_layers=values.n_layers,
+            window=WindowShape(values.batch_size, values.context, values.sequence_length),
+            embedding_scale=values.embedding_scale,
+        )
+
+    @property
+    def layout(self) -> ParameterLayout:
+        return self._layout
+
+    @property
+    def tokens_per_member(self) -> int:
+        return self.window.batch_size * self.window.scored
+
+    def initial_weights(self, unigram_counts: NDArray[np.int64]) -> Float32Array:
+        vocab_size, hidden_size, n_layers = self._shape
+        generator = np.random.default_rng(self.seed)
+        weights = np.zeros(self._layout.size, dtype=np.float32)
+        parts = self._layout.split(weights)
+
+        def fill(name: str, deviation: float) -> None:
+            parts[name][:] = generator.standard_normal(parts[name].shape) * deviation
+
+        fill("embedding.weight", 1.0)
+        for layer in range(n_layers):
+            if layer > 0:
+                fill(f"rnn.weight_ih_l{layer}", 0.7 / hidden_size**0.5)
+            fill(f"rnn.weight_hh_l{layer}", 0.7 / hidden_size**0.5)
+        fill("head.weight", 0.3 / hidden_size**0.5)
+        # The head starts at the unigram model; unseen tokens count once.
+        counts = np.maximum(unigram_counts, 1)
+        parts["head.bias"][:] = np.log(counts / counts.sum())
+        return weights
+
+    def member_losses(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> Float32Array:
+        windows = cut_windows(
+            block,
+            self.window,
+            seed=self.seed,
+            step=trials.step,
+            first_group=trials.first_member // trials.group_size,
+            n_groups=trials.n_members // trials.group_size,
+        )
+        return es_core.rnn_member_losses(
+            self._shape,
+            self._layout.table(trials.rank),
+            self._scales,
+            weights,
+            seed=self.seed,
+            step=trials.step,
+            first_member=trials.first_member,
+            group_size=trials.group_size,
+            tokens=windows.tokens,
+            context=self.window.context,
+            is_cold=windows.is_cold,
+            sigma=trials.sigma,
+            threads=threads,
+        )
+
+    def row_masks(self, update: Update, block: TokenArray) -> UInt8Array | None:
+        """A column a token of the vocabulary (is it read?), and a last one for the initial state (is the group cold?)."""
+        vocab_size = self._shape[0]
+        masks = []
+        for first_member, n_members in update.spans:
+            windows = cut_windows(
+                block,
+                self.window,
+                seed=self.seed,
+                step=update.step,
+                first_group=first_member // update.group_size,
+                n_groups=n_members // update.group_size,
+            )
+            read = windows.tokens[:, :, self.window.context : -1].reshape(len(windows.is_cold), -1)
+            mask = np.zeros((len(read), vocab_size + 1), dtype=np.uint8)
+            np.put_along_axis(mask, read.astype(np.int64), 1, axis=1)
+            mask[:, vocab_size] = windows.is_cold
+            masks.append(mask)
+        return np.concatenate(masks) if masks else None
+
+    def text_loss(self, weights: Float32Array, tokens: TokenArray, *, threads: int) -> float:
+        n_rows = min(VALIDATION_ROWS, len(tokens) - 1)
+        if n_rows < 1:
+            raise ValueError(f"text: expected at least 2 tokens, got {len(tokens)}")
+        length = (len(tokens) - 1) // n_rows
+        # Rows overlap by one token: the last target of one is the first input of the next.
+        places = np.arange(n_rows)[:, np.newaxis] * length + np.arange(length + 1)
+        model = RnnLanguageModel(self, weights, stop_token=0)
+        losses, _ = es_core.rnn_text_losses(
+            *model.arguments, tokens=tokens[places], state=model.initial_state(n_rows), threads=threads
+        )
+        return float(losses.sum(dtype=np.float64)) / (n_rows * length)
+
+    def language_model(self, weights: Float32Array, stop_token: int) -> "RnnLanguageModel":
+        return RnnLanguageModel(self, weights, stop_token)
+
+
+@final
+class RnnLanguageModel:
+    """An RNN with its weights, read one token a sequence at a time; its state is [n, layers, hidden]."""
+
+    def __init__(self, objective: RnnObjective, weights: Float32Array, stop_token: int) -> None:
+        self.vocab_size = objective._shape[0]
+        self.stop_token = stop_token
+        self.arguments = (objective._shape, objective._layout.table(0), objective._scales, weights)
+        _, hidden_size, n_layers = objective._shape
+        self._initial_state = objective._layout.split(weights)["initial_state"].reshape(n_layers, hidden_size)
+
+    def initial_state(self, n_sequences: int) -> Float32Array:
+        return np.repeat(self._initial_state[np.newaxis], n_sequences, axis=0)
+
+    def next_log_probabilities(self, state: Float32Array, tokens: TokenArray) -> tuple[Float32Array, Float32Array]:
+        log_probabilities, new_state = es_core.rnn_next_log_probabilities(
+            *self.arguments, tokens=tokens[:, np.newaxis], state=np.ascontiguousarray(state)
+        )
+        return new_state, log_probabilities
+
+
+def rnn_layout(vocab_size: int, hidden_size: int, n_layers: int, embedding_scale: float) -> ParameterLayout:
+    """Tensors of the RNN in the order that `es_core` expects; names follow PyTorch's where it has the tensor."""
+    tensors = [TensorSpec("embedding.weight", (vocab_size, hidden_size), scale=embedding_scale, mask_column=0)]
+    for layer in range(n_layers):
+        if layer > 0:
+            tensors.append(TensorSpec(f"rnn.weight_ih_l{layer}", (hidden_size, hidden_size)))
+        tensors.append(TensorSpec(f"rnn.weight_hh_l{layer}", (hidden_size, hidden_size)))
+        tensors.append(TensorSpec(f"rnn.bias_l{layer}", (hidden_size,)))
+    tensors += [
+        TensorSpec("head.weight", (vocab_size, hidden_size)),
+        TensorSpec("head.bias", (vocab_size,)),
+        TensorSpec("initial_state", (n_layers * hidden_size,), mask_column=vocab_size),
+    ]
+    return ParameterLayout(tuple(tensors))
+
+
+def to_torch_names(layout: ParameterLayout, weights: Float32Array) -> dict[str, Float32Array]:
+    """The weights under the names of a module with `rnn = nn.RNN(vocab, hidden, layers)` and `head = nn.Linear(hidden, vocab)`.
+
+    The RNN reads one-hot tokens; `initial_state` [layers, hidden] is its `h_0`.
+    """
+    parts = layout.split(weights)
+    hidden_size = parts["rnn.bias_l0"].size
+    named = {"head.weight": parts["head.weight"], "head.bias": parts["head.bias"]}
+    named["initial_state"] = parts["initial_state"].reshape(-1, hidden_size)
+    for layer in range(len(named["initial_state"])):
+        input_weights = parts["embedding.weight"].T if layer == 0 else parts[f"rnn.weight_ih_l{layer}"]
+        named[f"rnn.weight_ih_l{layer}"] = np.ascontiguousarray(input_weights)
+        named[f"rnn.weight_hh_l{layer}"] = parts[f"rnn.weight_hh_l{layer}"]
+        named[f"rnn.bias_ih_l{layer}"] = parts[f"rnn.bias_l{layer}"]
+        named[f"rnn.bias_hh_l{layer}"] = np.zeros(hidden_size, dtype=np.float32)
+    return named

@@ -1,0 +1,148 @@
+"""Texts from disk, and the dataset of a run: its tokens for training and validation with their tokenizer.
+
+A folder holds `train.npy`, `validation.npy`, `tokenizer.json` and, written last, `dataset.json`.
+"""
+
+import io
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.text.documents import DocumentMode, EncodedText, encode_documents, split_train_validation
+from fedlearn.text.tokenizer import Tokenizer, TokenizerKind, tokenizer_from_json, train_tokenizer
+from fedlearn.text.tokens import TokenArray, as_tokens
+
+PYTHON_DOCS = "python-docs"
+MIN_CHARACTERS = 1000
+"""Of a text to train on: a tenth of it, for validation, should hold a window or two."""
+
+
+class Dataset(msgspec.Struct, frozen=True, eq=False):
+    """A text split for training and validation, encoded by a tokenizer that saw the training part only."""
+
+    train: EncodedText
+    validation: EncodedText
+    tokenizer: Tokenizer
+    documents: DocumentMode
+
+    @property
+    def unigram_counts(self) -> NDArray[np.int64]:
+        """How often each token occurs in training, [vocab_size]."""
+        return np.bincount(self.train.tokens, minlength=self.tokenizer.vocab_size)
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """`dataset.json`."""
+
+    documents: DocumentMode
+    train_characters: int
+    validation_characters: int
+
+
+def load_text(source: str) -> str:
+    """The text of a UTF-8 file, or for 'python-docs' of the language reference that comes with CPython.
+
+    Line ends become newlines, a byte order mark is dropped.
+
+    Raises:
+        ValueError: the file is missing, unreadable, not UTF-8 or blank.
+    """
+    if source == PYTHON_DOCS:
+        from pydoc_data.topics import topics  # half a megabyte that only this source needs
+
+        return "\n\n".join(topics[name] for name in sorted(topics))
+    try:
+        text = Path(source).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ValueError(
+            f"data: expected {PYTHON_DOCS!r} or the path of a text file, got {source!r}: {error.strerror}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"data: expected UTF-8 text, got other bytes at {error.start} in {source!r}; convert the file"
+        ) from error
+    if not text.strip():
+        raise ValueError(f"data: expected a text, got only white space in {source!r}; choose another file")
+    return text
+
+
+def build_dataset(
+    source: str,
+    *,
+    tokenizer: TokenizerKind = "chars",
+    vocab_size: int = 0,
+    documents: DocumentMode = "stream",
+    validation_fraction: float = 0.1,
+) -> Dataset:
+    """The dataset of the text at `source`, whose tokenizer is trained here.
+
+    Raises:
+        ValueError: the text cannot be read or is too short, or the tokenizer cannot have that size.
+        ImportError: `bpe` without the `tokenizers` library.
+    """
+    text = load_text(source)
+    if len(text) < MIN_CHARACTERS:
+        raise ValueError(
+            f"data: expected at least {MIN_CHARACTERS} characters to train on, got {len(text)} in {source!r}"
+        )
+    train, validation = split_train_validation(text, documents, validation_fraction)
+    trained = train_tokenizer(tokenizer, train, vocab_size)
+    return Dataset(
+        train=encode_documents(train, trained, documents),
+        validation=encode_documents(validation, trained, documents),
+        tokenizer=trained,
+        documents=documents,
+    )
+
+
+def save_dataset(folder: Path, dataset: Dataset) -> None:
+    """Writes the dataset into `folder`, which is made if need be; each file is replaced as a whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = _Record(dataset.documents, dataset.train.n_characters, dataset.validation.n_characters)
+    _replace_file(folder / "train.npy", _npy(dataset.train.tokens))
+    _replace_file(folder / "validation.npy", _npy(dataset.validation.tokens))
+    _replace_file(folder / "tokenizer.json", dataset.tokenizer.to_json().encode())
+    _replace_file(folder / "dataset.json", msgspec.json.encode(record))
+
+
+def load_dataset(folder: Path) -> Dataset:
+    """The dataset that `save_dataset` wrote into `folder`.
+
+    Raises:
+        ValueError: a file is missing or damaged.
+    """
+    try:
+        record = msgspec.json.decode((folder / "dataset.json").read_bytes(), type=_Record)
+        tokenizer = tokenizer_from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        train, validation = (
+            as_tokens(np.load(folder / name, allow_pickle=False), vocab_size=tokenizer.vocab_size)
+            for name in ("train.npy", "validation.npy")
+        )
+    except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
+        raise ValueError(
+            f"dataset: expected the files of a dataset in {str(folder)!r}, got: {error}; start a new run"
+        ) from error
+    return Dataset(
+        train=EncodedText(train, record.train_characters),
+        validation=EncodedText(validation, record.validation_characters),
+        tokenizer=tokenizer,
+        documents=record.documents,
+    )
+
+
+def _npy(tokens: TokenArray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, tokens, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + ".temporary")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,183 @@
+"""The journal: every Update of a run, appended and on the disk before anybody else sees it.
+
+After a header come records: a marker of 4 bytes, the payload's length and the CRC-32 of length and payload
+(both uint32, little-endian), then the payload, an encoded Update. The marker is where reading can start again
+behind damage, which tells a torn tail (a crash in the midst of an append; cut) from damage in the middle
+(refused).
+"""
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self, final
+
+from fedlearn.es.update import Update
+from fedlearn.storage.runs import StorageError, write_durably
+from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.errors import RemoteProtocolError
+
+MAX_RECORD_BYTES = 2**25
+"""32 MiB, above any Update that the wire carries."""
+
+_HEADER = b"fedlearn journal 1\n"
+_MARKER = b"\xf5UPD"
+"""Its first byte occurs in no UTF-8 text."""
+_RECORD = struct.Struct("<4sII")
+
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+@final
+class Journal:
+    """A journal that is open for appending. The caller holds the run's lock."""
+
+    def __init__(self, path: Path, file: io.FileIO, *, end: int, next_step: int | None, cut_bytes: int) -> None:
+        self.path = path
+        self.next_step = next_step
+        """Step of the Update that comes next; None where the journal is empty and any may come."""
+        self.cut_bytes = cut_bytes
+        """Length of the torn tail that opening cut off; 0 where there was none."""
+        self._file = file
+        self._end = end
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The journal at `path`, a new one where there is none; a torn tail is cut off.
+
+        Raises StorageError for a file that is no journal, or is damaged before its last record.
+        """
+        if not path.exists():
+            write_durably(path, _HEADER)
+        end, last = len(_HEADER), None
+        with path.open("rb") as reader:
+            for record in _read_records(path, reader):
+                end, last = record
+            cut_bytes = reader.seek(0, os.SEEK_END) - end
+        next_step = None if last is None else _update(path, last).step + 1
+        file = io.FileIO(path, "r+")
+        if cut_bytes:
+            file.truncate(end)
+            os.fsync(file.fileno())
+        return cls(path, file, end=end, next_step=next_step, cut_bytes=cut_bytes)
+
+    def append(self, update: Update) -> None:
+        """Returns once the Update is on the disk.
+
+        Raises StorageError for an Update out of turn, and where the disk refuses; the journal then stays as
+        it was.
+        """
+        if self.next_step not in (None, update.step):
+            raise StorageError(f"{self.path}: expected the update of step {self.next_step}, got {update.step}")
+        payload = encode(update)
+        if len(payload) > MAX_RECORD_BYTES:
+            raise StorageError(
+                f"{self.path}: expected an update of at most {MAX_RECORD_BYTES} bytes, got {len(payload)}; "
+                f"lower population_limit"
+            )
+        record = _RECORD.pack(_MARKER, len(payload), _checksum(payload)) + payload
+        try:
+            self._file.seek(self._end)
+            rest = memoryview(record)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            _sync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):  # what stays of the record is overwritten, or cut by the next opening
+                self._file.truncate(self._end)
+            raise StorageError(
+                f"{self.path}: step {update.step} could not be written: {error.strerror}; "
+                f"the journal ends before it: make room and resume the run"
+            ) from error
+        self._end += len(record)
+        self.next_step = update.step + 1
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_journal(path: Path) -> Iterator[Update]:
+    """Every Update, in order of steps; a torn tail is passed over.
+
+    Raises StorageError for a missing file, a file that is no journal, damage before the last record and steps
+    that do not follow one another.
+    """
+    expected = None
+    try:
+        with path.open("rb") as reader:
+            for end, payload in _read_records(path, reader):
+                update = _update(path, payload)
+                if expected not in (None, update.step):
+                    raise StorageError(
+                        f"{path}: expected step {expected} in the record before byte {end}, got {update.step}"
+                    )
+                yield update
+                expected = update.step + 1
+    except FileNotFoundError as error:
+        raise StorageError(f"{path}: expected a journal, there is none") from error
+
+
+def _read_records(path: Path, reader: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Of each record: where it ends in the file, and its payload; stops before a torn tail."""
+    header = reader.read(len(_HEADER))
+    if header != _HEADER:
+        raise StorageError(
+            f"{path}: expected {_HEADER!r} at the start, got {header!r}; it is no journal, or one of another version"
+        )
+    end = len(_HEADER)
+    while (payload := _read_record(reader)) is not None:
+        end += _RECORD.size + len(payload)
+        yield end, payload
+    reader.seek(end)
+    if _is_damage(reader.read(_RECORD.size + MAX_RECORD_BYTES + 1)):
+        raise StorageError(f"{path}: damaged at byte {end}, and the journal goes on behind it; restore it from a copy")
+
+
+def _read_record(reader: BinaryIO) -> bytes | None:
+    """The payload of the record that begins here; None where no whole and good one does."""
+    head = reader.read(_RECORD.size)
+    if len(head) < _RECORD.size:
+        return None
+    marker, length, checksum = _RECORD.unpack(head)
+    if marker != _MARKER or length > MAX_RECORD_BYTES:
+        return None
+    payload = reader.read(length)
+    return payload if len(payload) == length and _checksum(payload) == checksum else None
+
+
+def _is_damage(tail: bytes) -> bool:
+    """Whether this is more than one unfinished record: a good one follows, or it is too long for one."""
+    if len(tail) > _RECORD.size + MAX_RECORD_BYTES:
+        return True
+    reader = io.BytesIO(tail)
+    start = tail.find(_MARKER, 1)
+    while start >= 0:
+        reader.seek(start)
+        if _read_record(reader) is not None:
+            return True
+        start = tail.find(_MARKER, start + 1)
+    return False
+
+
+def _update(path: Path, payload: bytes) -> Update:
+    try:
+        return decode(payload, Update)
+    except RemoteProtocolError as error:
+        raise StorageError(f"{path}: expected an update of this version of fedlearn: {error}") from error
+
+
+def _checksum(payload: bytes) -> int:
+    """Covers the length too, so that zeros are no record."""
+    return zlib.crc32(payload, zlib.crc32(struct.pack("<I", len(payload))))

@@ -1,0 +1,64 @@
+"""What a run has been doing: one JSON object a step, one step a line, in `metrics.jsonl`."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+_TAIL_BYTES = 65536
+"""Read from the end at first, a few hundred lines; doubled until it holds the lines asked for."""
+
+
+class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step in figures."""
+
+    step: int
+    loss: float | None
+    """Mean over the members, nats per token; None (or NaN, which JSON cannot say) without a finite one."""
+    bits_per_character: float | None
+    members: int
+    trial_tokens_per_s: float
+    volunteers: int
+    bytes_in: int
+    bytes_out: int
+    digest: str
+    """Of the weights and optimizer state after the step, hexadecimal."""
+    time: float
+    """Seconds since 1970."""
+    validation_bits_per_character: float | None = None
+    """Measured now and then; left out of the line where it was not."""
+
+
+def append_metrics(path: Path, metrics: StepMetrics) -> None:
+    """Adds a line. A torn line that a crash left behind is ended first."""
+    with open(path, "a+b") as file:
+        torn = file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
+        file.write((b"\n" if torn else b"") + msgspec.json.encode(metrics) + b"\n")
+
+
+def read_last_metrics(path: Path, count: int = 1) -> list[StepMetrics]:
+    """The last `count` steps, oldest first, read from the end of the file; fewer if there are fewer.
+
+    Torn lines are passed over, and a missing file has none.
+    """
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        wanted = _TAIL_BYTES
+        while True:
+            file.seek(max(0, size - wanted))
+            found = _decode_lines(file.read(min(size, wanted)))
+            if len(found) >= count or wanted >= size:
+                return found[-count:] if count else []
+            wanted *= 2
+
+
+def _decode_lines(text: bytes) -> list[StepMetrics]:
+    found = []
+    for line in text.splitlines():
+        try:
+            found.append(msgspec.json.decode(line, type=StepMetrics))
+        except msgspec.DecodeError:
+            continue
+    return found

@@ -1,0 +1,145 @@
+"""Run folders, one a run under one root, counted from 1; and the durable way to write a file in them."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+PARTIAL_SUFFIX = ".partial"
+"""Of a file that is still being written; one that is found later belonged to a process that died."""
+
+
+class StorageError(Exception):
+    """A run's folder or one of its files cannot be used; the message names the path and the remedy."""
+
+
+class RunFolder(msgspec.Struct, frozen=True):
+    """Where everything of one run lies."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The RunConfig as JSON; a folder is a run once it has this file."""
+        return self.path / "config.json"
+
+    @property
+    def genesis(self) -> Path:
+        """The checkpoint that the run started from."""
+        return self.path / "genesis.safetensors"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the newest checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def data(self) -> Path:
+        """Folder of the tokenizer and the token blocks."""
+        return self.path / "data"
+
+
+def create_run(root: Path) -> RunFolder:
+    """A new folder `root/<n>` with empty subfolders; n follows the highest number that is taken."""
+    root.mkdir(parents=True, exist_ok=True)
+    number = max(_numbers(root), default=0) + 1
+    while True:
+        try:
+            (root / str(number)).mkdir()
+            break
+        except FileExistsError:
+            number += 1
+    run = RunFolder(root / str(number))
+    run.checkpoints.mkdir()
+    run.data.mkdir()
+    return run
+
+
+def list_runs(root: Path) -> list[RunFolder]:
+    """The runs under `root`, by number; none if there is no such folder."""
+    folders = [RunFolder(root / str(number)) for number in _numbers(root)]
+    return [run for run in folders if run.config.is_file()]
+
+
+def resolve_run(root: Path, text: str) -> RunFolder:
+    """The run that `text` names: a number under `root`, `latest`, or the path of a run folder.
+
+    Raises StorageError that lists the runs there are.
+    """
+    runs = list_runs(root)
+    if text == "latest" and runs:
+        return runs[-1]
+    path = root / str(int(text)) if text.isdecimal() else Path(text)
+    if text != "latest" and RunFolder(path).config.is_file():
+        return RunFolder(path)
+    existing = ", ".join(run.path.name for run in runs) or "none"
+    raise StorageError(
+        f"run {text!r}: expected a run folder's path, its number or 'latest'; runs in {root}: {existing}"
+    )
+
+
+@contextmanager
+def lock_run(run: RunFolder) -> Iterator[None]:
+    """Holds the run for this process alone; the lock goes with the process, however it ends.
+
+    Raises StorageError where another process holds it.
+    """
+    with open(run.path / "lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise StorageError(
+                f"{run.path}: expected a run that nobody writes, but process {holder} does; stop it first"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def write_durably(path: Path, payload: bytes) -> None:
+    """Puts the file there in one piece: after a crash it holds all of `payload`, or what it held before.
+
+    Raises StorageError, e.g. on a full disk; the file is then as it was before.
+    """
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    try:
+        with open(partial, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StorageError(
+            f"{path}: could not be written: {error.strerror}; make room or choose another place"
+        ) from error
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _numbers(root: Path) -> list[int]:
+    """Ascending numbers of the folders under `root` that are named by one."""
+    if not root.is_dir():
+        return []
+    return sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal() and path.is_dir())

@@ -1,0 +1,77 @@
+"""Writing what the model holds most likely: beam search for the highest total log-probability."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.text.language_model import (
+    Continuation,
+    LanguageModel,
+    LogProbabilities,
+    read_prompt,
+    read_tokens,
+)
+from fedlearn.text.tokens import TokenArray
+
+Totals = NDArray[np.float64]
+"""[n] sums of log-probabilities in nats, one a hypothesis, best first."""
+
+
+def beam_search(
+    model: LanguageModel,
+    prompt: Sequence[int] | NDArray[np.integer],
+    *,
+    n_beams: int,
+    length: int,
+    length_normalised: bool = False,
+) -> Continuation:
+    """The best hypothesis met, at most `length` predictions long; one that ends earlier ends in `<stop>`.
+
+    Each step keeps the `n_beams` likeliest one-token expansions of the open hypotheses; of equals, the one
+    from the better beam, then the lower token, goes first. Those that end in `<stop>` are finished, and the
+    best of them stays in the running until no open hypothesis can exceed it. The score is the total
+    log-probability, or with `length_normalised` its mean over the predictions, `<stop>` included. One beam
+    is greedy search.
+
+    Raises:
+        ValueError: `n_beams` or `length` is out of range, or the model gives NaN.
+    """
+    if n_beams < 1 or length < 0:
+        raise ValueError(f"beam search: expected n_beams >= 1 and length >= 0, got {n_beams} and {length}")
+    state, log_probabilities = read_prompt(model, prompt)
+    totals: Totals = np.zeros(1)
+    histories = np.empty((1, 0), dtype=np.uint16)  # [n_open, n_predictions]
+    finished, finished_score = None, -np.inf
+    for n_predictions in range(1, length + 1):
+        beams, tokens, totals = _best_expansions(totals, log_probabilities, n_beams)
+        histories = np.column_stack([histories[beams], tokens])
+        is_open = tokens != model.stop_token
+        if not is_open.all():
+            best = int(np.argmin(is_open))
+            score = totals[best] / (n_predictions if length_normalised else 1)
+            if score > finished_score:
+                finished = Continuation(histories[best, :-1].copy(), float(totals[best]), is_stopped=True)
+                finished_score = score
+        beams, tokens = beams[is_open], tokens[is_open]
+        totals, histories = totals[is_open], histories[is_open]
+        # Totals only fall: this bound holds for whatever follows, and is the score itself in the last step.
+        best_possible = totals[:1] / (length if length_normalised else 1)
+        if finished is not None and not (best_possible > finished_score).any():
+            return finished
+        if n_predictions < length:
+            state, log_probabilities = read_tokens(model, state[beams], tokens)
+    return Continuation(histories[0].copy(), float(totals[0]), is_stopped=False)
+
+
+def _best_expansions(
+    totals: Totals, log_probabilities: LogProbabilities, n_beams: int
+) -> tuple[NDArray[np.int64], TokenArray, Totals]:
+    """(beam, token, total) of the `n_beams` likeliest expansions, best first."""
+    candidates = (totals[:, None] + log_probabilities).ravel()
+    n_kept = min(n_beams, candidates.size)
+    threshold = np.partition(candidates, -n_kept)[-n_kept]
+    contenders = np.flatnonzero(candidates >= threshold)
+    chosen = contenders[np.argsort(-candidates[contenders], kind="stable")[:n_kept]]
+    beams, tokens = np.divmod(chosen, log_probabilities.shape[1])
+    return beams, tokens.astype(np.uint16), candidates[chosen]

@@ -1,0 +1,29 @@
+"""Token blocks: the pieces in which text is sent to volunteers, named by their content."""
+
+import hashlib
+from itertools import pairwise
+
+from fedlearn.text.tokens import TokenArray
+
+BLOCK_ID_BYTES = 16
+
+
+def block_id(tokens: TokenArray) -> bytes:
+    """The name of a block: 16 bytes of BLAKE2b over its tokens as little-endian 16-bit numbers."""
+    return hashlib.blake2b(tokens.astype("<u2").tobytes(), digest_size=BLOCK_ID_BYTES).digest()
+
+
+def cut_blocks(tokens: TokenArray, block_tokens: int) -> list[tuple[int, int]]:
+    """(start, length) of consecutive blocks that cover `tokens`, none shorter than `block_tokens`.
+
+    What does not fill a block is spread evenly over all. One block if there are too few tokens for two, or if
+    `block_tokens` is 0.
+
+    Raises:
+        ValueError: `block_tokens` is negative.
+    """
+    if block_tokens < 0:
+        raise ValueError(f"block_tokens: expected 0 (one block) or more, got {block_tokens}")
+    n_blocks = max(1, len(tokens) // block_tokens) if block_tokens else 1
+    starts = [index * len(tokens) // n_blocks for index in range(n_blocks + 1)]
+    return [(start, end - start) for start, end in pairwise(starts)]

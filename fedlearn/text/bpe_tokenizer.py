@@ -1,0 +1,81 @@
+"""Byte-pair encoding through the `tokenizers` library, which is an extra and imported only when used.
+
+Source: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909, over bytes as in GPT-2.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.text.tokens import TokenArray, as_tokens
+
+DEFAULT_VOCAB_SIZE = 1024
+
+
+@final
+class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
+    """The library's tokens, then `<stop>` as the last one, unknown to the library: no text encodes to it."""
+
+    library_json: str
+
+    @property
+    def vocab_size(self) -> int:
+        return self.stop_token + 1
+
+    @property
+    def stop_token(self) -> int:
+        return int(_library_tokenizer(self.library_json).get_vocab_size())
+
+    def encode(self, text: str) -> TokenArray:
+        valid_text = text.encode("utf-8", errors="replace").decode()
+        return np.array(_library_tokenizer(self.library_json).encode(valid_text).ids, dtype=np.uint16)
+
+    def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
+        checked = as_tokens(tokens, vocab_size=self.vocab_size)
+        return str(_library_tokenizer(self.library_json).decode(checked[checked != self.stop_token].tolist()))
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def train_bpe_tokenizer(text: str, vocab_size: int) -> BpeTokenizer:
+    """Merges the most frequent pairs of `text` until there are `vocab_size` tokens or no pair repeats.
+
+    `vocab_size` includes `<stop>`; 0 stands for 1024.
+
+    Raises:
+        ImportError: the `tokenizers` library is not installed.
+    """
+    library = _import_library()
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=(vocab_size or DEFAULT_VOCAB_SIZE) - 1,
+        min_frequency=2,
+        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([text.encode("utf-8", errors="replace").decode()], trainer)
+    return BpeTokenizer(tokenizer.to_str())
+
+
+@lru_cache(maxsize=4)
+def _library_tokenizer(library_json: str) -> Any:  # noqa: ANN401 - the library's class, absent without the extra
+    return _import_library().Tokenizer.from_str(library_json)
+
+
+def _import_library() -> ModuleType:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(
+            "tokenizer: 'bpe' needs the tokenizers library, which is not installed; "
+            "run pip install 'fedlearn[bpe]' or choose 'chars' or 'bytes'"
+        ) from error
+    return tokenizers

@@ -1,0 +1,34 @@
+"""One token a UTF-8 byte: nothing to train, every text can be written."""
+
+from collections.abc import Sequence
+from typing import final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.text.tokens import TokenArray, as_tokens
+
+
+@final
+class ByteTokenizer(msgspec.Struct, frozen=True, tag="bytes", tag_field="kind"):
+    """Tokens 0..255 are UTF-8 bytes, 256 is `<stop>`."""
+
+    @property
+    def vocab_size(self) -> int:
+        return 257
+
+    @property
+    def stop_token(self) -> int:
+        return 256
+
+    def encode(self, text: str) -> TokenArray:
+        return np.frombuffer(text.encode("utf-8", errors="replace"), dtype=np.uint8).astype(np.uint16)
+
+    def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
+        checked = as_tokens(tokens, vocab_size=self.vocab_size)
+        text_bytes = bytes(checked[checked != self.stop_token].astype(np.uint8))
+        return text_bytes.decode("utf-8", errors="replace")
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()

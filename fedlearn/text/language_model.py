@@ -1,0 +1,75 @@
+"""What a model must offer to be sampled or searched, and what comes out."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.text.tokens import TokenArray, as_tokens
+
+State = NDArray[np.float32]
+"""[n, ...]: row i is what the model remembers of sequence i, e.g. [n, layers, hidden]."""
+LogProbabilities = NDArray[np.float32]
+"""[n, vocab_size] in nats."""
+
+
+class LanguageModel(Protocol):
+    """Predicts the next token of n independent sequences; a pure function of its arguments."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def stop_token(self) -> int:
+        """Ends a document, and stands before its first token."""
+
+    def initial_state(self, n_sequences: int) -> State:
+        """The state [n_sequences, ...] before any token."""
+
+    def next_log_probabilities(self, state: State, tokens: TokenArray) -> tuple[State, LogProbabilities]:
+        """Reads one token a sequence, `tokens` [n] into `state` [n, ...], and leaves `state` as it was.
+
+        Gives the new state [n, ...], and the log-probabilities [n, vocab_size] of the token after.
+        """
+
+
+class Continuation(msgspec.Struct, frozen=True, eq=False):
+    """What a model wrote after a prompt."""
+
+    tokens: TokenArray
+    """[n], neither the prompt nor `<stop>` among them."""
+    log_probability: float
+    """Sum over the predictions, in nats, at temperature 1; with that of `<stop>` if it ended the text."""
+    is_stopped: bool
+    """Whether the model ended the text itself, by `<stop>`."""
+
+
+def read_prompt(model: LanguageModel, prompt: Sequence[int] | NDArray[np.integer]) -> tuple[State, LogProbabilities]:
+    """The state [1, ...] after the prompt and the log-probabilities [1, vocab_size] of the next token.
+
+    An empty prompt stands for `<stop>`: a new document.
+
+    Raises:
+        ValueError: a token is outside the vocabulary, or the model gives NaN.
+    """
+    tokens = as_tokens(prompt if len(prompt) else [model.stop_token], vocab_size=model.vocab_size)
+    state = model.initial_state(1)
+    for index in range(len(tokens) - 1):
+        state, _ = model.next_log_probabilities(state, tokens[index : index + 1])
+    return read_tokens(model, state, tokens[-1:])
+
+
+def read_tokens(model: LanguageModel, state: State, tokens: TokenArray) -> tuple[State, LogProbabilities]:
+    """`next_log_probabilities`, checked.
+
+    Raises:
+        ValueError: the model gives NaN.
+    """
+    new_state, log_probabilities = model.next_log_probabilities(state, tokens)
+    if np.isnan(log_probabilities).any():
+        raise ValueError(
+            "log-probabilities: expected numbers, got NaN; the weights diverged, take an earlier checkpoint"
+        )
+    return new_state, log_probabilities

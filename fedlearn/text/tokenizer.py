@@ -1,0 +1,87 @@
+"""From text to tokens and back: the interface, and how a tokenizer is trained or read back."""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.text.bpe_tokenizer import BpeTokenizer, train_bpe_tokenizer
+from fedlearn.text.byte_tokenizer import ByteTokenizer
+from fedlearn.text.character_tokenizer import CharacterTokenizer, train_character_tokenizer
+from fedlearn.text.tokens import MAX_VOCAB_SIZE, TokenArray
+
+TokenizerKind = Literal["bytes", "chars", "bpe"]
+
+_VOCAB_SIZES: dict[str, range] = {
+    "bytes": range(257, 258),  # the bytes and <stop>
+    "chars": range(3, MAX_VOCAB_SIZE + 1),  # a character, <unk> and <stop>
+    "bpe": range(257, MAX_VOCAB_SIZE + 1),  # the bytes and <stop>
+}
+
+
+class Tokenizer(Protocol):
+    """A frozen value; equal ones encode alike."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of different tokens, `<stop>` included."""
+
+    @property
+    def stop_token(self) -> int:
+        """`<stop>`: ends a document, and is what generation starts from. No text encodes to it."""
+
+    def encode(self, text: str) -> TokenArray:
+        """The tokens [n] of `text`; a lone surrogate is read as '?'."""
+
+    def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
+        """The text of `tokens`, U+FFFD where there is none; `<stop>` gives nothing.
+
+        Raises:
+            ValueError: a token is outside the vocabulary.
+        """
+
+    def to_json(self) -> str:
+        """What `tokenizer_from_json` reads."""
+
+
+def train_tokenizer(kind: TokenizerKind, text: str, vocab_size: int = 0) -> Tokenizer:
+    """A tokenizer for texts like `text`, with at most `vocab_size` tokens; 0 leaves the size to the kind.
+
+    The size may come out smaller than asked for when `text` has too little to fill it.
+
+    Raises:
+        ValueError: the kind is unknown or cannot have that size.
+        ImportError: `bpe` without the `tokenizers` library.
+    """
+    if kind not in _VOCAB_SIZES:
+        raise ValueError(f"tokenizer: expected one of {', '.join(_VOCAB_SIZES)}, got {kind!r}")
+    sizes = _VOCAB_SIZES[kind]
+    if vocab_size != 0 and vocab_size not in sizes:
+        raise ValueError(
+            f"vocab_size: expected {sizes[0]} to {sizes[-1]} for the tokenizer {kind!r}, got {vocab_size}; "
+            "0 chooses a size"
+        )
+    match kind:
+        case "bytes":
+            return ByteTokenizer()
+        case "chars":
+            return train_character_tokenizer(text, vocab_size)
+        case "bpe":
+            return train_bpe_tokenizer(text, vocab_size)
+
+
+def tokenizer_from_json(text: str) -> Tokenizer:
+    """The tokenizer whose `to_json` gave `text`.
+
+    Raises:
+        ValueError: `text` is something else.
+    """
+    try:
+        return msgspec.json.decode(text, type=ByteTokenizer | CharacterTokenizer | BpeTokenizer)
+    except msgspec.DecodeError as error:
+        raise ValueError(
+            f"tokenizer: expected the JSON of a tokenizer, got {text[:40]!r} ({error}); "
+            "restore the run's tokenizer.json"
+        ) from error

@@ -1,0 +1,45 @@
+"""How large a message may be, and how long its sender may take."""
+
+from collections.abc import Mapping
+
+from fedlearn.es.update import Update
+from fedlearn.wire.messages import Result, Snapshot, TokenBlock, Welcome
+from fedlearn.wire.states import MessageType
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+
+DEFAULT_MAX_SNAPSHOT_BYTES = 3 * 1024 * _MIB
+"""Weights and two moments of 268 million parameters."""
+
+_MAX_SMALL_BYTES = 4 * _KIB
+_MAX_BYTES: Mapping[MessageType, int] = {
+    Welcome: 64 * _KIB,
+    Result: 4 * _MIB + _MAX_SMALL_BYTES,  # a million losses
+    Update: 20 * _MIB,  # sixteen million utilities, and their spans
+    TokenBlock: 64 * _MIB,  # thirty-three million tokens
+}
+
+PING_AFTER_S = 10.0
+"""Whoever has sent nothing for so long sends a Ping."""
+
+SILENCE_LIMIT_S = 30.0
+"""Whoever has sent nothing for so long is gone."""
+
+FRAME_LIMIT_S = 30.0
+"""From the first byte of a frame to its last."""
+
+_MESSAGE_LIMIT_S = 30.0
+_MESSAGE_LIMIT_S_PER_MIB = 30.0
+
+
+def max_message_bytes(message_type: MessageType, *, max_snapshot_bytes: int) -> int:
+    """The largest payload of a message of this type, before it is cut into chunks."""
+    if message_type is Snapshot:
+        return max_snapshot_bytes
+    return _MAX_BYTES.get(message_type, _MAX_SMALL_BYTES)
+
+
+def message_limit_s(length_bytes: int) -> float:
+    """Seconds from a message's first chunk to its last; a line of 280 kbit/s just makes it."""
+    return _MESSAGE_LIMIT_S + _MESSAGE_LIMIT_S_PER_MIB * length_bytes / _MIB

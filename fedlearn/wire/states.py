@@ -1,0 +1,75 @@
+"""What may be said when: one table, which both sides follow.
+
+A state is where the conversation stands as *this* side has seen it. Messages cross on the way, so the table
+lets a message in wherever its sender could not yet know better: a Result after a Resync, for instance.
+
+Source: the design of h11 (https://h11.readthedocs.io), where a protocol is a table of states as well.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from fedlearn.es.update import Update
+from fedlearn.wire.messages import (
+    Assignment,
+    Farewell,
+    Goodbye,
+    Hello,
+    Ping,
+    Pong,
+    Ready,
+    Result,
+    Resync,
+    Snapshot,
+    TokenBlock,
+    Welcome,
+)
+
+MessageType = type[msgspec.Struct]
+
+
+class State(Enum):
+    """Where a conversation stands."""
+
+    OPENING = "nothing was said"
+    GREETED = "the client said Hello"
+    WELCOMED = "the server said Welcome"
+    SYNCING = "the server sent a Snapshot"
+    ACTIVE = "the client is Ready"
+    RESYNCING = "the server said Resync"
+
+
+_TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
+    State.OPENING: {Hello: State.GREETED},
+    State.GREETED: {Welcome: State.WELCOMED},
+    State.WELCOMED: {TokenBlock: State.WELCOMED, Snapshot: State.SYNCING},
+    State.SYNCING: {
+        TokenBlock: State.SYNCING,
+        Update: State.SYNCING,
+        Result: State.SYNCING,
+        Ready: State.ACTIVE,
+    },
+    State.ACTIVE: {
+        TokenBlock: State.ACTIVE,
+        Assignment: State.ACTIVE,
+        Update: State.ACTIVE,
+        Result: State.ACTIVE,
+        Resync: State.RESYNCING,
+    },
+    State.RESYNCING: {
+        TokenBlock: State.RESYNCING,
+        Result: State.RESYNCING,
+        Snapshot: State.SYNCING,
+    },
+}
+
+_AFTER_HELLO: frozenset[MessageType] = frozenset([Ping, Pong, Goodbye, Farewell])
+
+
+def next_state(state: State, message_type: MessageType) -> State | None:
+    """The state after this message, or None where it is illegal."""
+    if message_type in _AFTER_HELLO and state is not State.OPENING:
+        return state
+    return _TRANSITIONS[state].get(message_type)

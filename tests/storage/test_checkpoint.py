@@ -1,0 +1,126 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from safetensors import safe_open
+
+from fedlearn.storage.checkpoint import (
+    KEPT_CHECKPOINTS,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+    write_checkpoint,
+)
+from fedlearn.storage.runs import RunFolder, StorageError, create_run
+from fedlearn.wire.codec import encode
+from fedlearn.wire.messages import Snapshot
+
+
+def snapshot_of(step: int) -> Snapshot:
+    values = np.array([0.1, -0.0, 1e-45, np.inf, -3e38], np.float32)
+    return Snapshot(
+        step=step,
+        digest=bytes(range(8)),
+        weights=values,
+        first_moment=values[::-1],
+        second_moment=values * values[0],
+        beta1_power=0.9**1000,
+        beta2_power=0.1 + 0.2,
+    )
+
+
+def save(run: RunFolder, step: int) -> Path:
+    return save_checkpoint(run, snapshot_of(step), layout="[]", config="{}")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    run = create_run(tmp_path)
+    write_checkpoint(run.genesis, snapshot_of(0), layout="[]", config="{}")
+    return run
+
+
+def test_checkpoint_reads_back_to_the_bit(run: RunFolder) -> None:
+    assert encode(load_checkpoint(save(run, 12))) == encode(snapshot_of(12))
+
+
+def test_other_programs_find_tensors_and_settings(run: RunFolder) -> None:
+    write_checkpoint(run.genesis, snapshot_of(3), layout='["layout"]', config='{"seed":1}')
+    with safe_open(run.genesis, framework="numpy") as file:
+        metadata = file.metadata()
+        assert sorted(file.keys()) == ["first_moment", "second_moment", "weights"]
+    assert (metadata["step"], metadata["digest"]) == ("3", "0001020304050607")
+    assert (metadata["layout"], metadata["config"]) == ('["layout"]', '{"seed":1}')
+
+
+def test_last_checkpoints_are_kept_and_genesis_too(run: RunFolder) -> None:
+    (run.checkpoints / "000000000001.safetensors.partial").touch()
+    paths = [save(run, step) for step in (8, 9, 10, 11, 100)]
+    assert sorted(run.checkpoints.iterdir()) == paths[-KEPT_CHECKPOINTS:]
+    assert load_checkpoint(run.genesis).step == 0
+
+
+def test_latest_is_the_highest_step(run: RunFolder) -> None:
+    for step in (9, 10):
+        save(run, step)
+    snapshot, problems = latest_checkpoint(run)
+    assert (snapshot.step, problems) == (10, [])
+
+
+def test_latest_of_a_young_run_is_genesis(run: RunFolder) -> None:
+    snapshot, problems = latest_checkpoint(run)
+    assert (snapshot.step, problems) == (0, [])
+
+
+def test_damaged_newest_is_reported_and_the_one_before_is_used(run: RunFolder) -> None:
+    save(run, 1)
+    newest = save(run, 2)
+    whole = newest.read_bytes()
+    for size in range(len(whole)):
+        newest.write_bytes(whole[:size])
+        snapshot, problems = latest_checkpoint(run)
+        assert (snapshot.step, len(problems)) == (1, 1)
+        assert str(newest) in problems[0]
+
+
+def test_any_flipped_bit_is_noticed(run: RunFolder) -> None:
+    path = save(run, 1)
+    assert load_checkpoint(path).step == 1
+    whole = path.read_bytes()
+    unnoticed = []
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            snapshot = load_checkpoint(path)
+        except StorageError:
+            continue
+        if encode(snapshot) != encode(snapshot_of(1)):
+            unnoticed.append(bit)
+    assert unnoticed == []
+
+
+def test_run_without_a_readable_checkpoint_is_refused(run: RunFolder) -> None:
+    save(run, 1).write_bytes(b"")
+    run.genesis.unlink()
+    with pytest.raises(StorageError, match=r"expected a readable checkpoint.*000000000001.*genesis"):
+        latest_checkpoint(run)
+
+
+def test_foreign_safetensors_file_is_refused(run: RunFolder) -> None:
+    run.genesis.write_bytes(safetensors.numpy.save({"weights": np.zeros(2, np.float32)}))
+    with pytest.raises(StorageError, match="expected a checkpoint of fedlearn"):
+        load_checkpoint(run.genesis)
+
+
+def test_failed_write_keeps_the_older_checkpoints(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    paths = [save(run, step) for step in (1, 2, 3)]
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(StorageError, match="No space left"):
+        save(run, 4)
+    assert sorted(run.checkpoints.iterdir()) == paths

@@ -1,0 +1,83 @@
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fedlearn.storage import metrics as metrics_module
+from fedlearn.storage.metrics import StepMetrics, append_metrics, read_last_metrics
+
+
+def metrics_of(step: int) -> StepMetrics:
+    return StepMetrics(
+        step=step,
+        loss=2.5,
+        bits_per_character=3.6,
+        members=12288,
+        trial_tokens_per_s=1e6,
+        volunteers=2,
+        bytes_in=50000,
+        bytes_out=12500,
+        digest="0011223344556677",
+        time=1700000000.5,
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+def test_each_step_is_one_line_of_json(path: Path) -> None:
+    append_metrics(path, metrics_of(0))
+    append_metrics(path, msgspec.structs.replace(metrics_of(1), validation_bits_per_character=3.5))
+    first, second = (json.loads(line) for line in path.read_text().splitlines())
+    assert (first["step"], first["loss"]) == (0, 2.5)
+    assert "validation_bits_per_character" not in first
+    assert second["validation_bits_per_character"] == 3.5
+
+
+@pytest.mark.parametrize("tail_bytes", [10, 400, 65536])
+def test_last_steps_are_read_in_order(path: Path, monkeypatch: pytest.MonkeyPatch, tail_bytes: int) -> None:
+    monkeypatch.setattr(metrics_module, "_TAIL_BYTES", tail_bytes)
+    for step in range(20):
+        append_metrics(path, metrics_of(step))
+    assert read_last_metrics(path) == [metrics_of(19)]
+    assert read_last_metrics(path, 3) == [metrics_of(step) for step in (17, 18, 19)]
+    assert len(read_last_metrics(path, 99)) == 20
+    assert read_last_metrics(path, 0) == []
+
+
+def test_last_step_is_found_without_reading_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(1000):
+        append_metrics(path, metrics_of(step))
+    decode_lines = metrics_module._decode_lines
+    texts: list[bytes] = []
+
+    def record(text: bytes) -> list[StepMetrics]:
+        texts.append(text)
+        return decode_lines(text)
+
+    monkeypatch.setattr(metrics_module, "_decode_lines", record)
+    assert read_last_metrics(path) == [metrics_of(999)]
+    assert sum(map(len, texts)) < path.stat().st_size / 2
+
+
+def test_torn_last_line_is_passed_over_and_ended(path: Path) -> None:
+    append_metrics(path, metrics_of(0))
+    append_metrics(path, metrics_of(1))
+    path.write_bytes(path.read_bytes()[:-20])
+    assert read_last_metrics(path) == [metrics_of(0)]
+    append_metrics(path, metrics_of(2))
+    assert read_last_metrics(path, 5) == [metrics_of(0), metrics_of(2)]
+
+
+def test_missing_or_empty_file_has_no_steps(path: Path) -> None:
+    assert read_last_metrics(path) == []
+    path.touch()
+    assert read_last_metrics(path) == []
+
+
+def test_loss_that_is_no_number_becomes_none(path: Path) -> None:
+    append_metrics(path, msgspec.structs.replace(metrics_of(0), loss=float("nan")))
+    assert read_last_metrics(path)[0].loss is None

@@ -1,0 +1,130 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedlearn.storage.runs import (
+    RunFolder,
+    StorageError,
+    create_run,
+    list_runs,
+    lock_run,
+    resolve_run,
+    write_durably,
+)
+
+
+def start_run(root: Path) -> RunFolder:
+    run = create_run(root)
+    write_durably(run.config, b"{}")
+    return run
+
+
+def test_runs_count_from_one_with_their_subfolders(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "trainingRuns"
+    first, second = create_run(root), create_run(root)
+    assert (first.path, second.path) == (root / "1", root / "2")
+    assert first.checkpoints.is_dir()
+    assert first.data.is_dir()
+
+
+def test_new_run_follows_the_highest_number_and_ignores_other_names(tmp_path: Path) -> None:
+    for name in ("2", "10", "old", "3.bak"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "99").touch()
+    assert create_run(tmp_path).path.name == "11"
+
+
+def test_number_that_somebody_took_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1").mkdir()
+    monkeypatch.setattr("fedlearn.storage.runs._numbers", lambda _: [])
+    assert create_run(tmp_path).path.name == "2"
+
+
+def test_runs_are_listed_by_number_once_they_have_a_configuration(tmp_path: Path) -> None:
+    runs = [start_run(tmp_path) for _ in range(11)]
+    create_run(tmp_path)
+    assert list_runs(tmp_path) == runs
+
+
+def test_missing_root_has_no_runs(tmp_path: Path) -> None:
+    assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_run_is_found_by_number_latest_and_path(tmp_path: Path) -> None:
+    first, second = start_run(tmp_path), start_run(tmp_path)
+    create_run(tmp_path)
+    assert resolve_run(tmp_path, "1") == first
+    assert resolve_run(tmp_path, "latest") == second
+    assert resolve_run(tmp_path / "elsewhere", str(first.path)) == first
+
+
+@pytest.mark.parametrize("text", ["3", "nonsense", "/", ""])
+def test_unknown_run_is_refused_with_those_there_are(tmp_path: Path, text: str) -> None:
+    start_run(tmp_path)
+    start_run(tmp_path)
+    with pytest.raises(StorageError, match=f"run '{text}': expected .* 'latest'; runs in .*: 1, 2"):
+        resolve_run(tmp_path, text)
+
+
+def test_latest_of_no_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"runs in .*: none"):
+        resolve_run(tmp_path, "latest")
+
+
+def test_second_writer_is_refused_by_name_until_the_first_is_done(tmp_path: Path) -> None:
+    run = create_run(tmp_path)
+    with (
+        lock_run(run),
+        pytest.raises(StorageError, match=f"process {os.getpid()} does"),
+        lock_run(run),
+    ):
+        pass
+    with lock_run(run):
+        pass
+
+
+def test_lock_goes_with_a_killed_process(tmp_path: Path) -> None:
+    run = create_run(tmp_path)
+    program = (
+        "import sys, pathlib, fedlearn.storage.runs as runs\n"
+        "with runs.lock_run(runs.RunFolder(pathlib.Path(sys.argv[1]))):\n"
+        "    print('locked', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        with pytest.raises(StorageError, match=f"process {process.pid} does"), lock_run(run):
+            pass
+        process.kill()
+        process.wait()
+        with lock_run(run):
+            pass
+
+
+def test_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_durably(path, b"old")
+    write_durably(path, b"new")
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"new")]
+
+
+def test_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "file"
+    write_durably(path, b"old")
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(StorageError, match=f"{path}: could not be written: No space left"):
+        write_durably(path, b"new")
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"old")]

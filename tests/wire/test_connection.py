@@ -1,0 +1,370 @@
+import random
+from typing import Literal, final
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlearn.es.update import Update
+from fedlearn.wire.codec import encode
+from fedlearn.wire.connection import Connection
+from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
+from fedlearn.wire.frames import HEADER_BYTES, FrameParser, split
+from fedlearn.wire.messages import (
+    Assignment,
+    Farewell,
+    FromClient,
+    FromServer,
+    Goodbye,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Ready,
+    Result,
+    Resync,
+    Snapshot,
+    TokenBlock,
+    Welcome,
+)
+from fedlearn.wire.outbox import stream_of
+from fedlearn.wire.states import MessageType, State, next_state
+
+Side = Literal["client", "server"]
+Examples = dict[MessageType, Message]
+
+CONVERSATION: list[tuple[Side, MessageType, State]] = [
+    ("client", Hello, State.GREETED),
+    ("server", Welcome, State.WELCOMED),
+    ("server", TokenBlock, State.WELCOMED),
+    ("server", Snapshot, State.SYNCING),
+    ("server", Update, State.SYNCING),
+    ("client", Ready, State.ACTIVE),
+    ("server", Assignment, State.ACTIVE),
+    ("client", Result, State.ACTIVE),
+    ("server", Update, State.ACTIVE),
+    ("server", Resync, State.RESYNCING),
+    ("client", Result, State.RESYNCING),
+    ("server", Snapshot, State.SYNCING),
+    ("client", Result, State.SYNCING),
+    ("client", Ready, State.ACTIVE),
+    ("client", Goodbye, State.ACTIVE),
+]
+
+
+@final
+class ConnectionPair:
+    """Two ends, and the bytes carried between them in pieces of `piece_bytes`."""
+
+    def __init__(self, *, piece_bytes: int = 2**30) -> None:
+        self.now = 0.0
+        self.ends: dict[Side, Connection] = {
+            "client": Connection("client", now=0.0),
+            "server": Connection("server", now=0.0),
+        }
+        self.received: dict[Side, list[Message]] = {"client": [], "server": []}
+        self._piece_bytes = piece_bytes
+
+    @property
+    def client(self) -> Connection:
+        return self.ends["client"]
+
+    @property
+    def server(self) -> Connection:
+        return self.ends["server"]
+
+    def shuttle(self) -> None:
+        """Carries bytes both ways until neither side has any left."""
+        while sum([self._carry("client", "server"), self._carry("server", "client")]):
+            pass
+
+    def say(self, side: Side, message: Message) -> None:
+        self.ends[side].send(message)
+        self.shuttle()
+
+    def _carry(self, sender: Side, receiver: Side) -> int:
+        data = self.ends[sender].data_to_send()
+        for start in range(0, len(data), self._piece_bytes):
+            piece = data[start : start + self._piece_bytes]
+            self.received[receiver] += self.ends[receiver].receive_data(piece, self.now)
+        return len(data)
+
+
+def pair_in(state: State, examples: Examples) -> ConnectionPair:
+    pair = ConnectionPair()
+    for side, message_type, after in CONVERSATION:
+        if pair.client.state is state:
+            break
+        pair.say(side, examples[message_type])
+        assert pair.client.state is pair.server.state is after
+    assert pair.client.state is state
+    return pair
+
+
+def as_bytes(message: Message) -> bytes:
+    tag = message.__struct_config__.tag
+    assert isinstance(tag, int)
+    return b"".join(split(encode(message), message_type=tag, stream=stream_of(type(message))))
+
+
+@pytest.fixture
+def active(examples: Examples) -> ConnectionPair:
+    return pair_in(State.ACTIVE, examples)
+
+
+@pytest.mark.parametrize("piece_bytes", [2**30, 4099, 1])
+def test_whole_conversation_arrives_whatever_the_pieces(examples: Examples, piece_bytes: int) -> None:
+    pair = ConnectionPair(piece_bytes=piece_bytes)
+    for side, message_type, state in CONVERSATION:
+        pair.say(side, examples[message_type])
+        assert pair.client.state is pair.server.state is state
+    pairs: list[tuple[Side, Side]] = [("client", "server"), ("server", "client")]
+    for listener, speaker in pairs:
+        said = [message_type for side, message_type, _ in CONVERSATION if side == speaker]
+        assert [type(message) for message in pair.received[listener]] == said
+    assert pair.client.bytes_out == pair.server.bytes_in > 0
+    assert pair.server.bytes_out == pair.client.bytes_in > 0
+    assert pair.client.is_over
+    assert pair.server.is_over
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_illegal_message_is_refused_by_both_ends(state: State, side: Side, examples: Examples) -> None:
+    other: Side = "server" if side == "client" else "client"
+    own = (FromClient if side == "client" else FromServer).__args__
+    for message_type, message in examples.items():
+        if message_type in own and next_state(state, message_type) is not None:
+            continue
+        pair = pair_in(state, examples)
+        with pytest.raises(LocalProtocolError, match=f"{message_type.__name__}: may not be sent when"):
+            pair.ends[side].send(message)
+        assert pair.ends[side].data_to_send() == b""
+        with pytest.raises(RemoteProtocolError, match=r"may not come when|message type: expected one of"):
+            pair.ends[other].receive_data(as_bytes(message), 0.0)
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.OPENING])
+def test_either_side_may_part_at_any_time_after_hello(state: State, examples: Examples) -> None:
+    partings: list[tuple[Side, MessageType]] = [("client", Goodbye), ("server", Farewell)]
+    for side, message_type in partings:
+        pair = pair_in(state, examples)
+        pair.say(side, examples[message_type])
+        assert pair.client.is_over
+        assert pair.server.is_over
+
+
+@pytest.mark.parametrize(("side", "last_word"), [("client", Goodbye), ("server", Farewell)])
+def test_nothing_follows_a_parting_word(
+    active: ConnectionPair, examples: Examples, side: Side, last_word: MessageType
+) -> None:
+    other: Side = "server" if side == "client" else "client"
+    active.say(side, examples[last_word])
+    for end in active.ends.values():
+        with pytest.raises(LocalProtocolError, match="one side has parted"):
+            end.send(Ping())
+        end.tick(29.0)
+        assert end.data_to_send() == b""
+    with pytest.raises(RemoteProtocolError, match="the sender has parted"):
+        active.ends[other].receive_data(as_bytes(Ping()), 0.0)
+
+
+def test_results_that_cross_a_farewell_are_still_received(active: ConnectionPair, examples: Examples) -> None:
+    active.server.send(examples[Farewell])
+    active.server.data_to_send()
+    assert active.server.is_over
+    messages = active.server.receive_data(as_bytes(Ping()) + as_bytes(examples[Result]), 0.0)
+    assert [type(message) for message in messages] == [Result]
+    assert active.server.data_to_send() == b""
+
+
+def test_result_queued_before_goodbye_arrives(active: ConnectionPair, examples: Examples) -> None:
+    active.client.send(examples[Result])
+    active.client.send(examples[Goodbye])
+    active.shuttle()
+    assert [type(message) for message in active.received["server"][-2:]] == [Result, Goodbye]
+
+
+def test_farewell_ends_a_snapshot_in_the_middle(examples: Examples) -> None:
+    pair = pair_in(State.WELCOMED, examples)
+    pair.server.send(examples[Snapshot])
+    pair.client.receive_data(pair.server.data_to_send(1), 0.0)
+    pair.say("server", examples[Farewell])
+    assert [type(message) for message in pair.received["client"]] == [Welcome, Farewell]
+
+
+def test_rest_of_a_snapshot_is_not_sent_to_a_client_that_left(examples: Examples) -> None:
+    pair = pair_in(State.WELCOMED, examples)
+    pair.server.send(examples[Snapshot])
+    pair.server.data_to_send(1)
+    pair.server.receive_data(as_bytes(examples[Goodbye]), 0.0)
+    assert pair.server.is_over
+    assert pair.server.data_to_send() == b""
+
+
+def test_ping_overtakes_the_chunks_of_a_snapshot(examples: Examples) -> None:
+    pair = pair_in(State.WELCOMED, examples)
+    pair.server.send(examples[Snapshot])
+    first = pair.server.data_to_send(1)
+    pair.server.tick(1.0)
+    pair.server.tick(11.0)
+    assert pair.client.receive_data(first + pair.server.data_to_send(1), 11.0) == []
+    assert pair.client.data_to_send() == as_bytes(Pong())
+    pair.shuttle()
+    assert type(pair.received["client"][-1]) is Snapshot
+
+
+def test_pongs_are_not_piled_up_for_a_peer_that_does_not_read(active: ConnectionPair) -> None:
+    active.server.receive_data(as_bytes(Ping()) * 1000, 0.0)
+    assert active.server.data_to_send() == as_bytes(Pong())
+
+
+def test_message_larger_than_its_limit_is_refused_on_either_side(active: ConnectionPair) -> None:
+    too_large = Result(0, 0, np.zeros(2**20 + 1024, np.float32), bytes(8))
+    with pytest.raises(LocalProtocolError, match="Result: expected at most 4198400 bytes"):
+        active.client.send(too_large)
+    with pytest.raises(RemoteProtocolError, match="Result: expected at most 4198400 bytes"):
+        active.server.receive_data(as_bytes(too_large), 0.0)
+
+
+def test_snapshot_limit_is_checked_at_the_first_chunk(examples: Examples) -> None:
+    client = Connection("client", now=0.0, max_snapshot_bytes=100_000)
+    client.send(examples[Hello])
+    client.receive_data(as_bytes(examples[Welcome]), 0.0)
+    snapshot = as_bytes(examples[Snapshot])
+    client.receive_data(snapshot[:1000], 0.0)
+    with pytest.raises(RemoteProtocolError, match="Snapshot: expected at most 100000 bytes, got 10 chunks"):
+        client.receive_data(snapshot[1000:70_000], 0.0)
+
+
+def test_message_on_the_other_stream_is_refused(active: ConnectionPair) -> None:
+    (data,) = split(encode(Ping()), message_type=5, stream=1)
+    with pytest.raises(RemoteProtocolError, match="Ping: expected stream 0, got 1"):
+        active.server.receive_data(data, 0.0)
+
+
+def test_tag_that_differs_from_the_header_is_refused(active: ConnectionPair) -> None:
+    (data,) = split(encode(Ping()), message_type=6, stream=0)
+    with pytest.raises(RemoteProtocolError, match="Pong: Invalid value 5"):
+        active.server.receive_data(data, 0.0)
+
+
+def test_unknown_message_type_is_refused(active: ConnectionPair) -> None:
+    (data,) = split(b"\x91\x63", message_type=99, stream=0)
+    with pytest.raises(RemoteProtocolError, match=r"message type: expected one of .*, got 99"):
+        active.server.receive_data(data, 0.0)
+
+
+def test_ping_follows_ten_seconds_of_having_sent_nothing(active: ConnectionPair) -> None:
+    active.client.tick(1.0)
+    active.client.tick(10.9)
+    assert active.client.data_to_send() == b""
+    active.client.tick(11.0)
+    assert active.client.data_to_send() == as_bytes(Ping())
+    active.client.tick(12.0)
+    active.client.tick(21.9)
+    assert active.client.data_to_send() == b""
+    active.client.tick(22.0)
+    assert active.client.data_to_send() == as_bytes(Ping())
+
+
+def test_no_ping_before_hello() -> None:
+    client = Connection("client", now=0.0)
+    client.tick(20.0)
+    assert client.data_to_send() == b""
+
+
+def test_idle_ends_keep_each_other_alive(active: ConnectionPair) -> None:
+    for second in range(1, 200):
+        active.now = float(second)
+        for end in active.ends.values():
+            end.tick(active.now)
+        active.shuttle()
+    assert active.client.bytes_out < 3000
+
+
+def test_silent_peer_is_gone_after_thirty_seconds(active: ConnectionPair) -> None:
+    active.server.tick(29.9)
+    with pytest.raises(RemoteProtocolError, match="expected a sign of life"):
+        active.server.tick(30.0)
+
+
+def test_client_that_never_says_hello_is_gone_after_thirty_seconds() -> None:
+    with pytest.raises(RemoteProtocolError, match="expected a sign of life"):
+        Connection("server", now=5.0).tick(35.0)
+
+
+def test_frame_that_trickles_is_cut(active: ConnectionPair, examples: Examples) -> None:
+    data = as_bytes(examples[Result])
+    for second in range(30):
+        active.server.receive_data(data[second : second + 1], float(second))
+        active.server.tick(float(second))
+    with pytest.raises(RemoteProtocolError, match="frame: expected its end within 30 s"):
+        active.server.tick(30.0)
+
+
+def test_frame_has_its_own_time_after_one_that_was_complete(active: ConnectionPair) -> None:
+    ping = as_bytes(Ping())
+    active.server.receive_data(ping[:5], 0.0)
+    active.server.receive_data(ping[5:] + ping[:5], 20.0)
+    active.server.tick(49.0)
+    active.server.receive_data(ping[5:], 49.0)
+    active.server.tick(78.0)
+
+
+def test_message_that_stalls_is_cut_although_pings_arrive(active: ConnectionPair) -> None:
+    result = Result(0, 0, np.zeros(2**19, np.float32), bytes(8))
+    first_chunk = as_bytes(result)[: HEADER_BYTES + 64 * 1024]
+    active.server.receive_data(first_chunk, 0.0)
+    limit_s = 30.0 + 30.0 * 33 / 16
+    for second in range(0, int(limit_s), 10):
+        active.server.receive_data(as_bytes(Ping()), float(second))
+        active.server.tick(float(second))
+    active.server.tick(limit_s - 0.1)
+    with pytest.raises(RemoteProtocolError, match="Result: expected its last chunk by now"):
+        active.server.tick(limit_s)
+
+
+def test_message_in_time_leaves_no_deadline_behind(active: ConnectionPair) -> None:
+    active.server.receive_data(as_bytes(Result(0, 0, np.zeros(2**17, np.float32), bytes(8))), 0.0)
+    active.server.receive_data(as_bytes(Ping()), 1000.0)
+    active.server.tick(1000.0)
+
+
+@given(st.binary(min_size=1, max_size=300), st.integers(0, 2**32))
+def test_junk_raises_nothing_but_remote_protocol_error(junk: bytes, seed: int) -> None:
+    generator = random.Random(seed)
+    server = Connection("server", now=0.0)
+    server.receive_data(as_bytes(Hello(1, "name", 1)), 0.0)
+    valid = bytearray(as_bytes(Goodbye("text")) + as_bytes(Ready(1, bytes(8))))
+    for _ in range(generator.randrange(4)):
+        valid[generator.randrange(len(valid))] = generator.randrange(256)
+    framed = b"".join(
+        split(junk, message_type=generator.choice([1, 2, 3, 4, 5, 6]), stream=generator.randrange(2))
+    )
+    for data in (framed, bytes(valid), junk):
+        try:
+            server.receive_data(data, 0.0)
+        except RemoteProtocolError:
+            continue
+
+
+def test_a_step_of_messages_is_within_its_traffic(examples: Examples, active: ConnectionPair) -> None:
+    n_members = 12_000
+    values = {name: getattr(examples[Update], name) for name in Update.__struct_fields__}
+    update = Update(**(values | {"utilities": np.ones(n_members, np.int8)}))
+    before = active.server.bytes_in + active.server.bytes_out
+    active.say("server", examples[Assignment])
+    active.say("client", Result(12, 0, np.ones(n_members, np.float32), bytes(8)))
+    active.say("server", update)
+    traffic = active.server.bytes_in + active.server.bytes_out - before
+    assert traffic <= 5 * n_members + 300
+
+
+def test_every_message_takes_one_header_per_chunk(message: Message) -> None:
+    data = as_bytes(message)
+    n_frames = len(list(FrameParser().feed(data)))
+    assert len(data) == len(encode(message)) + n_frames * HEADER_BYTES
+    assert isinstance(message, msgspec.Struct)

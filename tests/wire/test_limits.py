@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from fedlearn.es.update import Update
+from fedlearn.wire.codec import encode
+from fedlearn.wire.limits import max_message_bytes, message_limit_s
+from fedlearn.wire.messages import Goodbye, Message, Result, Snapshot
+from fedlearn.wire.states import MessageType
+
+
+def max_bytes(message_type: MessageType) -> int:
+    return max_message_bytes(message_type, max_snapshot_bytes=1000)
+
+
+def test_a_million_losses_fit() -> None:
+    result = Result(2**62, 2**62, np.zeros(2**20, np.float32), bytes(8))
+    assert len(encode(result)) <= max_bytes(Result) < len(encode(result)) + 4096
+
+
+def test_sixteen_million_utilities_in_many_spans_fit(examples: dict[MessageType, Message]) -> None:
+    spans = tuple((2**40 + first, 64) for first in range(0, 2**24, 64))
+    values = {name: getattr(examples[Update], name) for name in Update.__struct_fields__}
+    update = Update(**(values | {"spans": spans, "utilities": np.zeros(2**24, np.int8)}))
+    assert len(encode(update)) <= max_bytes(Update)
+
+
+def test_longest_reason_fits() -> None:
+    assert len(encode(Goodbye("\U0001f642" * 1000))) <= max_bytes(Goodbye)
+
+
+def test_snapshot_limit_is_the_callers() -> None:
+    assert max_bytes(Snapshot) == 1000
+
+
+def test_time_grows_with_the_size() -> None:
+    assert message_limit_s(0) == 30.0
+    assert message_limit_s(10 * 2**20) == pytest.approx(330.0)

@@ -1,0 +1,65 @@
+from fedlearn.es.update import Update
+from fedlearn.wire.frames import CHUNK_BYTES, FrameParser
+from fedlearn.wire.messages import Farewell, Goodbye, Hello, Ping, Result, Snapshot, TokenBlock
+from fedlearn.wire.outbox import Outbox
+from fedlearn.wire.states import MessageType
+
+NAMES = {
+    kind.__struct_config__.tag: kind.__name__
+    for kind in (Farewell, Goodbye, Hello, Ping, Result, Snapshot, TokenBlock, Update)
+}
+
+
+def drained(outbox: Outbox) -> list[str]:
+    parser = FrameParser()
+    names = []
+    while data := outbox.next_frame():
+        names += [NAMES[frame.message_type] for frame in parser.feed(data)]
+    return names
+
+
+def filled(*message_types: MessageType) -> Outbox:
+    outbox = Outbox()
+    for message_type in message_types:
+        outbox.put(message_type, bytes(CHUNK_BYTES + 1) if message_type is Snapshot else b"\x90")
+    return outbox
+
+
+def test_control_overtakes_data_which_keeps_its_order() -> None:
+    outbox = filled(Snapshot, TokenBlock, Update, Ping)
+    assert drained(outbox) == ["Ping", "Snapshot", "Snapshot", "TokenBlock", "Update"]
+
+
+def test_hello_stays_before_a_ping() -> None:
+    assert drained(filled(Hello, Ping)) == ["Hello", "Ping"]
+
+
+def test_goodbye_lets_results_go_first() -> None:
+    assert drained(filled(Result, Result, Ping, Goodbye)) == ["Ping", "Result", "Result", "Goodbye"]
+
+
+def test_farewell_waits_for_an_update_but_cuts_a_snapshot() -> None:
+    assert drained(filled(Update, Snapshot, Update, Farewell)) == ["Update", "Farewell"]
+
+
+def test_farewell_cuts_a_snapshot_that_has_begun() -> None:
+    outbox = filled(Snapshot)
+    assert len(outbox.next_frame()) > CHUNK_BYTES
+    outbox.put(Farewell, b"\x90")
+    assert drained(outbox) == ["Farewell"]
+
+
+def test_bytes_queued_falls_with_every_frame_to_nothing() -> None:
+    outbox = filled(Snapshot)
+    assert outbox.bytes_queued == CHUNK_BYTES + 1
+    outbox.next_frame()
+    assert outbox.bytes_queued == 1
+    outbox.next_frame()
+    assert outbox.bytes_queued == 0
+
+
+def test_cleared_outbox_gives_nothing() -> None:
+    outbox = filled(Ping, Snapshot, Farewell)
+    outbox.clear()
+    assert outbox.next_frame() == b""
+    assert outbox.bytes_queued == 0

@@ -1,0 +1,51 @@
+from fedlearn.es.update import Update
+from fedlearn.wire.messages import (
+    Assignment,
+    Farewell,
+    Goodbye,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Ready,
+    Result,
+    Resync,
+    Snapshot,
+    TokenBlock,
+    Welcome,
+)
+from fedlearn.wire.states import MessageType, State, next_state
+
+ANY_TIME: set[MessageType] = {Ping, Pong, Goodbye, Farewell}
+
+# The table of docs/protocol.md, written down a second time.
+LEGAL: dict[State, set[MessageType]] = {
+    State.OPENING: {Hello},
+    State.GREETED: {Welcome, *ANY_TIME},
+    State.WELCOMED: {TokenBlock, Snapshot, *ANY_TIME},
+    State.SYNCING: {TokenBlock, Update, Ready, Result, *ANY_TIME},
+    State.ACTIVE: {TokenBlock, Assignment, Update, Resync, Result, *ANY_TIME},
+    State.RESYNCING: {TokenBlock, Snapshot, Result, *ANY_TIME},
+}
+
+MOVES: dict[tuple[State, MessageType], State] = {
+    (State.OPENING, Hello): State.GREETED,
+    (State.GREETED, Welcome): State.WELCOMED,
+    (State.WELCOMED, Snapshot): State.SYNCING,
+    (State.SYNCING, Ready): State.ACTIVE,
+    (State.ACTIVE, Resync): State.RESYNCING,
+    (State.RESYNCING, Snapshot): State.SYNCING,
+}
+
+
+def test_each_state_lets_in_its_messages_and_no_other(examples: dict[MessageType, Message]) -> None:
+    for state in State:
+        legal = {message_type for message_type in examples if next_state(state, message_type) is not None}
+        assert legal == LEGAL[state], state
+
+
+def test_only_the_documented_messages_move_the_state(examples: dict[MessageType, Message]) -> None:
+    for state in State:
+        for message_type in LEGAL[state]:
+            assert next_state(state, message_type) is MOVES.get((state, message_type), state)
+    assert len(examples) == 13
