@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -70,7 +71,9 @@ std::vector<Tensor> tensors_from(const py::array& table, std::int64_t n_paramete
 
 py::array_t<std::int8_t> sign_noise(std::uint64_t seed, std::uint32_t step, std::uint64_t member, std::uint32_t tensor,
                                     std::uint32_t factor, std::uint64_t offset, std::int64_t count) {
-    require(count >= 0 && tensor < 65536 && factor < 65536, "sign_noise: tensor and factor lie below 65536");
+    require(count >= 0 && tensor < 65536 && factor < 65536,
+            "tensor, factor, count: expected a tensor and a factor below 65536 and a count of zero or more, got " +
+                std::to_string(tensor) + ", " + std::to_string(factor) + ", " + std::to_string(count));
     py::array_t<std::int8_t> signs(count);
     fill_signs(writable("signs", signs), make_key(seed, step, Domain::kNoise), member, tensor, factor, offset);
     return signs;
@@ -121,6 +124,9 @@ py::array_t<std::int32_t> gradient_of(const py::array& table, std::int64_t n_par
     }
     require(n_members == values.size(), "utilities: expected one a member, " + std::to_string(n_members) + ", got " +
                                             std::to_string(values.size()));
+    // The kernels negate signed bytes.
+    require(std::ranges::find(view(values), std::int8_t{-128}) == view(values).end(),
+            "utilities: expected -127 to 127, got -128");
     require(n_members <= 2147483647 / (127 * rank),
             "spans: a population of " + std::to_string(n_members) + " members could overflow the 32-bit estimate");
     std::vector<std::uint8_t> masks;
@@ -172,11 +178,7 @@ void adam_of(const py::array& weights, const py::array& first_moment, const py::
              const py::array& estimate, double gradient_scale, double learning_rate, double beta1, double beta2,
              double epsilon, double correction1, double correction2) {
     StepArrays arrays(weights, first_moment, second_moment, estimate);
-    const AdamStep step{static_cast<float>(gradient_scale), static_cast<float>(learning_rate),
-                        static_cast<float>(beta1),          static_cast<float>(1.0 - beta1),
-                        static_cast<float>(beta2),          static_cast<float>(1.0 - beta2),
-                        static_cast<float>(epsilon),        static_cast<float>(correction1),
-                        static_cast<float>(correction2)};
+    const AdamStep step{gradient_scale, learning_rate, beta1, beta2, epsilon, correction1, correction2};
     float* w = writable("weights", arrays.weights).data();
     float* m = writable("first_moment", arrays.first).data();
     float* v = writable("second_moment", arrays.second).data();
@@ -187,8 +189,7 @@ void adam_of(const py::array& weights, const py::array& first_moment, const py::
 void sgd_of(const py::array& weights, const py::array& momentum_buffer, const py::array& estimate,
             double gradient_scale, double learning_rate, double momentum) {
     StepArrays arrays(weights, momentum_buffer, momentum_buffer, estimate);
-    const SgdStep step{static_cast<float>(gradient_scale), static_cast<float>(learning_rate),
-                       static_cast<float>(momentum)};
+    const SgdStep step{gradient_scale, learning_rate, momentum};
     float* w = writable("weights", arrays.weights).data();
     float* buffer = writable("momentum_buffer", arrays.first).data();
     const py::gil_scoped_release release;
@@ -206,8 +207,9 @@ struct RnnArguments {
         : scales(checked<float>("scales", tensor_scales, 1)), weights(checked<float>("weights", flat, 1)), rnn{} {
         tensors = tensors_from(table, weights.size());
         const auto [vocab, hidden, layers] = shape;
-        require(vocab > 0 && vocab <= 65536 && hidden > 0 && hidden <= 65536 && layers > 0 && layers <= kMaxLayers,
-                "shape: expected vocabulary and hidden size up to 65536 and 1 to 16 layers");
+        require(vocab > 1 && vocab <= 65536 && hidden > 1 && hidden <= 65536 && layers > 0 && layers <= kMaxLayers,
+                "shape: expected a vocabulary and a hidden size of 2 to 65536 and 1 to 16 layers, got " +
+                    std::to_string(vocab) + ", " + std::to_string(hidden) + ", " + std::to_string(layers));
         std::vector<std::pair<std::int64_t, std::int64_t>> expected{{vocab, hidden}};
         for (std::int64_t layer = 0; layer < layers; ++layer) {
             if (layer > 0) expected.emplace_back(hidden, hidden);

@@ -7,19 +7,19 @@
 
 namespace fedlearn {
 
+// In double as they come: the kernels round them to float, so that this too happens under the update's guard.
 struct AdamStep {
-    float gradient_scale;  // integer estimate -> gradient
-    float learning_rate;   // already multiplied by the tensor's relative scale
-    float beta1, one_minus_beta1;
-    float beta2, one_minus_beta2;
-    float epsilon;
-    float correction1, correction2;  // 1 / (1 - beta^t)
+    double gradient_scale;  // integer estimate -> gradient
+    double learning_rate;   // already multiplied by the tensor's relative scale
+    double beta1, beta2;
+    double epsilon;
+    double correction1, correction2;  // 1 / (1 - beta^t)
 };
 
 struct SgdStep {
-    float gradient_scale;
-    float learning_rate;
-    float momentum;
+    double gradient_scale;
+    double learning_rate;
+    double momentum;
 };
 
 // Members whose noise is regenerated together, so that one pass over a tile of the estimate serves them all.

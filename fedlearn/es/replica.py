@@ -23,6 +23,8 @@ RowMasks = Callable[[Update], UInt8Array | None]
 """Gives [groups, columns]: which rows of masked tensors could change the loss of each group of an Update."""
 
 DIGEST_BYTES = 8
+SMALLEST_POWER = 2.0**-1000
+"""Below it 1 - power is 1 exactly; powers stop here, since subnormal numbers depend on the process's flush-to-zero."""
 
 
 class OptimizerState(msgspec.Struct):
@@ -92,8 +94,8 @@ class Replica:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
         estimate = self._estimate(update, threads)
         state = self.optimizer
-        state.beta1_power *= update.beta1
-        state.beta2_power *= update.beta2
+        state.beta1_power = max(state.beta1_power * update.beta1, SMALLEST_POWER)
+        state.beta2_power = max(state.beta2_power * update.beta2, SMALLEST_POWER)
         for tensor, offset in zip(self.layout.tensors, self.layout.offsets, strict=True):
             interval = slice(offset, offset + tensor.size)
             rank = update.rank if tensor.is_matrix else 0

@@ -76,7 +76,7 @@ class RnnObjective(Objective):
         return self.window.batch_size * self.window.scored
 
     def initial_weights(self, unigram_counts: NDArray[np.int64]) -> Float32Array:
-        vocab_size, hidden_size, n_layers = self._shape
+        _, hidden_size, n_layers = self._shape
         generator = np.random.default_rng(self.seed)
         weights = np.zeros(self._layout.size, dtype=np.float32)
         parts = self._layout.split(weights)
@@ -121,7 +121,7 @@ class RnnObjective(Objective):
         )
 
     def row_masks(self, update: Update, block: TokenArray) -> UInt8Array | None:
-        """A column a token of the vocabulary (is it read?), and a last one for the initial state (is the group cold?)."""
+        """A column a token (does the group read it?), and a last one for the initial state (is the group cold?)."""
         vocab_size = self._shape[0]
         masks = []
         for first_member, n_members in update.spans:
@@ -195,7 +195,7 @@ def rnn_layout(vocab_size: int, hidden_size: int, n_layers: int, embedding_scale
 
 
 def to_torch_names(layout: ParameterLayout, weights: Float32Array) -> dict[str, Float32Array]:
-    """The weights under the names of a module with `rnn = nn.RNN(vocab, hidden, layers)` and `head = nn.Linear(hidden, vocab)`.
+    """The weights as a PyTorch module names them: `rnn = nn.RNN(vocab, hidden, layers)`, `head = nn.Linear(hidden, vocab)`.
 
     The RNN reads one-hot tokens; `initial_state` [layers, hidden] is its `h_0`.
     """

@@ -1,0 +1,164 @@
+"""A run on disk: its folder, configuration, text and objective, and how its replica is rebuilt."""
+
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from fedlearn.config import RunConfig, load_config, to_json
+from fedlearn.es.replica import OptimizerState, Replica
+from fedlearn.es.update import Update
+from fedlearn.objectives import Objective, build_objective
+from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, write_checkpoint
+from fedlearn.storage.datasets import Dataset, build_dataset, load_dataset, save_dataset
+from fedlearn.storage.journal import read_journal
+from fedlearn.storage.runs import RunFolder, create_run, resolve_run, write_durably
+from fedlearn.text.blocks import block_id, cut_blocks
+from fedlearn.text.tokens import TokenArray
+from fedlearn.wire.messages import Snapshot
+
+Model = dict[str, str | int | float]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Everything about a run that never changes while it goes on."""
+
+    folder: RunFolder
+    config: RunConfig
+    dataset: Dataset
+    model: Model
+    objective: Objective
+    blocks: dict[bytes, TokenArray]
+    """Token blocks by name, in the order in which they are used."""
+
+    def bits_per_character(self, loss: float) -> float:
+        """The training loss (nats per token) in bits per character of the training text."""
+        return self.dataset.train.bits_per_character(loss)
+
+    def validation_bits_per_character(self, replica_weights: np.ndarray, *, threads: int) -> float:
+        """How well these weights predict the validation text."""
+        validation = self.dataset.validation
+        loss = self.objective.text_loss(replica_weights, validation.tokens, threads=threads)
+        return validation.bits_per_character(loss)
+
+    def new_replica(self, snapshot: Snapshot) -> Replica:
+        """A replica as the snapshot has it."""
+        return Replica(
+            self.objective.layout,
+            seed=self.config.seed,
+            step=snapshot.step,
+            weights=snapshot.weights,
+            optimizer=OptimizerState(
+                snapshot.first_moment, snapshot.second_moment, snapshot.beta1_power, snapshot.beta2_power
+            ),
+            row_masks=lambda update: self.objective.row_masks(update, self.block(update.block)),
+        )
+
+    def block(self, name: bytes) -> TokenArray:
+        """The tokens of a block. Raises ValueError for a name that the run does not have."""
+        if name not in self.blocks:
+            raise ValueError(f"token block {name.hex()}: not one of the run's; its data folder was changed")
+        return self.blocks[name]
+
+
+def snapshot_of(replica: Replica) -> Snapshot:
+    """The replica as it is now; arrays are copies."""
+    state = replica.optimizer
+    return Snapshot(
+        step=replica.step,
+        digest=replica.digest,
+        weights=replica.weights.copy(),
+        first_moment=state.first_moment.copy(),
+        second_moment=state.second_moment.copy(),
+        beta1_power=state.beta1_power,
+        beta2_power=state.beta2_power,
+    )
+
+
+def create(config: RunConfig) -> Run:
+    """A new run: its folder with configuration, text, and genesis."""
+    dataset = build_dataset(
+        config.data, tokenizer=config.tokenizer, vocab_size=config.vocab_size, documents=config.documents
+    )
+    run = _describe(create_run(Path(config.runs)), config, dataset)
+    save_dataset(run.folder.data, dataset)
+    weights = run.objective.initial_weights(dataset.unigram_counts)
+    zeros = np.zeros_like(weights)
+    genesis = Snapshot(config.step_num, bytes(8), weights, zeros, zeros, 1.0, 1.0)
+    genesis = snapshot_of(run.new_replica(genesis))
+    write_checkpoint(run.folder.genesis, genesis, layout=layout_json(run), config=to_json(config))
+    write_durably(run.folder.config, to_json(config).encode())
+    return run
+
+
+def load(folder: RunFolder) -> Run:
+    """The run in a folder."""
+    config = load_config(("config.json", folder.config.read_text()), {}, {})
+    return _describe(folder, config, load_dataset(folder.data))
+
+
+def find(root: str, text: str) -> Run:
+    """The run that `text` names under `root`: a number, `latest`, or a folder."""
+    return load(resolve_run(Path(root), text))
+
+
+def layout_json(run: Run) -> str:
+    """The parameter layout, as it stands in checkpoints."""
+    return msgspec.json.encode(run.objective.layout).decode()
+
+
+def newest_snapshot(run: Run) -> tuple[Snapshot, list[str]]:
+    """The newest readable checkpoint, and what was wrong with newer ones."""
+    return latest_checkpoint(run.folder)
+
+
+def replay(run: Run, *, until: int | None = None, threads: int = 0) -> tuple[Replica, Update | None]:
+    """The replica rebuilt from genesis and the journal, up to a step, with the last Update it took."""
+    return follow_journal(run, run.new_replica(load_checkpoint(run.folder.genesis)), until=until, threads=threads)
+
+
+def follow_journal(
+    run: Run, replica: Replica, *, until: int | None = None, threads: int = 0
+) -> tuple[Replica, Update | None]:
+    """Applies the Updates of the journal from the replica's step on; also gives the last one before where it ends."""
+    last: Update | None = None
+    if not run.folder.journal.exists():
+        return replica, last
+    for update in read_journal(run.folder.journal):
+        if until is not None and update.step >= until:
+            break
+        last = update
+        if update.step >= replica.step:
+            replica.apply(update, threads=threads)
+    return replica, last
+
+
+def age_of(folder: RunFolder) -> float:
+    """Seconds since the run last wrote anything."""
+    files = [folder.config, folder.journal, folder.metrics]
+    return time.time() - max(file.stat().st_mtime for file in files if file.exists())
+
+
+def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
+    model: Model = {
+        "architecture": "rnn",
+        "vocab_size": dataset.tokenizer.vocab_size,
+        "hidden_size": config.hidden_size,
+        "n_layers": config.n_layers,
+        "context": config.context,
+        "sequence_length": config.sequence_length,
+        "batch_size": config.batch_size,
+        "embedding_scale": config.embedding_scale,
+    }
+    tokens = dataset.train.tokens
+    block_tokens = config.block_tokens if config.new_tokens_interval else 0
+    pieces = [tokens[start : start + length] for start, length in cut_blocks(tokens, block_tokens)]
+    return Run(
+        folder=folder,
+        config=config,
+        dataset=dataset,
+        model=model,
+        objective=build_objective(model, config.seed),
+        blocks={block_id(piece): piece for piece in pieces},
+    )

@@ -1,0 +1,127 @@
+"""The server's half of the work: its own replica, the journal, checkpoints and metrics of one run."""
+
+import time
+from typing import Self, final
+
+import msgspec
+
+from fedlearn.app.run import Run, follow_journal, layout_json, newest_snapshot, replay, snapshot_of
+from fedlearn.config import to_json
+from fedlearn.coordination.coordinator import Coordinator, Plan
+from fedlearn.coordination.effects import StepReport
+from fedlearn.es.replica import Replica
+from fedlearn.es.strategy import Strategy
+from fedlearn.es.update import Update
+from fedlearn.storage.checkpoint import save_checkpoint
+from fedlearn.storage.journal import Journal
+from fedlearn.storage.metrics import StepMetrics, append_metrics
+from fedlearn.storage.runs import write_durably
+from fedlearn.wire.messages import Snapshot, TokenBlock
+
+
+@final
+class Trainer:
+    """Performs what a Coordinator asks for, short of sending."""
+
+    def __init__(self, run: Run, replica: Replica, journal: Journal, last: Update | None) -> None:
+        self.run = run
+        self.replica = replica
+        self._journal = journal
+        self._last = last
+        self._bytes_in = 0
+        self._bytes_out = 0
+        self.validation_bits_per_character: float | None = None
+        """Set by whoever measured it; goes into the next line of metrics."""
+
+    @classmethod
+    def open(cls, run: Run) -> tuple[Self, list[str]]:
+        """The trainer of a run, new or resumed where its journal ends, and what had to be mended on the way.
+
+        Raises StorageError where the run's files can't be used.
+        """
+        journal = Journal.open(run.folder.journal)
+        notices = []
+        if journal.cut_bytes:
+            notices.append(f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated")
+        snapshot, problems = newest_snapshot(run)
+        notices += [f"checkpoint passed over: {problem}" for problem in problems]
+        if journal.next_step is not None and snapshot.step > journal.next_step:
+            notices.append(f"checkpoint of step {snapshot.step} is ahead of the journal: replaying from genesis")
+            replica, last = replay(run)
+        else:
+            replica, last = follow_journal(run, run.new_replica(snapshot))
+        return cls(run, replica, journal, last), notices
+
+    def coordinator(self, now: float) -> Coordinator:
+        """The coordinator that goes on where this replica stands."""
+        config = self.run.config
+        plan = Plan(
+            run=self.run.folder.path.name,
+            seed=config.seed,
+            model=self.run.model,
+            blocks=tuple(self.run.blocks),
+            new_tokens_interval=config.new_tokens_interval,
+            time_per_step=config.time_per_step,
+            checkpoint_time=config.checkpoint_time,
+            steps=config.steps,
+        )
+        strategy = Strategy(
+            sigma=config.sigma,
+            rank=config.rank,
+            group_size=config.group_size,
+            population_limit=config.population_limit,
+            learning_rate=config.learning_rate,
+            optimizer=config.optimizer,
+            beta1=config.beta1,
+            beta2=config.beta2,
+            fitness_shaping=config.fitness_shaping,
+        )
+        return Coordinator(plan, strategy, step=self.replica.step, last=self._last, digest=self.replica.digest, now=now)
+
+    def snapshot(self) -> Snapshot:
+        """The replica for a joiner."""
+        return snapshot_of(self.replica)
+
+    def token_block(self, name: bytes) -> TokenBlock:
+        """A block for whoever lacks it."""
+        return TokenBlock(name, self.run.block(name))
+
+    def append(self, update: Update) -> None:
+        """Makes the Update durable. Raises StorageError where the disk refuses."""
+        self._journal.append(update)
+
+    def apply(self, update: Update) -> bytes:
+        """Takes the step; gives the digest after it."""
+        self.replica.apply(update)
+        return self.replica.digest
+
+    def save_checkpoint(self) -> None:
+        """Writes the replica, and in the configuration where the run stands."""
+        config = msgspec.structs.replace(self.run.config, step_num=self.replica.step)
+        save_checkpoint(self.run.folder, self.snapshot(), layout=layout_json(self.run), config=to_json(config))
+        write_durably(self.run.folder.config, to_json(config).encode())
+
+    def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
+        """Writes the step's line of metrics; byte counts are totals since the server started."""
+        finite = report.loss == report.loss
+        metrics = StepMetrics(
+            step=report.step,
+            loss=report.loss if finite else None,
+            bits_per_character=self.run.bits_per_character(report.loss) if finite else None,
+            members=report.members,
+            trial_tokens_per_s=report.members * self.run.objective.tokens_per_member / max(report.duration_s, 1e-6),
+            volunteers=report.volunteers,
+            bytes_in=bytes_in - self._bytes_in,
+            bytes_out=bytes_out - self._bytes_out,
+            digest=report.digest.hex(),
+            time=time.time(),
+            validation_bits_per_character=self.validation_bits_per_character,
+        )
+        self._bytes_in, self._bytes_out = bytes_in, bytes_out
+        self.validation_bits_per_character = None
+        append_metrics(self.run.folder.metrics, metrics)
+        return metrics
+
+    def close(self) -> None:
+        """Closes the journal."""
+        self._journal.close()

@@ -1,0 +1,1 @@
+"""Where bytes travel: TCP between machines, and memory between two ends in one process."""

@@ -1,0 +1,92 @@
+"""A conversation over TCP: the thin shell that moves bytes between a socket and a Connection."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import final
+
+from fedlearn.wire.connection import Connection
+from fedlearn.wire.errors import RemoteProtocolError
+from fedlearn.wire.messages import Farewell, Message
+
+READ_BYTES = 256 * 1024
+TICK_S = 1.0
+PARTING_S = 2.0
+"""How long to wait, after the parting word, for the peer to close: closing first could discard it on the way."""
+
+MAX_QUEUED_BYTES = 512 * 1024 * 1024
+"""What may wait for a peer beyond the first Snapshot; one that reads slower than this fills up is dropped."""
+
+
+@final
+class Channel:
+    """One open socket with its Connection."""
+
+    def __init__(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connection = connection
+        self._reader = reader
+        self._writer = writer
+        self._wake = asyncio.Event()
+
+    def send(self, message: Message) -> None:
+        """Queues a message; it leaves as soon as the socket takes it."""
+        self.connection.send(message)
+        self._wake.set()
+
+    async def run(self, on_message: Callable[[Message], None]) -> str:
+        """Moves bytes until either side is done; gives the reason. The socket is closed then."""
+        read = asyncio.create_task(self._read(on_message))
+        write = asyncio.create_task(self._write())
+        tick = asyncio.create_task(self._tick())
+        tasks = [read, write, tick]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if write.done() and not read.done():
+                await asyncio.wait([read], timeout=PARTING_S)
+            return next(task.result() for task in tasks if task.done())
+        except RemoteProtocolError as error:
+            await self._refuse(str(error))
+            return str(error)
+        except OSError as error:
+            return error.strerror or str(error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._writer.close()
+
+    async def _read(self, on_message: Callable[[Message], None]) -> str:
+        while data := await self._reader.read(READ_BYTES):
+            for message in self.connection.receive_data(data, time.monotonic()):
+                on_message(message)
+            self._wake.set()  # an answer to a Ping may wait
+            if self.connection.is_over:
+                return "the conversation is over"
+        return "the connection was closed"
+
+    async def _write(self) -> str:
+        while True:
+            while data := self.connection.data_to_send():
+                self._writer.write(data)
+                await self._writer.drain()
+            if self.connection.is_over:
+                return "the conversation is over"
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _tick(self) -> str:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.connection.tick(time.monotonic())
+            self._wake.set()
+            if self.connection.bytes_queued > MAX_QUEUED_BYTES:
+                return f"it reads too slowly: {self.connection.bytes_queued} bytes are waiting"
+
+    async def _refuse(self, reason: str) -> None:
+        """Tells a client why it is cut off, if the line still takes it."""
+        try:
+            self.connection.send(Farewell("refused", reason[:1000]))
+            self._writer.write(self.connection.data_to_send())
+            await asyncio.wait_for(self._writer.drain(), PARTING_S)
+        except Exception:  # it broke the protocol: whatever goes wrong here is its loss
+            return

@@ -1,0 +1,63 @@
+import ctypes
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import es_core
+import numpy as np
+import pytest
+
+_MXCSR_BITS = {"flush-to-zero": 0x8040, "downward": 0x2000, "upward": 0x4000, "toward-zero": 0x6000}
+
+
+class _FloatEnvironment(ctypes.Structure):
+    """`fenv_t` on x86-64 Linux."""
+
+    _fields_ = (("x87", ctypes.c_uint8 * 28), ("mxcsr", ctypes.c_uint32))
+
+
+@pytest.fixture(params=es_core.supported_isas())
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each instruction set in turn, in use."""
+    before = es_core.current_isa()
+    es_core.select_isa(request.param)
+    yield request.param
+    es_core.select_isa(before)
+
+
+@pytest.fixture(params=_MXCSR_BITS)
+def odd_arithmetic(request: pytest.FixtureRequest) -> Callable[[], AbstractContextManager[None]]:
+    """A context in which the thread's floating point arithmetic is not the usual one; code within must leave it so."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        pytest.skip("needs x86-64 Linux: arithmetic is changed through the fenv_t of its libm")
+    libm = ctypes.CDLL("libm.so.6")
+    bits = _MXCSR_BITS[request.param]
+
+    def environment() -> _FloatEnvironment:
+        found = _FloatEnvironment()
+        libm.fegetenv(ctypes.byref(found))
+        return found
+
+    @contextmanager
+    def changed() -> Iterator[None]:
+        usual = _arithmetic()
+        saved, odd = environment(), environment()
+        odd.mxcsr |= bits
+        libm.fesetenv(ctypes.byref(odd))
+        try:
+            is_odd = _arithmetic() != usual
+            yield
+            is_left_alone = environment().mxcsr & bits == bits
+        finally:
+            libm.fesetenv(ctypes.byref(saved))
+        assert is_odd
+        assert is_left_alone
+
+    return changed
+
+
+def _arithmetic() -> list[float]:
+    """Sums that come out differently in every mode."""
+    a = np.array([1e-38, 1.0, -1.0, 1.0], dtype=np.float32)
+    b = np.array([1e-3, 1e-9, -1e-9, -1e-9], dtype=np.float32)
+    return [float(a[0] * b[0]), *(a + b).tolist()]
