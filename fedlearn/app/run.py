@@ -94,8 +94,12 @@ def create(config: RunConfig) -> Run:
 
 def load(folder: RunFolder) -> Run:
     """The run in a folder."""
-    config = load_config(("config.json", folder.config.read_text()), {}, {})
-    return _describe(folder, config, load_dataset(folder.data))
+    return _describe(folder, load_run_config(folder), load_dataset(folder.data))
+
+
+def load_run_config(folder: RunFolder) -> RunConfig:
+    """The configuration in a run's folder. Raises ConfigError when it was damaged."""
+    return load_config((str(folder.config), folder.config.read_text(encoding="utf-8")), {}, {})
 
 
 def find(root: str, text: str) -> Run:

@@ -62,6 +62,10 @@ class Plan(msgspec.Struct, frozen=True):
     steps: int
     """The step at which the run ends; 0: never."""
 
+    def is_complete(self, step: int) -> bool:
+        """Whether a replica at this step has nothing left to do."""
+        return 0 < self.steps <= step
+
     def block_of(self, step: int) -> bytes:
         """The token block that a step is evaluated on."""
         turn = step // self.new_tokens_interval if self.new_tokens_interval else 0
@@ -153,8 +157,8 @@ class Coordinator:
                 digest=digest,
             )
         ]
-        if self._stop_reason is not None or self._step == self._plan.steps:
-            return [*effects, *self._end(self._stop_reason or f"all {self._plan.steps} steps are done")]
+        if self._stop_reason is not None or self._plan.is_complete(self._step):
+            return [*effects, *self._end(self._stop_reason or self._completion)]
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time
             effects.append(SaveCheckpoint())
@@ -168,7 +172,9 @@ class Coordinator:
         return [*effects, *self._open_step(now), *self._close_if_complete(now)]
 
     def tick(self, now: float) -> list[ServerEffect]:
-        """Time passed: closes a step whose time is up."""
+        """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
+        if self._plan.is_complete(self._step) and self._closed is None and not self._is_over:
+            return self._end(self._completion)
         if self._open is None or self._closed is not None or now < self._open.deadline:
             return []
         if self._open.n_members > 0:
@@ -253,14 +259,14 @@ class Coordinator:
         del self._volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.end()
-        return [Notice(f"{volunteer.name} left: {reason}")] if volunteer.name else []
+        return [Notice(f"{volunteer.name or f'connection {volunteer.peer}'} left: {reason}")]
 
     # ---- a step, from its Assignments to its Update
 
     def _open_step(self, now: float) -> list[ServerEffect]:
         """Opens the next step, if none is open and anybody is ready for it."""
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
-        if self._open is not None or not ready or self._step == self._plan.steps:
+        if self._open is not None or not ready or self._plan.is_complete(self._step):
             return []
         step = OpenStep(
             ask(self._strategy, self._step, self._last),
@@ -344,6 +350,10 @@ class Coordinator:
         if self._stop_reason is None:
             effects += self._open_step(now)
         return [*effects, ApplyUpdate(update)]
+
+    @property
+    def _completion(self) -> str:
+        return f"all {self._plan.steps} steps are done"
 
     def _end(self, reason: str) -> list[ServerEffect]:
         self._is_over = True

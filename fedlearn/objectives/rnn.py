@@ -195,7 +195,7 @@ def rnn_layout(vocab_size: int, hidden_size: int, n_layers: int, embedding_scale
 
 
 def to_torch_names(layout: ParameterLayout, weights: Float32Array) -> dict[str, Float32Array]:
-    """The weights as a PyTorch module names them: `rnn = nn.RNN(vocab, hidden, layers)`, `head = nn.Linear(hidden, vocab)`.
+    """The weights as PyTorch names them: `rnn = nn.RNN(vocab, hidden, layers)`, `head = nn.Linear(hidden, vocab)`.
 
     The RNN reads one-hot tokens; `initial_state` [layers, hidden] is its `h_0`.
     """

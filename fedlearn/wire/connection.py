@@ -60,6 +60,11 @@ class Connection:
         return self._they_parted or (self._we_parted and self.bytes_queued == 0)
 
     @property
+    def has_parted(self) -> bool:
+        """Whether either side said its parting word: nothing more may be sent."""
+        return self._we_parted or self._they_parted
+
+    @property
     def bytes_queued(self) -> int:
         """Payload bytes not yet given by `data_to_send`; grows without bound if the peer stops reading."""
         return self._outbox.bytes_queued
@@ -75,8 +80,8 @@ class Connection:
         """
         message_type = type(message)
         state = next_state(self.state, message_type)
-        if message_type not in self._ours or state is None or self._has_parted():
-            situation = "one side has parted" if self._has_parted() else self.state.value
+        if message_type not in self._ours or state is None or self.has_parted:
+            situation = "one side has parted" if self.has_parted else self.state.value
             raise LocalProtocolError(
                 f"{message_type.__name__}: may not be sent when {situation}; see docs/protocol.md, States"
             )
@@ -183,9 +188,6 @@ class Connection:
     def _max_bytes(self, message_type: MessageType) -> int:
         return limits.max_message_bytes(message_type, max_snapshot_bytes=self._max_snapshot_bytes)
 
-    def _has_parted(self) -> bool:
-        return self._we_parted or self._they_parted
-
     def _can_chat(self) -> bool:
         """Whether a Ping or Pong is legal and none waits: a peer that asks without reading fills no queue."""
-        return not (self._has_parted() or self._outbox.has_control or self.state is State.OPENING)
+        return not (self.has_parted or self._outbox.has_control or self.state is State.OPENING)

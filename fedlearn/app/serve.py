@@ -1,0 +1,214 @@
+"""`fedlearn serve`: the asyncio shell around the coordinator, with the local volunteers it starts."""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, final
+
+from fedlearn.app.local_volunteers import LocalVolunteers
+from fedlearn.app.sampler import Sampler
+from fedlearn.app.terminal import Terminal
+from fedlearn.app.trainer import Trainer
+from fedlearn.coordination.effects import (
+    AppendToJournal,
+    ApplyUpdate,
+    EndRun,
+    Notice,
+    Part,
+    Peer,
+    SaveCheckpoint,
+    Send,
+    SendBlock,
+    SendSnapshot,
+    ServerEffect,
+    StepReport,
+)
+from fedlearn.es.update import Update
+from fedlearn.net.tcp import Channel
+from fedlearn.storage.runs import StorageError
+from fedlearn.wire.connection import Connection
+from fedlearn.wire.errors import LocalProtocolError
+from fedlearn.wire.messages import Message
+
+TICK_S = 0.02
+"""How late a step may close."""
+
+MAX_CONNECTIONS = 4096
+PARTING_S = 3.0
+"""For the last bytes to leave and the volunteers to go, once the run has ended."""
+
+
+@final
+class Server:
+    """Performs a coordinator's effects over TCP until the run ends."""
+
+    def __init__(self, trainer: Trainer, terminal: Terminal) -> None:
+        self._trainer = trainer
+        self._terminal = terminal
+        self._coordinator = trainer.coordinator(time.monotonic())
+        self._channels: dict[Peer, Channel] = {}
+        self._conversations: set[asyncio.Task[None]] = set()
+        self._last_peer = 0
+        self._closed_bytes_in = 0
+        self._closed_bytes_out = 0
+        self._compute = ThreadPoolExecutor(max_workers=1)
+        self._sampler = Sampler(trainer, terminal)
+        self._background: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self, host: str, port: int, *, volunteers: int, threads: int) -> str:
+        """Listens, starts the local volunteers, and gives the reason why the run ended.
+
+        Raises OSError when the address can't be had, StorageError when the disk fails.
+        """
+        loop = asyncio.get_running_loop()
+        listener = await asyncio.start_server(self._accept, host, port)
+        port = listener.sockets[0].getsockname()[1]
+        self._terminal.say(f"listening on {host}:{port}; join with: python client.py --server HOST:{port}")
+        for interrupt in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(interrupt, self._stop, "the server was stopped")
+        local = LocalVolunteers(self._trainer.run.folder.path, port=port, count=volunteers, threads=threads)
+        ticking = asyncio.create_task(self._tick(local))
+        try:
+            return await self._ended
+        finally:
+            ticking.cancel()
+            listener.close()
+            if self._conversations:
+                await asyncio.wait(self._conversations, timeout=PARTING_S)
+            await asyncio.to_thread(local.stop)
+            self._compute.shutdown()
+
+    def _stop(self, reason: str) -> None:
+        self._perform(self._coordinator.stop(reason))
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._channels) >= MAX_CONNECTIONS or self._ended.done():
+            writer.close()
+            return
+        self._last_peer += 1
+        peer = self._last_peer
+        channel = Channel(Connection("server", now=time.monotonic()), reader, writer)
+        self._channels[peer] = channel
+        conversation = asyncio.current_task()
+        assert conversation is not None
+        self._conversations.add(conversation)
+        self._perform(self._coordinator.connected(peer))
+        try:
+            reason = await channel.run(lambda message: self._receive(peer, message))
+        except Exception as error:
+            self._fail(error)
+            raise
+        finally:
+            del self._channels[peer]
+            self._conversations.discard(conversation)
+            self._closed_bytes_in += channel.connection.bytes_in
+            self._closed_bytes_out += channel.connection.bytes_out
+        self._perform(self._coordinator.disconnected(peer, reason, time.monotonic()))
+
+    def _receive(self, peer: Peer, message: Message) -> None:
+        self._perform(self._coordinator.received(peer, message, time.monotonic()))
+
+    async def _tick(self, local: LocalVolunteers) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._perform(self._coordinator.tick(time.monotonic()))
+            for problem in local.problems():
+                self._terminal.say(problem)
+
+    def _perform(self, effects: Iterable[ServerEffect]) -> None:
+        """Performs effects in order; a failure ends the run, since nothing after it may happen."""
+        try:
+            for effect in effects:
+                self._perform_one(effect)
+        except Exception as error:
+            self._fail(error)
+
+    def _perform_one(self, effect: ServerEffect) -> None:
+        match effect:
+            case Send(peer, message):
+                self._send(peer, message)
+            case SendSnapshot(peer):
+                self._send(peer, self._trainer.snapshot())
+            case SendBlock(peer, block):
+                self._send(peer, self._trainer.token_block(block))
+            case Part(peer, farewell):
+                self._send(peer, farewell)
+            case AppendToJournal(update):
+                self._trainer.append(update)
+            case ApplyUpdate(update):
+                self._start(self._apply(update))
+            case SaveCheckpoint():
+                self._trainer.save_checkpoint()
+            case StepReport():
+                self._report(effect)
+            case Notice(text):
+                self._terminal.say(text)
+            case EndRun(reason):
+                if not self._ended.done():
+                    self._ended.set_result(reason)
+
+    def _send(self, peer: Peer, message: Message) -> None:
+        channel = self._channels.get(peer)
+        if channel is None:
+            return
+        try:
+            channel.send(message)
+        except LocalProtocolError:
+            # It parted, and the coordinator will hear of it; anything else is our own fault.
+            if not channel.connection.has_parted:
+                raise
+
+    async def _apply(self, update: Update) -> None:
+        loop = asyncio.get_running_loop()
+        digest = await loop.run_in_executor(self._compute, self._trainer.apply, update)
+        self._perform(self._coordinator.applied(digest, time.monotonic()))
+
+    def _report(self, report: StepReport) -> None:
+        connections = [channel.connection for channel in self._channels.values()]
+        metrics = self._trainer.record(
+            report,
+            bytes_in=self._closed_bytes_in + sum(connection.bytes_in for connection in connections),
+            bytes_out=self._closed_bytes_out + sum(connection.bytes_out for connection in connections),
+        )
+        self._terminal.step(metrics, self._coordinator.status(time.monotonic()))
+        if self._sampler.is_due(time.monotonic()):
+            self._start(asyncio.to_thread(self._sampler.look, self._trainer.snapshot().weights))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: "asyncio.Task[None]") -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(error)
+
+
+def serve(trainer: Trainer) -> int:
+    """Runs the server until the run ends; gives the exit code."""
+    config = trainer.run.config
+    terminal = Terminal(tokens_per_member=trainer.run.objective.tokens_per_member)
+
+    async def main() -> str:
+        return await Server(trainer, terminal).run(
+            config.host, config.port, volunteers=config.volunteers, threads=config.threads
+        )
+
+    try:
+        reason = asyncio.run(main())
+    except (OSError, StorageError) as error:
+        terminal.say(f"stopped: {error}")
+        print(f"fedlearn: {error}", file=sys.stderr)
+        return 1
+    folder = trainer.run.folder.path
+    terminal.say(f"{reason}; step {trainer.replica.step} is saved in {folder}; go on with --resume {folder.name}")
+    return 0
