@@ -1,6 +1,7 @@
 """The command line: `fedlearn serve | join | sample | eval | runs | replay`, each with its `--help`."""
 
 import argparse
+import difflib
 import os
 import platform
 import sys
@@ -24,7 +25,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
     """Runs one command and exits with its code: 0 done, 1 failed, 2 wrong usage."""
     parser = _parser(program)
     given = sys.argv[1:] if arguments is None else arguments
-    options = parser.parse_args(given)
+    options, unknown = parser.parse_known_args(given)
+    if unknown:
+        options.parser.error(_unknown_arguments(unknown, options.parser))
     try:
         code = options.command(options)
     except (ConfigError, StorageError, ValueError, ImportError) as error:
@@ -48,7 +51,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         # server.py and client.py are one verb each: their usage line does not repeat it.
         prog = None if program == "fedlearn" else program
         added = verbs.add_parser(name, help=description, description=description, prog=prog)
-        added.set_defaults(command=command)
+        added.set_defaults(command=command, parser=added)
         return added
 
     _add_serve(verb("serve", _serve, "start a run, or resume one, and the server for its volunteers"))
@@ -63,6 +66,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
     _add_run(replay)
     replay.add_argument("--step", type=int, metavar="N", help="steps to replay to (default: the newest checkpoint)")
     return parser
+
+
+def _unknown_arguments(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    flag = unknown[0].partition("=")[0]
+    nearest = difflib.get_close_matches(flag, parser._option_string_actions, n=1)
+    remedy = f"did you mean {nearest[0]}?" if nearest else "--help lists all flags"
+    return f"expected a known flag, got {flag}; {remedy}"
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:

@@ -41,6 +41,13 @@ class Conversation:
         """Steps that this machine took part in or followed."""
         return self._worker.n_steps
 
+    @property
+    def summary(self) -> str:
+        """What this machine did, for the person in front of it."""
+        replica = self._volunteer.replica
+        digest = "" if replica is None else f", to step {replica.step} with digest {replica.digest.hex()}"
+        return f"this machine took {self.n_steps} steps{digest}"
+
     async def run(self, host: str, port: int) -> Leave:
         """Connects and works; gives why it ended and whether to come back. Raises OSError if nobody answers."""
         reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_S)
@@ -51,9 +58,9 @@ class Conversation:
         try:
             either: list[asyncio.Future[Any]] = [running, self._ended]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not self._ended.done():
+            if not self._ended.done() and not channel.connection.has_parted:
                 return Leave(running.result(), is_welcome_back=True, is_refusal=False)
-            leave = self._ended.result()
+            leave = await self._ended  # after a Farewell the worker still takes the steps it was sent
             await asyncio.wait([running], timeout=1.0)  # a Goodbye may still be on its way out
             return leave
         finally:
@@ -129,7 +136,7 @@ async def _stay(host: str, port: int, *, name: str, threads: int, once: bool) ->
             leave = Leave(f"no server answers: {error}", is_welcome_back=True, is_refusal=False)
         if current.n_steps:
             retry_s = FIRST_RETRY_S
-        summary = f"{leave.reason}; this machine took {current.n_steps} steps"
+        summary = f"{leave.reason}; {current.summary}"
         current = None
         if stopped.is_set():
             terminal.say(summary)

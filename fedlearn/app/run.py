@@ -117,6 +117,12 @@ def newest_snapshot(run: Run) -> tuple[Snapshot, list[str]]:
     return latest_checkpoint(run.folder)
 
 
+def set_aside_checkpoints(run: Run, *, after: int) -> list[str]:
+    """Renames the checkpoints of later steps, and gives their new names: the run will take other steps to get there."""
+    later = [path for path in sorted(run.folder.checkpoints.glob("*.safetensors")) if int(path.stem) > after]
+    return [path.rename(path.with_suffix(".set-aside")).name for path in later]
+
+
 def replay(run: Run, *, until: int | None = None, threads: int = 0) -> tuple[Replica, Update | None]:
     """The replica rebuilt from genesis and the journal, up to a step, with the last Update it took."""
     return follow_journal(run, run.new_replica(load_checkpoint(run.folder.genesis)), until=until, threads=threads)

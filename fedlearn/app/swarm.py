@@ -46,17 +46,23 @@ class Member:
         self._computes: deque[ClientEffect] = deque()
         self._perform(self.worker.start())
 
-    def advance(self, now: float) -> bool:
+    def advance(self, clock: Callable[[], float]) -> bool:
         """Receives, computes and answers; False when there was nothing to do."""
+        now = clock()
         messages = self.link.to_client(now)
         for message in messages:
             self._perform(self.worker.received(message, now))
         if self._computes and not self.is_stalled:
             compute = self._computes.popleft()
             assert not isinstance(compute, Reply | Notice | Leave)
-            self._perform(self.worker.computed(self.volunteer.perform(compute), now))
+            result = self.volunteer.perform(compute)
+            self._perform(self.worker.computed(result, clock()))
             return True
         return bool(messages)
+
+    def leave(self, reason: str) -> None:
+        """Says Goodbye."""
+        self._perform(self.worker.stop(reason))
 
     def _perform(self, effects: list[ClientEffect]) -> None:
         for effect in effects:
@@ -84,15 +90,16 @@ class Swarm:
         self.ended: str | None = None
         self._clock = clock
         self._effects: deque[ServerEffect] = deque()
+        self._last_peer = 0
         self._bytes_in = 0
         self._bytes_out = 0
 
     def join(self, name: str, *, threads: int = 1) -> Member:
         """A volunteer connects and says Hello."""
-        peer = max(self.members, default=0) + 1
+        self._last_peer += 1
         member = Member(name, threads=threads, now=self._clock())
-        self.members[peer] = member
-        self._effects += self.coordinator.connected(peer)
+        self.members[self._last_peer] = member
+        self._effects += self.coordinator.connected(self._last_peer)
         return member
 
     def kill(self, member: Member) -> None:
@@ -107,8 +114,10 @@ class Swarm:
         while self._effects:
             self._perform(self._effects.popleft())
         for peer, member in list(self.members.items()):
-            moved |= member.advance(self._clock())
+            moved |= member.advance(self._clock)
             moved |= self._receive(peer, member)
+            if member.left is not None:
+                self._remove(peer, member.left.reason)
         self._effects += self.coordinator.tick(self._clock())
         return moved or bool(self._effects)
 

@@ -5,14 +5,14 @@ from typing import Self, final
 
 import msgspec
 
-from fedlearn.app.run import Run, follow_journal, layout_json, newest_snapshot, replay, snapshot_of
+from fedlearn.app.run import Run, follow_journal, layout_json, newest_snapshot, set_aside_checkpoints, snapshot_of
 from fedlearn.config import to_json
 from fedlearn.coordination.coordinator import Coordinator, Plan
 from fedlearn.coordination.effects import StepReport
 from fedlearn.es.replica import Replica
 from fedlearn.es.strategy import Strategy
 from fedlearn.es.update import Update
-from fedlearn.storage.checkpoint import save_checkpoint
+from fedlearn.storage.checkpoint import load_checkpoint, save_checkpoint
 from fedlearn.storage.journal import Journal
 from fedlearn.storage.metrics import StepMetrics, append_metrics
 from fedlearn.storage.runs import write_durably
@@ -45,11 +45,12 @@ class Trainer:
             notices.append(f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated")
         snapshot, problems = newest_snapshot(run)
         notices += [f"checkpoint passed over: {problem}" for problem in problems]
-        if journal.next_step is not None and snapshot.step > journal.next_step:
-            notices.append(f"checkpoint of step {snapshot.step} is ahead of the journal: replaying from genesis")
-            replica, last = replay(run)
-        else:
-            replica, last = follow_journal(run, run.new_replica(snapshot))
+        end = load_checkpoint(run.folder.genesis).step if journal.next_step is None else journal.next_step
+        if snapshot.step > end:
+            aside = ", ".join(set_aside_checkpoints(run, after=end))
+            notices.append(f"journal: it ends at step {end}, before the newest checkpoint; set aside: {aside}")
+            snapshot, _ = newest_snapshot(run)
+        replica, last = follow_journal(run, run.new_replica(snapshot))
         return cls(run, replica, journal, last), notices
 
     def coordinator(self, now: float) -> Coordinator:

@@ -216,10 +216,11 @@ class Coordinator:
         if self._closed is not None:
             return []
         volunteer.phase = Phase.SYNCING
-        return [*self._send_block(volunteer), SendSnapshot(volunteer.peer)]
+        return [*self._send_block(volunteer, self._step), SendSnapshot(volunteer.peer)]
 
-    def _send_block(self, volunteer: Volunteer) -> list[ServerEffect]:
-        block = self._plan.block_of(self._step)
+    def _send_block(self, volunteer: Volunteer, step: int) -> list[ServerEffect]:
+        """Sends the token block of a step, unless the volunteer holds it."""
+        block = self._plan.block_of(step)
         if block in volunteer.blocks:
             return []
         volunteer.blocks.append(block)
@@ -229,6 +230,7 @@ class Coordinator:
         if self._digests.get(ready.step) != ready.digest:
             return self._quarantine(volunteer, f"its digest of step {ready.step} is not the server's")
         volunteer.phase = Phase.READY
+        volunteer.synchronised_at = ready.step
         effects: list[ServerEffect] = []
         if volunteer.n_resyncs == 0:
             effects.append(Notice(f"{volunteer.name} joined"))
@@ -280,7 +282,7 @@ class Coordinator:
         effects: list[ServerEffect] = []
         for volunteer, n_groups in zip(ready, shares, strict=True):
             volunteer.lease = step.lease(n_groups * group_size)
-            effects += self._send_block(volunteer)
+            effects += self._send_block(volunteer, self._step)
             effects.append(Send(volunteer.peer, self._assignment(volunteer.lease, step)))
         return effects
 
@@ -301,6 +303,8 @@ class Coordinator:
         lease, step = volunteer.lease, self._open
         if volunteer.phase is not Phase.READY or lease is None or step is None or result.step != self._step:
             return []
+        if result.first_member < step.first_member:
+            return []  # of a population that was given up
         if self._closed is not None:
             # The server's own replica is still taking the last step: its digest is not known yet.
             self._held.append((volunteer.peer, result))
@@ -311,8 +315,9 @@ class Coordinator:
         problem = lease.take(result.first_member, result.losses, step.population.group_size)
         if problem:
             return [*self._dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
-        if lease.is_done:
+        if result.step > volunteer.synchronised_at:
             volunteer.n_resyncs = 0
+        if lease.is_done:
             volunteer.measure(lease.n_received, now - step.opened_at)
         return self._close_if_complete(now)
 
@@ -346,17 +351,18 @@ class Coordinator:
         self._last, self._open, self._first_member = update, None, 0
         self._step += 1
         effects: list[ServerEffect] = [AppendToJournal(update)]
-        effects += [Send(v.peer, update) for v in self._volunteers.values() if v.follows_updates]
-        if self._stop_reason is None:
-            effects += self._open_step(now)
-        return [*effects, ApplyUpdate(update)]
+        for volunteer in self._volunteers.values():
+            if volunteer.follows_updates:
+                # Whoever joined while the step was open had no Assignment of it, which brings the block.
+                effects += [*self._send_block(volunteer, update.step), Send(volunteer.peer, update)]
+        return [*effects, *self._open_step(now), ApplyUpdate(update)]
 
     @property
     def _completion(self) -> str:
         return f"all {self._plan.steps} steps are done"
 
     def _end(self, reason: str) -> list[ServerEffect]:
-        self._is_over = True
+        self._is_over, self._open = True, None
         farewell = Farewell("run_ended", reason)
         parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
         return [SaveCheckpoint(), *parting, EndRun(reason)]

@@ -57,6 +57,7 @@ class OpenStep:
         self.population = population
         self.opened_at = opened_at
         self.deadline = deadline
+        self.first_member = first_member
         self.next_member = first_member
         self._leases: list[Lease] = []
 

@@ -14,6 +14,9 @@ KEPT_BLOCKS = 2
 _SPEED_MEMORY = 0.5
 """How much of the measured speed survives a step."""
 
+_SLOWEST = 1e-3
+"""Members per second that whoever sent nothing counts with; shares need a speed above zero."""
+
 
 class Phase(Enum):
     """Where a volunteer stands between connecting and contributing."""
@@ -33,6 +36,8 @@ class Volunteer(msgspec.Struct):
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
     members_per_s: float | None = None
+    synchronised_at: int = 0
+    """Step of the last Snapshot that it took; only a later step shows that its own arithmetic is right."""
     n_resyncs: int = 0
 
     @property
@@ -56,7 +61,7 @@ def share_groups(n_groups: int, speeds: Sequence[float | None]) -> list[int]:
     """
     known = [speed for speed in speeds if speed is not None]
     slowest = min(known, default=1.0)
-    weights = [slowest if speed is None else speed for speed in speeds]
+    weights = [max(slowest if speed is None else speed, _SLOWEST) for speed in speeds]
     total = sum(weights)
     to_share = max(n_groups - len(speeds), 0)
     exact = [to_share * weight / total for weight in weights]

@@ -66,6 +66,8 @@ class Worker:
         self._members_per_s: float | None = None
         self._step = -1
         self._digest = b""
+        self._parting: Farewell | None = None
+        self._is_over = False
         self.n_steps = 0
         """Steps taken since this machine joined."""
 
@@ -74,7 +76,9 @@ class Worker:
         return [Reply(Hello(PROTOCOL_VERSION, self._name, self._threads))]
 
     def received(self, message: Message, now: float) -> list[ClientEffect]:
-        """A message came that the connection found legal."""
+        """A message came that the connection found legal; after a parting word nothing matters."""
+        if self._is_over:
+            return []
         match message:
             case Welcome():
                 return self._queue(Build(message), now)
@@ -94,7 +98,9 @@ class Worker:
                 self._assignment = None
                 return [Notice(f"the server resynchronises this machine: {message.reason}")]
             case Farewell():
-                return self._leave(message)
+                self._assignment = None
+                self._parting = message
+                return self._proceed(now)
             case _:
                 return []
 
@@ -102,12 +108,15 @@ class Worker:
         """The computation under way ended: a digest for Load and Apply, losses for Evaluate."""
         assert self._under_way is not None, "computed without a computation under way"
         (compute, started), self._under_way = self._under_way, None
+        if self._is_over:
+            return []
         effects: list[ClientEffect] = []
         match compute:
             case Load():
                 assert isinstance(result, bytes)
                 self._step, self._digest = compute.snapshot.step, result
-                effects.append(Reply(Ready(self._step, self._digest)))
+                if self._parting is None:
+                    effects.append(Reply(Ready(self._step, self._digest)))
             case Apply():
                 assert isinstance(result, bytes)
                 self._step, self._digest = compute.update.step + 1, result
@@ -119,9 +128,11 @@ class Worker:
 
     def stop(self, reason: str) -> list[ClientEffect]:
         """The person at this machine wants to leave."""
-        self._assignment = None
-        self._waiting.clear()
-        return [Reply(Goodbye(reason)), Leave(reason, is_welcome_back=False, is_refusal=False)]
+        if self._is_over:
+            return []
+        self._is_over = True
+        goodbye: list[ClientEffect] = [Reply(Goodbye(reason))] if self._parting is None else []
+        return [*goodbye, Leave(reason, is_welcome_back=False, is_refusal=False)]
 
     def _queue(self, compute: Compute, now: float) -> list[ClientEffect]:
         self._waiting.append(compute)
@@ -132,6 +143,10 @@ class Worker:
         if self._under_way is not None:
             return []
         compute = self._waiting.popleft() if self._waiting else self._next_slice(now)
+        if compute is None and self._parting is not None:
+            # The last steps are taken before the parting: whoever leaves holds the final weights.
+            self._is_over = True
+            return [_leave(self._parting)]
         if compute is None:
             return []
         self._under_way = (compute, now)
@@ -170,13 +185,10 @@ class Worker:
         self._n_done += trials.n_members
         return [Reply(Result(trials.step, trials.first_member, losses, self._digest))]
 
-    def _leave(self, farewell: Farewell) -> list[ClientEffect]:
-        self._assignment = None
-        self._waiting.clear()
-        return [
-            Leave(
-                farewell.reason,
-                is_welcome_back=farewell.kind == "try_again",
-                is_refusal=farewell.kind == "refused",
-            )
-        ]
+
+def _leave(farewell: Farewell) -> Leave:
+    return Leave(
+        farewell.reason,
+        is_welcome_back=farewell.kind == "try_again",
+        is_refusal=farewell.kind == "refused",
+    )

@@ -173,7 +173,9 @@ class RnnLanguageModel:
 
     def next_log_probabilities(self, state: Float32Array, tokens: TokenArray) -> tuple[Float32Array, Float32Array]:
         log_probabilities, new_state = es_core.rnn_next_log_probabilities(
-            *self.arguments, tokens=tokens[:, np.newaxis], state=np.ascontiguousarray(state)
+            *self.arguments,
+            tokens=np.ascontiguousarray(tokens)[:, np.newaxis],
+            state=np.ascontiguousarray(state),
         )
         return new_state, log_probabilities
 

@@ -1,0 +1,171 @@
+"""A whole run with real processes on loopback: server.py, client.py, and the commands that look at it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import IO
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 120.0
+SHORT_STEPS = ["--time-per-step", "0.3", "--population-limit", "1000000", "--sample-time", "2"]
+
+
+def start(script: str, *arguments: str, folder: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={key: value for key, value in os.environ.items() if not key.startswith("FEDLEARN_")},
+    )
+    # A process that hangs is ended, and its test fails on what it printed so far.
+    watchdog = threading.Timer(LIMIT_S, process.kill)
+    watchdog.daemon = True
+    watchdog.start()
+    return process
+
+
+@contextmanager
+def ended_at_exit(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def output_of(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def wait_for(process: subprocess.Popen[str], pattern: str) -> tuple[str, str]:
+    """Reads lines until one matches; gives its first group, and all that was read."""
+    read = ""
+    for line in output_of(process):
+        read += line
+        if found := re.search(pattern, line):
+            return found.group(found.lastindex or 0), read
+    raise AssertionError(f"{pattern!r} never came:\n{read}")
+
+
+def fedlearn(*arguments: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedlearn", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def metrics_of(folder: Path) -> list[dict[str, float | int | str]]:
+    return [json.loads(line) for line in (folder / "trainingRuns/1/metrics.jsonl").read_text().splitlines()]
+
+
+def final_digest(process: subprocess.Popen[str]) -> str:
+    digest, _ = wait_for(process, r"to step \d+ with digest ([0-9a-f]{16})")
+    assert process.wait(timeout=30) == 0
+    return digest
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of 20 steps, in which one client was killed mid-step and another joined late."""
+    folder = tmp_path_factory.mktemp("end_to_end")
+    server = start("server.py", "--volunteers", "0", "--port", "0", "--steps", "20", *SHORT_STEPS, folder=folder)
+    with ended_at_exit(server):
+        port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
+        address = ["--server", f"127.0.0.1:{port}", "--threads", "1"]
+        steady = start("client.py", *address, "--name", "steady", folder=folder)
+        victim = start("client.py", *address, "--name", "victim", folder=folder)
+        with ended_at_exit(steady, victim):
+            wait_for(server, "victim joined|steady joined")
+            wait_for(server, "victim joined|steady joined")
+            wait_for(server, r"^step +\d+")
+            victim.send_signal(signal.SIGKILL)
+            wait_for(server, "victim left")
+            late = start("client.py", *address, "--name", "late", folder=folder)
+            with ended_at_exit(late):
+                wait_for(server, "late joined")
+                _, rest = wait_for(server, "all 20 steps are done")
+                assert "drifted" not in rest
+                assert server.wait(timeout=30) == 0
+                digests = {final_digest(steady), final_digest(late), str(metrics_of(folder)[-1]["digest"])}
+                assert len(digests) == 1
+    return folder
+
+
+def test_loss_falls_and_every_step_is_recorded(trained: Path) -> None:
+    metrics = metrics_of(trained)
+    assert [line["step"] for line in metrics] == list(range(20))
+    first, last = float(metrics[0]["bits_per_character"]), float(metrics[-1]["bits_per_character"])
+    assert last < first - 0.3
+    assert {line["volunteers"] for line in metrics} >= {1, 2}
+    assert any("validation_bits_per_character" in line for line in metrics)
+
+
+def test_traffic_stays_within_its_budget(trained: Path) -> None:
+    ratios = []
+    for line in metrics_of(trained):
+        volunteers, members = int(line["volunteers"]), int(line["members"])
+        needed = 4 * members + volunteers * (members + 200)
+        ratios.append((int(line["bytes_in"]) + int(line["bytes_out"])) / needed)
+    # The median leaves out the steps in which somebody joined and was sent text and weights.
+    assert median(ratios) <= 1.2
+
+
+def test_replay_equals_the_checkpoint(trained: Path) -> None:
+    assert "equal to" in fedlearn("replay", "1", folder=trained)
+    assert "equal to" in fedlearn("replay", "latest", "--step", "7", folder=trained)
+
+
+def test_a_checkpoint_is_measured_listed_and_sampled(trained: Path) -> None:
+    assert re.search(r"step 20: [2-6]\.\d{4} bits/character", fedlearn("eval", "latest", folder=trained))
+    assert "python-docs" in fedlearn("runs", folder=trained)
+    sampled = [fedlearn("sample", "1", "--prompt", "The ", "--length", "40", "--seed", "3", folder=trained)] * 2
+    assert sampled[0] == sampled[1]
+    assert sampled[0].startswith("The ")
+    assert fedlearn("sample", "1", "--prompt", "The ", "--length", "20", "--beams", "4", folder=trained)
+
+
+def test_a_resumed_run_goes_on(trained: Path) -> None:
+    changed = ["--port", "0", "--steps", "25", "--volunteers", "1", "--threads", "1"]
+    server = start("server.py", "--resume", "1", *changed, folder=trained)
+    with ended_at_exit(server):
+        _, read = wait_for(server, "all 25 steps are done")
+        assert "from step 20" in read
+        assert server.wait(timeout=30) == 0
+    assert [line["step"] for line in metrics_of(trained)] == list(range(25))
+    assert "equal to" in fedlearn("replay", "1", folder=trained)
+
+
+def test_interrupting_the_server_ends_everything_cleanly(tmp_path: Path) -> None:
+    server = start("server.py", "--port", "0", "--threads", "1", "--population-limit", "640", folder=tmp_path)
+    with ended_at_exit(server):
+        wait_for(server, r"^step +\d+")
+        server.send_signal(signal.SIGINT)
+        _, read = wait_for(server, "the server was stopped")
+        assert server.wait(timeout=30) == 0
+    assert "Traceback" not in read
+    assert "this machine took" in (tmp_path / "trainingRuns/1/local-1.log").read_text()
+    assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
+
+
+def test_a_client_tells_why_it_was_refused(tmp_path: Path) -> None:
+    client = start("client.py", "--server", "nonsense", folder=tmp_path)
+    with ended_at_exit(client):
+        wait_for(client, "expected HOST:PORT")
+        assert client.wait(timeout=30) == 1
