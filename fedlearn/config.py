@@ -39,11 +39,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 5.0
     learning_rate: Annotated[float, Meta(gt=0, le=1000, description="step size of the optimizer")] = 0.006
     sigma: Annotated[float, Meta(gt=0, le=1000, description="standard deviation of the noise added to weights")] = 0.01
-    hidden_size: Annotated[int, Meta(ge=1, le=65536, description="units, width of each layer")] = 64
+    hidden_size: Annotated[int, Meta(ge=2, le=65536, description="units, width of each layer")] = 64
     vocab_size: Annotated[
-        int, Meta(ge=0, le=65536, description="tokens in the vocabulary; 0 = as many as the tokenizer needs")
+        int, Meta(ge=0, le=65535, description="tokens in the vocabulary; 0 = as many as the tokenizer needs")
     ] = 0
-    n_layers: Annotated[int, Meta(ge=1, le=256, description="recurrent layers")] = 1
+    n_layers: Annotated[int, Meta(ge=1, le=16, description="recurrent layers")] = 1
     optimizer: Annotated[Literal["adam", "sgd"], Meta(description="rule that turns gradients into steps")] = "adam"
     beta1: Annotated[float, Meta(ge=0, lt=1, description="share of Adam's mean gradient kept from step to step")] = 0.9
     beta2: Annotated[
@@ -58,7 +58,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 0
     batch_size: Annotated[int, Meta(ge=1, le=65536, description="sequences a member is evaluated on")] = 1
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="start of all noise, initial weights and windows")] = 1
-    rank: Annotated[int, Meta(ge=0, le=8, description="rank of a matrix's perturbation; 0 = full rank")] = 1
+    rank: Annotated[int, Meta(ge=0, le=8, description="rank of a matrix's perturbation; 0 = full rank, far slower")] = 1
     group_size: Annotated[
         int, Meta(ge=2, le=65536, description="members that are evaluated on the same tokens and compared")
     ] = 64
@@ -77,7 +77,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Meta(description="the corpus is one stream, or documents separated by blank lines"),
     ] = "stream"
     block_tokens: Annotated[
-        int, Meta(ge=2, le=2**30, description="tokens a block when new_tokens_interval is above 0")
+        int, Meta(ge=2, le=2**22, description="tokens a block when new_tokens_interval is above 0")
     ] = 1048576
     fitness_shaping: Annotated[
         Literal["normalized", "centered-ranks", "sign"],

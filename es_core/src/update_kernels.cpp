@@ -116,7 +116,7 @@ template <int Vectors>
 void product_panel(std::int32_t* estimate, std::int64_t stride, const std::uint32_t* values, std::int64_t values_stride,
                    const std::uint32_t* bits, std::int64_t bits_stride, const std::int32_t* signed_sum,
                    std::int64_t n_quads, std::int64_t n_rows, std::int64_t n_columns) {
-    constexpr int kRows = Vectors == kTileVectors && kVectorBytes == 32 ? 4 : kTileRows;  // room for temporaries
+    constexpr int kRows = kRegisters == 16 ? 4 : 6;  // 16 registers leave room for temporaries
     std::int64_t row = 0;
     for (; row + kRows <= n_rows; row += kRows)
         product_tile<kRows, Vectors>(estimate + row * stride, stride, values + row, values_stride, bits, bits_stride,

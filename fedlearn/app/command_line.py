@@ -13,7 +13,7 @@ import msgspec
 
 from fedlearn.app import inspect, run
 from fedlearn.config import ConfigError, RunConfig, SourceFile, add_config_flags, load_config, resume_config
-from fedlearn.storage.runs import StorageError, lock_run, resolve_run
+from fedlearn.storage.runs import StorageError, lock_run
 
 DEFAULT_SERVER = "127.0.0.1:55551"
 DEFAULT_RUNS = "trainingRuns"
@@ -88,7 +88,13 @@ def _add_join(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"whom to join (default: $FEDLEARN_SERVER, else {DEFAULT_SERVER})",
     )
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads; 0 = all cores (default: 0)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=os.environ.get("FEDLEARN_THREADS", "0"),
+        metavar="N",
+        help="threads; 0 = all cores (default: $FEDLEARN_THREADS, else 0)",
+    )
     parser.add_argument(
         "--name",
         default=os.environ.get("FEDLEARN_NAME", platform.node()),
@@ -129,7 +135,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 def _add_root(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--runs", default=DEFAULT_RUNS, metavar="FOLDER", help=f"where run folders are (default: {DEFAULT_RUNS})"
+        "--runs",
+        default=os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS),
+        metavar="FOLDER",
+        help=f"where run folders are (default: $FEDLEARN_RUNS, else {DEFAULT_RUNS})",
     )
 
 
@@ -142,8 +151,8 @@ def _serve(options: argparse.Namespace) -> int:
         config = load_config(file, os.environ, vars(options))
         chosen = run.create(config)
     else:
-        root = vars(options).get("runs", os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS))
-        saved = run.load(resolve_run(Path(root), options.resume))
+        root = load_config(file, os.environ, vars(options)).runs
+        saved = run.find(root, options.resume)
         chosen = msgspec.structs.replace(saved, config=resume_config(saved.config, file, os.environ, vars(options)))
     with lock_run(chosen.folder):
         trainer, notices = Trainer.open(chosen)

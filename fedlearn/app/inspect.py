@@ -80,8 +80,8 @@ def _describe(folder: RunFolder) -> str:
         config = run.load_run_config(folder)
     except ValueError as error:
         return f"{folder.path.name:>4}  unreadable: {error}"
-    # Validation is measured every now and then: the last hundreds of lines hold one.
-    lines = read_last_metrics(folder.metrics, 1000)
+    # Validation is measured every now and then: the last thousands of lines hold one.
+    lines = read_last_metrics(folder.metrics, 10_000)
     last: StepMetrics | None = lines[-1] if lines else None
     validations = [line.validation_bits_per_character for line in lines if line.validation_bits_per_character]
     steps = config.step_num if last is None else last.step + 1

@@ -22,6 +22,9 @@ FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 CONNECT_S = 15.0
 
+MAX_QUEUED_BYTES = 256 * 1024 * 1024
+"""Of Results that the server does not take."""
+
 
 @final
 class Conversation:
@@ -51,7 +54,7 @@ class Conversation:
     async def run(self, host: str, port: int) -> Leave:
         """Connects and works; gives why it ended and whether to come back. Raises OSError if nobody answers."""
         reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_S)
-        channel = Channel(Connection("client", now=time.monotonic()), reader, writer)
+        channel = Channel(Connection("client", now=time.monotonic()), reader, writer, max_queued_bytes=MAX_QUEUED_BYTES)
         self._channel = channel
         self._perform(self._worker.start())
         running = asyncio.create_task(channel.run(self._receive))
@@ -143,7 +146,7 @@ async def _stay(host: str, port: int, *, name: str, threads: int, once: bool) ->
             return 0
         if once or not leave.is_welcome_back:
             terminal.say(f"refused: {leave.reason}" if leave.is_refusal else summary)
-            return 1 if leave.is_refusal or leave.is_welcome_back else 0
+            return 1 if leave.is_refusal else 0
         # Jitter keeps a thousand volunteers from coming back in the same second.
         wait_s = retry_s * random.uniform(0.5, 1.5)
         terminal.say(f"{leave.reason}; trying again in {wait_s:.0f} s")

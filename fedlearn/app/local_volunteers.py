@@ -11,16 +11,20 @@ NICENESS = 5
 
 STOP_S = 3.0
 
+ANY_ADDRESS = ("0.0.0.0", "::", "")
+"""Hosts that listen on every address, the loopback's among them."""
+
 
 @final
 class LocalVolunteers:
-    """`count` processes that join 127.0.0.1; what they print goes into the run folder."""
+    """`count` processes that join the server; what they print goes into the run folder."""
 
-    def __init__(self, folder: Path, *, port: int, count: int, threads: int) -> None:
+    def __init__(self, folder: Path, *, host: str, port: int, count: int, threads: int) -> None:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        host = "127.0.0.1" if host in ANY_ADDRESS else host
         for number in range(1, count + 1):
             name = f"local-{number}"
-            arguments = ["join", "--server", f"127.0.0.1:{port}", "--name", name, "--threads", str(threads), "--once"]
+            arguments = ["join", "--server", f"{host}:{port}", "--name", name, "--threads", str(threads), "--once"]
             with open(folder / f"{name}.log", "ab") as log:
                 self._processes[name] = subprocess.Popen(
                     [sys.executable, "-m", "fedlearn", *arguments],

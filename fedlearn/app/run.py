@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fedlearn.config import RunConfig, load_config, to_json
+from fedlearn.config import ConfigError, RunConfig, load_config, to_json
 from fedlearn.es.replica import OptimizerState, Replica
 from fedlearn.es.update import Update
 from fedlearn.objectives import Objective, build_objective
@@ -17,6 +17,9 @@ from fedlearn.storage.runs import RunFolder, create_run, resolve_run, write_dura
 from fedlearn.text.blocks import block_id, cut_blocks
 from fedlearn.text.tokens import TokenArray
 from fedlearn.wire.messages import Snapshot
+
+MAX_BLOCK_TOKENS = 2**24
+"""Of one token block, which a volunteer holds in memory and receives in one message."""
 
 Model = dict[str, str | int | float]
 
@@ -163,6 +166,11 @@ def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
     }
     tokens = dataset.train.tokens
     block_tokens = config.block_tokens if config.new_tokens_interval else 0
+    if (longest := max(length for _, length in cut_blocks(tokens, block_tokens))) > MAX_BLOCK_TOKENS:
+        raise ConfigError(
+            f"data: expected at most {MAX_BLOCK_TOKENS} tokens in one block, got {longest}; "
+            "set new_tokens_interval, so that volunteers get the text in turns"
+        )
     pieces = [tokens[start : start + length] for start, length in cut_blocks(tokens, block_tokens)]
     return Run(
         folder=folder,

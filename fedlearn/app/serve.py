@@ -37,6 +37,7 @@ TICK_S = 0.02
 """How late a step may close."""
 
 MAX_CONNECTIONS = 4096
+MAX_QUEUED_UPDATES_BYTES = 256 * 1024 * 1024
 PARTING_S = 3.0
 """For the last bytes to leave and the volunteers to go, once the run has ended."""
 
@@ -52,6 +53,8 @@ class Server:
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = 0
+        # A peer may lag behind by its snapshot, its text and a good number of Updates.
+        self._max_queued_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_QUEUED_UPDATES_BYTES
         self._closed_bytes_in = 0
         self._closed_bytes_out = 0
         self._compute = ThreadPoolExecutor(max_workers=1)
@@ -68,9 +71,11 @@ class Server:
         listener = await asyncio.start_server(self._accept, host, port)
         port = listener.sockets[0].getsockname()[1]
         self._terminal.say(f"listening on {host}:{port}; join with: python client.py --server HOST:{port}")
+        if volunteers == 0:
+            self._terminal.say("waiting for volunteers")
         for interrupt in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(interrupt, self._stop, "the server was stopped")
-        local = LocalVolunteers(self._trainer.run.folder.path, port=port, count=volunteers, threads=threads)
+        local = LocalVolunteers(self._trainer.run.folder.path, host=host, port=port, count=volunteers, threads=threads)
         ticking = asyncio.create_task(self._tick(local))
         try:
             return await self._ended
@@ -91,7 +96,9 @@ class Server:
             return
         self._last_peer += 1
         peer = self._last_peer
-        channel = Channel(Connection("server", now=time.monotonic()), reader, writer)
+        channel = Channel(
+            Connection("server", now=time.monotonic()), reader, writer, max_queued_bytes=self._max_queued_bytes
+        )
         self._channels[peer] = channel
         conversation = asyncio.current_task()
         assert conversation is not None
@@ -115,7 +122,9 @@ class Server:
     async def _tick(self, local: LocalVolunteers) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._perform(self._coordinator.tick(time.monotonic()))
+            now = time.monotonic()
+            self._perform(self._coordinator.tick(now))
+            self._terminal.tick(self._coordinator.status(now))
             for problem in local.problems():
                 self._terminal.say(problem)
 
@@ -210,5 +219,5 @@ def serve(trainer: Trainer) -> int:
         print(f"fedlearn: {error}", file=sys.stderr)
         return 1
     folder = trainer.run.folder.path
-    terminal.say(f"{reason}; step {trainer.replica.step} is saved in {folder}; go on with --resume {folder.name}")
+    terminal.say(f"{reason}; step {trainer.replica.step} is saved; go on with: python server.py --resume {folder}")
     return 0

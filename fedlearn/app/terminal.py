@@ -23,6 +23,7 @@ class Terminal:
         self._tokens_per_member = tokens_per_member
         self._stream = stream if stream is not None else sys.stdout
         self._is_terminal = self._stream.isatty()
+        self._last: StepMetrics | None = None
         self._status_due = 0.0
         self._line_due = 0.0
         self._has_status = False
@@ -35,15 +36,24 @@ class Terminal:
     def step(self, metrics: StepMetrics, status: Status) -> None:
         """The figures of a step; not every step gets its line when steps are short."""
         now = time.monotonic()
+        self._last = metrics
         line = format_step(metrics, status, tokens_per_member=self._tokens_per_member)
         if now >= self._line_due:
             self._line_due = now + (KEPT_LINE_INTERVAL_S if self._is_terminal else LINE_INTERVAL_S)
             self.say(line)
-        elif self._is_terminal and now >= self._status_due:
-            self._status_due = now + STATUS_INTERVAL_S
-            self._clear()
-            print(line, end="", file=self._stream, flush=True)
-            self._has_status = True
+        else:
+            self.tick(status)
+
+    def tick(self, status: Status) -> None:
+        """Renews the status line: on a terminal, and not more often than eyes follow."""
+        now = time.monotonic()
+        if self._last is None or not self._is_terminal or now < self._status_due:
+            return
+        self._status_due = now + STATUS_INTERVAL_S
+        self._clear()
+        line = format_step(self._last, status, tokens_per_member=self._tokens_per_member)
+        print(line, end="", file=self._stream, flush=True)
+        self._has_status = True
 
     def _clear(self) -> None:
         if self._has_status:

@@ -39,18 +39,24 @@ class Trainer:
 
         Raises StorageError where the run's files can't be used.
         """
-        journal = Journal.open(run.folder.journal)
         notices = []
-        if journal.cut_bytes:
-            notices.append(f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated")
-        snapshot, problems = newest_snapshot(run)
-        notices += [f"checkpoint passed over: {problem}" for problem in problems]
-        end = load_checkpoint(run.folder.genesis).step if journal.next_step is None else journal.next_step
-        if snapshot.step > end:
-            aside = ", ".join(set_aside_checkpoints(run, after=end))
-            notices.append(f"journal: it ends at step {end}, before the newest checkpoint; set aside: {aside}")
-            snapshot, _ = newest_snapshot(run)
-        replica, last = follow_journal(run, run.new_replica(snapshot))
+        journal = Journal.open(run.folder.journal)
+        try:
+            if journal.cut_bytes:
+                notices.append(
+                    f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated"
+                )
+            snapshot, problems = newest_snapshot(run)
+            notices += [f"checkpoint passed over: {problem}" for problem in problems]
+            end = load_checkpoint(run.folder.genesis).step if journal.next_step is None else journal.next_step
+            if snapshot.step > end:
+                aside = ", ".join(set_aside_checkpoints(run, after=end))
+                notices.append(f"journal: it ends at step {end}, before the newest checkpoint; set aside: {aside}")
+                snapshot, _ = newest_snapshot(run)
+            replica, last = follow_journal(run, run.new_replica(snapshot))
+        except Exception:
+            journal.close()
+            raise
         return cls(run, replica, journal, last), notices
 
     def coordinator(self, now: float) -> Coordinator:

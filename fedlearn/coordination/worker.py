@@ -44,6 +44,9 @@ Float32Array = NDArray[np.float32]
 SLICE_S = 0.25
 """Trials between two Results; the most that an Update waits, and that a killed client loses."""
 
+MAX_SLICE_MEMBERS = 2**20
+"""What one Result may hold."""
+
 _FIRST_SLICE_GROUPS = 4
 """Groups of the very first slice, before anything is known about this machine's speed."""
 
@@ -172,7 +175,7 @@ class Worker:
             rank=assignment.rank,
             group_size=group_size,
             first_member=assignment.first_member + self._n_done,
-            n_members=min(max(n_groups, 1) * group_size, left),
+            n_members=min(max(min(n_groups, MAX_SLICE_MEMBERS // group_size), 1) * group_size, left),
         )
         return Evaluate(trials, assignment.block)
 

@@ -14,16 +14,21 @@ TICK_S = 1.0
 PARTING_S = 2.0
 """How long to wait, after the parting word, for the peer to close: closing first could discard it on the way."""
 
-MAX_QUEUED_BYTES = 512 * 1024 * 1024
-"""What may wait for a peer beyond the first Snapshot; one that reads slower than this fills up is dropped."""
-
 
 @final
 class Channel:
-    """One open socket with its Connection."""
+    """One open socket with its Connection; a peer for which more than `max_queued_bytes` wait is dropped."""
 
-    def __init__(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        max_queued_bytes: int,
+    ) -> None:
         self.connection = connection
+        self._max_queued_bytes = max_queued_bytes
         self._reader = reader
         self._writer = writer
         self._wake = asyncio.Event()
@@ -79,7 +84,7 @@ class Channel:
             await asyncio.sleep(TICK_S)
             self.connection.tick(time.monotonic())
             self._wake.set()
-            if self.connection.bytes_queued > MAX_QUEUED_BYTES:
+            if self.connection.bytes_queued > self._max_queued_bytes:
                 return f"it reads too slowly: {self.connection.bytes_queued} bytes are waiting"
 
     async def _refuse(self, reason: str) -> None:
