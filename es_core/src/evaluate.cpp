@@ -27,6 +27,9 @@ std::unique_ptr<Value[], AlignedDelete> allocate(std::int64_t n) {
         static_cast<Value*>(::operator new(bytes, std::align_val_t{kAlignment})));
 }
 
+// Bias of a padding column of the head: its exponential is zero beside any real logit.
+constexpr float kNeverCounts = -1e30f;
+
 using FloatBuffer = std::unique_ptr<float[], AlignedDelete>;
 using ByteBuffer = std::unique_ptr<std::byte[], AlignedDelete>;
 
@@ -65,7 +68,8 @@ public:
         view_.vocab = rnn.vocab;
         view_.hidden = rnn.hidden;
         view_.layers = rnn.layers;
-        view_.padded_vocab = round_up(rnn.vocab, kernels.lanes);
+        view_.tail = kernels.tail_of(rnn.vocab);
+        view_.padded_columns = round_up(rnn.vocab - view_.tail, kernels.lanes);
         view_.padded_hidden = round_up(rnn.hidden, kernels.lanes);
         const auto pack_matrix = [&](std::size_t tensor, std::int64_t outputs) {
             float* panels = take(round_up(outputs, kernels.lanes) * rnn.hidden);
@@ -78,8 +82,13 @@ public:
             view_.bias[layer] = pad_rows(at(index.bias[layer]), 1, rnn.hidden, nullptr);
         }
         view_.embedding = pad_rows(at(index.embedding), rnn.vocab, rnn.hidden, at(index.bias[0]));
-        view_.head = pack_matrix(index.head, rnn.vocab);
-        view_.head_bias = pad_rows(at(index.head_bias), 1, rnn.vocab, nullptr);
+        view_.head = pack_matrix(index.head, rnn.vocab - view_.tail);
+        view_.head_tail = pad_rows(at(index.head) + (rnn.vocab - view_.tail) * rnn.hidden, view_.tail, rnn.hidden, nullptr);
+        float* head_bias = take(view_.padded_columns + view_.tail);
+        std::fill_n(head_bias, view_.padded_columns, kNeverCounts);
+        std::copy_n(at(index.head_bias), rnn.vocab - view_.tail, head_bias);
+        std::copy_n(at(index.head_bias) + rnn.vocab - view_.tail, view_.tail, head_bias + view_.padded_columns);
+        view_.head_bias = head_bias;
         initial_state_ = at(index.initial_state);
     }
 

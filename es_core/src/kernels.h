@@ -56,16 +56,18 @@ struct PackedMatrix {
 
 constexpr int kMaxLayers = 16;
 
-// Weights of the RNN, packed for the kernel. V vocabulary, H hidden units.
+// Weights of the RNN, packed for the kernel. V vocabulary, H hidden units. The last `tail` columns of the head, too few
+// for a vector of their own, are dot products; the others are padded to whole vectors.
 struct PackedRnn {
-    std::int64_t vocab, hidden, layers;
-    std::int64_t padded_vocab, padded_hidden;
+    std::int64_t vocab, hidden, layers, tail;
+    std::int64_t padded_columns, padded_hidden;
     const float* embedding;              // [V][padded H], bias of layer 0 added
     PackedMatrix input[kMaxLayers];      // layers above the first
     PackedMatrix recurrent[kMaxLayers];
     const float* bias[kMaxLayers];       // [padded H]; unused for layer 0
     PackedMatrix head;
-    const float* head_bias;              // [padded V]
+    const float* head_bias;              // [padded columns + tail]; padding so low that it never counts
+    const float* head_tail;              // [tail][padded H]
 };
 
 // Offsets, in floats, of a row's noise factors within its factor row: `sigma * scale / sqrt(rank)` is folded into the
@@ -102,6 +104,7 @@ struct RnnRows {
 // Reported: computed by one machine and sent, so the last digits may differ between machines.
 struct ReportedKernels {
     std::int64_t lanes;                // floats a vector
+    std::int64_t (*tail_of)(std::int64_t vocab);
     // Packs matrix [outputs][inputs] into `panels` [round_up(outputs, lanes) * inputs].
     void (*pack)(float* panels, const float* matrix, std::int64_t outputs, std::int64_t inputs);
     // values [n rounded up to lanes] <- amplitude * sign, n signs of a factor of a member's words.

@@ -18,23 +18,8 @@ using fedlearn::PackedRnn;
 using fedlearn::RnnNoise;
 using fedlearn::RnnRows;
 
-// x within [-limit, limit]; the minimum and maximum of the processor keep their second operand, a NaN, as it is.
-[[gnu::always_inline]] inline Floats clamp(Floats x, float limit) {
-#if defined(__AVX512F__)
-    const __m512 most = _mm512_set1_ps(limit);
-    const __m512 low = _mm512_maskz_min_ps(0xFFFF, most, reinterpret_cast<__m512>(x));
-    return reinterpret_cast<Floats>(_mm512_maskz_max_ps(0xFFFF, -most, low));
-#elif defined(__AVX2__)
-    const __m256 most = _mm256_set1_ps(limit);
-    return reinterpret_cast<Floats>(_mm256_max_ps(-most, _mm256_min_ps(most, reinterpret_cast<__m256>(x))));
-#else
-    x = x > limit ? Floats{} + limit : x;
-    return x < -limit ? Floats{} - limit : x;
-#endif
-}
-
 // 2^f on [-1/2, 1/2]: the polynomial of degree 5 with the least relative error, 8e-8.
-[[gnu::always_inline]] inline Floats power_of_two(Floats f) {
+[[gnu::always_inline]] inline Floats power_of_fraction(Floats f) {
     Floats power = f * 1.3276323e-3f + 9.6754972e-3f;
     power = power * f + 5.5507135e-2f;
     power = power * f + 2.4022120e-1f;
@@ -42,24 +27,25 @@ using fedlearn::RnnRows;
     return power * f + 1.0f;
 }
 
-// e^x to 2e-7 relative; |x| is clamped to 87, and a NaN stays no number.
-[[gnu::always_inline]] inline Floats exponential(Floats x) {
-    constexpr float kLimit = 87.0f;
-    x = clamp(x, kLimit);
-    const Floats exponent = x * 1.44269504f;
+// 2^x to 2e-7 relative for x <= 126, zero far below; a NaN stays no number.
+[[gnu::always_inline]] inline Floats power_of_two(Floats x) {
 #if defined(__AVX512F__)
     const Floats whole = reinterpret_cast<Floats>(
-        _mm512_maskz_roundscale_ps(0xFFFF, reinterpret_cast<__m512>(exponent), _MM_FROUND_TO_NEAREST_INT));
-    const Floats power = power_of_two(exponent - whole);
+        _mm512_maskz_roundscale_ps(0xFFFF, reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT));
+    const Floats power = power_of_fraction(x - whole);
     return reinterpret_cast<Floats>(
         _mm512_maskz_scalef_ps(0xFFFF, reinterpret_cast<__m512>(power), reinterpret_cast<__m512>(whole)));
 #else
     constexpr float kRoundingMagic = 12582912.0f;  // 1.5 * 2^23: adding it leaves round(x) in the low bits
-    const Floats shifted = exponent + kRoundingMagic;
-    const Floats power = power_of_two(exponent - (shifted - kRoundingMagic));
+    constexpr float kLeast = -126.0f;
+    x = x < kLeast ? Floats{} + kLeast : x;
+    const Floats shifted = x + kRoundingMagic;
+    const Floats power = power_of_fraction(x - (shifted - kRoundingMagic));
     return reinterpret_cast<Floats>(reinterpret_cast<Ints>(power) + (reinterpret_cast<Ints>(shifted) << 23));
 #endif
 }
+
+constexpr float kLog2E = 1.44269504f;
 
 [[gnu::always_inline]] inline Floats reciprocal(Floats x) {
 #if defined(__AVX512F__)
@@ -70,8 +56,26 @@ using fedlearn::RnnRows;
 #endif
 }
 
+// x where it is below the limit, or no number.
+[[gnu::always_inline]] inline Floats at_most(Floats x, float limit) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Floats>(
+        _mm512_maskz_min_ps(0xFFFF, _mm512_set1_ps(limit), reinterpret_cast<__m512>(x)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Floats>(_mm256_min_ps(_mm256_set1_ps(limit), reinterpret_cast<__m256>(x)));
+#else
+    return x > limit ? Floats{} + limit : x;
+#endif
+}
+
+// 1 - 2 / (e^(2x) + 1), to 2e-7; from x = 22 on it is 1 anyway.
 [[gnu::always_inline]] inline Floats tanh_of(Floats x) {
-    return 1.0f - 2.0f * reciprocal(exponential(x + x) + 1.0f);
+    return 1.0f - 2.0f * reciprocal(power_of_two(at_most(x * (2.0f * kLog2E), 64.0f)) + 1.0f);
+}
+
+std::int64_t tail_of(std::int64_t vocab) {
+    const std::int64_t tail = vocab % kLanes;
+    return vocab > kLanes && tail <= kLanes / 5 ? tail : 0;
 }
 
 void pack(float* panels, const float* matrix, std::int64_t outputs, std::int64_t inputs) {
@@ -187,29 +191,37 @@ void product(const Product& p, std::int64_t n_rows) {
     }
 }
 
-// results[k][row] = dot of the row with its k-th factor, for up to two matrices that read the same rows.
-void factor_dots(float* const* results, const float* rows, std::int64_t stride, const float* factors,
-                 std::int64_t factor_stride, const std::int64_t* offsets, std::int64_t n_factors, std::int64_t n_rows,
-                 std::int64_t padded_length) {
+// What rows are multiplied with one by one: results[row] = rows[row] . factors[row]; stride 0 is one factor for all.
+struct Dot {
+    float* results;
+    const float* factors;
+    std::int64_t stride;
+};
+
+constexpr int kMaxDots = 2 * kMaxRank + kLanes;
+
+void row_dots(const Dot* dots, int n_dots, const float* rows, std::int64_t stride, std::int64_t n_rows,
+              std::int64_t padded_length) {
     for (std::int64_t first = 0; first < n_rows; first += kLanes) {
         const auto n = static_cast<int>(smaller<std::int64_t>(n_rows - first, kLanes));
-        for (std::int64_t k = 0; k < n_factors; ++k) {
+        for (int d = 0; d < n_dots; ++d) {
             Floats sums[kLanes] = {};
             for (int i = 0; i < n; ++i) {
                 const float* x = rows + (first + i) * stride;
-                const float* factor = factors + (first + i) * factor_stride + offsets[k];
+                const float* factor = dots[d].factors + (first + i) * dots[d].stride;
                 for (std::int64_t j = 0; j < padded_length; j += kLanes)
                     sums[i] += load<Floats>(x + j) * load<Floats>(factor + j);
             }
-            store(results[k] + first, sum_each(sums));
+            store(dots[d].results + first, sum_each(sums));
         }
     }
 }
 
 struct Scratch {
     float* state[2];               // [n_rows][padded H] new state of the layer below and of this one
-    float* logits;                 // [n_rows][padded V]
+    float* logits;                 // [n_rows][padded columns]
     float* dots;                   // [layers][3][kMaxRank][n_rows]: recurrent, input of this layer, head (last layer)
+    float* tail;                   // [tail][n_rows] dots, then logits of the tail columns
     float* token_coefficients;     // [kMaxRank][n_rows]
     float* products;               // [n_rows] product of softmax sums whose logarithm is still owed
     const float** starts;          // [n_rows]
@@ -229,8 +241,9 @@ Scratch carve(std::byte* memory, const PackedRnn& rnn, std::int64_t n_rows) {
     };
     s.state[0] = take(rows * rnn.padded_hidden);
     s.state[1] = take(rows * rnn.padded_hidden);
-    s.logits = take(rows * rnn.padded_vocab);
+    s.logits = take(rows * rnn.padded_columns);
     s.dots = take(rnn.layers * 3 * kMaxRank * rows);
+    s.tail = take(rnn.tail * rows);
     s.token_coefficients = take(kMaxRank * rows);
     s.products = take(rows);
     s.bytes = reinterpret_cast<std::byte*>(at) - memory;
@@ -291,24 +304,25 @@ struct Run {
 
     enum Kind { kRecurrent = 0, kInput = 1, kHead = 2 };
 
-    // Dots of a layer's state with the factors of the matrices that read it.
-    void update_dots(std::int64_t layer, const float* state, bool reads_forward) const {
-        if (rank == 0) return;
-        const RnnNoise& noise = *rows.noise;
-        float* results[2 * kMaxRank];
-        std::int64_t offsets[2 * kMaxRank];
-        std::int64_t n = 0;
+    float* tail_dots(std::int64_t column) const { return scratch.tail + column * padded_rows; }
+
+    // Dots of a layer's state with what reads it: noise factors of its own recurrent matrix and of the one above, and
+    // the tail columns of the head.
+    void update_dots(std::int64_t layer, const float* state, bool is_read_above) const {
+        Dot list[kMaxDots];
+        int n = 0;
         const bool is_top = layer + 1 == rnn.layers;
         for (std::int64_t k = 0; k < rank; ++k) {
-            results[n] = dots(layer, kRecurrent, k);
-            offsets[n++] = noise.recurrent[layer].into[k];
+            const RnnNoise& noise = *rows.noise;
+            list[n++] = {dots(layer, kRecurrent, k), rows.factors + noise.recurrent[layer].into[k], noise.row_stride};
+            if (!is_read_above) continue;
+            const MatrixNoise& above = is_top ? noise.head : noise.input[layer + 1];
+            list[n++] = {is_top ? dots(layer, kHead, k) : dots(layer + 1, kInput, k), rows.factors + above.into[k],
+                         noise.row_stride};
         }
-        for (std::int64_t k = 0; reads_forward && k < rank; ++k) {
-            results[n] = is_top ? dots(layer, kHead, k) : dots(layer + 1, kInput, k);
-            offsets[n++] = is_top ? noise.head.into[k] : noise.input[layer + 1].into[k];
-        }
-        factor_dots(results, state, rnn.padded_hidden, rows.factors, noise.row_stride, offsets, n, rows.n_rows,
-                    rnn.padded_hidden);
+        for (std::int64_t c = 0; is_top && is_read_above && c < rnn.tail; ++c)
+            list[n++] = {tail_dots(c), rnn.head_tail + c * rnn.padded_hidden, 0};
+        row_dots(list, n, state, rnn.padded_hidden, rows.n_rows, rnn.padded_hidden);
     }
 
     void read_token(std::int64_t t) const {
@@ -345,32 +359,59 @@ struct Run {
 
     void compute_logits() const {
         const RnnNoise* noise = rows.noise;
-        Product p = begin_product(scratch.logits, rnn.padded_vocab, noise != nullptr ? noise->head_bias : kNoOffset);
+        Product p = begin_product(scratch.logits, rnn.padded_columns, noise != nullptr ? noise->head_bias : kNoOffset);
         for (std::int64_t row = 0; row < rows.n_rows; ++row) scratch.starts[row] = rnn.head_bias;
         add_source(p, rows.state + (rnn.layers - 1) * rows.n_rows * rnn.padded_hidden, rnn.head);
         add_terms(p, rnn.layers - 1, kHead, noise != nullptr ? &noise->head : nullptr);
         product<false>(p, rows.n_rows);
     }
 
-    // Of kLanes rows from `first` on: the greatest logits, and the sums of exp(logit - greatest). Padding columns count as
-    // minus infinity, padding rows as they happen to be.
+    // Logits of tail column `column` for kLanes rows from `first` on; the rows that pad a tile come out as they may.
+    Floats tail_logits(std::int64_t first, std::int64_t column) const {
+        Floats logits = load<Floats>(tail_dots(column) + first) + rnn.head_bias[rnn.padded_columns + column];
+        if (rows.noise == nullptr) return logits;
+        const auto n = static_cast<int>(smaller<std::int64_t>(rows.n_rows - first, kLanes));
+        const std::int64_t token = rnn.vocab - rnn.tail + column;
+        for (int i = 0; i < n; ++i) {
+            const float* factors = rows.factors + (first + i) * rows.noise->row_stride + token;
+            logits[i] += factors[rows.noise->head_bias];
+            for (std::int64_t k = 0; k < rank; ++k)
+                logits[i] += dots(rnn.layers - 1, kHead, k)[first + i] * factors[rows.noise->head.out[k]];
+        }
+        return logits;
+    }
+
+    // Of kLanes rows from `first` on: the greatest logits, and the sums of exp(logit - greatest).
     void softmax_sums(std::int64_t first, Floats& greatest, Floats& sums) const {
+        Floats tail[kLanes];
+        for (std::int64_t c = 0; c < rnn.tail; ++c) {
+            tail[c] = tail_logits(first, c);
+            store(tail_dots(c) + first, tail[c]);
+        }
         Floats partial[kLanes];
         for (int i = 0; i < kLanes; ++i) {
-            float* logits = scratch.logits + (first + i) * rnn.padded_vocab;
-            for (std::int64_t v = rnn.vocab; v < rnn.padded_vocab; ++v) logits[v] = -3e38f;
+            const float* logits = scratch.logits + (first + i) * rnn.padded_columns;
             partial[i] = load<Floats>(logits);
-            for (std::int64_t v = kLanes; v < rnn.padded_vocab; v += kLanes)
+            for (std::int64_t v = kLanes; v < rnn.padded_columns; v += kLanes)
                 partial[i] = greater(partial[i], load<Floats>(logits + v));
         }
         greatest = max_each(partial);
+        for (std::int64_t c = 0; c < rnn.tail; ++c) greatest = greater(greatest, tail[c]);
+        const Floats shift = greatest * -kLog2E;
         for (int i = 0; i < kLanes; ++i) {
-            const float* logits = scratch.logits + (first + i) * rnn.padded_vocab;
+            const float* logits = scratch.logits + (first + i) * rnn.padded_columns;
             partial[i] = Floats{};
-            for (std::int64_t v = 0; v < rnn.padded_vocab; v += kLanes)
-                partial[i] += exponential(load<Floats>(logits + v) - greatest[i]);
+            for (std::int64_t v = 0; v < rnn.padded_columns; v += kLanes)
+                partial[i] += power_of_two(load<Floats>(logits + v) * kLog2E + shift[i]);
         }
         sums = sum_each(partial);
+        for (std::int64_t c = 0; c < rnn.tail; ++c) sums += power_of_two(tail[c] * kLog2E + shift);
+    }
+
+    // After softmax_sums of its rows.
+    float logit(std::int64_t row, std::int64_t token) const {
+        const std::int64_t column = token - (rnn.vocab - rnn.tail);
+        return column < 0 ? scratch.logits[row * rnn.padded_columns + token] : tail_dots(column)[row];
     }
 
     void add_losses(std::int64_t t) const {
@@ -381,8 +422,7 @@ struct Run {
             const auto n = smaller<std::int64_t>(rows.n_rows - first, kLanes);
             for (std::int64_t i = 0; i < n; ++i) {
                 const std::int64_t row = first + i;
-                const std::uint16_t target = token(row, t + 1);
-                rows.losses[row] += greatest[i] - scratch.logits[row * rnn.padded_vocab + target];
+                rows.losses[row] += greatest[i] - logit(row, token(row, t + 1));
                 scratch.products[row] *= sums[i];
                 if (is_log_due) {
                     rows.losses[row] += std::log(scratch.products[row]);
@@ -399,8 +439,7 @@ struct Run {
             for (std::int64_t row = first; row < smaller(rows.n_rows, first + kLanes); ++row) {
                 const float offset = greatest[row - first] + std::log(sums[row - first]);
                 for (std::int64_t v = 0; v < rnn.vocab; ++v)
-                    rows.log_probabilities[row * rnn.vocab + v] =
-                        scratch.logits[row * rnn.padded_vocab + v] - offset;
+                    rows.log_probabilities[row * rnn.vocab + v] = logit(row, v) - offset;
             }
         }
     }
@@ -428,5 +467,5 @@ void rnn_run(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch) { Ru
 
 namespace fedlearn {
 extern const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA);
-const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA) = {kLanes, pack, expand_signs, rnn_scratch_bytes, rnn_run};
+const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA) = {kLanes, tail_of, pack, expand_signs, rnn_scratch_bytes, rnn_run};
 }  // namespace fedlearn
