@@ -218,7 +218,7 @@ void row_dots(const Dot* dots, int n_dots, const float* rows, std::int64_t strid
 }
 
 struct Scratch {
-    float* state[2];               // [n_rows][padded H] new state of the layer below and of this one
+    float* next;                   // [layers][n_rows][padded H] states after the token that is read
     float* logits;                 // [n_rows][padded columns]
     float* dots;                   // [layers][3][kMaxRank][n_rows]: recurrent, input of this layer, head (last layer)
     float* tail;                   // [tail][n_rows] dots, then logits of the tail columns
@@ -239,8 +239,7 @@ Scratch carve(std::byte* memory, const PackedRnn& rnn, std::int64_t n_rows) {
         at += n;
         return taken;
     };
-    s.state[0] = take(rows * rnn.padded_hidden);
-    s.state[1] = take(rows * rnn.padded_hidden);
+    s.next = take(rnn.layers * n_rows * rnn.padded_hidden);
     s.logits = take(rows * rnn.padded_columns);
     s.dots = take(rnn.layers * 3 * kMaxRank * rows);
     s.tail = take(rnn.tail * rows);
@@ -263,6 +262,8 @@ struct Run {
     std::int64_t padded_rows;
     std::int64_t rank;
     std::int64_t sums_before_log;  // softmax sums that can be multiplied without overflow
+    float* states;                 // [layers][n_rows][padded H] before the token that is read; changes places with
+    float* next_states;            // the states after it
 
     Run(const PackedRnn& network, const RnnRows& run_rows, std::byte* memory)
         : rnn(network),
@@ -270,7 +271,9 @@ struct Run {
           scratch(carve(memory, network, run_rows.n_rows)),
           padded_rows(round_up<std::int64_t>(run_rows.n_rows, kLanes)),
           rank(run_rows.noise != nullptr ? run_rows.noise->rank : 0),
-          sums_before_log(1) {
+          sums_before_log(1),
+          states(run_rows.state),
+          next_states(scratch.next) {
         // A sum lies between 1 and V; stay below 1e30.
         for (float bound = static_cast<float>(rnn.vocab); bound * static_cast<float>(rnn.vocab) < 1e30f && sums_before_log < 64;
              bound *= static_cast<float>(rnn.vocab))
@@ -280,6 +283,8 @@ struct Run {
     float* dots(std::int64_t layer, int kind, std::int64_t k) const {
         return scratch.dots + ((layer * 3 + kind) * kMaxRank + k) * padded_rows;
     }
+
+    float* layer_of(float* all, std::int64_t layer) const { return all + layer * rows.n_rows * rnn.padded_hidden; }
 
     std::uint16_t token(std::int64_t row, std::int64_t t) const { return rows.tokens[row * rows.token_stride + t]; }
 
@@ -337,8 +342,7 @@ struct Run {
 
     // Advances one layer by one token; the new state replaces the old one.
     void advance_layer(std::int64_t layer, std::int64_t t) const {
-        float* state = rows.state + layer * rows.n_rows * rnn.padded_hidden;
-        float* next = scratch.state[layer % 2];
+        float* next = layer_of(next_states, layer);
         const RnnNoise* noise = rows.noise;
         Product p = begin_product(next, rnn.padded_hidden, noise != nullptr ? noise->bias[layer] : kNoOffset);
         if (layer == 0) {
@@ -347,21 +351,20 @@ struct Run {
                 p.terms[p.n_terms++] = {scratch.token_coefficients + k * padded_rows, noise->embedding.out[k]};
         } else {
             for (std::int64_t row = 0; row < rows.n_rows; ++row) scratch.starts[row] = rnn.bias[layer];
-            add_source(p, rows.state + (layer - 1) * rows.n_rows * rnn.padded_hidden, rnn.input[layer]);
+            add_source(p, layer_of(next_states, layer - 1), rnn.input[layer]);
             add_terms(p, layer, kInput, noise != nullptr ? &noise->input[layer] : nullptr);
         }
-        add_source(p, state, rnn.recurrent[layer]);
+        add_source(p, layer_of(states, layer), rnn.recurrent[layer]);
         add_terms(p, layer, kRecurrent, noise != nullptr ? &noise->recurrent[layer] : nullptr);
         product<true>(p, rows.n_rows);
-        std::memcpy(state, next, static_cast<std::size_t>(rows.n_rows * rnn.padded_hidden) * sizeof(float));
-        update_dots(layer, state, true);
+        update_dots(layer, next, true);
     }
 
     void compute_logits() const {
         const RnnNoise* noise = rows.noise;
         Product p = begin_product(scratch.logits, rnn.padded_columns, noise != nullptr ? noise->head_bias : kNoOffset);
         for (std::int64_t row = 0; row < rows.n_rows; ++row) scratch.starts[row] = rnn.head_bias;
-        add_source(p, rows.state + (rnn.layers - 1) * rows.n_rows * rnn.padded_hidden, rnn.head);
+        add_source(p, layer_of(next_states, rnn.layers - 1), rnn.head);
         add_terms(p, rnn.layers - 1, kHead, noise != nullptr ? &noise->head : nullptr);
         product<false>(p, rows.n_rows);
     }
@@ -444,17 +447,23 @@ struct Run {
         }
     }
 
-    void run() const {
+    void run() {
         for (std::int64_t row = 0; row < rows.n_rows; ++row) scratch.products[row] = 1.0f;
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-            update_dots(layer, rows.state + layer * rows.n_rows * rnn.padded_hidden, false);
+            update_dots(layer, layer_of(states, layer), false);
         for (std::int64_t t = 0; t < rows.n_tokens; ++t) {
             for (std::int64_t layer = 0; layer < rnn.layers; ++layer) advance_layer(layer, t);
             const bool is_last = t + 1 == rows.n_tokens;
             if (rows.losses != nullptr || (is_last && rows.log_probabilities != nullptr)) compute_logits();
             if (rows.losses != nullptr) add_losses(t);
             if (is_last && rows.log_probabilities != nullptr) write_log_probabilities();
+            float* before = states;
+            states = next_states;
+            next_states = before;
         }
+        if (states != rows.state)
+            std::memcpy(rows.state, states,
+                        static_cast<std::size_t>(rnn.layers * rows.n_rows * rnn.padded_hidden) * sizeof(float));
     }
 };
 

@@ -1,0 +1,265 @@
+"""Trial-tokens per second of the evaluation kernel, beside what the machine and PyTorch can do, in alternating rounds.
+
+Every ratio is the median of ratios within a round. Shares count `2 * (hidden**2 + hidden * vocabulary)` operations a
+token against the best matrix product of 1024 x 1024 that numpy and PyTorch reach here, and against what a loop of
+multiply-adds reaches: matrix libraries do not get near it on every processor. Inference is the same network with
+unperturbed weights.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+from fma_peak import build_fma_loop
+from measure import Machine, Spread, alternate, describe_machine, print_report, spread, use_processors
+from trial import SIGMA, Trial
+
+import es_core
+
+try:
+    import torch
+    from torch_peers import DENSE_MEMBERS, Peers
+
+    TORCH: str | None = str(torch.__version__)
+except ImportError:
+    TORCH = None
+
+PEAK_SIZE = 1024
+OURS = "ours"
+FMA = "multiply-adds"
+
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+"""glibc keeps freed memory: fresh pages for every temporary would cost the peers a third of their speed."""
+
+
+class Contestant(msgspec.Struct, frozen=True):
+    """One way to evaluate the network."""
+
+    name: str
+    million_tokens_per_s: Spread
+    share_of_product_peak: Spread
+    share_of_fma_peak: Spread | None
+    ours_is_faster_by: Spread
+    """Our rate, in the instruction set in use, over this one's."""
+
+
+class Update(msgspec.Struct, frozen=True):
+    """What gradient estimate and Adam cost beside the evaluation."""
+
+    estimate_ms: Spread
+    adam_ms: Spread
+    token_evaluations_per_member: Spread
+    """Of both together, in tokens that our kernel evaluates in the same time."""
+    ps_per_member_and_parameter: Spread
+
+
+class Size(msgspec.Struct, frozen=True):
+    """All figures of one hidden size."""
+
+    hidden_size: int
+    population: int
+    contestants: list[Contestant]
+    update: Update
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What is printed with `--json`."""
+
+    benchmark: str
+    machine: Machine
+    threads: int
+    rounds: int
+    vocab_size: int
+    sequence_length: int
+    group_size: int
+    rank: int
+    torch: str | None
+    """Version of PyTorch; null where it is not installed and its rows are missing."""
+    product_peak_gflops: Spread
+    fma_peak_gflops: Spread | None
+    """Of one core, times the threads; null without a C compiler."""
+    sizes: list[Size]
+
+
+class Peaks(msgspec.Struct, frozen=True):
+    """The machine's limits in each round, flop/s."""
+
+    product: list[float]
+    fma: list[float]
+
+
+def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[Size, Peaks]:
+    """All figures of one hidden size, and the peaks in the same rounds."""
+    evaluations = contestants_of(trial, options)
+    fma_loop, fma_flops = build_fma_loop() or (None, 0)
+    limits = peak_products() | ({FMA: fma_loop} if fma_loop else {})
+    calls: dict[str, Callable[[], object]] = {name: call for name, (call, _) in evaluations.items()}
+    seconds = alternate(
+        {**limits, **calls, "estimate": trial.estimate, "adam": trial.take_adam_step}, rounds=options.rounds
+    )
+    products = zip(*(seconds[name] for name in limits if name != FMA), strict=True)
+    peaks = Peaks(
+        product=[2 * PEAK_SIZE**3 / min(product) for product in products],
+        fma=[options.threads * fma_flops / s for s in seconds.get(FMA, [])],
+    )
+    rates = {name: [n_tokens / s for s in seconds[name]] for name, (_, n_tokens) in evaluations.items()}
+    vocab_size, hidden_size, _ = trial.shape
+    flops_per_token = 2 * hidden_size * (hidden_size + vocab_size)
+    contestants = [
+        Contestant(
+            name=name,
+            million_tokens_per_s=spread([rate / 1e6 for rate in rates[name]]),
+            share_of_product_peak=ratio([rate * flops_per_token for rate in rates[name]], peaks.product),
+            share_of_fma_peak=ratio([rate * flops_per_token for rate in rates[name]], peaks.fma) if peaks.fma else None,
+            ours_is_faster_by=ratio(rates[OURS], rates[name]),
+        )
+        for name in rates
+    ]
+    both = [estimate + adam for estimate, adam in zip(seconds["estimate"], seconds["adam"], strict=True)]
+    update = Update(
+        estimate_ms=spread([s * 1e3 for s in seconds["estimate"]]),
+        adam_ms=spread([s * 1e3 for s in seconds["adam"]]),
+        token_evaluations_per_member=ratio(rates[OURS], [trial.population / s for s in both]),
+        ps_per_member_and_parameter=spread([s * 1e12 / trial.population / trial.layout.size for s in both]),
+    )
+    return Size(hidden_size, trial.population, contestants, update), peaks
+
+
+def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple[Callable[[], object], int]]:
+    """Each way to evaluate the trial's members, with the tokens that a call evaluates; ours comes first."""
+    evaluations: dict[str, tuple[Callable[[], object], int]] = {OURS: (trial.evaluate, trial.n_tokens)}
+    if options.all_isas:
+        others = [isa for isa in es_core.supported_isas() if isa != es_core.current_isa()]
+        evaluations |= {f"{OURS}, {isa}": (partial(trial.evaluate_with, isa), trial.n_tokens) for isa in others}
+    if TORCH is not None:
+        check_peers(trial)
+        for name, peer in Peers(trial.layout, trial.weights, trial.rows, SIGMA).contestants.items():
+            n_members = min(DENSE_MEMBERS, trial.population) if "dense" in name else trial.population
+            evaluations[f"PyTorch {name}"] = (peer, n_members * options.sequence_length)
+    return evaluations
+
+
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
+    """Of two figures, round by round."""
+    return spread([numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True)])
+
+
+def peak_products() -> dict[str, Callable[[], object]]:
+    """Square matrix products in float32 by the libraries that are installed."""
+    left = np.random.default_rng(1).standard_normal((PEAK_SIZE, PEAK_SIZE), dtype=np.float32)
+    right = left.T.copy()
+    out = np.empty_like(left)
+    products: dict[str, Callable[[], object]] = {"product, numpy": lambda: np.matmul(left, right, out=out)}
+    if TORCH is not None:
+        tensors = [torch.from_numpy(array) for array in (left, right, out)]
+        products["product, PyTorch"] = lambda: torch.mm(tensors[0], tensors[1], out=tensors[2])
+    return products
+
+
+def check_peers(trial: Trial) -> None:
+    """Raises RuntimeError unless all contestants, without noise, get the same losses."""
+    expected = trial.evaluate(sigma=0.0)
+    for name, peer in Peers(trial.layout, trial.weights, trial.rows, 0.0).contestants.items():
+        losses = peer().numpy()
+        if not np.allclose(losses, expected[: len(losses)], atol=1e-4):
+            raise RuntimeError(f"{name}: expected our losses, e.g. {expected[0]}, got {losses[0]}")
+
+
+def default_population(hidden_size: int) -> int:
+    """Members that keep a call above some ten milliseconds and the working set honest."""
+    return min(max(2**19 // hidden_size, 512), 4096)
+
+
+def main() -> int:
+    """Runs the benchmark; gives the exit code."""
+    parser = argparse.ArgumentParser(description="Trial-tokens per second of the evaluation kernel.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of everything (default: 1)")
+    parser.add_argument("--hidden", type=int, nargs="+", default=[64, 256, 1024], metavar="N", help="hidden sizes")
+    parser.add_argument("--population", type=int, metavar="N", help="members (default: 4096 to 512, by hidden size)")
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="alternating rounds (default: 9)")
+    parser.add_argument("--vocabulary", type=int, default=65, metavar="N", help="tokens to predict (default: 65)")
+    parser.add_argument("--sequence-length", type=int, default=32, metavar="N", help="tokens a member (default: 32)")
+    parser.add_argument("--group-size", type=int, default=64, metavar="N", help="members that share text (default: 64)")
+    parser.add_argument("--rank", type=int, default=1, metavar="N", help="rank of our noise (default: 1)")
+    parser.add_argument("--all-isas", action="store_true", help="every instruction set of this processor")
+    options = parser.parse_args()
+    if options.threads < 1:
+        parser.error(f"--threads: expected at least 1, got {options.threads}")
+    use_processors(options.threads, **ALLOCATOR)
+    if TORCH is not None:
+        torch.set_num_threads(options.threads)
+    sizes, product_peak, fma_peak = [], [], []
+    for hidden_size in options.hidden:
+        trial = Trial(
+            (options.vocabulary, hidden_size, 1),
+            population=options.population or default_population(hidden_size),
+            sequence_length=options.sequence_length,
+            group_size=options.group_size,
+            rank=options.rank,
+            threads=options.threads,
+        )
+        size, peaks = measure_size(trial, options)
+        sizes.append(size)
+        product_peak += [flops / 1e9 for flops in peaks.product]
+        fma_peak += [flops / 1e9 for flops in peaks.fma]
+    report = Report(
+        benchmark="kernel",
+        machine=describe_machine(),
+        threads=options.threads,
+        rounds=options.rounds,
+        vocab_size=options.vocabulary,
+        sequence_length=options.sequence_length,
+        group_size=options.group_size,
+        rank=options.rank,
+        torch=TORCH,
+        product_peak_gflops=spread(product_peak),
+        fma_peak_gflops=spread(fma_peak) if fma_peak else None,
+        sizes=sizes,
+    )
+    print_report(report, lambda: table(report), as_json=options.json)
+    return 0
+
+
+def table(report: Report) -> str:
+    """The report for people: medians, with quartiles in brackets."""
+
+    def show(figures: Spread | None, digits: int) -> str:
+        if figures is None:
+            return "not measured"
+        return f"{figures.median:.{digits}f} [{figures.low:.{digits}f}, {figures.high:.{digits}f}]"
+
+    machine = report.machine
+    lines = [
+        f"{machine.processor}, {machine.instruction_set}, {report.threads} thread(s), {report.rounds} rounds, "
+        f"vocabulary {report.vocab_size}, T={report.sequence_length}, group {report.group_size}, rank {report.rank}",
+        f"peak of matrix products {show(report.product_peak_gflops, 1)} GFLOP/s, "
+        f"of multiply-adds {show(report.fma_peak_gflops, 1)} GFLOP/s",
+        f"PyTorch {report.torch}" if report.torch else "PyTorch is not installed: no peers",
+    ]
+    for size in report.sizes:
+        lines += [
+            "",
+            f"hidden {size.hidden_size}, population {size.population}",
+            f"  {'':28} {'M tokens/s':>24} {'of product peak':>20} {'of multiply-adds':>20} {'ours is faster by':>20}",
+        ]
+        lines += [
+            f"  {contestant.name:28} {show(contestant.million_tokens_per_s, 4):>24} "
+            f"{show(contestant.share_of_product_peak, 2):>20} {show(contestant.share_of_fma_peak, 2):>20} "
+            f"{show(contestant.ours_is_faster_by, 2):>20}"
+            for contestant in size.contestants
+        ]
+        update = size.update
+        lines.append(
+            f"  update: estimate {show(update.estimate_ms, 2)} ms, Adam {show(update.adam_ms, 3)} ms; together "
+            f"{show(update.token_evaluations_per_member, 2)} token evaluations a member, "
+            f"{show(update.ps_per_member_and_parameter, 2)} ps a member and parameter"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
