@@ -3,9 +3,10 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-import es_core
 import numpy as np
 import pytest
+
+import es_core
 
 _MXCSR_BITS = {"flush-to-zero": 0x8040, "downward": 0x2000, "upward": 0x4000, "toward-zero": 0x6000}
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import final
 
+from es_core import usable_processors
 from fedlearn.app.trainer import Trainer
 from fedlearn.app.volunteer import Volunteer
 from fedlearn.coordination.effects import (
@@ -37,7 +38,7 @@ class Member:
     """One volunteer of a swarm; while `is_stalled` it computes nothing."""
 
     def __init__(self, name: str, *, threads: int, now: float) -> None:
-        self.worker = Worker(name=name, threads=threads)
+        self.worker = Worker(name=name, threads=threads or usable_processors())
         self.volunteer = Volunteer(threads)
         self.link = MemoryLink(now=now)
         self.is_stalled = False
@@ -95,7 +96,7 @@ class Swarm:
         self._bytes_out = 0
 
     def join(self, name: str, *, threads: int = 1) -> Member:
-        """A volunteer connects and says Hello."""
+        """A volunteer connects and says Hello; 0 threads: all processors."""
         self._last_peer += 1
         member = Member(name, threads=threads, now=self._clock())
         self.members[self._last_peer] = member
@@ -105,7 +106,6 @@ class Swarm:
     def kill(self, member: Member) -> None:
         """The volunteer's machine disappears; what it had sent has arrived."""
         peer = next(peer for peer, other in self.members.items() if other is member)
-        self._receive(peer, member)
         self._remove(peer, "the connection was closed")
 
     def advance(self) -> bool:

@@ -118,7 +118,7 @@ class Coordinator:
         return []
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
-        """A connection ended; what the volunteer has sent counts."""
+        """A connection ended; what was counted of the volunteer's results stays."""
         volunteer = self._volunteers.get(peer)
         if volunteer is None or self._is_over:
             return []
@@ -169,7 +169,7 @@ class Coordinator:
         for peer, result in held:
             if peer in self._volunteers:
                 effects += self._take(self._volunteers[peer], result, now)
-        return [*effects, *self._open_step(now), *self._close_if_complete(now)]
+        return [*effects, *self._close_if_complete(now)]
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""

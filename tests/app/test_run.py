@@ -1,0 +1,154 @@
+import os
+import time
+from pathlib import Path
+from unittest.mock import Mock
+
+import msgspec
+import numpy as np
+import pytest
+
+from fedlearn.app import run as runs
+from fedlearn.app.run import Run
+from fedlearn.app.trainer import Trainer
+from fedlearn.config import ConfigError, RunConfig
+from fedlearn.es.update import Update
+from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.storage.runs import StorageError
+
+
+@pytest.fixture
+def run(config: RunConfig) -> Run:
+    return runs.create(config)
+
+
+def update_of(run: Run, step: int) -> Update:
+    (block,) = run.blocks
+    utilities = np.arange(-8, 8, dtype=np.int8)
+    return Update(step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, 1.0)
+
+
+@pytest.fixture
+def digests(run: Run) -> list[bytes]:
+    """Of the replica at steps 0 to 5, whose Updates are in the journal."""
+    trainer, _ = Trainer.open(run)
+    digests = [trainer.replica.digest]
+    for step in range(5):
+        trainer.append(update_of(run, step))
+        digests.append(trainer.apply(update_of(run, step)))
+    trainer.close()
+    return digests
+
+
+def test_run_that_was_created_is_found_as_it_was(run: Run, config: RunConfig) -> None:
+    found = runs.find(config.runs, "latest")
+    assert found.folder == run.folder
+    assert (found.config, found.model) == (config, run.model)
+    assert list(found.blocks) == list(run.blocks)
+    assert found.objective.layout == run.objective.layout
+    assert np.array_equal(found.dataset.validation.tokens, run.dataset.validation.tokens)
+    assert found.dataset.tokenizer.to_json() == run.dataset.tokenizer.to_json()
+
+
+def test_runs_are_numbered(config: RunConfig) -> None:
+    assert [runs.create(config).folder.path.name for _ in range(2)] == ["1", "2"]
+
+
+def test_genesis_follows_from_the_seed(config: RunConfig) -> None:
+    digests = [
+        load_checkpoint(runs.create(msgspec.structs.replace(config, seed=seed)).folder.genesis).digest
+        for seed in (1, 1, 2)
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_genesis_has_the_digest_of_its_content_and_the_step_asked_for(config: RunConfig) -> None:
+    run = runs.create(msgspec.structs.replace(config, step_num=30))
+    genesis = load_checkpoint(run.folder.genesis)
+    assert genesis.step == 30
+    assert run.new_replica(genesis).digest == genesis.digest
+
+
+def test_run_whose_text_is_gone_is_still_complete(run: Run, config: RunConfig) -> None:
+    Path(config.data).unlink()
+    assert list(runs.load(run.folder).blocks) == list(run.blocks)
+
+
+def test_nothing_is_a_run_until_all_of_it_is_written(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "write_checkpoint", Mock(side_effect=StorageError("the disk is full")))
+    with pytest.raises(StorageError, match="disk is full"):
+        runs.create(config)
+    with pytest.raises(StorageError, match=r"runs in .*: none"):
+        runs.find(config.runs, "latest")
+
+
+def test_damaged_configuration_is_named(run: Run) -> None:
+    run.folder.config.write_text("{")
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        runs.load(run.folder)
+
+
+def test_text_is_one_block_unless_it_is_renewed(config: RunConfig) -> None:
+    whole = runs.create(msgspec.structs.replace(config, block_tokens=500))
+    pieces = runs.create(msgspec.structs.replace(config, new_tokens_interval=3, block_tokens=500))
+    tokens = whole.dataset.train.tokens
+    assert [len(block) for block in whole.blocks.values()] == [len(tokens)]
+    assert len(pieces.blocks) == len(tokens) // 500
+    assert np.array_equal(np.concatenate(list(pieces.blocks.values())), tokens)
+
+
+def test_unknown_block_is_named(run: Run) -> None:
+    with pytest.raises(ValueError, match="00ff"):
+        run.block(b"\x00\xff")
+
+
+def test_replay_takes_every_step_of_the_journal_or_up_to_one(run: Run, digests: list[bytes]) -> None:
+    replica, last = runs.replay(run)
+    assert (replica.step, replica.digest) == (5, digests[5])
+    assert last is not None
+    assert last.step == 4
+    for step in range(5):
+        replica, last = runs.replay(run, until=step)
+        assert (replica.step, replica.digest) == (step, digests[step])
+        assert (last.step if last else -1) == step - 1
+
+
+def test_replay_of_a_run_without_a_journal_is_its_genesis(run: Run) -> None:
+    replica, last = runs.replay(run)
+    assert (replica.digest, last) == (load_checkpoint(run.folder.genesis).digest, None)
+
+
+def test_journal_is_followed_from_where_the_replica_stands(run: Run, digests: list[bytes]) -> None:
+    halfway = runs.snapshot_of(runs.replay(run, until=2)[0])
+    replica, last = runs.follow_journal(run, run.new_replica(halfway))
+    assert (replica.step, replica.digest) == (5, digests[5])
+    assert last is not None
+    assert last.step == 4
+
+
+def test_last_update_is_known_to_a_replica_at_the_journals_end(run: Run, digests: list[bytes]) -> None:
+    replica, last = runs.follow_journal(run, runs.replay(run)[0])
+    assert replica.digest == digests[5]
+    assert last is not None
+    assert last.step == 4
+
+
+def test_snapshot_does_not_change_with_the_replica(run: Run) -> None:
+    replica, _ = runs.replay(run)
+    snapshot = runs.snapshot_of(replica)
+    replica.apply(update_of(run, 0))
+    assert run.new_replica(snapshot).digest == snapshot.digest != replica.digest
+
+
+def test_bits_per_character_count_characters_not_tokens(config: RunConfig) -> None:
+    run = runs.create(msgspec.structs.replace(config, tokenizer="bytes"))
+    assert run.bits_per_character(np.log(2)) == pytest.approx(1.0)
+    replica, _ = runs.replay(run)
+    uniform = run.validation_bits_per_character(np.zeros_like(replica.weights), threads=1)
+    assert uniform == pytest.approx(np.log2(run.dataset.tokenizer.vocab_size), rel=1e-4)
+
+
+def test_age_is_since_the_last_file_was_written(run: Run) -> None:
+    run.folder.metrics.touch()
+    for file, age in ((run.folder.config, 3000), (run.folder.metrics, 2000)):
+        os.utime(file, (time.time() - age,) * 2)
+    assert runs.age_of(run.folder) == pytest.approx(2000, abs=60)

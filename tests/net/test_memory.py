@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from fedlearn.net.memory import MemoryLink
+from fedlearn.wire.errors import RemoteProtocolError
+from fedlearn.wire.frames import CHUNK_BYTES
+from fedlearn.wire.messages import PROTOCOL_VERSION, Hello, Ping, TokenBlock, Welcome
+from fedlearn.wire.states import State
+
+HELLO = Hello(PROTOCOL_VERSION, "Ada", 1)
+WELCOME = Welcome("7", 3, {})
+
+
+@pytest.fixture
+def link() -> MemoryLink:
+    link = MemoryLink(now=0.0)
+    link.client.send(HELLO)
+    link.to_server(0.0)
+    link.server.send(WELCOME)
+    link.to_client(0.0)
+    return link
+
+
+def test_messages_arrive_at_the_other_end_in_order_and_once() -> None:
+    link = MemoryLink(now=0.0)
+    link.client.send(HELLO)
+    link.client.send(Ping())
+    assert link.to_server(1.0) == [HELLO]
+    assert link.to_server(2.0) == []
+    link.server.send(WELCOME)
+    assert link.to_client(2.0) == [WELCOME]
+    assert link.client.state is link.server.state is State.WELCOMED
+
+
+def test_nothing_arrives_before_it_is_carried(link: MemoryLink) -> None:
+    before = link.client.bytes_in
+    link.server.send(TokenBlock(bytes(16), np.zeros(1, dtype=np.uint16)))
+    assert link.client.bytes_in == before
+
+
+def test_message_of_many_chunks_arrives_whole(link: MemoryLink) -> None:
+    tokens = np.arange(10 * CHUNK_BYTES, dtype=np.uint16)
+    link.server.send(TokenBlock(bytes(16), tokens))
+    (arrived,) = link.to_client(0.0)
+    assert isinstance(arrived, TokenBlock)
+    assert np.array_equal(arrived.tokens, tokens)
+    assert link.client.bytes_in == link.server.bytes_out > tokens.nbytes
+
+
+def test_silence_is_told_by_the_time_of_carrying(link: MemoryLink) -> None:
+    link.server.send(Ping())
+    link.to_client(100.0)
+    link.client.tick(110.0)
+    with pytest.raises(RemoteProtocolError, match="sign of life"):
+        link.server.tick(110.0)
