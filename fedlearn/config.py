@@ -22,6 +22,10 @@ class ConfigError(ValueError):
     """A key, type or value that a run cannot have; the message names the key, its source and the remedy."""
 
 
+MAX_MEMBERS = (2**31 - 1) // 127
+"""Of a step at rank 1: utilities up to 127 each add up to a 32-bit integer."""
+
+
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run. Meaning, unit and range of each key stand in its description.
 
@@ -97,6 +101,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if self.population_limit < self.group_size:
             raise ConfigError(
                 f"population_limit: expected at least group_size ({self.group_size}), got {self.population_limit}"
+            )
+        members = MAX_MEMBERS // max(self.rank, 1)
+        if self.population_limit > members:
+            raise ConfigError(
+                f"population_limit: expected at most {members} with rank {self.rank}, so that the gradient estimate "
+                f"fits 32 bits, got {self.population_limit}"
             )
         window = self.context + self.sequence_length + 1
         if self.new_tokens_interval > 0 and self.block_tokens < window:

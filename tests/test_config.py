@@ -105,9 +105,7 @@ def test_wrong_entry_of_a_file_is_named_with_what_was_expected(text: str, parts:
     assert [part for part in parts if part not in message] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("run.yaml", "a: 1"), ("toml", "a"), ("a.json", "[1]"), ("a.json", "{")]
-)
+@pytest.mark.parametrize(("name", "text"), [("run.yaml", "a: 1"), ("toml", "a"), ("a.json", "[1]"), ("a.json", "{")])
 def test_file_of_another_form_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name}: expected"):
         load_config((name, text), {}, {})
@@ -165,11 +163,14 @@ def test_resumed_run_keeps_its_configuration_and_takes_what_may_change() -> None
 
 
 def test_resumed_run_refuses_another_model() -> None:
-    with pytest.raises(
-        ConfigError, match=r"hidden_size: expected 8 as in the run.*got 16 from flag --hidden-size"
-    ):
+    with pytest.raises(ConfigError, match=r"hidden_size: expected 8 as in the run.*got 16 from flag --hidden-size"):
         resume_config(RunConfig(hidden_size=8), None, {}, parse("--hidden-size", "16"))
 
 
 def test_resumable_keys_are_keys() -> None:
     assert set(KEYS) >= RESUMABLE_KEYS
+
+
+def test_population_must_fit_the_gradient_estimate_at_its_rank() -> None:
+    with pytest.raises(ConfigError, match="population_limit: expected at most 2113665 with rank 8"):
+        RunConfig(rank=8, population_limit=3_000_000)

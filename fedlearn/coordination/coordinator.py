@@ -363,6 +363,7 @@ class Coordinator:
 
     def _end(self, reason: str) -> list[ServerEffect]:
         self._is_over, self._open = True, None
-        farewell = Farewell("run_ended", reason)
+        # A stopped run may be resumed: its volunteers look for it again.
+        farewell = Farewell("run_ended" if self._plan.is_complete(self._step) else "try_again", reason)
         parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
         return [SaveCheckpoint(), *parting, EndRun(reason)]

@@ -398,7 +398,7 @@ def test_run_stopped_in_the_midst_goes_on_where_it_stopped(config: RunConfig, st
     stage.close()
     assert stage.swarm.ended == "Ctrl-C"
     assert member.left is not None
-    assert (member.left.reason, member.left.is_welcome_back) == ("Ctrl-C", False)
+    assert (member.left.reason, member.left.is_welcome_back) == ("Ctrl-C", True)
     assert resumed(stopped).config.step_num == stage.trainer.replica.step >= 7
     stage_of(resumed(stopped, steps=20)).train()
     assert journal_of(stopped) == journal_of(whole)

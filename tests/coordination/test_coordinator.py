@@ -757,7 +757,7 @@ def test_stop_gives_up_the_open_step(pair: Scene) -> None:
     pair.report(1)
     effects = pair.stop()
     assert [type(e) for e in effects] == [SaveCheckpoint, Part, Part, EndRun]
-    assert set(parted(effects).values()) == {("run_ended", "Ctrl-C")}
+    assert set(parted(effects).values()) == {("try_again", "Ctrl-C")}
 
 
 def test_stop_waits_for_the_update_under_way(pair: Scene) -> None:

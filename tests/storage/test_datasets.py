@@ -32,9 +32,7 @@ def test_file_is_read_without_byte_order_mark_and_carriage_returns(tmp_path: Pat
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"expected 'python-docs' or the path .* got '.*nothing\.txt': No such file"
-    ):
+    with pytest.raises(ValueError, match=r"expected 'python-docs' or the path .* got '.*nothing\.txt': No such file"):
         load_text(str(tmp_path / "nothing.txt"))
 
 

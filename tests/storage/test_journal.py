@@ -50,9 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_updates_read_back_as_they_were_written(path: Path) -> None:
     write_steps(path, 3, 4, 5)
-    assert [encode(update) for update in read_journal(path)] == [
-        encode(update_of(step)) for step in (3, 4, 5)
-    ]
+    assert [encode(update) for update in read_journal(path)] == [encode(update_of(step)) for step in (3, 4, 5)]
 
 
 def test_new_journal_is_empty_and_takes_any_first_step(path: Path) -> None:

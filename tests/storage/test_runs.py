@@ -37,9 +37,7 @@ def test_new_run_follows_the_highest_number_and_ignores_other_names(tmp_path: Pa
     assert create_run(tmp_path).path.name == "11"
 
 
-def test_number_that_somebody_took_meanwhile_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_number_that_somebody_took_meanwhile_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "1").mkdir()
     monkeypatch.setattr("fedlearn.storage.runs._numbers", lambda _: [])
     assert create_run(tmp_path).path.name == "2"
@@ -116,9 +114,7 @@ def test_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"new")]
 
 
-def test_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
 

@@ -42,9 +42,7 @@ def every_hypothesis(weights: NDArray[np.float64], stop_token: int, length: int)
 
 
 @settings(deadline=None)  # up to 4**5 hypotheses, enumerated one by one
-@given(
-    weights=second_order_weights(), length=st.integers(1, 5), length_normalised=st.booleans(), data=st.data()
-)
+@given(weights=second_order_weights(), length=st.integers(1, 5), length_normalised=st.booleans(), data=st.data())
 def test_with_room_for_everything_the_optimum_is_found(
     markov_model: Build,
     weights: NDArray[np.float64],
@@ -65,9 +63,7 @@ def test_with_room_for_everything_the_optimum_is_found(
     )
     path = (*found.tokens.tolist(), *([stop] if found.is_stopped else []))
     assert found.log_probability == pytest.approx(totals[path], abs=1e-4)
-    assert totals[path] / divisor[path] == pytest.approx(
-        max(totals[p] / divisor[p] for p in totals), abs=1e-4
-    )
+    assert totals[path] / divisor[path] == pytest.approx(max(totals[p] / divisor[p] for p in totals), abs=1e-4)
 
 
 @given(weights=second_order_weights(), n_beams=st.integers(1, 5), length=st.integers(1, 5))

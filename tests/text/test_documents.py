@@ -63,9 +63,7 @@ def test_documents_are_split_at_the_nearest_boundary() -> None:
 
 
 @given(lines=LINES, mode=st.sampled_from(["stream", "blank-lines"]), fraction=st.floats(0.05, 0.95))
-def test_parts_join_to_the_text_and_no_document_is_cut(
-    lines: list[str], mode: DocumentMode, fraction: float
-) -> None:
+def test_parts_join_to_the_text_and_no_document_is_cut(lines: list[str], mode: DocumentMode, fraction: float) -> None:
     text = "\n".join(lines)
     try:
         train, validation = split_train_validation(text, mode, fraction)

@@ -16,9 +16,7 @@ N_DRAWS = 20_000
 def shares(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> NDArray[np.float64]:
     generator = np.random.default_rng(1)
     draws = [
-        choose_token(
-            LOG_PROBABILITIES, generator=generator, temperature=temperature, top_k=top_k, top_p=top_p
-        )
+        choose_token(LOG_PROBABILITIES, generator=generator, temperature=temperature, top_k=top_k, top_p=top_p)
         for _ in range(N_DRAWS)
     ]
     return np.bincount(draws, minlength=4) / N_DRAWS
@@ -43,9 +41,7 @@ def test_top_p_keeps_the_fewest_that_reach_it(top_p: float, kept: list[int]) -> 
 
 def test_top_p_reached_exactly_keeps_no_more() -> None:
     halves = np.log(np.full(2, 0.5, dtype=np.float32))
-    assert {choose_token(halves, generator=np.random.default_rng(seed), top_p=0.5) for seed in range(20)} == {
-        0
-    }
+    assert {choose_token(halves, generator=np.random.default_rng(seed), top_p=0.5) for seed in range(20)} == {0}
 
 
 def test_top_p_applies_to_what_top_k_left() -> None:
@@ -54,9 +50,7 @@ def test_top_p_applies_to_what_top_k_left() -> None:
 
 def test_zero_temperature_takes_the_lowest_of_the_likeliest() -> None:
     tied = np.log(np.array([0.2, 0.4, 0.4], dtype=np.float32))
-    assert {
-        choose_token(tied, generator=np.random.default_rng(seed), temperature=0) for seed in range(20)
-    } == {1}
+    assert {choose_token(tied, generator=np.random.default_rng(seed), temperature=0) for seed in range(20)} == {1}
 
 
 def test_top_k_of_equals_keeps_the_lower_token() -> None:

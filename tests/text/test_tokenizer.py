@@ -21,9 +21,7 @@ def test_every_kind_returns_from_json_as_it_was(kind: TokenizerKind) -> None:
     ("kind", "vocab_size"), [("bytes", 256), ("chars", 2), ("chars", 65_536), ("bpe", 256), ("bpe", 65_536)]
 )
 def test_impossible_vocabulary_size_is_refused(kind: TokenizerKind, vocab_size: int) -> None:
-    with pytest.raises(
-        ValueError, match=f"vocab_size: expected .* for the tokenizer '{kind}', got {vocab_size}"
-    ):
+    with pytest.raises(ValueError, match=f"vocab_size: expected .* for the tokenizer '{kind}', got {vocab_size}"):
         train_tokenizer(kind, TEXT, vocab_size)
 
 

@@ -37,9 +37,7 @@ def test_last_byte_over_the_limit_is_refused() -> None:
         assembly.add(Snapshot, frame(1, 2, 11))
 
 
-@pytest.mark.parametrize(
-    "wrong", [frame(0, 3), frame(2, 3), frame(1, 4)], ids=["repeated", "skipped", "other count"]
-)
+@pytest.mark.parametrize("wrong", [frame(0, 3), frame(2, 3), frame(1, 4)], ids=["repeated", "skipped", "other count"])
 def test_chunk_out_of_order_is_refused(wrong: Frame) -> None:
     assembly = begin(frame(0, 3))
     assembly.add(Snapshot, frame(0, 3))

@@ -22,9 +22,7 @@ def result_bytes(losses: object) -> bytes:
 def test_every_message_comes_back_equal(message: Message) -> None:
     decoded = decode(encode(message), type(message))
     assert type(decoded) is type(message)
-    for sent, received in zip(
-        msgspec.structs.astuple(message), msgspec.structs.astuple(decoded), strict=True
-    ):
+    for sent, received in zip(msgspec.structs.astuple(message), msgspec.structs.astuple(decoded), strict=True):
         if isinstance(sent, np.ndarray):
             assert received.dtype == sent.dtype
             assert received.tobytes() == sent.tobytes()
@@ -115,9 +113,7 @@ def test_announced_length_allocates_nothing() -> None:
         ([21, "refused", "r" * 1001], Farewell),
     ],
 )
-def test_value_outside_its_limits_is_refused(
-    fields: list[object], message_type: type[msgspec.Struct]
-) -> None:
+def test_value_outside_its_limits_is_refused(fields: list[object], message_type: type[msgspec.Struct]) -> None:
     with pytest.raises(RemoteProtocolError):
         decode(msgspec.msgpack.encode(fields), message_type)
 
@@ -138,9 +134,7 @@ def test_reason_quotes_only_the_beginning_of_what_came() -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([Hello, Result, Farewell, Update, TokenBlock]))
-def test_junk_raises_nothing_but_remote_protocol_error(
-    junk: bytes, message_type: type[msgspec.Struct]
-) -> None:
+def test_junk_raises_nothing_but_remote_protocol_error(junk: bytes, message_type: type[msgspec.Struct]) -> None:
     tag = message_type.__struct_config__.tag
     assert isinstance(tag, int)
     n_fields = len(message_type.__struct_fields__)

@@ -341,9 +341,7 @@ def test_junk_raises_nothing_but_remote_protocol_error(junk: bytes, seed: int) -
     valid = bytearray(as_bytes(Goodbye("text")) + as_bytes(Ready(1, bytes(8))))
     for _ in range(generator.randrange(4)):
         valid[generator.randrange(len(valid))] = generator.randrange(256)
-    framed = b"".join(
-        split(junk, message_type=generator.choice([1, 2, 3, 4, 5, 6]), stream=generator.randrange(2))
-    )
+    framed = b"".join(split(junk, message_type=generator.choice([1, 2, 3, 4, 5, 6]), stream=generator.randrange(2)))
     for data in (framed, bytes(valid), junk):
         try:
             server.receive_data(data, 0.0)

@@ -1,0 +1,48 @@
+import numpy as np
+
+from fedlearn.es.layout import ParameterLayout, TensorSpec
+
+LAYOUT = ParameterLayout(
+    (
+        TensorSpec("matrix", (3, 5), scale=2.0, mask_column=4),
+        TensorSpec("vector", (7,)),
+        TensorSpec("row", (1, 4)),
+        TensorSpec("cube", (2, 2, 2)),
+    )
+)
+
+
+def test_tensors_lie_one_after_the_other_without_gaps() -> None:
+    assert LAYOUT.offsets == (0, 15, 22, 26)
+    assert LAYOUT.size == 34
+
+
+def test_split_gives_views_in_their_shapes() -> None:
+    flat = np.arange(34, dtype=np.float32)
+    parts = LAYOUT.split(flat)
+    assert {name: part.shape for name, part in parts.items()} == {
+        "matrix": (3, 5),
+        "vector": (7,),
+        "row": (1, 4),
+        "cube": (2, 2, 2),
+    }
+    assert [float(part.reshape(-1)[0]) for part in parts.values()] == [0, 15, 22, 26]
+    parts["vector"][:] = -1
+    assert (flat[15:22] == -1).all()
+
+
+def test_only_matrices_take_low_rank_noise() -> None:
+    assert LAYOUT.table(3).tolist() == [
+        [0, 3, 5, 3, 4],
+        [15, 1, 7, 0, -1],
+        [22, 1, 4, 0, -1],
+        [26, 1, 8, 0, -1],
+    ]
+
+
+def test_full_rank_gives_every_tensor_a_sign_an_element() -> None:
+    assert LAYOUT.table(0)[:, 3].tolist() == [0, 0, 0, 0]
+
+
+def test_a_model_without_tensors_is_empty() -> None:
+    assert ParameterLayout(()).size == 0

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, spread_of
+from fedlearn.es.update import MAX_UTILITY
+
+METHODS: list[Method] = list(SHAPINGS)
+
+
+def losses_of(*values: float) -> NDArray[np.float32]:
+    return np.array(values, dtype=np.float32)
+
+
+def test_normalized_utilities_measure_losses_in_scales_below_the_mean() -> None:
+    losses = losses_of(1.0, 3.0, 2.0, 2.0)
+    assert SHAPINGS["normalized"](losses, 4, 1.0).tolist() == [UTILITY_RESOLUTION, -UTILITY_RESOLUTION, 0, 0]
+    assert SHAPINGS["normalized"](losses, 4, 2.0).tolist() == [16, -16, 0, 0]
+
+
+def test_normalized_utilities_are_clipped() -> None:
+    assert SHAPINGS["normalized"](losses_of(0.0, 100.0), 2, 1.0).tolist() == [MAX_UTILITY, -MAX_UTILITY]
+
+
+def test_centered_ranks_depend_on_the_order_alone() -> None:
+    ranked = SHAPINGS["centered-ranks"](losses_of(4.0, 1.0, 3.0, 2.0), 4, 1.0)
+    assert ranked.tolist() == [-42, 42, -14, 14]
+    assert SHAPINGS["centered-ranks"](losses_of(9.0, -50.0, 8.5, 0.0), 4, 7.0).tolist() == ranked.tolist()
+
+
+def test_equal_losses_rank_by_member_number() -> None:
+    assert SHAPINGS["centered-ranks"](losses_of(1.0, 1.0, 1.0, 0.0), 4, 1.0).tolist() == [-42, -14, 14, 42]
+
+
+def test_centered_ranks_spread_like_normalized_utilities() -> None:
+    losses = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    assert SHAPINGS["centered-ranks"](losses, 64, 1.0).std() == pytest.approx(UTILITY_RESOLUTION, rel=0.02)
+
+
+def test_sign_tells_the_better_half_from_the_worse() -> None:
+    assert SHAPINGS["sign"](losses_of(1.0, 9.0, 2.0, 3.0), 4, 1.0).tolist() == [32, -32, 32, -32]
+    assert SHAPINGS["sign"](losses_of(1.0, 2.0, 3.0), 3, 1.0).tolist() == [32, 0, -32]
+
+
+@pytest.mark.parametrize("method", ["normalized", "sign"])
+def test_a_group_of_equal_losses_has_no_utility(method: Method) -> None:
+    assert SHAPINGS[method](losses_of(2.0, 2.0, 2.0, 2.0), 4, 1.0).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_a_group_with_a_broken_loss_counts_zero_and_spares_the_others(method: Method, poison: float) -> None:
+    healthy = [1.0, 2.0, 4.0]
+    utilities = SHAPINGS[method](losses_of(1.0, poison, 3.0, *healthy), 3, 1.0)
+    assert utilities[:3].tolist() == [0, 0, 0]
+    assert utilities[3:].tolist() == SHAPINGS[method](losses_of(*healthy), 3, 1.0).tolist()
+    assert utilities[3] > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nobody_has_no_utilities(method: Method) -> None:
+    assert SHAPINGS[method](losses_of(), 4, 1.0).shape == (0,)
+
+
+@given(
+    st.sampled_from(METHODS),
+    st.integers(2, 9).flatmap(
+        lambda n: st.lists(st.lists(st.floats(0, 20, width=32), min_size=n, max_size=n), min_size=1, max_size=4)
+    ),
+)
+def test_lower_losses_never_have_lower_utilities(method: Method, groups: list[list[float]]) -> None:
+    group_size = len(groups[0])
+    utilities = SHAPINGS[method](losses_of(*np.ravel(groups)), group_size, 0.5)
+    assert utilities.dtype == np.int8
+    assert np.abs(utilities.astype(int)).max() <= MAX_UTILITY
+    for group, shaped in zip(groups, utilities.reshape(-1, group_size), strict=True):
+        order = np.argsort(np.array(group), kind="stable")
+        better, worse = order[:-1], order[1:]
+        is_lower = np.array(group)[better] < np.array(group)[worse]
+        assert (shaped[better] >= shaped[worse])[is_lower].all()
+
+
+def test_spread_is_the_standard_deviation_around_group_means() -> None:
+    losses = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32) * 0.3
+    losses += np.arange(50, dtype=np.float32)[:, np.newaxis]
+    expected = np.sqrt(losses.astype(np.float64).var(axis=1, ddof=1).mean())
+    assert spread_of(losses.reshape(-1), 6) == pytest.approx(expected)
+
+
+def test_spread_leaves_broken_groups_out_and_is_zero_without_whole_ones() -> None:
+    assert spread_of(losses_of(1.0, 3.0, np.nan, 5.0), 2) == pytest.approx(2**0.5)
+    assert spread_of(losses_of(np.inf, 3.0), 2) == 0.0
+    assert spread_of(losses_of(), 2) == 0.0
+    assert spread_of(losses_of(1.0, 2.0), 1) == 0.0

@@ -1,0 +1,126 @@
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import es_core
+from fedlearn.es.layout import ParameterLayout, TensorSpec
+from fedlearn.es.shaping import SHAPINGS, Method
+from fedlearn.es.strategy import SPREAD_DECAY, Population, Strategy, ask, tell
+from fedlearn.es.update import Update
+
+Float32Array = NDArray[np.float32]
+BLOCK = bytes(16)
+SEED = 12
+STRATEGY = Strategy(
+    sigma=0.02,
+    rank=1,
+    group_size=8,
+    population_limit=4000,
+    learning_rate=0.25,
+    optimizer="sgd",
+    beta1=0.5,
+    beta2=0.75,
+    fitness_shaping="normalized",
+)
+LAYOUT = ParameterLayout((TensorSpec("matrix", (5, 6)), TensorSpec("vector", (20,))))
+
+
+def told(losses: list[float], shaping_scale: float) -> Update:
+    population = Population(step=3, sigma=0.02, rank=1, group_size=2, limit=100, shaping_scale=shaping_scale)
+    return tell(
+        STRATEGY,
+        population,
+        block=BLOCK,
+        spans=((4, len(losses)),) if losses else (),
+        losses=np.array(losses, dtype=np.float32),
+    )
+
+
+def noise_of(step: int, member: int) -> Float32Array:
+    """Of rank 1 in the matrix, a sign an element in the vector."""
+    rows = es_core.sign_noise(SEED, step, member, 0, 0, 0, 5)
+    columns = es_core.sign_noise(SEED, step, member, 0, 1, 0, 6)
+    vector = es_core.sign_noise(SEED, step, member, 1, 0, 0, 20)
+    return np.concatenate([np.outer(rows, columns).reshape(-1), vector]).astype(np.float32)
+
+
+def test_ask_gives_whole_groups_within_the_limit() -> None:
+    population = ask(STRATEGY, 0, None)
+    assert population == Population(step=0, sigma=0.02, rank=1, group_size=8, limit=4000, shaping_scale=0.0)
+    uneven = msgspec.structs.replace(STRATEGY, population_limit=4007)
+    assert ask(uneven, 0, None).limit == 4000
+
+
+def test_the_scale_travels_from_update_to_population() -> None:
+    update = told([1.0, 1.2, 1.0, 1.4], 0.5)
+    assert ask(STRATEGY, 4, update).shaping_scale == update.shaping_scale
+
+
+def test_tell_puts_everything_a_replica_needs_into_the_update() -> None:
+    update = told([1.0, 1.2, 1.0, 1.4], 0.5)
+    assert (update.step, update.block, update.spans) == (3, BLOCK, ((4, 4),))
+    assert (update.rank, update.group_size) == (1, 2)
+    assert (update.optimizer, update.learning_rate, update.beta1, update.beta2) == ("sgd", 0.25, 0.5, 0.75)
+    assert update.epsilon == 1e-8
+    assert update.utilities.tolist() == [6, -6, 13, -13]
+
+
+def test_the_first_step_shapes_by_its_own_spread() -> None:
+    update = told([1.0, 3.0, 5.0, 7.0], 0.0)
+    spread = 2**0.5
+    assert update.utilities.tolist() == [round(32 / spread), round(-32 / spread)] * 2
+    assert update.shaping_scale == pytest.approx(spread)
+
+
+def test_later_steps_follow_the_spread_slowly() -> None:
+    update = told([1.0, 3.0, 5.0, 7.0], 4.0)
+    assert update.utilities.tolist() == [8, -8, 8, -8]
+    assert update.shaping_scale == pytest.approx(SPREAD_DECAY * 4.0 + (1 - SPREAD_DECAY) * 2**0.5)
+
+
+@pytest.mark.parametrize("losses", [[], [np.nan, 1.0], [2.0, 2.0]])
+def test_a_step_that_teaches_nothing_keeps_the_scale(losses: list[float]) -> None:
+    update = told(losses, 0.5)
+    assert update.shaping_scale == 0.5
+    assert not update.utilities.any()
+    assert np.isfinite(update.gradient_scale)
+
+
+def test_a_first_step_that_teaches_nothing_leaves_the_scale_unknown() -> None:
+    assert told([np.nan, 1.0], 0.0).shaping_scale == 0.0
+
+
+@pytest.mark.parametrize("method", list(SHAPINGS))
+def test_the_estimate_points_along_the_gradient(method: Method) -> None:
+    strategy = msgspec.structs.replace(STRATEGY, fitness_shaping=method)
+    population = ask(strategy, 7, None)
+    generator = np.random.default_rng(2)
+    weights, target = generator.standard_normal((2, LAYOUT.size))
+    gradient = 2 * (weights - target)
+    losses = [
+        ((weights + population.sigma * noise_of(7, member) - target) ** 2).sum() for member in range(population.limit)
+    ]
+    update = tell(
+        strategy,
+        population,
+        block=BLOCK,
+        spans=((0, population.limit),),
+        losses=np.array(losses, dtype=np.float32),
+    )
+    integers = es_core.estimate_gradient(
+        LAYOUT.table(1),
+        LAYOUT.size,
+        seed=SEED,
+        step=7,
+        group_size=8,
+        spans=list(update.spans),
+        utilities=update.utilities,
+        row_masks=None,
+    )
+    estimate = update.gradient_scale * integers
+    cosine = estimate @ gradient / np.linalg.norm(estimate) / np.linalg.norm(gradient)
+    assert cosine > 0.95
+    # Ranks and signs see no distances: the length of the gradient is lost on them.
+    length = estimate @ gradient / (gradient @ gradient)
+    assert length == pytest.approx(1.0, abs=0.2 if method == "normalized" else 0.4)

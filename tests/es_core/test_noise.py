@@ -1,0 +1,137 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import es_core
+
+KnownAnswers = Callable[[str], list[dict[str, list[str]]]]
+
+LOW = 0xFFFFFFFF
+NOISE, WINDOWS = 0, 1
+"""Domains: the last word of the key."""
+ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
+
+
+def threefry(key: list[int], counter: list[int]) -> list[int]:
+    """Threefry4x32-20 in plain Python.
+
+    Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+    """
+    schedule = [*key, 0x1BD11BDA ^ key[0] ^ key[1] ^ key[2] ^ key[3]]
+    x = [(a + b) & LOW for a, b in zip(counter, schedule[:4], strict=True)]
+    for n_round in range(20):
+        partners = (1, 3) if n_round % 2 == 0 else (3, 1)
+        for at, partner, by in zip((0, 2), partners, ROTATIONS[n_round % 8], strict=True):
+            x[at] = (x[at] + x[partner]) & LOW
+            rotated = (x[partner] << by | x[partner] >> (32 - by)) & LOW
+            x[partner] = rotated ^ x[at]
+        if n_round % 4 == 3:
+            n_injection = n_round // 4 + 1
+            x = [(word + schedule[(n_injection + i) % 5]) & LOW for i, word in enumerate(x)]
+            x[3] = (x[3] + n_injection) & LOW
+    return x
+
+
+def low_high(number: int) -> list[int]:
+    return [number & LOW, number >> 32]
+
+
+def sign_at(seed: int, step: int, member: int, tensor: int, factor: int, offset: int) -> int:
+    block = [offset // 128, tensor * 65536 + factor, *low_high(member)]
+    word = threefry([*low_high(seed), step, NOISE], block)[offset // 32 % 4]
+    return -1 if word >> offset % 32 & 1 else 1
+
+
+def packed(signs: NDArray[np.int8]) -> list[str]:
+    """32 signs a word, the lowest bit first, in hexadecimal."""
+    bits = np.zeros(-(-len(signs) // 32) * 32, dtype=np.uint8)
+    bits[: len(signs)] = signs < 0
+    return [f"{word:08x}" for word in np.packbits(bits, bitorder="little").view("<u4")]
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        (0, [0x9C6CA96A, 0xE17EAE66, 0xFC10ECD4, 0x5256A7D8]),
+        (LOW, [0x2A881696, 0x57012287, 0xF6C7446E, 0xA16A6732]),
+    ],
+)
+def test_plain_threefry_gives_the_published_answers_of_random123(word: int, answer: list[int]) -> None:
+    assert threefry([word] * 4, [word] * 4) == answer
+
+
+def test_noise_has_the_known_answers(known_answers: KnownAnswers) -> None:
+    for answer in known_answers("noise.txt"):
+        keys = ("seed", "step", "member", "tensor", "factor", "offset", "count")
+        assert packed(es_core.sign_noise(*(int(answer[key][0]) for key in keys))) == answer["signs"]
+
+
+def test_random_words_have_the_known_answers(known_answers: KnownAnswers) -> None:
+    for answer in known_answers("random_words.txt"):
+        keys = ("seed", "step", "first_stream", "n_streams", "count")
+        words = es_core.random_words(*(int(answer[key][0]) for key in keys))
+        assert words.shape == (int(answer["n_streams"][0]), int(answer["count"][0]))
+        assert [f"{word:08x}" for word in words.reshape(-1)] == answer["words"]
+
+
+@given(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 65535),
+    st.integers(0, 65535),
+    st.integers(0, 2**36),
+)
+def test_noise_equals_plain_threefry(seed: int, step: int, member: int, tensor: int, factor: int, offset: int) -> None:
+    signs = es_core.sign_noise(seed, step, member, tensor, factor, offset, 40)
+    assert signs.tolist() == [
+        sign_at(seed, step, member, tensor, factor, place) for place in range(offset, offset + 40)
+    ]
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**63))
+def test_random_words_equal_plain_threefry(seed: int, step: int, stream: int) -> None:
+    key = [*low_high(seed), step, WINDOWS]
+    words = [threefry(key, [block, 0, *low_high(stream)]) for block in range(2)]
+    assert es_core.random_words(seed, step, stream, 1, 7).tolist() == [[*words[0], *words[1][:3]]]
+
+
+@pytest.mark.usefixtures("isa")
+def test_every_instruction_set_makes_the_same_noise() -> None:
+    n = 1000
+    vector = np.array([[0, 1, n, 0, -1]])
+    for member in (0, 5, 2**63):
+        of_one_member = es_core.estimate_gradient(
+            vector,
+            n,
+            seed=2**63 + 1,
+            step=9,
+            group_size=1,
+            spans=[(member, 1)],
+            utilities=np.array([1], dtype=np.int8),
+            row_masks=None,
+        )
+        np.testing.assert_array_equal(of_one_member, es_core.sign_noise(2**63 + 1, 9, member, 0, 0, 0, n))
+
+
+def test_noise_is_balanced_and_its_members_tensors_and_factors_are_unrelated() -> None:
+    n = 100_000
+    addresses = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]  # member, tensor, factor
+    signs = [es_core.sign_noise(1, 1, *address, 0, n).astype(np.int64) for address in addresses]
+    covariance = np.array([[a @ b for a in signs] for b in signs]) / n
+    limit = 5 / n**0.5  # five standard deviations
+    assert np.abs(covariance - np.eye(len(signs))).max() < limit
+    assert max(abs(float(s.mean())) for s in signs) < limit
+
+
+def test_bad_addresses_are_refused() -> None:
+    with pytest.raises(ValueError, match="a factor below 65536"):
+        es_core.sign_noise(0, 0, 0, 65536, 0, 0, 1)
+    with pytest.raises(ValueError, match="a count of zero or more, got 0, 0, -1"):
+        es_core.sign_noise(0, 0, 0, 0, 0, 0, -1)
+    with pytest.raises(ValueError, match="n_streams, count"):
+        es_core.random_words(0, 0, 0, 1, -1)

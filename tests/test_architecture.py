@@ -1,0 +1,247 @@
+"""The rules of the design that can be read off the sources: who imports whom, purity, and the size of files."""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+LAYERS = (
+    ("es_core", "fedlearn"),
+    ("es", "text", "config"),
+    ("wire", "objectives"),
+    ("coordination", "storage", "net"),
+    ("app",),
+    ("server", "client", "__main__"),
+)
+"""Imports go from a later layer to an earlier one only; "fedlearn" is that package's own `__init__.py`."""
+
+PURE = ("es", "objectives", "text", "wire", "coordination", "config")
+IMPURE_MODULES = ("asyncio", "socket", "time", "random", "logging", "pathlib")
+MAX_PYTHON_LINES = 400
+MAX_CPP_LINES = 500
+PYTHON_PLACES = ("es_core", "fedlearn", "benchmarks", "server.py", "client.py")
+
+_LAYER_OF = {part: number for number, layer in enumerate(LAYERS) for part in layer}
+
+
+def python_files(root: Path, places: tuple[str, ...] = PYTHON_PLACES) -> Iterator[Path]:
+    for place in places:
+        path = root / place
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []
+
+
+def cpp_files(root: Path) -> list[Path]:
+    return sorted(path for suffix in ("*.h", "*.cpp") for path in (root / "es_core" / "src").glob(suffix))
+
+
+def part_of(module: str) -> str:
+    """The box of the design's diagram that a module of ours lies in: `fedlearn.es.layout` lies in `es`."""
+    package, *rest = module.split(".")
+    return rest[0] if package == "fedlearn" and rest else package
+
+
+def module_name(root: Path, path: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_modules(root: Path, path: Path) -> set[str]:
+    """Full names of all that a file imports, be it at its top or within a function."""
+    modules: set[str] = set()
+    package = module_name(root, path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, node.module] if node.module else above)
+            # `from fedlearn import es` imports a part, `from fedlearn import __version__` a name.
+            is_root = base == "fedlearn"
+            modules.update(
+                f"{base}.{alias.name}" if is_root and is_ours(root, f"{base}.{alias.name}") else base
+                for alias in node.names
+            )
+    return modules
+
+
+def is_ours(root: Path, module: str) -> bool:
+    path = root.joinpath(*module.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def upward_imports(root: Path) -> list[str]:
+    found = []
+    for path in python_files(root, ("es_core", "fedlearn", "server.py", "client.py")):
+        part = part_of(module_name(root, path))
+        if part not in _LAYER_OF:
+            found.append(f"{path.relative_to(root)}: {part} has no place in LAYERS; give it one")
+            continue
+        for module in sorted(imported_modules(root, path)):
+            other = part_of(module)
+            if module.split(".")[0] not in ("es_core", "fedlearn", "server", "client") or other == part:
+                continue
+            if _LAYER_OF.get(other, len(LAYERS)) >= _LAYER_OF[part]:
+                found.append(f"{path.relative_to(root)}: {part} imports {module}")
+    return found
+
+
+def impure_imports(root: Path) -> list[str]:
+    return [
+        f"{path.relative_to(root)}: {module}"
+        for path in python_files(root, ("fedlearn",))
+        if part_of(module_name(root, path)) in PURE
+        for module in sorted(imported_modules(root, path))
+        if module.split(".")[0] in IMPURE_MODULES
+    ]
+
+
+def long_files(root: Path) -> list[str]:
+    limits = [(path, MAX_PYTHON_LINES) for path in python_files(root)]
+    limits += [(path, MAX_CPP_LINES) for path in cpp_files(root)]
+    lengths = [(path, len(path.read_text(encoding="utf-8").splitlines()), limit) for path, limit in limits]
+    return [
+        f"{path.relative_to(root)}: {length} lines, at most {limit}"
+        for path, length, limit in lengths
+        if length > limit
+    ]
+
+
+def files_that_know_python(root: Path) -> list[str]:
+    names = ("pybind11", "Python.h")
+    return [path.name for path in cpp_files(root) if any(name in path.read_text(encoding="utf-8") for name in names)]
+
+
+def init_files_that_do_something(root: Path) -> list[str]:
+    """All but those of docstring, imports, and assignments of plain values to dunder names."""
+    found = []
+    for path in python_files(root):
+        if path.name != "__init__.py":
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            is_plain = (
+                isinstance(node, ast.Assign)
+                and all(isinstance(t, ast.Name) and t.id.startswith("__") for t in node.targets)
+                and isinstance(node.value, ast.List | ast.Tuple | ast.Constant)
+            )
+            if not (is_docstring or is_plain or isinstance(node, ast.Import | ast.ImportFrom)):
+                found.append(f"{path.relative_to(root)}:{node.lineno}")
+    return found
+
+
+@pytest.mark.parametrize("rule", [upward_imports, impure_imports, long_files, init_files_that_do_something])
+def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]) -> None:
+    assert rule(REPOSITORY) == []
+
+
+def test_only_the_bindings_know_python() -> None:
+    assert files_that_know_python(REPOSITORY) == ["bindings.cpp"]
+
+
+def test_the_rules_see_the_files_of_the_project() -> None:
+    names = {str(path.relative_to(REPOSITORY)) for path in python_files(REPOSITORY)}
+    assert {"es_core/__init__.py", "fedlearn/es/replica.py", "fedlearn/config.py", "server.py"} <= names
+    assert len(cpp_files(REPOSITORY)) > 10
+    replica = REPOSITORY / "fedlearn" / "es" / "replica.py"
+    assert {"es_core", "fedlearn.es.layout", "hashlib"} <= imported_modules(REPOSITORY, replica)
+
+
+def write(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "statement", "imported"),
+    [
+        ("fedlearn/es/replica.py", "from fedlearn.wire.messages import Hello", "fedlearn.wire.messages"),
+        ("fedlearn/es/replica.py", "import fedlearn.text.tokens", "fedlearn.text.tokens"),
+        ("fedlearn/es/replica.py", "def f():\n    from fedlearn import text", "fedlearn.text"),
+        ("fedlearn/es/replica.py", "from ..text import tokens", "fedlearn.text"),
+        ("fedlearn/es/replica.py", "from .. import text", "fedlearn.text"),
+        ("fedlearn/es/__init__.py", "from ..text import tokens", "fedlearn.text"),
+        ("fedlearn/config.py", "import fedlearn.es", "fedlearn.es"),
+        ("fedlearn/net/tcp.py", "import fedlearn.storage.runs", "fedlearn.storage.runs"),
+        ("fedlearn/storage/runs.py", "from fedlearn.app.serve import serve", "fedlearn.app.serve"),
+        ("fedlearn/app/serve.py", "import server", "server"),
+        ("fedlearn/__init__.py", "import fedlearn.es", "fedlearn.es"),
+        ("es_core/__init__.py", "from fedlearn import es", "fedlearn.es"),
+        ("server.py", "from client import main", "client"),
+    ],
+)
+def test_an_import_upward_or_sideways_is_seen(tmp_path: Path, path: str, statement: str, imported: str) -> None:
+    write(tmp_path, "fedlearn/text/__init__.py", "")
+    write(tmp_path, "fedlearn/es/layout.py", "")
+    write(tmp_path, path, statement)
+    assert upward_imports(tmp_path) == [f"{path}: {part_of(module_name(tmp_path, tmp_path / path))} imports {imported}"]
+
+
+@pytest.mark.parametrize(
+    ("path", "statement"),
+    [
+        ("fedlearn/es/replica.py", "import es_core, socket\nfrom fedlearn.es.layout import ParameterLayout"),
+        ("fedlearn/es/replica.py", "from . import layout\nfrom .layout import ParameterLayout"),
+        ("fedlearn/objectives/rnn.py", "from fedlearn import __version__, es, text"),
+        ("fedlearn/app/serve.py", "import fedlearn, es_core, fedlearn.net.tcp, fedlearn.config"),
+        ("server.py", "from fedlearn.app.serve import main"),
+    ],
+)
+def test_an_import_downward_or_within_a_part_is_allowed(tmp_path: Path, path: str, statement: str) -> None:
+    write(tmp_path, "fedlearn/text/__init__.py", "")
+    write(tmp_path, path, statement)
+    assert upward_imports(tmp_path) == []
+
+
+def test_a_part_without_a_layer_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, "fedlearn/utils.py", "")
+    write(tmp_path, "fedlearn/app/serve.py", "import fedlearn.utils")
+    assert upward_imports(tmp_path) == [
+        "fedlearn/app/serve.py: app imports fedlearn.utils",
+        "fedlearn/utils.py: utils has no place in LAYERS; give it one",
+    ]
+
+
+@pytest.mark.parametrize("module", IMPURE_MODULES)
+@pytest.mark.parametrize("path", ["fedlearn/wire/frames.py", "fedlearn/config.py", "fedlearn/text/__init__.py"])
+def test_an_impure_import_of_a_pure_part_is_seen(tmp_path: Path, path: str, module: str) -> None:
+    for statement in (f"import {module}", f"def f():\n    from {module} import x", f"import {module}.y as z"):
+        write(tmp_path, path, statement)
+        (violation,) = impure_imports(tmp_path)
+        assert violation.startswith(f"{path}: {module}")
+
+
+def test_an_impure_import_of_any_other_part_is_allowed(tmp_path: Path) -> None:
+    write(tmp_path, "fedlearn/net/tcp.py", "import asyncio, socket, logging")
+    write(tmp_path, "fedlearn/es/replica.py", "import timeit, randomness")
+    assert impure_imports(tmp_path) == []
+
+
+def test_a_long_file_is_seen(tmp_path: Path) -> None:
+    for path, limit in (("server.py", MAX_PYTHON_LINES), ("es_core/src/rnn.cpp", MAX_CPP_LINES)):
+        write(tmp_path, path, "\n" * limit)
+        assert long_files(tmp_path) == []
+        write(tmp_path, path, "\n" * (limit + 1))
+        assert long_files(tmp_path) == [f"{path}: {limit + 1} lines, at most {limit}"]
+        (tmp_path / path).unlink()
+
+
+def test_another_file_that_knows_python_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, "es_core/src/bindings.cpp", "#include <pybind11/pybind11.h>")
+    write(tmp_path, "es_core/src/noise.h", "#include <pybind11/numpy.h>")
+    write(tmp_path, "es_core/src/noise.cpp", "#include <vector>")
+    assert files_that_know_python(tmp_path) == ["bindings.cpp", "noise.h"]
+
+
+@pytest.mark.parametrize(
+    "statement", ["def f(): ...", "class A: ...", "TABLE = {}", "__all__ = names()", "print()", "if True: import a"]
+)
+def test_an_init_file_that_does_something_is_seen(tmp_path: Path, statement: str) -> None:
+    text = '"""Package."""\n\nfrom a import b\n\n__all__ = ["b"]\n__version__ = "1"\n'
+    write(tmp_path, "fedlearn/es/__init__.py", text)
+    assert init_files_that_do_something(tmp_path) == []
+    write(tmp_path, "fedlearn/es/__init__.py", text + statement)
+    assert init_files_that_do_something(tmp_path) == ["fedlearn/es/__init__.py:7"]
