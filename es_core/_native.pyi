@@ -80,13 +80,15 @@ def rnn_member_losses(
     context: int,
     is_cold: NDArray[np.uint8],
     sigma: float,
+    int8: bool = False,
     threads: int = 0,
     naive: bool = False,
 ) -> NDArray[np.float32]:
     """Mean nats per token of each member of whole groups, float32 [groups * group_size].
 
     `shape` is (vocabulary, hidden, layers); `tokens` [groups, sequences, context + scored + 1]; a cold group
-    (`is_cold` [groups]) skips the context and starts at the perturbed initial state.
+    (`is_cold` [groups]) skips the context and starts at the perturbed initial state. `int8` evaluates members of low
+    rank with weights and states of 8 bits (an initial state is cut to [-1, 1]); full rank stays in float32.
     """
 
 def rnn_text_losses(

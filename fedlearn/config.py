@@ -90,6 +90,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     embedding_scale: Annotated[
         float, Meta(gt=0, le=1e6, description="factor on sigma and learning rate of the embedding")
     ] = 10.0
+    precision: Annotated[
+        Literal["float32", "int8"],
+        Meta(description="arithmetic of the trials; int8 is faster where the processor has int8 dot products"),
+    ] = "float32"
     host: Annotated[str, Meta(min_length=1, description="address the server listens on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="TCP port; 0 = any free one")] = 55551
     volunteers: Annotated[int, Meta(ge=0, le=1024, description="local volunteer processes that the server starts")] = 1

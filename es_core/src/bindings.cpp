@@ -229,7 +229,7 @@ struct RnnArguments {
                     "tensors: expected rank 0 for vectors and one rank for all matrices; tensor " + std::to_string(i) +
                         " has " + std::to_string(tensors[i].rank));
         }
-        rnn = {vocab, hidden, layers, tensors, view(scales), view(weights)};
+        rnn = {vocab, hidden, layers, tensors, view(scales), view(weights), false};
     }
 
     void check_tokens(const py::array_t<std::uint16_t>& tokens) const {
@@ -244,9 +244,10 @@ using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table, const py::array& scales,
                                      const py::array& weights, std::uint64_t seed, std::uint32_t step,
                                      std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
-                                     std::int64_t context, const py::array& is_cold, double sigma, int threads,
-                                     bool naive) {
-    const RnnArguments arguments(shape, table, scales, weights);
+                                     std::int64_t context, const py::array& is_cold, double sigma, bool int8,
+                                     int threads, bool naive) {
+    RnnArguments arguments(shape, table, scales, weights);
+    arguments.rnn.is_int8 = int8;
     const auto text = checked<std::uint16_t>("tokens", tokens, 3);
     const auto cold = checked<std::uint8_t>("is_cold", is_cold, 1);
     arguments.check_tokens(text);
@@ -336,7 +337,7 @@ PYBIND11_MODULE(_native, m) {
           "learning_rate"_a, "momentum"_a);
     m.def("rnn_member_losses", rnn_member_losses, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a, "sigma"_a,
-          "threads"_a = 0, "naive"_a = false);
+          "int8"_a = false, "threads"_a = 0, "naive"_a = false);
     m.def("rnn_text_losses", rnn_text_losses, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "tokens"_a, "state"_a, "threads"_a = 0);
     m.def("rnn_next_log_probabilities", rnn_next, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels.h"
 
@@ -17,6 +18,7 @@ struct Rnn {
     std::span<const Tensor> tensors;
     std::span<const float> scales;   // relative scale of each tensor's noise
     std::span<const float> weights;  // [n_parameters]
+    bool is_int8;                    // evaluate low-rank members in int8
 };
 
 struct Trials {
@@ -34,6 +36,9 @@ struct Trials {
 
 // losses [n_groups * group_size] <- mean nats per token of each member.
 void member_losses(std::span<float> losses, const Rnn& rnn, const Trials& trials, int n_threads);
+
+// perturbed [n_parameters] <- weights + sigma * noise of one member, one element after the other.
+void perturb(std::vector<float>& perturbed, const Rnn& rnn, const Trials& trials, std::uint64_t member);
 
 // The same with one perturbed copy of the weights a member and plain loops: what the fast path must agree with.
 void member_losses_naive(std::span<float> losses, const Rnn& rnn, const Trials& trials);

@@ -47,9 +47,14 @@ struct ReplicatedKernels {
                 const SgdStep& step);
 };
 
-// One layer's or the head's matrix, packed into panels of tile width: panel, input, column of the panel.
+constexpr std::int64_t kByteMultiple = 64;  // rows of bytes are padded to the widest vector
+
+// One layer's or the head's matrix, packed into panels of tile width: panel, input, column of the panel; in int8 panel,
+// four inputs, column of the panel, input.
 struct PackedMatrix {
     const float* panels;
+    const std::int8_t* bytes;
+    float scale;           // of the bytes, times the state's: turns a sum of byte products into a float
     std::int64_t outputs;  // padded to the vector width
     std::int64_t inputs;
 };
@@ -61,6 +66,7 @@ constexpr int kMaxLayers = 16;
 struct PackedRnn {
     std::int64_t vocab, hidden, layers, tail;
     std::int64_t padded_columns, padded_hidden;
+    bool is_int8;
     const float* embedding;              // [V][padded H], bias of layer 0 added
     PackedMatrix input[kMaxLayers];      // layers above the first
     PackedMatrix recurrent[kMaxLayers];
@@ -94,7 +100,7 @@ struct RnnRows {
     std::int64_t n_tokens;             // tokens to read
     const std::uint16_t* tokens;       // row i reads tokens[i * token_stride + t]; targets come one later
     std::int64_t token_stride;         // 0: all rows read the same text
-    float* state;                      // [layers][n_rows][padded H], in and out
+    float* state;                      // [layers][n_rows][padded H], in, and with float weights out
     const RnnNoise* noise;             // nullptr: unperturbed
     const float* factors;              // [n_rows][noise->row_stride]
     float* losses;                     // [n_rows] summed nats, added to; nullptr: warm up only
@@ -107,9 +113,16 @@ struct ReportedKernels {
     std::int64_t (*tail_of)(std::int64_t vocab);
     // Packs matrix [outputs][inputs] into `panels` [round_up(outputs, lanes) * inputs].
     void (*pack)(float* panels, const float* matrix, std::int64_t outputs, std::int64_t inputs);
+    // The same in bytes, [round_up(outputs, lanes) * round_up(inputs, 4)]; adds to start [outputs] what takes back the
+    // offset of the states' bytes.
+    void (*pack_bytes)(std::int8_t* panels, float* start, const float* matrix, std::int64_t outputs,
+                       std::int64_t inputs, float scale);
     // values [n rounded up to lanes] <- amplitude * sign, n signs of a factor of a member's words.
     void (*expand_signs)(float* values, const std::uint32_t* words, std::int64_t n_blocks, std::int64_t first_block,
                          std::int64_t n, float amplitude);
+    // bytes [n rounded up to kByteMultiple] <- 0 for the sign +1, 1 for -1.
+    void (*expand_bits)(std::uint8_t* bytes, const std::uint32_t* words, std::int64_t n_blocks,
+                        std::int64_t first_block, std::int64_t n);
     std::int64_t (*rnn_scratch_bytes)(const PackedRnn& rnn, std::int64_t n_rows);
     void (*rnn_run)(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch);
 };

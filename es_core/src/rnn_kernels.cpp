@@ -1,91 +1,19 @@
 // Reported kernels: losses of a tanh RNN for many rows side by side. Compiled once per instruction set; the compiler may
 // contract and reorder here, since losses are sent and never recomputed.
-//
-// All rows share one product with packed weights; a row's low-rank perturbation enters as an accumulator start:
-//     (W + c * sum_k a_k b_k^T) x = W x + sum_k (b_k . x) (c a_k)
-// so a perturbed row costs its plain product, rank dot products, and rank multiply-adds an output.
 #include <cmath>
 
-#include "kernels.h"
-#include "vectors.h"
+#include "products.h"
 
 namespace {
 
-using fedlearn::kMaxRank;
 using fedlearn::MatrixNoise;
-using fedlearn::PackedMatrix;
 using fedlearn::PackedRnn;
 using fedlearn::RnnNoise;
 using fedlearn::RnnRows;
 
-// 2^f on [-1/2, 1/2]: the polynomial of degree 5 with the least relative error, 8e-8.
-[[gnu::always_inline]] inline Floats power_of_fraction(Floats f) {
-    Floats power = f * 1.3276323e-3f + 9.6754972e-3f;
-    power = power * f + 5.5507135e-2f;
-    power = power * f + 2.4022120e-1f;
-    power = power * f + 6.9314694e-1f;
-    return power * f + 1.0f;
-}
-
-// 2^x to 2e-7 relative for x <= 126, zero far below; a NaN stays no number.
-[[gnu::always_inline]] inline Floats power_of_two(Floats x) {
-#if defined(__AVX512F__)
-    const Floats whole = reinterpret_cast<Floats>(
-        _mm512_maskz_roundscale_ps(0xFFFF, reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT));
-    const Floats power = power_of_fraction(x - whole);
-    return reinterpret_cast<Floats>(
-        _mm512_maskz_scalef_ps(0xFFFF, reinterpret_cast<__m512>(power), reinterpret_cast<__m512>(whole)));
-#else
-    constexpr float kRoundingMagic = 12582912.0f;  // 1.5 * 2^23: adding it leaves round(x) in the low bits
-    constexpr float kLeast = -126.0f;
-    x = x < kLeast ? Floats{} + kLeast : x;
-    const Floats shifted = x + kRoundingMagic;
-    const Floats power = power_of_fraction(x - (shifted - kRoundingMagic));
-    return reinterpret_cast<Floats>(reinterpret_cast<Ints>(power) + (reinterpret_cast<Ints>(shifted) << 23));
-#endif
-}
-
-constexpr float kLog2E = 1.44269504f;
-
-[[gnu::always_inline]] inline Floats reciprocal(Floats x) {
-#if defined(__AVX512F__)
-    const Floats guess = reinterpret_cast<Floats>(_mm512_maskz_rcp14_ps(0xFFFF, reinterpret_cast<__m512>(x)));
-    return guess * (2.0f - x * guess);
-#else
-    return 1.0f / x;
-#endif
-}
-
-// x where it is below the limit, or no number.
-[[gnu::always_inline]] inline Floats at_most(Floats x, float limit) {
-#if defined(__AVX512F__)
-    return reinterpret_cast<Floats>(
-        _mm512_maskz_min_ps(0xFFFF, _mm512_set1_ps(limit), reinterpret_cast<__m512>(x)));
-#elif defined(__AVX2__)
-    return reinterpret_cast<Floats>(_mm256_min_ps(_mm256_set1_ps(limit), reinterpret_cast<__m256>(x)));
-#else
-    return x > limit ? Floats{} + limit : x;
-#endif
-}
-
-// 1 - 2 / (e^(2x) + 1), to 2e-7; from x = 22 on it is 1 anyway.
-[[gnu::always_inline]] inline Floats tanh_of(Floats x) {
-    return 1.0f - 2.0f * reciprocal(power_of_two(at_most(x * (2.0f * kLog2E), 64.0f)) + 1.0f);
-}
-
 std::int64_t tail_of(std::int64_t vocab) {
     const std::int64_t tail = vocab % kLanes;
     return vocab > kLanes && tail <= kLanes / 5 ? tail : 0;
-}
-
-void pack(float* panels, const float* matrix, std::int64_t outputs, std::int64_t inputs) {
-    const std::int64_t n_vectors = round_up<std::int64_t>(outputs, kLanes) / kLanes;
-    for (std::int64_t done = 0; done < n_vectors; done += panel_vectors(n_vectors - done)) {
-        const std::int64_t first = done * kLanes, width = panel_vectors(n_vectors - done) * kLanes;
-        for (std::int64_t k = 0; k < inputs; ++k)
-            for (std::int64_t j = 0; j < width; ++j)
-                *panels++ = first + j < outputs ? matrix[(first + j) * inputs + k] : 0.0f;
-    }
 }
 
 void expand_signs(float* values, const std::uint32_t* words, std::int64_t n_blocks, std::int64_t first_block,
@@ -99,126 +27,20 @@ void expand_signs(float* values, const std::uint32_t* words, std::int64_t n_bloc
     for (std::int64_t i = n; i < round_up<std::int64_t>(n, kLanes); ++i) values[i] = 0.0f;
 }
 
-// What is multiplied with a weight matrix: rows of inputs and the packed panel.
-struct Source {
-    const float* rows;  // [n_rows][stride]
-    std::int64_t stride;
-    const PackedMatrix* matrix;
-};
-
-// coefficients[row] * vector of the row's factors, added to an output.
-struct Term {
-    const float* coefficients;  // [n_rows]
-    std::int64_t offset;        // of the vector within the factor row
-};
-
-constexpr int kMaxTerms = 2 * kMaxRank;
-constexpr std::int64_t kNoOffset = -1;
-
-// One layer's product: outputs = start + terms + sum of sources.
-struct Product {
-    Source sources[2];
-    int n_sources;
-    const float* const* start;    // [n_rows] unperturbed start of each row, [outputs]
-    Term terms[kMaxTerms];
-    int n_terms;
-    const float* factors;         // [n_rows][factor_stride]; nullptr: unperturbed
-    std::int64_t factor_stride;
-    std::int64_t plain_offset;    // noise added as it is (the bias's)
-    float* outputs;               // [n_rows][output_stride]
-    std::int64_t output_stride;
-};
-
-template <int Rows, int Vectors, bool IsTanh>
-[[gnu::always_inline]] inline void product_tile(const Product& p, std::int64_t row, std::int64_t column) {
-    Floats acc[Rows][Vectors];
-    for (int i = 0; i < Rows; ++i)
-        for (int j = 0; j < Vectors; ++j) acc[i][j] = load<Floats>(p.start[row + i] + column + j * kLanes);
-    if (p.factors != nullptr) {
-        const float* factors = p.factors + row * p.factor_stride + column;
-        for (int i = 0; i < Rows; ++i)
-            for (int j = 0; j < Vectors; ++j)
-                acc[i][j] += load<Floats>(factors + i * p.factor_stride + p.plain_offset + j * kLanes);
-        for (int term = 0; term < p.n_terms; ++term) {
-            const float* vectors = factors + p.terms[term].offset;
-            const float* coefficients = p.terms[term].coefficients + row;
-            for (int i = 0; i < Rows; ++i)
-                for (int j = 0; j < Vectors; ++j)
-                    acc[i][j] += coefficients[i] * load<Floats>(vectors + i * p.factor_stride + j * kLanes);
-        }
+// bytes [n rounded up to kByteMultiple] <- 0 for +1, 1 for -1, and 0 beyond n.
+void expand_bits(std::uint8_t* bytes, const std::uint32_t* words, std::int64_t n_blocks, std::int64_t first_block,
+                 std::int64_t n) {
+    for (std::int64_t offset = 0; offset < round_up<std::int64_t>(n, fedlearn::kByteMultiple); offset += kLanes) {
+        const std::uint32_t word = offset < n ? words[(offset / 32) % 4 * n_blocks + first_block + offset / 128] : 0;
+        const Words lanes = lane_numbers() + static_cast<std::uint32_t>(offset % 32);
+        store(bytes + offset, __builtin_convertvector(((Words{} + word) >> lanes) & 1u, NarrowBytes));
     }
-    for (int s = 0; s < p.n_sources; ++s) {
-        const Source& source = p.sources[s];
-        const std::int64_t inputs = source.matrix->inputs;
-        const float* panel = source.matrix->panels + column * inputs;
-        const float* rows = source.rows + row * source.stride;
-        for (std::int64_t k = 0; k < inputs; ++k) {
-            Floats weights[Vectors];
-            for (int j = 0; j < Vectors; ++j) weights[j] = load<Floats>(panel + (k * Vectors + j) * kLanes);
-            for (int i = 0; i < Rows; ++i) {
-                const float input = rows[i * source.stride + k];
-                for (int j = 0; j < Vectors; ++j) acc[i][j] += input * weights[j];
-            }
-        }
-    }
-    for (int i = 0; i < Rows; ++i)
-        for (int j = 0; j < Vectors; ++j)
-            store(p.outputs + (row + i) * p.output_stride + column + j * kLanes,
-                  IsTanh ? tanh_of(acc[i][j]) : acc[i][j]);
+    for (std::int64_t i = n; i < round_up<std::int64_t>(n, kLanes); ++i) bytes[i] = 0;
 }
 
-template <int Vectors, bool IsTanh>
-void product_panel(const Product& p, std::int64_t n_rows, std::int64_t column) {
-    constexpr int kRows = tile_rows(Vectors);
-    std::int64_t row = 0;
-    for (; row + kRows <= n_rows; row += kRows) product_tile<kRows, Vectors, IsTanh>(p, row, column);
-    for (; row + 4 <= n_rows; row += 4) product_tile<4, Vectors, IsTanh>(p, row, column);
-    for (; row < n_rows; ++row) product_tile<1, Vectors, IsTanh>(p, row, column);
-}
-
-template <bool IsTanh>
-void product(const Product& p, std::int64_t n_rows) {
-    const std::int64_t n_vectors = p.sources[0].matrix->outputs / kLanes;
-    for (std::int64_t done = 0; done < n_vectors; done += panel_vectors(n_vectors - done)) {
-        const std::int64_t column = done * kLanes;
-        switch (panel_vectors(n_vectors - done)) {
-            case 1: product_panel<1, IsTanh>(p, n_rows, column); break;
-            case 2: product_panel<2, IsTanh>(p, n_rows, column); break;
-            case 3: product_panel<3, IsTanh>(p, n_rows, column); break;
-            case 4: product_panel<smaller(4, kTileVectors + 1), IsTanh>(p, n_rows, column); break;
-            default: product_panel<kTileVectors + 1, IsTanh>(p, n_rows, column); break;
-        }
-    }
-}
-
-// What rows are multiplied with one by one: results[row] = rows[row] . factors[row]; stride 0 is one factor for all.
-struct Dot {
-    float* results;
-    const float* factors;
-    std::int64_t stride;
-};
-
-constexpr int kMaxDots = 2 * kMaxRank + kLanes;
-
-void row_dots(const Dot* dots, int n_dots, const float* rows, std::int64_t stride, std::int64_t n_rows,
-              std::int64_t padded_length) {
-    for (std::int64_t first = 0; first < n_rows; first += kLanes) {
-        const auto n = static_cast<int>(smaller<std::int64_t>(n_rows - first, kLanes));
-        for (int d = 0; d < n_dots; ++d) {
-            Floats sums[kLanes] = {};
-            for (int i = 0; i < n; ++i) {
-                const float* x = rows + (first + i) * stride;
-                const float* factor = dots[d].factors + (first + i) * dots[d].stride;
-                for (std::int64_t j = 0; j < padded_length; j += kLanes)
-                    sums[i] += load<Floats>(x + j) * load<Floats>(factor + j);
-            }
-            store(dots[d].results + first, sum_each(sums));
-        }
-    }
-}
-
+template <class Number>
 struct Scratch {
-    float* next;                   // [layers][n_rows][padded H] states after the token that is read
+    Number* states[2];             // [layers][n_rows][stride] before and after the token that is read
     float* logits;                 // [n_rows][padded columns]
     float* dots;                   // [layers][3][kMaxRank][n_rows]: recurrent, input of this layer, head (last layer)
     float* tail;                   // [tail][n_rows] dots, then logits of the tail columns
@@ -228,18 +50,27 @@ struct Scratch {
     std::int64_t bytes;
 };
 
-Scratch carve(std::byte* memory, const PackedRnn& rnn, std::int64_t n_rows) {
+// Numbers between two rows of a state.
+template <class Number>
+std::int64_t state_stride(const PackedRnn& rnn) {
+    return std::is_same_v<Number, float> ? rnn.padded_hidden
+                                         : round_up<std::int64_t>(rnn.hidden, fedlearn::kByteMultiple);
+}
+
+template <class Number>
+Scratch<Number> carve(std::byte* memory, const PackedRnn& rnn, std::int64_t n_rows) {
     const std::int64_t rows = round_up<std::int64_t>(n_rows, kLanes);
     auto* starts = reinterpret_cast<const float**>(memory);
     auto* at = reinterpret_cast<float*>(starts + rows);
-    Scratch s{};
+    Scratch<Number> s{};
     s.starts = starts;
     const auto take = [&](std::int64_t n) {
         float* taken = at;
         at += n;
         return taken;
     };
-    s.next = take(rnn.layers * n_rows * rnn.padded_hidden);
+    const std::int64_t state_bytes = rnn.layers * rows * state_stride<Number>(rnn) * std::int64_t{sizeof(Number)};
+    for (Number*& states : s.states) states = reinterpret_cast<Number*>(take(state_bytes / 4));
     s.logits = take(rows * rnn.padded_columns);
     s.dots = take(rnn.layers * 3 * kMaxRank * rows);
     s.tail = take(rnn.tail * rows);
@@ -251,29 +82,34 @@ Scratch carve(std::byte* memory, const PackedRnn& rnn, std::int64_t n_rows) {
 
 std::int64_t rnn_scratch_bytes(const PackedRnn& rnn, std::int64_t n_rows) {
     alignas(8) std::byte origin[8];
-    return carve(origin, rnn, n_rows).bytes;
+    return rnn.is_int8 ? carve<std::uint8_t>(origin, rnn, n_rows).bytes : carve<float>(origin, rnn, n_rows).bytes;
 }
 
 // One run of rows through the network: where everything stands, and the steps it is made of.
+template <class Number>
 struct Run {
+    static constexpr bool kIsFloat = std::is_same_v<Number, float>;
+
     const PackedRnn& rnn;
     const RnnRows& rows;
-    Scratch scratch;
+    Scratch<Number> scratch;
+    std::int64_t stride;           // of a state's rows
     std::int64_t padded_rows;
     std::int64_t rank;
     std::int64_t sums_before_log;  // softmax sums that can be multiplied without overflow
-    float* states;                 // [layers][n_rows][padded H] before the token that is read; changes places with
-    float* next_states;            // the states after it
+    Number* states;                // [layers][n_rows][stride] before the token that is read; changes places with
+    Number* next_states;           // the states after it
 
     Run(const PackedRnn& network, const RnnRows& run_rows, std::byte* memory)
         : rnn(network),
           rows(run_rows),
-          scratch(carve(memory, network, run_rows.n_rows)),
+          scratch(carve<Number>(memory, network, run_rows.n_rows)),
+          stride(state_stride<Number>(network)),
           padded_rows(round_up<std::int64_t>(run_rows.n_rows, kLanes)),
           rank(run_rows.noise != nullptr ? run_rows.noise->rank : 0),
           sums_before_log(1),
-          states(run_rows.state),
-          next_states(scratch.next) {
+          states(scratch.states[0]),
+          next_states(scratch.states[1]) {
         // A sum lies between 1 and V; stay below 1e30.
         for (float bound = static_cast<float>(rnn.vocab); bound * static_cast<float>(rnn.vocab) < 1e30f && sums_before_log < 64;
              bound *= static_cast<float>(rnn.vocab))
@@ -284,12 +120,12 @@ struct Run {
         return scratch.dots + ((layer * 3 + kind) * kMaxRank + k) * padded_rows;
     }
 
-    float* layer_of(float* all, std::int64_t layer) const { return all + layer * rows.n_rows * rnn.padded_hidden; }
+    Number* layer_of(Number* all, std::int64_t layer) const { return all + layer * rows.n_rows * stride; }
 
     std::uint16_t token(std::int64_t row, std::int64_t t) const { return rows.tokens[row * rows.token_stride + t]; }
 
-    Product begin_product(float* outputs, std::int64_t output_stride, std::int64_t plain_offset) const {
-        Product p{};
+    Product<Number> begin_product(void* outputs, std::int64_t output_stride, std::int64_t plain_offset) const {
+        Product<Number> p{};
         p.start = scratch.starts;
         p.factors = rows.noise != nullptr ? rows.factors : nullptr;
         p.factor_stride = rows.noise != nullptr ? rows.noise->row_stride : 0;
@@ -299,11 +135,11 @@ struct Run {
         return p;
     }
 
-    void add_source(Product& p, const float* inputs, const PackedMatrix& matrix) const {
-        p.sources[p.n_sources++] = {inputs, rnn.padded_hidden, &matrix};
+    void add_source(Product<Number>& p, const Number* inputs, const PackedMatrix& matrix) const {
+        p.sources[p.n_sources++] = {inputs, stride, &matrix};
     }
 
-    void add_terms(Product& p, std::int64_t layer, int kind, const MatrixNoise* noise) const {
+    void add_terms(Product<Number>& p, std::int64_t layer, int kind, const MatrixNoise* noise) const {
         for (std::int64_t k = 0; k < rank; ++k) p.terms[p.n_terms++] = {dots(layer, kind, k), noise->out[k]};
     }
 
@@ -313,21 +149,27 @@ struct Run {
 
     // Dots of a layer's state with what reads it: noise factors of its own recurrent matrix and of the one above, and
     // the tail columns of the head.
-    void update_dots(std::int64_t layer, const float* state, bool is_read_above) const {
-        Dot list[kMaxDots];
+    void update_dots(std::int64_t layer, const Number* state, bool is_read_above) const {
+        Dot<Number> list[kMaxDots];
         int n = 0;
         const bool is_top = layer + 1 == rnn.layers;
         for (std::int64_t k = 0; k < rank; ++k) {
             const RnnNoise& noise = *rows.noise;
-            list[n++] = {dots(layer, kRecurrent, k), rows.factors + noise.recurrent[layer].into[k], noise.row_stride};
+            list[n++] = dot_with(dots(layer, kRecurrent, k), noise.recurrent[layer].into[k]);
             if (!is_read_above) continue;
             const MatrixNoise& above = is_top ? noise.head : noise.input[layer + 1];
-            list[n++] = {is_top ? dots(layer, kHead, k) : dots(layer + 1, kInput, k), rows.factors + above.into[k],
-                         noise.row_stride};
+            list[n++] = dot_with(is_top ? dots(layer, kHead, k) : dots(layer + 1, kInput, k), above.into[k]);
         }
-        for (std::int64_t c = 0; is_top && is_read_above && c < rnn.tail; ++c)
-            list[n++] = {tail_dots(c), rnn.head_tail + c * rnn.padded_hidden, 0};
-        row_dots(list, n, state, rnn.padded_hidden, rows.n_rows, rnn.padded_hidden);
+        if constexpr (kIsFloat)
+            for (std::int64_t c = 0; is_top && is_read_above && c < rnn.tail; ++c)
+                list[n++] = {tail_dots(c), rnn.head_tail + c * rnn.padded_hidden, 0};
+        row_dots(list, n, state, stride, rows.n_rows);
+    }
+
+    // The factor at `offset` floats into each row: signs as floats, or as bytes beside a byte state.
+    Dot<Number> dot_with(float* results, std::int64_t offset) const {
+        return {results, reinterpret_cast<const Number*>(rows.factors + offset),
+                rows.noise->row_stride * std::int64_t{sizeof(float) / sizeof(Number)}};
     }
 
     void read_token(std::int64_t t) const {
@@ -342,9 +184,9 @@ struct Run {
 
     // Advances one layer by one token; the new state replaces the old one.
     void advance_layer(std::int64_t layer, std::int64_t t) const {
-        float* next = layer_of(next_states, layer);
+        Number* next = layer_of(next_states, layer);
         const RnnNoise* noise = rows.noise;
-        Product p = begin_product(next, rnn.padded_hidden, noise != nullptr ? noise->bias[layer] : kNoOffset);
+        Product<Number> p = begin_product(next, stride, noise != nullptr ? noise->bias[layer] : kNoOffset);
         if (layer == 0) {
             read_token(t);
             for (std::int64_t k = 0; k < rank; ++k)
@@ -362,7 +204,7 @@ struct Run {
 
     void compute_logits() const {
         const RnnNoise* noise = rows.noise;
-        Product p = begin_product(scratch.logits, rnn.padded_columns, noise != nullptr ? noise->head_bias : kNoOffset);
+        Product<Number> p = begin_product(scratch.logits, rnn.padded_columns, noise != nullptr ? noise->head_bias : kNoOffset);
         for (std::int64_t row = 0; row < rows.n_rows; ++row) scratch.starts[row] = rnn.head_bias;
         add_source(p, layer_of(next_states, rnn.layers - 1), rnn.head);
         add_terms(p, rnn.layers - 1, kHead, noise != nullptr ? &noise->head : nullptr);
@@ -447,7 +289,25 @@ struct Run {
         }
     }
 
+    void load_states() {
+        const std::int64_t n = rnn.layers * rows.n_rows;
+        if constexpr (kIsFloat) {
+            std::memcpy(states, rows.state, static_cast<std::size_t>(n * stride) * sizeof(float));
+        } else {
+            // Padding is the byte of zero in both buffers: products write only whole vectors of outputs.
+            std::memset(states, 128, static_cast<std::size_t>(n * stride));
+            std::memset(next_states, 128, static_cast<std::size_t>(n * stride));
+            for (std::int64_t row = 0; row < n; ++row)
+                for (std::int64_t j = 0; j < rnn.padded_hidden; j += kLanes) {
+                    // An initial state is learned and may lie beyond what a byte can say.
+                    const Floats state = load<Floats>(rows.state + row * rnn.padded_hidden + j);
+                    store(states + row * stride + j, quantise(-at_most(-at_most(state, 1.0f), 1.0f)));
+                }
+        }
+    }
+
     void run() {
+        load_states();
         for (std::int64_t row = 0; row < rows.n_rows; ++row) scratch.products[row] = 1.0f;
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
             update_dots(layer, layer_of(states, layer), false);
@@ -457,17 +317,23 @@ struct Run {
             if (rows.losses != nullptr || (is_last && rows.log_probabilities != nullptr)) compute_logits();
             if (rows.losses != nullptr) add_losses(t);
             if (is_last && rows.log_probabilities != nullptr) write_log_probabilities();
-            float* before = states;
+            Number* before = states;
             states = next_states;
             next_states = before;
         }
-        if (states != rows.state)
+        if constexpr (kIsFloat)
             std::memcpy(rows.state, states,
-                        static_cast<std::size_t>(rnn.layers * rows.n_rows * rnn.padded_hidden) * sizeof(float));
+                        static_cast<std::size_t>(rnn.layers * rows.n_rows * stride) * sizeof(float));
     }
 };
 
-void rnn_run(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch) { Run(rnn, rows, scratch).run(); }
+void rnn_run(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch) {
+    if (rnn.is_int8) {
+        Run<std::uint8_t>(rnn, rows, scratch).run();
+    } else {
+        Run<float>(rnn, rows, scratch).run();
+    }
+}
 
 }  // namespace
 
@@ -476,5 +342,6 @@ void rnn_run(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch) { Ru
 
 namespace fedlearn {
 extern const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA);
-const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA) = {kLanes, tail_of, pack, expand_signs, rnn_scratch_bytes, rnn_run};
+const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA) = {
+    kLanes, tail_of, pack, pack_bytes, expand_signs, expand_bits, rnn_scratch_bytes, rnn_run};
 }  // namespace fedlearn

@@ -26,25 +26,6 @@ void sign_words(std::uint32_t* words, const Key& key, const NoisePlanView& plan,
     }
 }
 
-// acc + sum over the four bytes of each lane of bits * values; bits are 0 or 1 and unsigned, values are signed.
-[[gnu::always_inline]] inline Ints dot4(Ints acc, Words bits, Words values) {
-#if defined(__AVX512VNNI__)
-    return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(acc), reinterpret_cast<__m512i>(bits),
-                                                      reinterpret_cast<__m512i>(values)));
-#elif defined(__AVX512BW__)
-    const __m512i pairs = _mm512_maddubs_epi16(reinterpret_cast<__m512i>(bits), reinterpret_cast<__m512i>(values));
-    return acc + reinterpret_cast<Ints>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-#elif defined(__AVX2__)
-    const __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(bits), reinterpret_cast<__m256i>(values));
-    return acc + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-#else
-    const Words kept = values & (bits * 0xFFu);  // a byte of bits is 0 or 1: no carry between bytes
-    const Ints signed_bytes = reinterpret_cast<Ints>(kept);
-    return acc + ((signed_bytes << 24) >> 24) + ((signed_bytes << 16) >> 24) + ((signed_bytes << 8) >> 24) +
-           (signed_bytes >> 24);
-#endif
-}
-
 // The words of four members, and where one factor's bits begin in them.
 struct FourMembers {
     const std::uint32_t* words[4];
@@ -96,7 +77,7 @@ void product_tile(std::int32_t* estimate, std::int64_t stride, const std::uint32
         for (int j = 0; j < Vectors; ++j) column_bits[j] = load<Words>(bits + quad * bits_stride + j * kLanes);
         for (int i = 0; i < Rows; ++i) {
             const Words value = Words{} + values[quad * values_stride + i];
-            for (int j = 0; j < Vectors; ++j) acc[i][j] = dot4(acc[i][j], column_bits[j], value);
+            for (int j = 0; j < Vectors; ++j) acc[i][j] = dot4_bits(acc[i][j], column_bits[j], value);
         }
     }
     for (int i = 0; i < Rows; ++i) {
@@ -188,7 +169,7 @@ void accumulate_low_rank(std::int32_t* estimate, const NoisePlanView& plan, cons
                 Words value = apply_signs(gather_bits(row_signs, row), utilities);
                 if (is_masked) value &= gather_mask(masks, row);
                 store(values + row, value);
-                const Ints sum = dot4(load<Ints>(scratch.signed_sum + row), Words{} + 0x01010101u, value);
+                const Ints sum = dot4_bits(load<Ints>(scratch.signed_sum + row), Words{} + 0x01010101u, value);
                 store(scratch.signed_sum + row, sum);
             }
             std::uint32_t* bits = scratch.bits + (k * quads + quad) * bits_stride;
@@ -231,8 +212,8 @@ void accumulate_full_rank(std::int32_t* estimate, const NoisePlanView& plan, con
                         if (masks[q][(first + lane) / tensor.columns] != 0) mask[lane] |= 0xFFu << (8 * q);
                 utilities &= mask;
             }
-            plus = dot4(plus, Words{} + 0x01010101u, utilities);
-            minus = dot4(minus, gather_bits(four_members(scratch, plan, quad, first_block), first), utilities);
+            plus = dot4_bits(plus, Words{} + 0x01010101u, utilities);
+            minus = dot4_bits(minus, gather_bits(four_members(scratch, plan, quad, first_block), first), utilities);
         }
         const Ints sum = plus - 2 * minus;
         std::int32_t* out = estimate + tensor.offset + first;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -49,6 +49,7 @@ constexpr std::int64_t panel_vectors(std::int64_t left) {
 typedef float Floats __attribute__((vector_size(kVectorBytes)));
 typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
 typedef std::uint32_t Words __attribute__((vector_size(kVectorBytes)));
+typedef std::int16_t Shorts __attribute__((vector_size(kVectorBytes)));
 typedef std::int8_t Int8s __attribute__((vector_size(kVectorBytes)));
 typedef std::uint8_t NarrowBytes __attribute__((vector_size(kLanes)));
 
@@ -94,6 +95,55 @@ template <class Integer>
     return (value + multiple - 1) / multiple * multiple;
 }
 
+#if !defined(__AVX512VNNI__)
+// Sums of two neighbouring products of 16-bit numbers.
+[[gnu::always_inline]] inline Ints pair_products(Shorts a, Shorts b) {
+#if defined(__AVX512BW__)
+    return reinterpret_cast<Ints>(_mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Ints>(_mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#elif defined(__SSE2__)
+    return reinterpret_cast<Ints>(_mm_madd_epi16(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#else
+    const Ints x = reinterpret_cast<Ints>(a), y = reinterpret_cast<Ints>(b);
+    return ((x << 16) >> 16) * ((y << 16) >> 16) + (x >> 16) * (y >> 16);
+#endif
+}
+#endif
+
+// acc + sum over the four bytes of each lane of bits * values; bits are 0 or 1 and unsigned, values are signed.
+[[gnu::always_inline]] inline Ints dot4_bits(Ints acc, Words bits, Words values) {
+#if defined(__AVX512VNNI__)
+    return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(acc), reinterpret_cast<__m512i>(bits),
+                                                      reinterpret_cast<__m512i>(values)));
+#elif defined(__AVX512BW__)
+    const __m512i pairs = _mm512_maddubs_epi16(reinterpret_cast<__m512i>(bits), reinterpret_cast<__m512i>(values));
+    return acc + reinterpret_cast<Ints>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+#elif defined(__AVX2__)
+    const __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(bits), reinterpret_cast<__m256i>(values));
+    return acc + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#else
+    const Words kept = values & (bits * 0xFFu);  // a byte of bits is 0 or 1: no carry between bytes
+    const Ints signed_bytes = reinterpret_cast<Ints>(kept);
+    return acc + ((signed_bytes << 24) >> 24) + ((signed_bytes << 16) >> 24) + ((signed_bytes << 8) >> 24) +
+           (signed_bytes >> 24);
+#endif
+}
+
+// acc + sum over the four bytes of each lane of unsigned * signed, for any bytes.
+[[gnu::always_inline]] inline Ints dot4_bytes(Ints acc, Words unsigned_bytes, Words signed_bytes) {
+#if defined(__AVX512VNNI__)
+    return dot4_bits(acc, unsigned_bytes, signed_bytes);
+#else
+    // Pairs of even and of odd bytes as 16-bit numbers: no product or sum of two can overflow 32 bits.
+    const Words even = unsigned_bytes & 0x00FF00FFu, odd = (unsigned_bytes >> 8) & 0x00FF00FFu;
+    const Shorts even_values = reinterpret_cast<Shorts>(signed_bytes << 8) >> 8;
+    const Shorts odd_values = reinterpret_cast<Shorts>(signed_bytes) >> 8;
+    return acc + pair_products(reinterpret_cast<Shorts>(even), even_values) +
+           pair_products(reinterpret_cast<Shorts>(odd), odd_values);
+#endif
+}
+
 // [a0 + a1, a2 + a3, ..., b0 + b1, ...]
 [[gnu::always_inline]] inline Floats pair_sums(Floats a, Floats b) { return even_lanes(a, b) + odd_lanes(a, b); }
 
@@ -103,6 +153,15 @@ template <class Integer>
 [[gnu::always_inline]] inline Floats sum_each(Floats (&vectors)[kLanes]) {
     for (int n = kLanes / 2; n > 0; n /= 2)
         for (int i = 0; i < n; ++i) vectors[i] = pair_sums(vectors[2 * i], vectors[2 * i + 1]);
+    return vectors[0];
+}
+
+[[gnu::always_inline]] inline Ints sum_each(Ints (&vectors)[kLanes]) {
+    for (int n = kLanes / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; ++i) {
+            const Floats a = reinterpret_cast<Floats>(vectors[2 * i]), b = reinterpret_cast<Floats>(vectors[2 * i + 1]);
+            vectors[i] = reinterpret_cast<Ints>(even_lanes(a, b)) + reinterpret_cast<Ints>(odd_lanes(a, b));
+        }
     return vectors[0];
 }
 

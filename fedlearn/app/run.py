@@ -163,6 +163,7 @@ def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
         "sequence_length": config.sequence_length,
         "batch_size": config.batch_size,
         "embedding_scale": config.embedding_scale,
+        "precision": config.precision,
     }
     tokens = dataset.train.tokens
     block_tokens = config.block_tokens if config.new_tokens_interval else 0

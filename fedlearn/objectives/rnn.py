@@ -4,7 +4,7 @@ The embedding stands for PyTorch's one-hot input weights: `embedding.weight` is 
 token's row lies in one piece. Each layer has one bias, where PyTorch adds two.
 """
 
-from typing import Self, final
+from typing import Literal, Self, final
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence_length: int
     batch_size: int
     embedding_scale: float
+    precision: Literal["float32", "int8"]
 
 
 @final
@@ -45,9 +46,11 @@ class RnnObjective(Objective):
         n_layers: int,
         window: WindowShape,
         embedding_scale: float,
+        precision: Literal["float32", "int8"] = "float32",
     ) -> None:
         self.seed = seed
         self.window = window
+        self.precision = precision
         self._shape = (vocab_size, hidden_size, n_layers)
         self._layout = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale)
         self._scales = np.array([tensor.scale for tensor in self._layout.tensors], dtype=np.float32)
@@ -65,6 +68,7 @@ class RnnObjective(Objective):
             n_layers=values.n_layers,
             window=WindowShape(values.batch_size, values.context, values.sequence_length),
             embedding_scale=values.embedding_scale,
+            precision=values.precision,
         )
 
     @property
@@ -117,6 +121,7 @@ class RnnObjective(Objective):
             context=self.window.context,
             is_cold=windows.is_cold,
             sigma=trials.sigma,
+            int8=self.precision == "int8",
             threads=threads,
         )
 

@@ -12,6 +12,7 @@ MODEL: dict[str, str | int | float] = {
     "sequence_length": 5,
     "batch_size": 2,
     "embedding_scale": 10.0,
+    "precision": "float32",
 }
 
 

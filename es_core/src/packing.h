@@ -1,0 +1,105 @@
+// What the kernels read: weights packed into panels, and each member's noise as rows of factors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "evaluate.h"
+
+namespace fedlearn {
+
+inline constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector
+
+struct AlignedDelete {
+    void operator()(void* memory) const { ::operator delete(memory, std::align_val_t{kAlignment}); }
+};
+
+// Aligned memory for n values, not initialised.
+template <class Value>
+std::unique_ptr<Value[], AlignedDelete> allocate(std::int64_t n) {
+    const std::size_t bytes = static_cast<std::size_t>(std::max<std::int64_t>(n, 1)) * sizeof(Value);
+    return std::unique_ptr<Value[], AlignedDelete>(
+        static_cast<Value*>(::operator new(bytes, std::align_val_t{kAlignment})));
+}
+
+// Bias of a padding column of the head: its exponential is zero beside any real logit.
+inline constexpr float kNeverCounts = -1e30f;
+
+using FloatBuffer = std::unique_ptr<float[], AlignedDelete>;
+using ByteBuffer = std::unique_ptr<std::byte[], AlignedDelete>;
+
+// Indices into the tensor table, in the order that Rnn documents.
+struct TensorIndex {
+    std::size_t embedding = 0;
+    std::size_t input[kMaxLayers] = {};
+    std::size_t recurrent[kMaxLayers] = {};
+    std::size_t bias[kMaxLayers] = {};
+    std::size_t head, head_bias, initial_state;
+
+    explicit TensorIndex(std::int64_t layers) {
+        std::size_t next = 1;
+        for (std::int64_t layer = 0; layer < layers; ++layer) {
+            if (layer > 0) input[layer] = next++;
+            recurrent[layer] = next++;
+            bias[layer] = next++;
+        }
+        head = next++;
+        head_bias = next++;
+        initial_state = next;
+    }
+};
+
+// The weights, packed for the kernel, with the memory they live in.
+class PackedWeights {
+public:
+    // `weights` [n_parameters] may be another vector than the network's own, e.g. a perturbed copy.
+    PackedWeights(const Rnn& rnn, const float* weights, bool is_int8);
+
+    const PackedRnn& view() const { return view_; }
+    const float* initial_state() const { return initial_state_; }  // [layers][H]
+
+private:
+    float* take(std::int64_t n) { return memory_.emplace_back(allocate<float>(n)).get(); }
+    float* pad_rows(const float* rows, std::int64_t n_rows, std::int64_t length);
+    PackedMatrix pack_matrix(const float* matrix, std::int64_t outputs, std::int64_t inputs, float* start, float scale);
+
+    PackedRnn view_;
+    const float* initial_state_;
+    std::vector<FloatBuffer> memory_;
+};
+
+// Where each factor of a member stands in its row of floats, and how to fill it from the noise words.
+class FactorRows {
+public:
+    FactorRows(const Rnn& rnn, float sigma);
+
+    const RnnNoise& view() const { return view_; }
+    std::int64_t initial_state() const { return initial_state_; }
+    std::int64_t n_words() const { return plan_.view().n_words(); }
+
+    // row [row_stride] <- the factors of one member; words [n_words] is scratch memory.
+    void fill(float* row, std::uint32_t* words, const Key& key, std::uint64_t member) const;
+
+private:
+    enum class Form { kSigns, kBits };
+
+    struct Entry {
+        std::int64_t tensor;
+        std::int64_t factor;
+        std::int64_t offset;
+        float amplitude;
+        Form form;
+    };
+
+    std::int64_t add(std::size_t tensor, std::int64_t factor, float amplitude, Form form);
+
+    NoisePlan plan_;
+    RnnNoise view_;
+    std::int64_t initial_state_ = 0;
+    std::vector<Entry> entries_;
+};
+
+}  // namespace fedlearn
