@@ -13,8 +13,8 @@ from functools import partial
 
 import msgspec
 import numpy as np
-from fma_peak import build_fma_loop
 from measure import Machine, Spread, alternate, describe_machine, print_report, spread, use_processors
+from peaks import DOT, FMA, build_loops
 from trial import SIGMA, Trial
 
 import es_core
@@ -29,7 +29,6 @@ except ImportError:
 
 PEAK_SIZE = 1024
 OURS = "ours"
-FMA = "multiply-adds"
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
 """glibc keeps freed memory: fresh pages for every temporary would cost the peers a third of their speed."""
@@ -54,6 +53,8 @@ class Update(msgspec.Struct, frozen=True):
     token_evaluations_per_member: Spread
     """Of both together, in tokens that our kernel evaluates in the same time."""
     ps_per_member_and_parameter: Spread
+    share_of_dot_product_peak: Spread | None
+    """Of the estimate: two operations a member and parameter, beside a loop of int8 dot products; null without."""
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -89,22 +90,23 @@ class Peaks(msgspec.Struct, frozen=True):
 
     product: list[float]
     fma: list[float]
+    dot: list[float]
 
 
 def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[Size, Peaks]:
     """All figures of one hidden size, and the peaks in the same rounds."""
     evaluations = contestants_of(trial, options)
-    fma_loop, fma_flops = build_fma_loop() or (None, 0)
-    limits = peak_products() | ({FMA: fma_loop} if fma_loop else {})
+    products, loops = peak_products(), build_loops()
+    limits = products | {name: call for name, (call, _) in loops.items()}
     calls: dict[str, Callable[[], object]] = {name: call for name, (call, _) in evaluations.items()}
     seconds = alternate(
         {**limits, **calls, "estimate": trial.estimate, "adam": trial.take_adam_step}, rounds=options.rounds
     )
-    products = zip(*(seconds[name] for name in limits if name != FMA), strict=True)
-    peaks = Peaks(
-        product=[2 * PEAK_SIZE**3 / min(product) for product in products],
-        fma=[options.threads * fma_flops / s for s in seconds.get(FMA, [])],
+    fma, dot = (
+        [options.threads * loops[name][1] / s for s in seconds[name]] if name in loops else [] for name in (FMA, DOT)
     )
+    best = zip(*(seconds[name] for name in products), strict=True)
+    peaks = Peaks(product=[2 * PEAK_SIZE**3 / min(product) for product in best], fma=fma, dot=dot)
     rates = {name: [n_tokens / s for s in seconds[name]] for name, (_, n_tokens) in evaluations.items()}
     vocab_size, hidden_size, _ = trial.shape
     flops_per_token = 2 * hidden_size * (hidden_size + vocab_size)
@@ -118,19 +120,26 @@ def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[Size, Peaks
         )
         for name in rates
     ]
+    estimate_operations = 2 * trial.population * trial.layout.size
     both = [estimate + adam for estimate, adam in zip(seconds["estimate"], seconds["adam"], strict=True)]
     update = Update(
         estimate_ms=spread([s * 1e3 for s in seconds["estimate"]]),
         adam_ms=spread([s * 1e3 for s in seconds["adam"]]),
         token_evaluations_per_member=ratio(rates[OURS], [trial.population / s for s in both]),
         ps_per_member_and_parameter=spread([s * 1e12 / trial.population / trial.layout.size for s in both]),
+        share_of_dot_product_peak=ratio([estimate_operations / s for s in seconds["estimate"]], dot) if dot else None,
     )
     return Size(hidden_size, trial.population, contestants, update), peaks
 
 
 def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple[Callable[[], object], int]]:
     """Each way to evaluate the trial's members, with the tokens that a call evaluates; ours comes first."""
-    evaluations: dict[str, tuple[Callable[[], object], int]] = {OURS: (trial.evaluate, trial.n_tokens)}
+    evaluations: dict[str, tuple[Callable[[], object], int]] = {
+        OURS: (trial.evaluate, trial.n_tokens),
+        f"{OURS}, int8": (partial(trial.evaluate, int8=True), trial.n_tokens),
+    }
+    if options.threads > 1:
+        evaluations[f"{OURS}, one thread"] = partial(trial.evaluate, threads=1), trial.n_tokens
     if options.all_isas:
         others = [isa for isa in es_core.supported_isas() if isa != es_core.current_isa()]
         evaluations |= {f"{OURS}, {isa}": (partial(trial.evaluate_with, isa), trial.n_tokens) for isa in others}
@@ -256,7 +265,8 @@ def table(report: Report) -> str:
         lines.append(
             f"  update: estimate {show(update.estimate_ms, 2)} ms, Adam {show(update.adam_ms, 3)} ms; together "
             f"{show(update.token_evaluations_per_member, 2)} token evaluations a member, "
-            f"{show(update.ps_per_member_and_parameter, 2)} ps a member and parameter"
+            f"{show(update.ps_per_member_and_parameter, 2)} ps a member and parameter; the estimate reaches "
+            f"{show(update.share_of_dot_product_peak, 2)} of int8 dot products"
         )
     return "\n".join(lines)
 

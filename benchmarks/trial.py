@@ -49,8 +49,8 @@ class Trial:
         """Tokens of each member, [population, T + 1]."""
         return np.repeat(self.tokens[:, 0], self.group_size, axis=0)
 
-    def evaluate(self, sigma: float = SIGMA) -> NDArray[np.float32]:
-        """Losses of all members."""
+    def evaluate(self, sigma: float = SIGMA, *, int8: bool = False, threads: int | None = None) -> NDArray[np.float32]:
+        """Losses of all members; on the trial's threads unless told otherwise."""
         return es_core.rnn_member_losses(
             self.shape,
             self.table,
@@ -64,7 +64,8 @@ class Trial:
             context=0,
             is_cold=self.is_cold,
             sigma=sigma,
-            threads=self.threads,
+            int8=int8,
+            threads=self.threads if threads is None else threads,
         )
 
     def evaluate_with(self, isa: str) -> NDArray[np.float32]:
