@@ -165,6 +165,19 @@ void full_rank_losses(std::span<float> losses, const Rnn& rnn, const Trials& tri
     });
 }
 
+// Groups that are warmed up and evaluated together: memory grows with a block, not with the population.
+constexpr std::int64_t kBlockGroups = 512;
+
+// The groups from `first` on, as trials of their own.
+Trials block_of(const Trials& trials, std::int64_t first) {
+    Trials block = trials;
+    block.first_member += static_cast<std::uint64_t>(first * trials.group_size);
+    block.n_groups = std::min(kBlockGroups, trials.n_groups - first);
+    block.tokens += first * trials.batch_size * (trials.context + trials.scored + 1);
+    block.is_cold += first;
+    return block;
+}
+
 bool all_finite(std::span<const float> values) {
     return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
@@ -181,10 +194,15 @@ void member_losses(std::span<float> losses, const Rnn& rnn, const Trials& trials
         std::ranges::fill(losses, std::numeric_limits<float>::quiet_NaN());
         return;
     }
-    if (rnn.tensors[0].rank == 0) {
-        full_rank_losses(losses, rnn, trials, n_threads);
-    } else {
-        low_rank_losses(losses, rnn, trials, n_threads);
+    for (std::int64_t first = 0; first < trials.n_groups; first += kBlockGroups) {
+        const Trials block = block_of(trials, first);
+        const auto block_losses = losses.subspan(static_cast<std::size_t>(first * trials.group_size),
+                                                 static_cast<std::size_t>(block.n_groups * trials.group_size));
+        if (rnn.tensors[0].rank == 0) {
+            full_rank_losses(block_losses, rnn, block, n_threads);
+        } else {
+            low_rank_losses(block_losses, rnn, block, n_threads);
+        }
     }
     divide(losses, trials);
 }

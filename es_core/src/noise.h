@@ -43,15 +43,15 @@ constexpr int kMaxRank = 8;
 constexpr std::int64_t kMaxFactors = 2 * kMaxRank;
 
 // The counters of every block of noise that one member needs, in the order in which its words are laid out: word w of
-// block b stands at words[w * n_blocks + b]. Plain pointers, for the kernels.
+// block b stands at words[w * n_blocks + b]. Plain pointers, for the kernels, and always inline: see vectors.h.
 struct NoisePlanView {
     const std::uint32_t* counter0;  // [n_blocks]
     const std::uint32_t* counter1;  // [n_blocks]
     std::int64_t n_blocks;          // a multiple of kBlockMultiple
     const Factor* factors;          // [tensor][kMaxFactors]
 
-    std::int64_t n_words() const { return 4 * n_blocks; }
-    const Factor& factor(std::int64_t tensor, std::int64_t number) const {
+    [[gnu::always_inline]] std::int64_t n_words() const { return 4 * n_blocks; }
+    [[gnu::always_inline]] const Factor& factor(std::int64_t tensor, std::int64_t number) const {
         return factors[tensor * kMaxFactors + number];
     }
 };

@@ -343,3 +343,14 @@ def test_int8_of_zero_weights_is_exact() -> None:
     rnn, tried = int8_case(11, 20, 1, 1)
     silent = rnn._replace(weights=np.zeros_like(rnn.weights))
     np.testing.assert_allclose(member_losses(silent, tried, sigma=0.0, int8=True), np.log(11), rtol=1e-6)
+
+
+def test_population_of_many_blocks_equals_its_parts() -> None:
+    rnn = network(11, 8, 1, rank=1)
+    tried = trials(11, group_size=2, n_groups=1100, batch_size=1, context=3, scored=4)
+    whole = member_losses(rnn, tried, first_group=0)
+    for first in (0, 511, 512, 1023, 1024, 1099):
+        part = tried._replace(tokens=tried.tokens[first : first + 1], is_cold=tried.is_cold[first : first + 1])
+        np.testing.assert_allclose(
+            member_losses(rnn, part, first_group=first), whole[2 * first : 2 * first + 2], rtol=1e-6
+        )
