@@ -17,7 +17,7 @@ from step_parts import Part, measure_parts, message_bytes, prepare
 from whole_steps import WholeSteps, measure_whole_steps
 
 from fedlearn.config import ConfigError, RunConfig, add_config_flags, load_config
-from fedlearn.storage.runs import StorageError
+from fedlearn.storage.durable import StorageError
 
 TARGET_MS = 15.0
 

@@ -14,11 +14,11 @@ from loopback import measure_exchanges
 from measure import Spread, alternate, spread
 
 import es_core
-from fedlearn.app.run import Run, create
+from fedlearn.app.run import Run, create, strategy_of
 from fedlearn.app.swarm import Swarm
 from fedlearn.app.trainer import Trainer
 from fedlearn.config import RunConfig
-from fedlearn.es.strategy import Strategy, ask, tell
+from fedlearn.es.strategy import ask, tell
 from fedlearn.es.update import Update
 from fedlearn.objectives.base import Trials
 from fedlearn.storage.journal import Journal, read_journal
@@ -80,17 +80,7 @@ def prepare(config: RunConfig) -> Contents:
 
 def tell_step(config: RunConfig, last: Update, trials: Trials, losses: np.ndarray) -> Update:
     """What the server makes of the losses of all members."""
-    strategy = Strategy(
-        sigma=config.sigma,
-        rank=config.rank,
-        group_size=config.group_size,
-        population_limit=config.population_limit,
-        learning_rate=config.learning_rate,
-        optimizer=config.optimizer,
-        beta1=config.beta1,
-        beta2=config.beta2,
-        fitness_shaping=config.fitness_shaping,
-    )
+    strategy = strategy_of(config)
     population = ask(strategy, trials.step, last)
     return tell(strategy, population, block=last.block, spans=((0, trials.n_members),), losses=losses)
 

@@ -1,6 +1,5 @@
 // Reported kernels: losses of a tanh RNN for many rows side by side. Compiled once per instruction set; the compiler may
 // contract and reorder here, since losses are sent and never recomputed.
-#include <cmath>
 
 #include "products.h"
 
@@ -270,7 +269,7 @@ struct Run {
                 rows.losses[row] += greatest[i] - logit(row, token(row, t + 1));
                 scratch.products[row] *= sums[i];
                 if (is_log_due) {
-                    rows.losses[row] += std::log(scratch.products[row]);
+                    rows.losses[row] += __builtin_logf(scratch.products[row]);
                     scratch.products[row] = 1.0f;
                 }
             }
@@ -282,7 +281,7 @@ struct Run {
             Floats greatest, sums;
             softmax_sums(first, greatest, sums);
             for (std::int64_t row = first; row < smaller(rows.n_rows, first + kLanes); ++row) {
-                const float offset = greatest[row - first] + std::log(sums[row - first]);
+                const float offset = greatest[row - first] + __builtin_logf(sums[row - first]);
                 for (std::int64_t v = 0; v < rnn.vocab; ++v)
                     rows.log_probabilities[row * rnn.vocab + v] = logit(row, v) - offset;
             }

@@ -13,7 +13,8 @@ import msgspec
 
 from fedlearn.app import inspect, run
 from fedlearn.config import ConfigError, RunConfig, SourceFile, add_config_flags, load_config, resume_config
-from fedlearn.storage.runs import StorageError, lock_run
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.runs import lock_run
 
 DEFAULT_SERVER = "127.0.0.1:55551"
 DEFAULT_RUNS = "trainingRuns"

@@ -9,8 +9,9 @@ from fedlearn.app import run
 from fedlearn.app.terminal import format_duration
 from fedlearn.storage.checkpoint import load_checkpoint
 from fedlearn.storage.datasets import load_text
+from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import StepMetrics, read_last_metrics
-from fedlearn.storage.runs import RunFolder, StorageError, list_runs
+from fedlearn.storage.runs import RunFolder, list_runs
 from fedlearn.text.beam_search import beam_search
 from fedlearn.text.documents import encode_documents
 from fedlearn.text.sampling import sample

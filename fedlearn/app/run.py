@@ -8,12 +8,14 @@ import numpy as np
 
 from fedlearn.config import ConfigError, RunConfig, load_config, to_json
 from fedlearn.es.replica import OptimizerState, Replica
+from fedlearn.es.strategy import Strategy
 from fedlearn.es.update import Update
 from fedlearn.objectives import Objective, build_objective
 from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, write_checkpoint
 from fedlearn.storage.datasets import Dataset, build_dataset, load_dataset, save_dataset
+from fedlearn.storage.durable import write_durably
 from fedlearn.storage.journal import read_journal
-from fedlearn.storage.runs import RunFolder, create_run, resolve_run, write_durably
+from fedlearn.storage.runs import RunFolder, create_run, resolve_run
 from fedlearn.text.blocks import block_id, cut_blocks
 from fedlearn.text.tokens import TokenArray
 from fedlearn.wire.messages import Snapshot
@@ -76,6 +78,21 @@ def snapshot_of(replica: Replica) -> Snapshot:
         second_moment=state.second_moment.copy(),
         beta1_power=state.beta1_power,
         beta2_power=state.beta2_power,
+    )
+
+
+def strategy_of(config: RunConfig) -> Strategy:
+    """The strategy that a configuration stands for."""
+    return Strategy(
+        sigma=config.sigma,
+        rank=config.rank,
+        group_size=config.group_size,
+        population_limit=config.population_limit,
+        learning_rate=config.learning_rate,
+        optimizer=config.optimizer,
+        beta1=config.beta1,
+        beta2=config.beta2,
+        fitness_shaping=config.fitness_shaping,
     )
 
 

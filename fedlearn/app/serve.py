@@ -28,7 +28,7 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.es.update import Update
 from fedlearn.net.tcp import Channel
-from fedlearn.storage.runs import StorageError
+from fedlearn.storage.durable import StorageError
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError
 from fedlearn.wire.messages import Message

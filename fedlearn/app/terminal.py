@@ -4,7 +4,7 @@ import sys
 import time
 from typing import TextIO, final
 
-from fedlearn.coordination.coordinator import Status
+from fedlearn.coordination.plan import Status
 from fedlearn.storage.metrics import StepMetrics
 
 STATUS_INTERVAL_S = 0.2

@@ -5,17 +5,25 @@ from typing import Self, final
 
 import msgspec
 
-from fedlearn.app.run import Run, follow_journal, layout_json, newest_snapshot, set_aside_checkpoints, snapshot_of
+from fedlearn.app.run import (
+    Run,
+    follow_journal,
+    layout_json,
+    newest_snapshot,
+    set_aside_checkpoints,
+    snapshot_of,
+    strategy_of,
+)
 from fedlearn.config import to_json
-from fedlearn.coordination.coordinator import Coordinator, Plan
+from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.plan import Plan
 from fedlearn.es.replica import Replica
-from fedlearn.es.strategy import Strategy
 from fedlearn.es.update import Update
 from fedlearn.storage.checkpoint import load_checkpoint, save_checkpoint
+from fedlearn.storage.durable import write_durably
 from fedlearn.storage.journal import Journal
 from fedlearn.storage.metrics import StepMetrics, append_metrics
-from fedlearn.storage.runs import write_durably
 from fedlearn.wire.messages import Snapshot, TokenBlock
 
 
@@ -72,18 +80,9 @@ class Trainer:
             checkpoint_time=config.checkpoint_time,
             steps=config.steps,
         )
-        strategy = Strategy(
-            sigma=config.sigma,
-            rank=config.rank,
-            group_size=config.group_size,
-            population_limit=config.population_limit,
-            learning_rate=config.learning_rate,
-            optimizer=config.optimizer,
-            beta1=config.beta1,
-            beta2=config.beta2,
-            fitness_shaping=config.fitness_shaping,
+        return Coordinator(
+            plan, strategy_of(config), step=self.replica.step, last=self._last, digest=self.replica.digest, now=now
         )
-        return Coordinator(plan, strategy, step=self.replica.step, last=self._last, digest=self.replica.digest, now=now)
 
     def snapshot(self) -> Snapshot:
         """The replica for a joiner."""

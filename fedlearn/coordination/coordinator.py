@@ -25,6 +25,7 @@ from fedlearn.coordination.effects import (
     StepReport,
 )
 from fedlearn.coordination.open_step import Lease, OpenStep
+from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_groups
 from fedlearn.es.strategy import Strategy, ask, tell
 from fedlearn.es.update import Update
@@ -48,30 +49,6 @@ _KEPT_DIGESTS = 256
 """Steps that a joiner may lag behind with its Ready."""
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What a run wants, apart from its mathematics."""
-
-    run: str
-    seed: int
-    model: dict[str, str | int | float]
-    blocks: tuple[bytes, ...]
-    """Names of the token blocks, used in turn."""
-    new_tokens_interval: int
-    time_per_step: float
-    checkpoint_time: float
-    steps: int
-    """The step at which the run ends; 0: never."""
-
-    def is_complete(self, step: int) -> bool:
-        """Whether a replica at this step has nothing left to do."""
-        return 0 < self.steps <= step
-
-    def block_of(self, step: int) -> bytes:
-        """The token block that a step is evaluated on."""
-        turn = step // self.new_tokens_interval if self.new_tokens_interval else 0
-        return self.blocks[turn % len(self.blocks)]
-
-
 class _ClosedStep(msgspec.Struct, frozen=True):
     """A step between its Update and the end of the server's own apply."""
 
@@ -79,14 +56,6 @@ class _ClosedStep(msgspec.Struct, frozen=True):
     loss: float
     duration_s: float
     volunteers: int
-
-
-class Status(msgspec.Struct, frozen=True):
-    """Where the run stands."""
-
-    step: int
-    volunteers: int
-    time_left_s: float
 
 
 @final

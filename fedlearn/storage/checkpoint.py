@@ -14,7 +14,8 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
-from fedlearn.storage.runs import PARTIAL_SUFFIX, RunFolder, StorageError, write_durably
+from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError, write_durably
+from fedlearn.storage.runs import RunFolder
 from fedlearn.wire.messages import Float32Array, Snapshot
 
 KEPT_CHECKPOINTS = 3

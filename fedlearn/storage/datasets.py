@@ -4,13 +4,13 @@ A folder holds `train.npy`, `validation.npy`, `tokenizer.json` and, written last
 """
 
 import io
-import os
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.storage.durable import write_durably
 from fedlearn.text.documents import DocumentMode, EncodedText, encode_documents, split_train_validation
 from fedlearn.text.tokenizer import Tokenizer, TokenizerKind, tokenizer_from_json, train_tokenizer
 from fedlearn.text.tokens import TokenArray, as_tokens
@@ -102,10 +102,10 @@ def save_dataset(folder: Path, dataset: Dataset) -> None:
     """Writes the dataset into `folder`, which is made if need be; each file is replaced as a whole."""
     folder.mkdir(parents=True, exist_ok=True)
     record = _Record(dataset.documents, dataset.train.n_characters, dataset.validation.n_characters)
-    _replace_file(folder / "train.npy", _npy(dataset.train.tokens))
-    _replace_file(folder / "validation.npy", _npy(dataset.validation.tokens))
-    _replace_file(folder / "tokenizer.json", dataset.tokenizer.to_json().encode())
-    _replace_file(folder / "dataset.json", msgspec.json.encode(record))
+    write_durably(folder / "train.npy", _npy(dataset.train.tokens))
+    write_durably(folder / "validation.npy", _npy(dataset.validation.tokens))
+    write_durably(folder / "tokenizer.json", dataset.tokenizer.to_json().encode())
+    write_durably(folder / "dataset.json", msgspec.json.encode(record))
 
 
 def load_dataset(folder: Path) -> Dataset:
@@ -137,12 +137,3 @@ def _npy(tokens: TokenArray) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, tokens, allow_pickle=False)
     return buffer.getvalue()
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".temporary")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

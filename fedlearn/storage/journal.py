@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import BinaryIO, Self, final
 
 from fedlearn.es.update import Update
-from fedlearn.storage.runs import StorageError, write_durably
+from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
 

@@ -1,4 +1,4 @@
-"""Run folders, one a run under one root, counted from 1; and the durable way to write a file in them."""
+"""Run folders, one a run under one root, counted from 1."""
 
 import fcntl
 import os
@@ -8,12 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-PARTIAL_SUFFIX = ".partial"
-"""Of a file that is still being written; one that is found later belonged to a process that died."""
-
-
-class StorageError(Exception):
-    """A run's folder or one of its files cannot be used; the message names the path and the remedy."""
+from fedlearn.storage.durable import StorageError
 
 
 class RunFolder(msgspec.Struct, frozen=True):
@@ -108,34 +103,6 @@ def lock_run(run: RunFolder) -> Iterator[None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
-
-
-def write_durably(path: Path, payload: bytes) -> None:
-    """Puts the file there in one piece: after a crash it holds all of `payload`, or what it held before.
-
-    Raises StorageError, e.g. on a full disk; the file is then as it was before.
-    """
-    partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    try:
-        with open(partial, "wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise StorageError(
-            f"{path}: could not be written: {error.strerror}; make room or choose another place"
-        ) from error
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _numbers(root: Path) -> list[int]:

@@ -13,7 +13,7 @@ from fedlearn.app.trainer import Trainer
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.update import Update
 from fedlearn.storage.checkpoint import load_checkpoint
-from fedlearn.storage.runs import StorageError
+from fedlearn.storage.durable import StorageError
 
 
 @pytest.fixture

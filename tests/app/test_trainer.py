@@ -12,9 +12,9 @@ from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import StepReport
 from fedlearn.es.update import Update
 from fedlearn.storage.checkpoint import KEPT_CHECKPOINTS, load_checkpoint
+from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import read_last_metrics
-from fedlearn.storage.runs import StorageError
 
 
 @pytest.fixture

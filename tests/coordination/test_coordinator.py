@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlearn.coordination.coordinator import MAX_RESYNCS, Coordinator, Plan
+from fedlearn.coordination.coordinator import MAX_RESYNCS, Coordinator
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
@@ -26,6 +26,7 @@ from fedlearn.coordination.effects import (
     ServerEffect,
     StepReport,
 )
+from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import KEPT_BLOCKS
 from fedlearn.es.strategy import Strategy
 from fedlearn.es.update import Update

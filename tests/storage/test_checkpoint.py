@@ -12,7 +12,8 @@ from fedlearn.storage.checkpoint import (
     save_checkpoint,
     write_checkpoint,
 )
-from fedlearn.storage.runs import RunFolder, StorageError, create_run
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.runs import RunFolder, create_run
 from fedlearn.wire.codec import encode
 from fedlearn.wire.messages import Snapshot
 

@@ -6,8 +6,8 @@ import pytest
 
 from fedlearn.es.update import Update
 from fedlearn.storage import journal as journal_module
+from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import Journal, read_journal
-from fedlearn.storage.runs import StorageError
 from fedlearn.wire.codec import encode
 
 

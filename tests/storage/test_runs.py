@@ -5,15 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedlearn.storage.runs import (
-    RunFolder,
-    StorageError,
-    create_run,
-    list_runs,
-    lock_run,
-    resolve_run,
-    write_durably,
-)
+from fedlearn.storage.durable import StorageError, write_durably
+from fedlearn.storage.runs import RunFolder, create_run, list_runs, lock_run, resolve_run
 
 
 def start_run(root: Path) -> RunFolder:

@@ -1,0 +1,39 @@
+"""The durable way to write a file: it is there as a whole, or as it was before."""
+
+import os
+from pathlib import Path
+
+PARTIAL_SUFFIX = ".partial"
+"""Of a file that is still being written; one that is found later belonged to a process that died."""
+
+
+class StorageError(Exception):
+    """A run's folder or one of its files cannot be used; the message names the path and the remedy."""
+
+
+def write_durably(path: Path, payload: bytes) -> None:
+    """Puts the file there in one piece: after a crash it holds all of `payload`, or what it held before.
+
+    Raises StorageError, e.g. on a full disk; the file is then as it was before.
+    """
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    try:
+        with open(partial, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StorageError(
+            f"{path}: could not be written: {error.strerror}; make room or choose another place"
+        ) from error
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
