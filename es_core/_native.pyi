@@ -13,11 +13,10 @@ def random_words(seed: int, step: int, first_stream: int, n_streams: int, count:
 
 def normalized_utilities(
     losses: NDArray[np.float32], group_size: int, scale: float, resolution: float
-) -> tuple[NDArray[np.int8], float, int]:
+) -> NDArray[np.int8]:
     """`clip(round(resolution * (group mean - loss) / scale))` of every member, int8 [n].
 
-    Also the sum of squared deviations from the group means, and how many members it covers: groups with a
-    non-finite loss count zero. A scale of 0 gives utilities of 0.
+    Zero for groups with a non-finite loss, and for all where the scale is zero.
     """
 
 def estimate_gradient(

@@ -90,17 +90,15 @@ py::array_t<std::uint32_t> random_words(std::uint64_t seed, std::uint32_t step, 
     return words;
 }
 
-std::tuple<py::array_t<std::int8_t>, double, std::int64_t> utilities_of(const py::array& losses,
-                                                                        std::int64_t group_size, double scale,
-                                                                        double resolution) {
+py::array_t<std::int8_t> utilities_of(const py::array& losses, std::int64_t group_size, double scale,
+                                      double resolution) {
     const auto values = checked<float>("losses", losses, 1);
     require(group_size > 0 && values.size() % group_size == 0,
             "losses: expected a multiple of the group size " + std::to_string(group_size) + ", got " +
                 std::to_string(values.size()));
     py::array_t<std::int8_t> utilities(values.size());
-    const auto [sum_of_squares, n_counted] =
-        normalized_utilities(writable("utilities", utilities), view(values), group_size, scale, resolution);
-    return {utilities, sum_of_squares, n_counted};
+    normalized_utilities(writable("utilities", utilities), view(values), group_size, scale, resolution);
+    return utilities;
 }
 
 py::array_t<std::int32_t> gradient_of(const py::array& table, std::int64_t n_parameters, std::uint64_t seed,

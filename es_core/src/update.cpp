@@ -137,30 +137,23 @@ void estimate_gradient_naive(std::span<std::int32_t> estimate, std::span<const T
     }
 }
 
-std::pair<double, std::int64_t> normalized_utilities(std::span<std::int8_t> utilities, std::span<const float> losses,
-                                                     std::int64_t group_size, double scale, double resolution) {
+void normalized_utilities(std::span<std::int8_t> utilities, std::span<const float> losses, std::int64_t group_size,
+                          double scale, double resolution) {
     const FloatGuard guard;
-    double sum_of_squares = 0.0;
-    std::int64_t n_counted = 0;
+    std::ranges::fill(utilities, std::int8_t{0});
+    if (!(scale > 0.0)) return;
     const auto size = static_cast<std::size_t>(group_size);
     for (std::size_t first = 0; first < losses.size(); first += size) {
         const auto group = losses.subspan(first, size);
-        const auto shaped = utilities.subspan(first, size);
-        std::ranges::fill(shaped, std::int8_t{0});
         double sum = 0.0;
         for (const float loss : group) sum += static_cast<double>(loss);
         if (!std::isfinite(sum)) continue;
         const double mean = sum / static_cast<double>(group_size);
         for (std::size_t i = 0; i < size; ++i) {
-            const double deviation = mean - static_cast<double>(group[i]);
-            sum_of_squares += deviation * deviation;
-            if (scale > 0.0)
-                shaped[i] = static_cast<std::int8_t>(
-                    std::clamp(std::nearbyint(resolution * deviation / scale), -127.0, 127.0));
+            const double utility = std::nearbyint(resolution * (mean - static_cast<double>(group[i])) / scale);
+            utilities[first + i] = static_cast<std::int8_t>(std::clamp(utility, -127.0, 127.0));
         }
-        n_counted += group_size;
     }
-    return {sum_of_squares, n_counted};
 }
 
 void adam_step(float* weights, float* first_moment, float* second_moment, const std::int32_t* estimate, std::int64_t n,

@@ -29,10 +29,10 @@ void estimate_gradient(std::span<std::int32_t> estimate, std::span<const Tensor>
 void estimate_gradient_naive(std::span<std::int32_t> estimate, std::span<const Tensor> tensors,
                              const Population& population);
 
-// utilities [n] <- clip(round(resolution * (group mean - loss) / scale)), groups with a non-finite loss all zero.
-// Gives the sum of squared deviations from the group means, and how many members it covers.
-std::pair<double, std::int64_t> normalized_utilities(std::span<std::int8_t> utilities, std::span<const float> losses,
-                                                     std::int64_t group_size, double scale, double resolution);
+// utilities [n] <- clip(round(resolution * (group mean - loss) / scale)), groups with a non-finite loss all zero,
+// and all groups where the scale is zero.
+void normalized_utilities(std::span<std::int8_t> utilities, std::span<const float> losses, std::int64_t group_size,
+                          double scale, double resolution);
 
 // Optimizer steps over n parameters, under a guard that sets round-to-nearest and keeps subnormal numbers.
 void adam_step(float* weights, float* first_moment, float* second_moment, const std::int32_t* estimate, std::int64_t n,

@@ -45,9 +45,6 @@ from fedlearn.wire.messages import (
 MAX_RESYNCS = 3
 """Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
 
-_KEPT_DIGESTS = 256
-"""Steps that a joiner may lag behind with its Ready."""
-
 
 class _ClosedStep(msgspec.Struct, frozen=True):
     """A step between its Update and the end of the server's own apply."""
@@ -69,7 +66,7 @@ class Coordinator:
         self._strategy = strategy
         self._step = step
         self._last = last
-        self._digests = {step: digest}
+        self._digest = digest
         self._volunteers: dict[Peer, Volunteer] = {}
         self._open: OpenStep | None = None
         self._closed: _ClosedStep | None = None
@@ -114,8 +111,7 @@ class Coordinator:
         """The server's replica took the last Update; its digest is what every volunteer must have."""
         closed, self._closed = self._closed, None
         assert closed is not None, "applied without an Update under way"
-        self._digests[self._step] = digest
-        self._digests.pop(self._step - _KEPT_DIGESTS, None)
+        self._digest = digest
         effects: list[ServerEffect] = [
             StepReport(
                 step=closed.update.step,
@@ -185,6 +181,7 @@ class Coordinator:
         if self._closed is not None:
             return []
         volunteer.phase = Phase.SYNCING
+        volunteer.snapshot = (self._step, self._digest)
         return [*self._send_block(volunteer, self._step), SendSnapshot(volunteer.peer)]
 
     def _send_block(self, volunteer: Volunteer, step: int) -> list[ServerEffect]:
@@ -196,7 +193,7 @@ class Coordinator:
         return [SendBlock(volunteer.peer, block)]
 
     def _admit(self, volunteer: Volunteer, ready: Ready, now: float) -> list[ServerEffect]:
-        if self._digests.get(ready.step) != ready.digest:
+        if (ready.step, ready.digest) != volunteer.snapshot:
             return self._quarantine(volunteer, f"its digest of step {ready.step} is not the server's")
         volunteer.phase = Phase.READY
         volunteer.synchronised_at = ready.step
@@ -239,6 +236,7 @@ class Coordinator:
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
         if self._open is not None or not ready or self._plan.is_complete(self._step):
             return []
+        ready = [v for v in ready if v.benched_until <= self._step] or ready
         step = OpenStep(
             ask(self._strategy, self._step, self._last),
             opened_at=now,
@@ -247,7 +245,12 @@ class Coordinator:
         )
         self._open = step
         group_size = step.population.group_size
-        shares = share_groups(step.population.limit // group_size, [v.members_per_s for v in ready])
+        n_groups_wanted = step.population.limit // group_size
+        if len(ready) > n_groups_wanted:
+            # Not a group for everybody: they take turns.
+            turn = self._step * n_groups_wanted % len(ready)
+            ready = [*ready[turn:], *ready[:turn]][:n_groups_wanted]
+        shares = share_groups(n_groups_wanted, [v.members_per_s for v in ready])
         effects: list[ServerEffect] = []
         for volunteer, n_groups in zip(ready, shares, strict=True):
             volunteer.lease = step.lease(n_groups * group_size)
@@ -278,7 +281,7 @@ class Coordinator:
             # The server's own replica is still taking the last step: its digest is not known yet.
             self._held.append((volunteer.peer, result))
             return []
-        if result.digest != self._digests[self._step]:
+        if result.digest != self._digest:
             effects = self._quarantine(volunteer, f"its digest of step {self._step} is not the server's")
             return [*effects, *self._close_if_complete(now)]
         problem = lease.take(result.first_member, result.losses, step.population.group_size)
@@ -286,8 +289,10 @@ class Coordinator:
             return [*self._dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
         if result.step > volunteer.synchronised_at:
             volunteer.n_resyncs = 0
+        volunteer.n_idle = 0
         if lease.is_done:
-            volunteer.measure(lease.n_received, now - step.opened_at)
+            volunteer.measure(lease.n_finite, now - step.opened_at)
+        step.hurry(now)
         return self._close_if_complete(now)
 
     def _close_if_complete(self, now: float) -> list[ServerEffect]:
@@ -304,7 +309,9 @@ class Coordinator:
         assert step is not None, "closing without an open step"
         for volunteer in self._volunteers.values():
             if volunteer.lease is not None and not volunteer.lease.is_done:
-                volunteer.measure(volunteer.lease.n_received, now - step.opened_at)
+                volunteer.measure(volunteer.lease.n_finite, now - step.opened_at)
+                if volunteer.lease.n_received == 0:
+                    volunteer.rest(self._step)
             volunteer.lease = None
         spans, losses = step.collect()
         update = tell(

@@ -18,6 +18,8 @@ class Lease(msgspec.Struct):
     quota: int
     losses: list[Float32Array] = msgspec.field(default_factory=list)
     n_received: int = 0
+    n_finite: int = 0
+    """Of those received; the others cost their sender nothing, and say nothing about its speed."""
 
     @property
     def is_done(self) -> bool:
@@ -35,8 +37,11 @@ class Lease(msgspec.Struct):
                 f"losses of a Result: expected whole groups of {group_size}, at most {left} members, "
                 f"got shape {list(losses.shape)}"
             )
+        if (losses < 0.0).any():
+            return f"losses of a Result: expected nats per token, zero or more, got {losses.min()}"
         self.losses.append(losses)
         self.n_received += losses.size
+        self.n_finite += int(np.isfinite(losses).sum())
         return ""
 
     def end(self) -> None:
@@ -45,8 +50,15 @@ class Lease(msgspec.Struct):
 
     def void(self) -> None:
         """Ends the lease without any result: its holder can't be trusted."""
-        self.quota = self.n_received = 0
+        self.quota = self.n_received = self.n_finite = 0
         self.losses.clear()
+
+
+GRACE = 2.0
+"""Once half the population is in, a step stays open for so many times what that took,"""
+
+LEAST_GRACE_S = 0.5
+"""but for this long at least; whoever is later is cut, without harm to what it has sent."""
 
 
 @final
@@ -67,6 +79,12 @@ class OpenStep:
         self.next_member += quota
         self._leases.append(lease)
         return lease
+
+    def hurry(self, now: float) -> None:
+        """Brings the deadline forward when half the population is in: nobody waits long for a straggler."""
+        if 2 * self.n_members >= self.next_member - self.first_member:
+            grace_s = max(GRACE * (now - self.opened_at), LEAST_GRACE_S)
+            self.deadline = min(self.deadline, self.opened_at + grace_s)
 
     @property
     def is_complete(self) -> bool:

@@ -18,6 +18,10 @@ _SLOWEST = 1e-3
 """Members per second that whoever sent nothing counts with; shares need a speed above zero."""
 
 
+_LONGEST_REST = 10
+"""As a power of two, steps."""
+
+
 class Phase(Enum):
     """Where a volunteer stands between connecting and contributing."""
 
@@ -39,11 +43,22 @@ class Volunteer(msgspec.Struct):
     synchronised_at: int = 0
     """Step of the last Snapshot that it took; only a later step shows that its own arithmetic is right."""
     n_resyncs: int = 0
+    snapshot: tuple[int, bytes] | None = None
+    """Step and digest of the Snapshot that it was sent last: what its Ready must say."""
+    n_idle: int = 0
+    """Steps in a row that it was part of without a single result."""
+    benched_until: int = 0
+    """Step before which it gets no lease, since everybody would wait for it in vain."""
 
     @property
     def follows_updates(self) -> bool:
         """Whether every Update goes to it: whoever was sent a Snapshot must miss none."""
         return self.phase in (Phase.SYNCING, Phase.READY)
+
+    def rest(self, step: int) -> None:
+        """Keeps it out for a while: 1, 2, 4, ... steps, the longer the more often it sent nothing."""
+        self.n_idle += 1
+        self.benched_until = step + 1 + 2 ** min(self.n_idle - 1, _LONGEST_REST)
 
     def measure(self, n_members: int, duration_s: float) -> None:
         """Takes a new measurement of speed into account."""

@@ -21,7 +21,7 @@ UTILITY_RESOLUTION = 32
 
 def normalized(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
     """`clip(round(UTILITY_RESOLUTION * (group mean - loss) / scale))`, int8 [n]."""
-    return es_core.normalized_utilities(losses, group_size, scale, UTILITY_RESOLUTION)[0]
+    return es_core.normalized_utilities(losses, group_size, scale, UTILITY_RESOLUTION)
 
 
 def centered_ranks(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
@@ -57,10 +57,18 @@ SHAPINGS: dict[Method, Callable[[Float32Array, int, float], Int8Array]] = {
 
 
 def spread_of(losses: Float32Array, group_size: int) -> float:
-    """Standard deviation of losses around their group means, over the groups whose losses are all finite; 0 if none."""
-    _, sum_of_squares, n_counted = es_core.normalized_utilities(losses, group_size, 0.0, 1.0)
-    degrees_of_freedom = n_counted - n_counted // group_size
-    return float((sum_of_squares / degrees_of_freedom) ** 0.5) if degrees_of_freedom > 0 else 0.0
+    """Typical standard deviation of losses within a group: the median over groups of finite losses; 0 if none.
+
+    A median, so that a few groups of false or broken losses do not move the scale of everybody's utilities.
+    """
+    groups = losses.reshape(-1, group_size).astype(np.float64)
+    finite = groups[np.isfinite(groups).all(axis=1)]
+    return float(np.median(finite.std(axis=1, ddof=1))) if finite.size and group_size > 1 else 0.0
+
+
+def n_counted(losses: Float32Array, group_size: int) -> int:
+    """Members of the groups whose losses are all finite: the others count zero."""
+    return int(np.isfinite(losses.reshape(-1, group_size)).all(axis=1).sum()) * group_size
 
 
 assert UTILITY_RESOLUTION * 12**0.5 / 2 <= MAX_UTILITY

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, spread_of
+from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
 from fedlearn.es.update import Update
 
 Float32Array = NDArray[np.float32]
@@ -71,7 +71,7 @@ def tell(
     spread = spread_of(losses, population.group_size)
     scale = population.shaping_scale or spread
     utilities = SHAPINGS[strategy.fitness_shaping](losses, population.group_size, scale)
-    n_members = max(int(losses.size), 1)
+    n_members = max(n_counted(losses, population.group_size), 1)
     return Update(
         step=population.step,
         block=block,

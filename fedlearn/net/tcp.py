@@ -90,7 +90,8 @@ class Channel:
     async def _refuse(self, reason: str) -> None:
         """Tells a client why it is cut off, if the line still takes it."""
         try:
-            self.connection.send(Farewell("refused", reason[:1000]))
+            printable = "".join(c if c.isprintable() else "?" for c in reason)
+            self.connection.send(Farewell("refused", printable[:1000]))
             self._writer.write(self.connection.data_to_send())
             await asyncio.wait_for(self._writer.drain(), PARTING_S)
         except Exception:  # it broke the protocol: whatever goes wrong here is its loss

@@ -16,12 +16,15 @@ PROTOCOL_VERSION = 1
 
 Float32Array = NDArray[np.float32]
 TokenArray = NDArray[np.uint16]
+_NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
+"""Names and reasons are shown on terminals, which obey control characters."""
+
 Digest = Annotated[bytes, Meta(min_length=8, max_length=8)]
 BlockName = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-Reason = Annotated[str, Meta(max_length=1000)]
-Name = Annotated[str, Meta(max_length=64, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
+Reason = Annotated[str, Meta(max_length=1000, pattern=_NO_CONTROL_CHARACTERS)]
+Name = Annotated[str, Meta(max_length=64, pattern=_NO_CONTROL_CHARACTERS)]
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=1):

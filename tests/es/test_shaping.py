@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, spread_of
+from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
 from fedlearn.es.update import MAX_UTILITY
 
 METHODS: list[Method] = list(SHAPINGS)
@@ -82,11 +82,22 @@ def test_lower_losses_never_have_lower_utilities(method: Method, groups: list[li
         assert (shaped[better] >= shaped[worse])[is_lower].all()
 
 
-def test_spread_is_the_standard_deviation_around_group_means() -> None:
+def test_spread_is_the_median_of_the_groups_standard_deviations() -> None:
     losses = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32) * 0.3
     losses += np.arange(50, dtype=np.float32)[:, np.newaxis]
-    expected = np.sqrt(losses.astype(np.float64).var(axis=1, ddof=1).mean())
+    expected = np.median(losses.astype(np.float64).std(axis=1, ddof=1))
     assert spread_of(losses.reshape(-1), 6) == pytest.approx(expected)
+
+
+def test_a_few_groups_of_false_losses_hardly_move_the_spread() -> None:
+    losses = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
+    honest = spread_of(losses.reshape(-1), 6)
+    losses[:5] = [0.0, 3e38, 0.0, 3e38, 0.0, 3e38]
+    assert spread_of(losses.reshape(-1), 6) == pytest.approx(honest, rel=0.2)
+
+
+def test_members_of_broken_groups_are_not_counted() -> None:
+    assert n_counted(losses_of(1.0, 2.0, np.nan, 2.0, 1.0, np.inf, 3.0, 4.0), 2) == 4
 
 
 def test_spread_leaves_broken_groups_out_and_is_zero_without_whole_ones() -> None:

@@ -1,4 +1,3 @@
-import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import isfinite
@@ -26,12 +25,10 @@ def plain_utilities(group: list[float], scale: float, resolution: float) -> list
 def test_utilities_have_the_known_answers(known_answers: KnownAnswers) -> None:
     for answer in known_answers("utilities.txt"):
         values = np.array([int(word, 16) for word in answer["losses"]], dtype=np.uint32).view(np.float32)
-        utilities, sum_of_squares, n_counted = es_core.normalized_utilities(
+        utilities = es_core.normalized_utilities(
             values, int(answer["group_size"][0]), float(answer["scale"][0]), float(answer["resolution"][0])
         )
         assert utilities.tolist() == list(map(int, answer["utilities"]))
-        assert struct.pack(">d", sum_of_squares).hex() == answer["sum_of_squares"][0]
-        assert n_counted == int(answer["n_counted"][0])
 
 
 @given(
@@ -40,10 +37,9 @@ def test_utilities_have_the_known_answers(known_answers: KnownAnswers) -> None:
 )
 def test_utilities_equal_plain_python(groups: list[list[float]], scale: float) -> None:
     values = np.array(groups, dtype=np.float32).reshape(-1)
-    utilities, _, n_counted = es_core.normalized_utilities(values, len(groups[0]) if groups else 1, scale, 32.0)
+    utilities = es_core.normalized_utilities(values, len(groups[0]) if groups else 1, scale, 32.0)
     expected = [plain_utilities(group, scale, 32.0) for group in groups]
     assert utilities.tolist() == [utility for group in expected for utility in group]
-    assert n_counted == sum(len(group) for group in groups if all(map(isfinite, group)))
 
 
 def test_utilities_keep_their_bits_in_odd_arithmetic(odd_arithmetic: OddArithmetic) -> None:
@@ -53,8 +49,7 @@ def test_utilities_keep_their_bits_in_odd_arithmetic(odd_arithmetic: OddArithmet
     expected = es_core.normalized_utilities(*arguments)
     with odd_arithmetic():
         got = es_core.normalized_utilities(*arguments)
-    np.testing.assert_array_equal(got[0], expected[0])
-    assert got[1:] == expected[1:]
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_wrong_losses_are_refused() -> None:
