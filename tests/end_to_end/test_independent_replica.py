@@ -1,0 +1,179 @@
+"""A second replica, written from docs/design.md alone: it reads a run's files and must reach every recorded digest.
+
+Nothing of fedlearn or its core computes here, so what the documents leave out would show.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from fedlearn.app import run as runs
+from fedlearn.app.swarm import Swarm
+from fedlearn.app.trainer import Trainer
+from fedlearn.config import RunConfig
+
+ROTATIONS = [(10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20)]
+NOISE, WINDOWS = 0, 1
+COLD_INTERVAL = 16
+
+
+def threefry_words(key: tuple[int, ...], stream: int, number: int, n_words: int) -> NDArray[np.uint32]:
+    """Words of consecutive blocks under counters (block, stream, number low, number high)."""
+    n_blocks = -(-n_words // 4)
+    schedule = [np.uint32(k) for k in (*key, 0x1BD11BDA ^ key[0] ^ key[1] ^ key[2] ^ key[3])]
+    rest = (stream, number & 0xFFFFFFFF, number >> 32)
+    counter = [np.arange(n_blocks, dtype=np.uint32), *(np.full(n_blocks, word, dtype=np.uint32) for word in rest)]
+    x = [word + schedule[i] for i, word in enumerate(counter)]
+    for turn in range(20):
+        for (a, b), by in zip(
+            ((0, 1), (2, 3)) if turn % 2 == 0 else ((0, 3), (2, 1)), ROTATIONS[turn % 8], strict=True
+        ):
+            x[a] = x[a] + x[b]
+            x[b] = ((x[b] << np.uint32(by)) | (x[b] >> np.uint32(32 - by))) ^ x[a]
+        if turn % 4 == 3:
+            injection = turn // 4 + 1
+            x = [word + schedule[(injection + i) % 5] for i, word in enumerate(x)]
+            x[3] = x[3] + np.uint32(injection)
+    return np.stack(x, axis=-1).reshape(-1)[:n_words]
+
+
+class Tensor(NamedTuple):
+    rows: int
+    columns: int
+    scale: float
+    mask_column: int | None
+
+
+@final
+class IndependentReplica:
+    """Weights, moments and powers of a run folder, and the arithmetic of the documents."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+        self.vocab = len(json.loads((folder / "data/tokenizer.json").read_text())["characters"]) + 2
+        genesis = load_file(folder / "genesis.safetensors")
+        self.state = [genesis[name].copy() for name in ("weights", "first_moment", "second_moment")]
+        self.powers = [1.0, 1.0]
+        text = np.load(folder / "data/train.npy").astype("<u2")
+        self.blocks = {hashlib.blake2b(text.tobytes(), digest_size=16).digest(): text}
+        hidden, layers = self.config["hidden_size"], self.config["n_layers"]
+        self.tensors = [Tensor(self.vocab, hidden, self.config["embedding_scale"], 0)]
+        for layer in range(layers):
+            self.tensors += [Tensor(hidden, hidden, 1.0, None)] * (2 if layer else 1) + [Tensor(1, hidden, 1.0, None)]
+        self.tensors += [Tensor(self.vocab, hidden, 1.0, None), Tensor(1, self.vocab, 1.0, None)]
+        self.tensors += [Tensor(1, layers * hidden, 1.0, self.vocab)]
+
+    def key(self, step: int, domain: int) -> tuple[int, ...]:
+        seed = self.config["seed"]
+        return (seed & 0xFFFFFFFF, seed >> 32, step, domain)
+
+    def signs(self, step: int, member: int, stream: int, length: int) -> NDArray[np.int64]:
+        words = threefry_words(self.key(step, NOISE), stream, member, -(-length // 32))
+        bits = (words[:, np.newaxis] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
+        return 1 - 2 * bits.reshape(-1)[:length].astype(np.int64)
+
+    def mask(self, step: int, group: int, block: NDArray[np.uint16]) -> NDArray[np.int64]:
+        context, scored, batch = (self.config[name] for name in ("context", "sequence_length", "batch_size"))
+        positions = len(block) - (context + scored + 1) + 1
+        words = threefry_words(self.key(step, WINDOWS), 0, group, batch)
+        mask = np.zeros(self.vocab + 1, dtype=np.int64)
+        for word in words:
+            start = (int(word) * positions >> 32) + context
+            mask[block[start : start + scored]] = 1
+        mask[self.vocab] = context == 0 or group % COLD_INTERVAL == 0
+        return mask
+
+    def noise(self, step: int, member: int, number: int, rank: int) -> NDArray[np.int64]:
+        tensor = self.tensors[number]
+        if min(tensor.rows, tensor.columns) == 1 or rank == 0:
+            return self.signs(step, member, number << 16, tensor.rows * tensor.columns).reshape(tensor.rows, -1)
+        factors = [
+            self.signs(step, member, number << 16 | f, tensor.columns if f % 2 else tensor.rows)
+            for f in range(2 * rank)
+        ]
+        return sum((np.outer(factors[2 * k], factors[2 * k + 1]) for k in range(rank)), np.zeros((), dtype=np.int64))
+
+    def apply(self, update: list[Any]) -> str:
+        """Takes the step of a decoded journal record; gives the digest after it."""
+        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *betas, _) = update
+        text = self.blocks[block]
+        members = [member for first, count in spans for member in range(first, first + count)]
+        masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}
+        beta1, beta2, epsilon = betas
+        self.powers = [max(p * b, 2.0**-1000) for p, b in zip(self.powers, (beta1, beta2), strict=True)]
+        correction1, correction2 = (np.float32(1.0 / (1.0 - power)) for power in self.powers)
+        offset = 0
+        for number, tensor in enumerate(self.tensors):
+            total = np.zeros((tensor.rows, tensor.columns), dtype=np.int64)
+            for member, utility in zip(members, np.frombuffer(utilities, dtype=np.int8), strict=True):
+                noise = self.noise(step, member, number, rank) * int(utility)
+                if tensor.mask_column is not None:
+                    rows = slice(tensor.mask_column, tensor.mask_column + tensor.rows)
+                    noise *= masks[member // group_size][rows, np.newaxis]
+                total += noise
+            place = slice(offset, offset + total.size)
+            offset += total.size
+            is_low_rank = min(tensor.rows, tensor.columns) > 1 and rank > 0
+            scale = np.float32(gradient_scale / np.sqrt(float(rank if is_low_rank else 1)))
+            gradient = total.reshape(-1).astype(np.float32) * scale
+            w, m, v = (array[place] for array in self.state)
+            rate = np.float32(lr * tensor.scale)
+            if optimizer == "adam":
+                m[:] = np.float32(beta1) * m + np.float32(1.0 - beta1) * gradient
+                v[:] = np.float32(beta2) * v + np.float32(1.0 - beta2) * (gradient * gradient)
+                w -= (rate * (m * correction1)) / (np.sqrt(v * correction2) + np.float32(epsilon))
+            else:
+                m[:] = np.float32(beta1) * m + gradient
+                w -= rate * m
+        digest = hashlib.blake2b(digest_size=8)
+        for array in self.state:
+            digest.update(array.astype("<f4").tobytes())
+        digest.update(struct.pack("<dd", *self.powers))
+        return digest.hexdigest()
+
+
+def journal_of(folder: Path) -> Iterator[list[Any]]:
+    data = (folder / "journal").read_bytes().removeprefix(b"fedlearn journal 1\n")
+    while data:
+        marker, length, _ = struct.unpack_from("<4sII", data)
+        assert marker == b"\xf5UPD"
+        yield msgspec.msgpack.decode(data[12 : 12 + length])
+        data = data[12 + length :]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"optimizer": "sgd", "learning_rate": 0.1},
+        {"rank": 2, "n_layers": 2, "batch_size": 2},
+        {"rank": 0, "context": 0},
+    ],
+    ids=str,
+)
+def test_the_documents_suffice_to_replay_a_run(tmp_path: Path, changes: dict[str, Any]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("colourless green ideas sleep furiously while the quick brown fox jumps over a lazy dog. " * 20)
+    settings = {"hidden_size": 6, "population_limit": 136, "group_size": 4, "context": 3, "sequence_length": 5}
+    config = RunConfig(data=str(text), runs=str(tmp_path / "runs"), steps=3, seed=2**40 + 7, **{**settings, **changes})
+    run = runs.create(config)
+    trainer, _ = Trainer.open(run)
+    swarm = Swarm(trainer, lambda: 0.0)
+    swarm.join("one")
+    swarm.join("two")
+    while swarm.ended is None:
+        assert swarm.advance()
+    trainer.close()
+    replica = IndependentReplica(run.folder.path)
+    digests = [replica.apply(update) for update in journal_of(run.folder.path)]
+    assert digests == [metrics.digest for metrics in swarm.metrics]
+    assert len(digests) == 3
