@@ -2,7 +2,10 @@
 
 import sys
 
-from fedlearn.app.command_line import main
-
 if __name__ == "__main__":
-    main(["join", *sys.argv[1:]], program="client.py")
+    try:
+        from fedlearn.app.command_line import main
+
+        main(["join", *sys.argv[1:]], program="client.py")
+    except KeyboardInterrupt:  # while still importing
+        sys.exit(130)

@@ -2,7 +2,10 @@
 
 import sys
 
-from fedlearn.app.command_line import main
-
 if __name__ == "__main__":
-    main(["serve", *sys.argv[1:]], program="server.py")
+    try:
+        from fedlearn.app.command_line import main
+
+        main(["serve", *sys.argv[1:]], program="server.py")
+    except KeyboardInterrupt:  # while still importing
+        sys.exit(130)

@@ -2,10 +2,12 @@
 
 import argparse
 import difflib
+import io
 import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,6 +26,9 @@ Command = Callable[[argparse.Namespace], int]
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -> NoReturn:
     """Runs one command and exits with its code: 0 done, 1 failed, 2 wrong usage."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # the text of a sample may not exist in this terminal's encoding
     parser = _parser(program)
     given = sys.argv[1:] if arguments is None else arguments
     options, unknown = parser.parse_known_args(given)
@@ -31,15 +36,25 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
         options.parser.error(_unknown_arguments(unknown, options.parser))
     try:
         code = options.command(options)
-    except (ConfigError, StorageError, ValueError, ImportError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        code = 1
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except (ConfigError, StorageError, ValueError, ImportError, OSError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        code = 1
+    _flush_output()
     sys.exit(code)
+
+
+def _flush_output() -> None:
+    """Lets go of what nobody reads any more: at its exit Python would complain of it."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -65,7 +80,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     _add_root(listing)
     replay = verb("replay", inspect.replay_command, "rebuild weights from genesis and journal, and compare digests")
     _add_run(replay)
-    replay.add_argument("--step", type=int, metavar="N", help="steps to replay to (default: the newest checkpoint)")
+    replay.add_argument("--step", type=int, metavar="N", help="steps to replay to (default: all)")
     return parser
 
 
@@ -144,24 +159,28 @@ def _add_root(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from fedlearn.app.serve import serve
+    from fedlearn.app.serve import listen, serve
     from fedlearn.app.trainer import Trainer
 
     file = _read_config(options.config)
-    if options.resume is None:
-        config = load_config(file, os.environ, vars(options))
-        chosen = run.create(config)
-    else:
-        root = load_config(file, os.environ, vars(options)).runs
-        saved = run.find(root, options.resume)
-        chosen = msgspec.structs.replace(saved, config=resume_config(saved.config, file, os.environ, vars(options)))
-    with lock_run(chosen.folder):
+    with ExitStack() as held:
+        if options.resume is None:
+            config = load_config(file, os.environ, vars(options))
+            # Before there is a folder: a run that can't be served must not become the latest.
+            listening = held.enter_context(listen(config.host, config.port))
+            chosen = run.create(config)
+            held.enter_context(lock_run(chosen.folder))
+        else:
+            root = load_config(file, os.environ, vars(options)).runs
+            saved = run.find(root, options.resume)
+            config = resume_config(saved.config, file, os.environ, vars(options))
+            chosen = msgspec.structs.replace(saved, config=config)
+            held.enter_context(lock_run(chosen.folder))
+            listening = held.enter_context(listen(config.host, config.port))
         trainer, notices = Trainer.open(chosen)
+        held.callback(trainer.close)
         _introduce(chosen, trainer.replica.step, notices)
-        try:
-            return serve(trainer)
-        finally:
-            trainer.close()
+        return serve(trainer, listening)
 
 
 def _introduce(chosen: run.Run, step: int, notices: list[str]) -> None:

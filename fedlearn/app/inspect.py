@@ -1,12 +1,15 @@
 """Commands that look at runs: sample, eval, runs, replay."""
 
 import argparse
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from fedlearn.app import run
 from fedlearn.app.terminal import format_duration
+from fedlearn.es.replica import Replica
 from fedlearn.storage.checkpoint import load_checkpoint
 from fedlearn.storage.datasets import load_text
 from fedlearn.storage.durable import StorageError
@@ -15,15 +18,26 @@ from fedlearn.storage.runs import RunFolder, list_runs
 from fedlearn.text.beam_search import beam_search
 from fedlearn.text.documents import encode_documents
 from fedlearn.text.sampling import sample
-from fedlearn.wire.messages import Snapshot
+
+MAX_BEAMS = 4096
+
+_CONTROL_CHARACTERS = {
+    code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
+"""What a terminal would obey: a model that read such characters writes them too."""
 
 
 def sample_command(options: argparse.Namespace) -> int:
-    """`fedlearn sample RUN`: prints the prompt and what the model makes of it."""
+    """`fedlearn sample RUN`: prints the prompt and what the model makes of it; the step goes to stderr."""
+    if options.seed is not None and options.seed < 0:
+        raise ValueError(f"--seed: expected 0 or more, got {options.seed}")
+    if options.beams is not None and not 1 <= options.beams <= MAX_BEAMS:
+        raise ValueError(f"--beams: expected 1 to {MAX_BEAMS}, got {options.beams}")
     chosen = run.find(options.runs, options.run)
-    snapshot = _newest(chosen)
+    replica = _newest(chosen)
+    print(f"run {chosen.folder.path.name}, step {replica.step}", file=sys.stderr)
     tokenizer = chosen.dataset.tokenizer
-    model = chosen.objective.language_model(snapshot.weights, tokenizer.stop_token)
+    model = chosen.objective.language_model(replica.weights, tokenizer.stop_token)
     prompt = tokenizer.encode(options.prompt)
     if options.beams is not None:
         written = beam_search(
@@ -43,22 +57,22 @@ def sample_command(options: argparse.Namespace) -> int:
             top_k=options.top_k,
             top_p=options.top_p,
         )
-    print(options.prompt + tokenizer.decode(written.tokens))
+    print((options.prompt + tokenizer.decode(written.tokens)).translate(_CONTROL_CHARACTERS))
     return 0
 
 
 def eval_command(options: argparse.Namespace) -> int:
     """`fedlearn eval RUN`: prints bits per character."""
     chosen = run.find(options.runs, options.run)
-    snapshot = _newest(chosen)
+    replica = _newest(chosen)
     dataset = chosen.dataset
     text = dataset.validation
     if options.data is not None:
         text = encode_documents(load_text(options.data), dataset.tokenizer, dataset.documents)
-    loss = chosen.objective.text_loss(snapshot.weights, text.tokens, threads=0)
+    loss = chosen.objective.text_loss(replica.weights, text.tokens, threads=0)
     source = options.data or "the validation split"
     print(
-        f"run {chosen.folder.path.name}, step {snapshot.step}: {text.bits_per_character(loss):.4f} bits/character "
+        f"run {chosen.folder.path.name}, step {replica.step}: {text.bits_per_character(loss):.4f} bits/character "
         f"on {source} ({text.n_characters} characters)"
     )
     return 0
@@ -97,39 +111,50 @@ def _describe(folder: RunFolder) -> str:
 
 
 def replay_command(options: argparse.Namespace) -> int:
-    """`fedlearn replay RUN`: 0 when the rebuilt digest equals the recorded one, 1 when it differs."""
+    """`fedlearn replay RUN`: 0 when the rebuilt digest equals the recorded one, 1 when it differs.
+
+    Without a step it looks at the whole run, and files that can't be used give 1 too.
+    """
     chosen = run.find(options.runs, options.run)
-    until = options.step if options.step is not None else _newest(chosen).step
-    replica, _ = run.replay(chosen, until=until)
-    if replica.step != until:
-        raise StorageError(f"--step: expected a step up to {replica.step}, where the journal ends, got {until}")
-    print(f"run {chosen.folder.path.name}, step {until}: digest {replica.digest.hex()} from genesis and journal")
-    recorded, source = _recorded_digest(chosen, until)
+    begun = load_checkpoint(chosen.folder.genesis).step
+    if options.step is not None and options.step < begun:
+        raise ValueError(f"--step: expected {begun} or more, where the run begins, got {options.step}")
+    # Read before the replay: a running server saves newer ones meanwhile.
+    newest, problems = run.newest_snapshot(chosen)
+    replica, _ = run.replay(chosen, until=options.step)
+    if options.step not in (None, replica.step):
+        raise ValueError(f"--step: expected at most {replica.step}, where the journal ends, got {options.step}")
+    if options.step is None and newest.step > replica.step:
+        problems.append(f"{chosen.folder.journal}: it ends at step {replica.step}, before checkpoint {newest.step}")
+    for problem in problems:
+        print(f"passed over: {problem}")
+    print(f"run {chosen.folder.path.name}, step {replica.step}: digest {replica.digest.hex()} from genesis and journal")
+    recorded, source = _recorded_digest(chosen, replica.step)
     if recorded is None:
         print("nothing to compare it with: no checkpoint and no line of metrics is of this step")
         return 1
     is_equal = recorded == replica.digest
     print(f"{'equal to' if is_equal else 'DIFFERENT from'} {recorded.hex()} in {source}")
-    return 0 if is_equal else 1
+    return 0 if is_equal and (options.step is not None or not problems) else 1
 
 
 def _recorded_digest(chosen: run.Run, step: int) -> tuple[bytes | None, str]:
-    for path in [*sorted(chosen.folder.checkpoints.glob("*.safetensors")), chosen.folder.genesis]:
-        try:
+    checkpoints = [path for path in chosen.folder.checkpoints.glob("*.safetensors") if int(path.stem) == step]
+    for path in [*checkpoints, chosen.folder.genesis]:
+        with suppress(StorageError):
             snapshot = load_checkpoint(path)
-        except StorageError as error:
-            print(error)
-            continue
-        if snapshot.step == step:
-            return snapshot.digest, path.name
+            if snapshot.step == step:
+                return snapshot.digest, path.name
     for line in reversed(read_last_metrics(chosen.folder.metrics, 1_000_000)):
         if line.step + 1 == step:
             return bytes.fromhex(line.digest), chosen.folder.metrics.name
     return None, ""
 
 
-def _newest(chosen: run.Run) -> Snapshot:
+def _newest(chosen: run.Run) -> Replica:
+    """The replica as the journal has it by now: up to a checkpoint's time newer than the newest checkpoint."""
     snapshot, problems = run.newest_snapshot(chosen)
     for problem in problems:
-        print(f"passed over: {problem}")
-    return snapshot
+        print(f"passed over: {problem}", file=sys.stderr)
+    replica, _ = run.follow_journal(chosen, chosen.new_replica(snapshot))
+    return replica

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, final
 
 from es_core import usable_processors
+from fedlearn.app.progress import Progress
 from fedlearn.app.terminal import Terminal
 from fedlearn.app.volunteer import Volunteer
 from fedlearn.coordination.effects import ClientEffect, Compute, Leave, Notice, Reply
@@ -32,6 +33,7 @@ class Conversation:
 
     def __init__(self, *, name: str, threads: int, terminal: Terminal) -> None:
         self._terminal = terminal
+        self._progress = Progress()
         self._worker = Worker(name=name, threads=threads)
         self._volunteer = Volunteer(threads)
         self._compute = ThreadPoolExecutor(max_workers=1)
@@ -106,7 +108,10 @@ class Conversation:
             loop = asyncio.get_running_loop()
             result = await loop.run_in_executor(self._compute, self._volunteer.perform, compute)
             if not self._ended.done():
-                self._perform(self._worker.computed(result, time.monotonic()))
+                now = time.monotonic()
+                self._perform(self._worker.computed(result, now))
+                if line := self._progress.performed(compute, n_steps=self.n_steps, now=now):
+                    self._terminal.say(line)
         except (ValueError, RemoteProtocolError) as error:
             if not self._ended.done():
                 self._ended.set_result(Leave(str(error), is_welcome_back=False, is_refusal=True))
@@ -127,15 +132,17 @@ async def _stay(host: str, port: int, *, name: str, threads: int, once: bool) ->
             current.stop("the volunteer left")
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, interrupt)
     retry_s = FIRST_RETRY_S
     while True:
+        has_answer = True
         current = Conversation(name=name, threads=threads, terminal=terminal)
         try:
             terminal.say(f"connecting to {host}:{port}")
             leave = await current.run(host, port)
         except (OSError, TimeoutError) as error:
+            has_answer = False
             leave = Leave(f"no server answers: {error}", is_welcome_back=True, is_refusal=False)
         if current.n_steps:
             retry_s = FIRST_RETRY_S
@@ -146,7 +153,7 @@ async def _stay(host: str, port: int, *, name: str, threads: int, once: bool) ->
             return 0
         if once or not leave.is_welcome_back:
             terminal.say(f"refused: {leave.reason}" if leave.is_refusal else summary)
-            return 1 if leave.is_refusal else 0
+            return 1 if leave.is_refusal or not has_answer else 0
         # Jitter keeps a thousand volunteers from coming back in the same second.
         wait_s = retry_s * random.uniform(0.5, 1.5)
         terminal.say(f"{leave.reason}; trying again in {wait_s:.0f} s")

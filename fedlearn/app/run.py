@@ -1,27 +1,32 @@
 """A run on disk: its folder, configuration, text and objective, and how its replica is rebuilt."""
 
+import shutil
 import time
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from fedlearn.config import ConfigError, RunConfig, load_config, to_json
+from fedlearn.config import KEYS, RESUMABLE_KEYS, ConfigError, RunConfig, load_config, to_json
 from fedlearn.es.replica import OptimizerState, Replica
 from fedlearn.es.strategy import Strategy
 from fedlearn.es.update import Update
 from fedlearn.objectives import Objective, build_objective
-from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, write_checkpoint
+from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, load_checkpoint_config, write_checkpoint
 from fedlearn.storage.datasets import Dataset, build_dataset, load_dataset, save_dataset
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.runs import RunFolder, create_run, resolve_run
 from fedlearn.text.blocks import block_id, cut_blocks
 from fedlearn.text.tokens import TokenArray
+from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
 from fedlearn.wire.messages import Snapshot
 
 MAX_BLOCK_TOKENS = 2**24
 """Of one token block, which a volunteer holds in memory and receives in one message."""
+
+MAX_PARAMETERS = (DEFAULT_MAX_SNAPSHOT_BYTES - 4096) // 12
+"""Of a model: weights and two moments in float32, with a Snapshot's few other bytes."""
 
 Model = dict[str, str | int | float]
 
@@ -97,18 +102,24 @@ def strategy_of(config: RunConfig) -> Strategy:
 
 
 def create(config: RunConfig) -> Run:
-    """A new run: its folder with configuration, text, and genesis."""
+    """A new run: its folder with configuration, text, and genesis. Where that fails no folder stays.
+
+    Raises ConfigError for a text or a model that can't be had, StorageError where the disk refuses.
+    """
     dataset = build_dataset(
         config.data, tokenizer=config.tokenizer, vocab_size=config.vocab_size, documents=config.documents
     )
-    run = _describe(create_run(Path(config.runs)), config, dataset)
-    save_dataset(run.folder.data, dataset)
-    weights = run.objective.initial_weights(dataset.unigram_counts)
-    zeros = np.zeros_like(weights)
-    genesis = Snapshot(config.step_num, bytes(8), weights, zeros, zeros, 1.0, 1.0)
-    genesis = snapshot_of(run.new_replica(genesis))
-    write_checkpoint(run.folder.genesis, genesis, layout=layout_json(run), config=to_json(config))
-    write_durably(run.folder.config, to_json(config).encode())
+    folder = create_run(Path(config.runs))
+    try:
+        run = _describe(folder, config, dataset)
+        save_dataset(folder.data, dataset)
+        write_checkpoint(folder.genesis, _genesis_of(run), layout=layout_json(run), config=to_json(config))
+        write_durably(folder.config, to_json(config).encode())
+    except BaseException as error:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        if isinstance(error, MemoryError):
+            raise _too_large(config, "fits in memory") from error
+        raise
     return run
 
 
@@ -130,6 +141,19 @@ def find(root: str, text: str) -> Run:
 def layout_json(run: Run) -> str:
     """The parameter layout, as it stands in checkpoints."""
     return msgspec.json.encode(run.objective.layout).decode()
+
+
+def check_origin(run: Run) -> None:
+    """Raises StorageError where genesis can't be read, ConfigError where the run was begun with other settings."""
+    load_checkpoint(run.folder.genesis)
+    begun = load_config((f"{run.folder.genesis}: config.json", load_checkpoint_config(run.folder.genesis)), {}, {})
+    for key in KEYS:
+        was, now = getattr(begun, key), getattr(run.config, key)
+        if was != now and key not in RESUMABLE_KEYS and key != "step_num":
+            raise ConfigError(
+                f"{key}: expected {was!r}, with which the run was begun, got {now!r} from {run.folder.config}; "
+                "put it back, or start a new run"
+            )
 
 
 def newest_snapshot(run: Run) -> tuple[Snapshot, list[str]]:
@@ -170,6 +194,19 @@ def age_of(folder: RunFolder) -> float:
     return time.time() - max(file.stat().st_mtime for file in files if file.exists())
 
 
+def _genesis_of(run: Run) -> Snapshot:
+    weights = run.objective.initial_weights(run.dataset.unigram_counts)
+    zeros = np.zeros_like(weights)
+    return snapshot_of(run.new_replica(Snapshot(run.config.step_num, bytes(8), weights, zeros, zeros, 1.0, 1.0)))
+
+
+def _too_large(config: RunConfig, limit: str) -> ConfigError:
+    return ConfigError(
+        f"hidden_size, n_layers: expected a model that {limit}, "
+        f"got {config.hidden_size} and {config.n_layers}; lower them"
+    )
+
+
 def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
     model: Model = {
         "architecture": "rnn",
@@ -182,6 +219,9 @@ def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
         "embedding_scale": config.embedding_scale,
         "precision": config.precision,
     }
+    objective = build_objective(model, config.seed)
+    if objective.layout.size > MAX_PARAMETERS:
+        raise _too_large(config, f"has at most {MAX_PARAMETERS} parameters")
     tokens = dataset.train.tokens
     block_tokens = config.block_tokens if config.new_tokens_interval else 0
     if (longest := max(length for _, length in cut_blocks(tokens, block_tokens))) > MAX_BLOCK_TOKENS:
@@ -195,6 +235,6 @@ def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
         config=config,
         dataset=dataset,
         model=model,
-        objective=build_objective(model, config.seed),
+        objective=objective,
         blocks={block_id(piece): piece for piece in pieces},
     )

@@ -1,8 +1,9 @@
 """`fedlearn serve`: the asyncio shell around the coordinator, with the local volunteers it starts."""
 
 import asyncio
+import errno
 import signal
-import sys
+import socket
 import time
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from fedlearn.app.local_volunteers import LocalVolunteers
 from fedlearn.app.sampler import Sampler
 from fedlearn.app.terminal import Terminal
 from fedlearn.app.trainer import Trainer
+from fedlearn.config import ConfigError
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
@@ -28,7 +30,6 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.es.update import Update
 from fedlearn.net.tcp import Channel
-from fedlearn.storage.durable import StorageError
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError
 from fedlearn.wire.messages import Message
@@ -62,28 +63,31 @@ class Server:
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def run(self, host: str, port: int, *, volunteers: int, threads: int) -> str:
-        """Listens, starts the local volunteers, and gives the reason why the run ended.
+    async def run(self, listening: socket.socket, host: str, *, volunteers: int, threads: int) -> str:
+        """Serves on the socket, starts the local volunteers, and gives the reason why the run ended.
 
-        Raises OSError when the address can't be had, StorageError when the disk fails.
+        Raises StorageError when the disk fails.
         """
         loop = asyncio.get_running_loop()
-        listener = await asyncio.start_server(self._accept, host, port)
-        port = listener.sockets[0].getsockname()[1]
+        listener = await asyncio.start_server(self._accept, sock=listening)
+        port = listening.getsockname()[1]
         self._terminal.say(f"listening on {host}:{port}; join with: python client.py --server HOST:{port}")
         if volunteers == 0:
             self._terminal.say("waiting for volunteers")
-        for interrupt in (signal.SIGINT, signal.SIGTERM):
+        for interrupt in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(interrupt, self._stop, "the server was stopped")
         local = LocalVolunteers(self._trainer.run.folder.path, host=host, port=port, count=volunteers, threads=threads)
         ticking = asyncio.create_task(self._tick(local))
         try:
-            return await self._ended
+            reason = await self._ended
+            if self._conversations:
+                await asyncio.wait(self._conversations, timeout=PARTING_S)
+            return reason
         finally:
             ticking.cancel()
             listener.close()
-            if self._conversations:
-                await asyncio.wait(self._conversations, timeout=PARTING_S)
+            for conversation in self._conversations:
+                conversation.cancel()
             await asyncio.to_thread(local.stop)
             self._compute.shutdown()
 
@@ -106,9 +110,11 @@ class Server:
         self._perform(self._coordinator.connected(peer))
         try:
             reason = await channel.run(lambda message: self._receive(peer, message))
+        except asyncio.CancelledError:
+            return  # the server stops; asyncio would report it as an error of the connection
         except Exception as error:
             self._fail(error)
-            raise
+            return
         finally:
             del self._channels[peer]
             self._conversations.discard(conversation)
@@ -120,16 +126,18 @@ class Server:
         self._perform(self._coordinator.received(peer, message, time.monotonic()))
 
     async def _tick(self, local: LocalVolunteers) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
+        while not self._ended.done():
             now = time.monotonic()
             self._perform(self._coordinator.tick(now))
             self._terminal.tick(self._coordinator.status(now))
             for problem in local.problems():
                 self._terminal.say(problem)
+            await asyncio.sleep(TICK_S)
 
     def _perform(self, effects: Iterable[ServerEffect]) -> None:
         """Performs effects in order; a failure ends the run, since nothing after it may happen."""
+        if self._ended.done():
+            return
         try:
             for effect in effects:
                 self._perform_one(effect)
@@ -202,22 +210,40 @@ class Server:
             self._ended.set_exception(error)
 
 
-def serve(trainer: Trainer) -> int:
-    """Runs the server until the run ends; gives the exit code."""
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; of a name's addresses, on the first of IPv4. Raises ConfigError with the remedy."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, dualstack_ipv6=both)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            message = f"port: {port} is taken by another program; stop that one, or choose another with --port"
+        elif error.errno == errno.EACCES:
+            message = f"port: {port} is for the system's own programs; choose another with --port"
+        else:
+            message = f"host: expected an address of this machine, got {host!r}, {error.strerror}; set --host"
+        raise ConfigError(message) from error
+
+
+def serve(trainer: Trainer, listening: socket.socket) -> int:
+    """Runs the server until the run ends; gives the exit code. Raises StorageError when the disk fails."""
     config = trainer.run.config
     terminal = Terminal(tokens_per_member=trainer.run.objective.tokens_per_member)
 
     async def main() -> str:
         return await Server(trainer, terminal).run(
-            config.host, config.port, volunteers=config.volunteers, threads=config.threads
+            listening, config.host, volunteers=config.volunteers, threads=config.threads
         )
 
     try:
         reason = asyncio.run(main())
-    except (OSError, StorageError) as error:
-        terminal.say(f"stopped: {error}")
-        print(f"fedlearn: {error}", file=sys.stderr)
-        return 1
-    folder = trainer.run.folder.path
-    terminal.say(f"{reason}; step {trainer.replica.step} is saved; go on with: python server.py --resume {folder}")
+    finally:
+        terminal.end()
+    step = trainer.replica.step
+    remedy = f"go on with: python server.py --resume {trainer.run.folder.path}"
+    if 0 < config.steps <= step:
+        remedy += f" --steps {2 * step}"
+    terminal.say(f"{reason}; step {step} is saved; {remedy}")
     return 0

@@ -1,5 +1,6 @@
 """What the person at the terminal sees: one status line that renews itself, and lines that stay."""
 
+import shutil
 import sys
 import time
 from typing import TextIO, final
@@ -21,17 +22,18 @@ class Terminal:
 
     def __init__(self, *, tokens_per_member: int = 1, stream: TextIO | None = None) -> None:
         self._tokens_per_member = tokens_per_member
-        self._stream = stream if stream is not None else sys.stdout
-        self._is_terminal = self._stream.isatty()
+        # A process without a terminal may have no stdout at all, whatever its type says.
+        self._stream: TextIO | None = stream if stream is not None else sys.stdout
+        self._is_terminal = self._stream is not None and self._stream.isatty()
         self._last: StepMetrics | None = None
+        self._unsaid = ""
         self._status_due = 0.0
         self._line_due = 0.0
         self._has_status = False
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._clear()
-        print(text, file=self._stream, flush=True)
+        self._write(f"{self._clear()}{escape(text)}\n")
 
     def step(self, metrics: StepMetrics, status: Status) -> None:
         """The figures of a step; not every step gets its line when steps are short."""
@@ -40,9 +42,18 @@ class Terminal:
         line = format_step(metrics, status, tokens_per_member=self._tokens_per_member)
         if now >= self._line_due:
             self._line_due = now + (KEPT_LINE_INTERVAL_S if self._is_terminal else LINE_INTERVAL_S)
+            self._unsaid = ""
             self.say(line)
         else:
+            self._unsaid = line
             self.tick(status)
+
+    def end(self) -> None:
+        """Takes the status line away; the figures of the last step stay, in a line if they had none."""
+        if self._unsaid:
+            self.say(self._unsaid)
+        else:
+            self._write(self._clear())
 
     def tick(self, status: Status) -> None:
         """Renews the status line: on a terminal, and not more often than eyes follow."""
@@ -50,15 +61,31 @@ class Terminal:
         if self._last is None or not self._is_terminal or now < self._status_due:
             return
         self._status_due = now + STATUS_INTERVAL_S
-        self._clear()
         line = format_step(self._last, status, tokens_per_member=self._tokens_per_member)
-        print(line, end="", file=self._stream, flush=True)
+        # A line that fills the terminal wraps, and can't be cleared as one.
+        line = line[: max(shutil.get_terminal_size().columns - 1, 0)]
+        self._write(self._clear() + line)
         self._has_status = True
 
-    def _clear(self) -> None:
-        if self._has_status:
-            print("\r\033[K", end="", file=self._stream)
-            self._has_status = False
+    def _clear(self) -> str:
+        """What takes the status line away."""
+        sequence = "\r\033[K" if self._has_status else ""
+        self._has_status = False
+        return sequence
+
+    def _write(self, text: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # nobody reads it any more, which is no reason to stop
+            self._stream = None
+
+
+def escape(text: str) -> str:
+    """The text in one line, with escapes such as \\x1b for all that a terminal would obey rather than show."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def format_step(metrics: StepMetrics, status: Status, *, tokens_per_member: int) -> str:

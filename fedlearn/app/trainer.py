@@ -7,6 +7,7 @@ import msgspec
 
 from fedlearn.app.run import (
     Run,
+    check_origin,
     follow_journal,
     layout_json,
     newest_snapshot,
@@ -21,7 +22,7 @@ from fedlearn.coordination.plan import Plan
 from fedlearn.es.replica import Replica
 from fedlearn.es.update import Update
 from fedlearn.storage.checkpoint import load_checkpoint, save_checkpoint
-from fedlearn.storage.durable import write_durably
+from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal
 from fedlearn.storage.metrics import StepMetrics, append_metrics
 from fedlearn.wire.messages import Snapshot, TokenBlock
@@ -45,8 +46,9 @@ class Trainer:
     def open(cls, run: Run) -> tuple[Self, list[str]]:
         """The trainer of a run, new or resumed where its journal ends, and what had to be mended on the way.
 
-        Raises StorageError where the run's files can't be used.
+        Raises StorageError where the run's files can't be used, ConfigError where its settings were changed.
         """
+        check_origin(run)
         notices = []
         journal = Journal.open(run.folder.journal)
         try:
@@ -62,6 +64,11 @@ class Trainer:
                 notices.append(f"journal: it ends at step {end}, before the newest checkpoint; set aside: {aside}")
                 snapshot, _ = newest_snapshot(run)
             replica, last = follow_journal(run, run.new_replica(snapshot))
+            if last is not None and last.block not in run.blocks:
+                raise StorageError(
+                    f"{run.folder.data}: expected the token block {last.block.hex()} that the journal's last update "
+                    "names, it is not there; restore the folder from a copy"
+                )
         except Exception:
             journal.close()
             raise

@@ -76,6 +76,15 @@ def load_checkpoint(path: Path) -> Snapshot:
         raise StorageError(f"{path}: expected a checkpoint of fedlearn: {error}") from error
 
 
+def load_checkpoint_config(path: Path) -> str:
+    """The JSON text of the configuration that the checkpoint was written with. Raises StorageError as above."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return str((file.metadata() or {})["config"])
+    except (OSError, SafetensorError, KeyError) as error:
+        raise StorageError(f"{path}: expected a checkpoint of fedlearn: {error}") from error
+
+
 def latest_checkpoint(run: RunFolder) -> tuple[Snapshot, list[str]]:
     """The newest readable checkpoint, if need be genesis, and a message for each newer one that is damaged.
 

@@ -1,6 +1,7 @@
 """The durable way to write a file: it is there as a whole, or as it was before."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 PARTIAL_SUFFIX = ".partial"
@@ -25,7 +26,8 @@ def write_durably(path: Path, payload: bytes) -> None:
         partial.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise StorageError(
             f"{path}: could not be written: {error.strerror}; make room or choose another place"
         ) from error

@@ -51,7 +51,7 @@ class Journal:
 
         Raises StorageError for a file that is no journal, or is damaged before its last record.
         """
-        if not path.exists():
+        if not path.exists() or path.stat().st_size == 0:
             write_durably(path, _HEADER)
         end, last = len(_HEADER), None
         with path.open("rb") as reader:
@@ -109,7 +109,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> Iterator[Update]:
-    """Every Update, in order of steps; a torn tail is passed over.
+    """Every Update, in order of steps; a torn tail is passed over, and so is what a running server appends now.
 
     Raises StorageError for a missing file, a file that is no journal, damage before the last record and steps
     that do not follow one another.
@@ -132,16 +132,23 @@ def read_journal(path: Path) -> Iterator[Update]:
 def _read_records(path: Path, reader: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Of each record: where it ends in the file, and its payload; stops before a torn tail."""
     header = reader.read(len(_HEADER))
+    if not header:
+        return
     if header != _HEADER:
         raise StorageError(
             f"{path}: expected {_HEADER!r} at the start, got {header!r}; it is no journal, or one of another version"
         )
     end = len(_HEADER)
-    while (payload := _read_record(reader)) is not None:
-        end += _RECORD.size + len(payload)
-        yield end, payload
-    reader.seek(end)
-    if _is_damage(reader.read(_RECORD.size + MAX_RECORD_BYTES + 1)):
+    while True:
+        while (payload := _read_record(reader)) is not None:
+            end += _RECORD.size + len(payload)
+            yield end, payload
+        reader.seek(end)
+        tail = reader.read(_RECORD.size + MAX_RECORD_BYTES + 1)
+        if _read_record(io.BytesIO(tail)) is None:
+            break
+        reader.seek(end)  # the record was still being written, and is whole by now
+    if _is_damage(tail):
         raise StorageError(f"{path}: damaged at byte {end}, and the journal goes on behind it; restore it from a copy")
 
 

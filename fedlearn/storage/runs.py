@@ -46,18 +46,26 @@ class RunFolder(msgspec.Struct, frozen=True):
 
 
 def create_run(root: Path) -> RunFolder:
-    """A new folder `root/<n>` with empty subfolders; n follows the highest number that is taken."""
-    root.mkdir(parents=True, exist_ok=True)
-    number = max(_numbers(root), default=0) + 1
-    while True:
-        try:
-            (root / str(number)).mkdir()
-            break
-        except FileExistsError:
-            number += 1
-    run = RunFolder(root / str(number))
-    run.checkpoints.mkdir()
-    run.data.mkdir()
+    """A new folder `root/<n>` with empty subfolders; n follows the highest number that is taken.
+
+    Raises StorageError where none can be made.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        number = max(_numbers(root), default=0) + 1
+        while True:
+            try:
+                (root / str(number)).mkdir()
+                break
+            except FileExistsError:
+                number += 1
+        run = RunFolder(root / str(number))
+        run.checkpoints.mkdir()
+        run.data.mkdir()
+    except OSError as error:
+        raise StorageError(
+            f"runs: expected a folder for run folders, got {str(root)!r}: {error.strerror}; choose another with --runs"
+        ) from error
     return run
 
 

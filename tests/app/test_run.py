@@ -12,6 +12,7 @@ from fedlearn.app.run import Run
 from fedlearn.app.trainer import Trainer
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.update import Update
+from fedlearn.objectives.rnn import RnnObjective
 from fedlearn.storage.checkpoint import load_checkpoint
 from fedlearn.storage.durable import StorageError
 
@@ -79,6 +80,25 @@ def test_nothing_is_a_run_until_all_of_it_is_written(config: RunConfig, monkeypa
         runs.create(config)
     with pytest.raises(StorageError, match=r"runs in .*: none"):
         runs.find(config.runs, "latest")
+    assert list(Path(config.runs).iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError])
+def test_nothing_stays_of_a_run_that_could_not_be_created(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    monkeypatch.setattr(runs, "save_dataset", Mock(side_effect=error))
+    with pytest.raises(ConfigError if error is MemoryError else error):
+        runs.create(config)
+    assert list(Path(config.runs).iterdir()) == []
+
+
+def test_model_that_is_too_large_is_refused(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"hidden_size, n_layers: .* at most 268\d+ parameters, got 65536 and 16;"):
+        runs.create(msgspec.structs.replace(config, hidden_size=65536, n_layers=16))
+    monkeypatch.setattr(RnnObjective, "initial_weights", Mock(side_effect=MemoryError))
+    with pytest.raises(ConfigError, match=r"hidden_size, n_layers: .* fits in memory, got 8 and 1; lower them"):
+        runs.create(config)
 
 
 def test_damaged_configuration_is_named(run: Run) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fedlearn.app import run as runs
 from fedlearn.app.run import Run
 from fedlearn.app.trainer import Trainer
-from fedlearn.config import RunConfig
+from fedlearn.config import ConfigError, RunConfig, to_json
 from fedlearn.coordination.effects import StepReport
 from fedlearn.es.update import Update
 from fedlearn.storage.checkpoint import KEPT_CHECKPOINTS, load_checkpoint
@@ -134,5 +134,33 @@ def test_step_without_a_finite_loss_has_none_in_the_metrics(run: Run, trainer: T
 
 def test_run_without_any_readable_checkpoint_is_refused_with_its_path(run: Run) -> None:
     run.folder.genesis.write_bytes(b"")
-    with pytest.raises(StorageError, match="expected a readable checkpoint"):
+    with pytest.raises(StorageError, match=r"genesis\.safetensors: expected a checkpoint"):
         Trainer.open(run)
+
+
+def test_run_is_not_resumed_without_its_genesis(run: Run, trainer: Trainer) -> None:
+    take(trainer, range(2))
+    trainer.save_checkpoint()
+    trainer.close()
+    content = bytearray(run.folder.genesis.read_bytes())
+    content[-1] ^= 1
+    run.folder.genesis.write_bytes(content)
+    with pytest.raises(StorageError, match=r"genesis\.safetensors: expected checksum"):
+        Trainer.open(run)
+
+
+@pytest.mark.parametrize(("key", "value"), [("seed", 2), ("hidden_size", 16), ("embedding_scale", 1.0), ("rank", 0)])
+def test_run_is_not_resumed_with_other_settings_than_it_was_begun_with(run: Run, key: str, value: float) -> None:
+    run.folder.config.write_text(to_json(msgspec.structs.replace(run.config, **{key: value})))
+    with pytest.raises(ConfigError, match=f"{key}: expected {getattr(run.config, key)}, .* got {value} from .*config"):
+        Trainer.open(runs.load(run.folder))
+
+
+def test_run_is_not_resumed_without_the_text_of_its_last_step(run: Run, trainer: Trainer) -> None:
+    take(trainer, range(2))
+    trainer.save_checkpoint()
+    trainer.close()
+    (name,) = run.blocks
+    other = msgspec.structs.replace(run, blocks={bytes(16): run.block(name)})
+    with pytest.raises(StorageError, match=f"data: expected the token block {name.hex()}"):
+        Trainer.open(other)

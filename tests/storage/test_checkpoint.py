@@ -9,6 +9,7 @@ from fedlearn.storage.checkpoint import (
     KEPT_CHECKPOINTS,
     latest_checkpoint,
     load_checkpoint,
+    load_checkpoint_config,
     save_checkpoint,
     write_checkpoint,
 )
@@ -53,6 +54,17 @@ def test_other_programs_find_tensors_and_settings(run: RunFolder) -> None:
         assert sorted(file.keys()) == ["first_moment", "second_moment", "weights"]
     assert (metadata["step"], metadata["digest"]) == ("3", "0001020304050607")
     assert (metadata["layout"], metadata["config"]) == ('["layout"]', '{"seed":1}')
+
+
+def test_configuration_is_read_back(run: RunFolder) -> None:
+    write_checkpoint(run.genesis, snapshot_of(3), layout="[]", config='{"seed":1}')
+    assert load_checkpoint_config(run.genesis) == '{"seed":1}'
+
+
+def test_configuration_of_another_file_is_refused(run: RunFolder) -> None:
+    safetensors.numpy.save_file({"weights": np.zeros(2, np.float32)}, run.genesis)
+    with pytest.raises(StorageError, match="expected a checkpoint of fedlearn"):
+        load_checkpoint_config(run.genesis)
 
 
 def test_last_checkpoints_are_kept_and_genesis_too(run: RunFolder) -> None:

@@ -1,5 +1,6 @@
 import resource
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -147,12 +148,34 @@ def test_update_longer_than_any_record_is_refused(path: Path, monkeypatch: pytes
         journal.append(update_of(0, members=400))
 
 
-@pytest.mark.parametrize("content", [b"", b"fedlearn journ", b"fedlearn journal 2\n", bytes(100)])
+@pytest.mark.parametrize("content", [b"fedlearn journ", b"fedlearn journal 2\n", bytes(100)])
 def test_other_files_are_refused_untouched(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StorageError, match="it is no journal, or one of another version"):
         Journal.open(path)
     assert path.read_bytes() == content
+
+
+def test_empty_file_is_a_new_journal(path: Path) -> None:
+    path.touch()
+    assert steps_in(path) == []
+    write_steps(path, 4, 5)
+    assert steps_in(path) == [4, 5]
+
+
+def test_journal_that_grows_while_it_is_read_is_not_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, middle, end, _ = write_steps(path, 0, 1, 2, 3)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: (middle + end) // 2])
+    read_record = journal_module._read_record
+
+    def read_as_it_grows(reader: BinaryIO) -> bytes | None:
+        if (payload := read_record(reader)) is None:
+            path.write_bytes(whole)
+        return payload
+
+    monkeypatch.setattr(journal_module, "_read_record", read_as_it_grows)
+    assert steps_in(path) == [0, 1, 2, 3]
 
 
 def test_missing_journal_cannot_be_read(path: Path) -> None:

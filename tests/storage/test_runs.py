@@ -100,20 +100,8 @@ def test_lock_goes_with_a_killed_process(tmp_path: Path) -> None:
             pass
 
 
-def test_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_durably(path, b"old")
-    write_durably(path, b"new")
-    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"new")]
-
-
-def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    path = tmp_path / "file"
-    write_durably(path, b"old")
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(StorageError, match=f"{path}: could not be written: No space left"):
-        write_durably(path, b"new")
-    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"old")]
+@pytest.mark.parametrize("root", ["/proc/x", "file", "file/below"])
+def test_root_that_can_be_no_folder_is_named(tmp_path: Path, root: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=f"runs: expected a folder .* got '.*{root}'.*--runs"):
+        create_run(tmp_path / root)

@@ -1,0 +1,106 @@
+import io
+
+import pytest
+
+from fedlearn.app.terminal import Terminal, escape
+from fedlearn.coordination.plan import Status
+from fedlearn.storage.metrics import StepMetrics
+
+STATUS = Status(step=8, volunteers=2, time_left_s=1.5)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class ClosedPipe(io.StringIO):
+    def write(self, _: str) -> int:
+        raise BrokenPipeError
+
+
+def metrics_of(step: int) -> StepMetrics:
+    return StepMetrics(
+        step=step,
+        loss=2.0,
+        bits_per_character=2.9,
+        members=64,
+        trial_tokens_per_s=1e5,
+        volunteers=2,
+        bytes_in=0,
+        bytes_out=0,
+        digest="",
+        time=0.0,
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 20, 60, 300])
+def test_status_line_never_fills_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = Screen()
+    terminal = Terminal(stream=screen)
+    terminal.step(metrics_of(7), STATUS)
+    line, status = screen.getvalue().split("\n")
+    assert line.startswith("step     7")
+    terminal.tick(STATUS)
+    status = screen.getvalue().split("\n")[1]
+    assert status == line[: columns - 1]
+
+
+def test_status_line_gives_way_to_a_line_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    screen = Screen()
+    terminal = Terminal(stream=screen)
+    terminal.step(metrics_of(7), STATUS)
+    terminal.tick(STATUS)
+    terminal.say("hello")
+    assert screen.getvalue().endswith("\r\033[Khello\n")
+
+
+def test_last_step_has_its_line_in_the_end() -> None:
+    stream = io.StringIO()
+    terminal = Terminal(stream=stream)
+    for step in (7, 8, 9):
+        terminal.step(metrics_of(step), STATUS)
+    assert "step     9" not in stream.getvalue()
+    terminal.end()
+    assert [line[:10] for line in stream.getvalue().splitlines()] == ["step     7", "step     9"]
+
+
+def test_no_step_is_said_after_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    terminal = Terminal(stream=stream)
+    for step, now in ((7, 100.0), (8, 100.5), (9, 102.0)):
+        monkeypatch.setattr("time.monotonic", lambda now=now: now)
+        terminal.step(metrics_of(step), STATUS)
+    terminal.end()
+    assert [line[:10] for line in stream.getvalue().splitlines()] == ["step     7", "step     9"]
+
+
+@pytest.mark.parametrize("harmful", ["\x1b[2J", "a\rb", "two\nlines", "\x9b31m", "\u202e", "\ud800", "\x7f"])
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(harmful: str) -> None:
+    stream = io.StringIO()
+    Terminal(stream=stream).say(f"<{harmful}>")
+    assert stream.getvalue() == f"<{escape(harmful)}>\n"
+    assert escape(harmful).isprintable()
+    assert "\\" in escape(harmful)
+
+
+def test_printable_text_stays_as_it_is() -> None:
+    assert escape("Grüße, 世界 🙂 \\x1b") == "Grüße, 世界 🙂 \\x1b"
+
+
+def test_training_goes_on_when_nobody_reads() -> None:
+    terminal = Terminal(stream=ClosedPipe())
+    for step in (7, 8):
+        terminal.say("hello")
+        terminal.step(metrics_of(step), STATUS)
+    terminal.end()
+
+
+def test_process_may_have_no_output_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    terminal = Terminal()
+    terminal.say("hello")
+    terminal.step(metrics_of(7), STATUS)
+    terminal.end()
