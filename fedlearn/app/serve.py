@@ -58,6 +58,7 @@ class Server:
         self._max_queued_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_QUEUED_UPDATES_BYTES
         self._closed_bytes_in = 0
         self._closed_bytes_out = 0
+        self._traffic_at_close = (0, 0)
         self._compute = ThreadPoolExecutor(max_workers=1)
         self._sampler = Sampler(trainer, terminal)
         self._background: set[asyncio.Task[None]] = set()
@@ -155,6 +156,8 @@ class Server:
             case Part(peer, farewell):
                 self._send(peer, farewell)
             case AppendToJournal(update):
+                # Now all Results of the step are in, and its Update is not yet out.
+                self._traffic_at_close = self._traffic()
                 self._trainer.append(update)
             case ApplyUpdate(update):
                 self._start(self._apply(update))
@@ -185,15 +188,19 @@ class Server:
         self._perform(self._coordinator.applied(digest, time.monotonic()))
 
     def _report(self, report: StepReport) -> None:
-        connections = [channel.connection for channel in self._channels.values()]
-        metrics = self._trainer.record(
-            report,
-            bytes_in=self._closed_bytes_in + sum(connection.bytes_in for connection in connections),
-            bytes_out=self._closed_bytes_out + sum(connection.bytes_out for connection in connections),
-        )
+        bytes_in, bytes_out = self._traffic_at_close
+        metrics = self._trainer.record(report, bytes_in=bytes_in, bytes_out=bytes_out)
         self._terminal.step(metrics, self._coordinator.status(time.monotonic()))
         if self._sampler.is_due(time.monotonic()):
             self._start(asyncio.to_thread(self._sampler.look, self._trainer.snapshot().weights))
+
+    def _traffic(self) -> tuple[int, int]:
+        """Bytes in and out since the server started."""
+        connections = [channel.connection for channel in self._channels.values()]
+        return (
+            self._closed_bytes_in + sum(connection.bytes_in for connection in connections),
+            self._closed_bytes_out + sum(connection.bytes_out for connection in connections),
+        )
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

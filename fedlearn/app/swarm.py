@@ -94,6 +94,7 @@ class Swarm:
         self._last_peer = 0
         self._bytes_in = 0
         self._bytes_out = 0
+        self._traffic_at_close = (0, 0)
 
     def join(self, name: str, *, threads: int = 1) -> Member:
         """A volunteer connects and says Hello; 0 threads: all processors."""
@@ -138,6 +139,14 @@ class Swarm:
             self._effects += self.coordinator.received(peer, message, now)
         return bool(messages)
 
+    def _traffic(self) -> tuple[int, int]:
+        """Bytes in and out since the swarm began."""
+        links = [member.link.server for member in self.members.values()]
+        return (
+            self._bytes_in + sum(link.bytes_in for link in links),
+            self._bytes_out + sum(link.bytes_out for link in links),
+        )
+
     def _remove(self, peer: Peer, reason: str) -> None:
         link = self.members.pop(peer).link
         self._bytes_in += link.server.bytes_in
@@ -155,6 +164,7 @@ class Swarm:
             case Part(peer, farewell) if peer in self.members:
                 self.members[peer].link.server.send(farewell)
             case AppendToJournal(update):
+                self._traffic_at_close = self._traffic()
                 self.trainer.append(update)
             case ApplyUpdate(update):
                 digest = self.trainer.apply(update)
@@ -162,14 +172,8 @@ class Swarm:
             case SaveCheckpoint():
                 self.trainer.save_checkpoint()
             case StepReport():
-                links = [member.link.server for member in self.members.values()]
-                self.metrics.append(
-                    self.trainer.record(
-                        effect,
-                        bytes_in=self._bytes_in + sum(link.bytes_in for link in links),
-                        bytes_out=self._bytes_out + sum(link.bytes_out for link in links),
-                    )
-                )
+                bytes_in, bytes_out = self._traffic_at_close
+                self.metrics.append(self.trainer.record(effect, bytes_in=bytes_in, bytes_out=bytes_out))
             case Notice(text):
                 self.notices.append(text)
             case EndRun(reason):

@@ -115,7 +115,7 @@ class Trainer:
         write_durably(self.run.folder.config, to_json(config).encode())
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
-        """Writes the step's line of metrics; byte counts are totals since the server started."""
+        """Writes the step's line of metrics; byte counts are totals from the start to the step's close."""
         finite = report.loss == report.loss
         metrics = StepMetrics(
             step=report.step,
