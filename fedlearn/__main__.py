@@ -1,5 +1,10 @@
 """`python -m fedlearn` is the `fedlearn` command."""
 
-from fedlearn.app.command_line import main
+import sys
+
+try:
+    from fedlearn.app.command_line import main
+except KeyboardInterrupt:
+    sys.exit(130)
 
 main()
