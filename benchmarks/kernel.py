@@ -30,8 +30,14 @@ except ImportError:
 PEAK_SIZE = 1024
 OURS = "ours"
 
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
-"""glibc keeps freed memory: fresh pages for every temporary would cost the peers a third of their speed."""
+ENVIRONMENT = {
+    # glibc keeps freed memory: fresh pages for every temporary would cost the peers a third of their speed.
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    # Threads that wait for their next product would otherwise spin through the next contestant's turn.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "OPENBLAS_THREAD_TIMEOUT": "4",
+}
 
 
 class Contestant(msgspec.Struct, frozen=True):
@@ -198,7 +204,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.threads < 1:
         parser.error(f"--threads: expected at least 1, got {options.threads}")
-    use_processors(options.threads, **ALLOCATOR)
+    use_processors(options.threads, **ENVIRONMENT)
     if TORCH is not None:
         torch.set_num_threads(options.threads)
     sizes, product_peak, fma_peak = [], [], []
