@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlearn.app import run
+from fedlearn.app import history, run
 from fedlearn.app.terminal import format_duration
 from fedlearn.es.replica import Replica
 from fedlearn.storage.checkpoint import load_checkpoint
@@ -121,7 +121,7 @@ def replay_command(options: argparse.Namespace) -> int:
         raise ValueError(f"--step: expected {begun} or more, where the run begins, got {options.step}")
     # Read before the replay: a running server saves newer ones meanwhile.
     newest, problems = run.newest_snapshot(chosen)
-    replica, _ = run.replay(chosen, until=options.step)
+    replica, _ = history.replay(chosen, until=options.step)
     if options.step not in (None, replica.step):
         raise ValueError(f"--step: expected at most {replica.step}, where the journal ends, got {options.step}")
     if options.step is None and newest.step > replica.step:
@@ -156,5 +156,5 @@ def _newest(chosen: run.Run) -> Replica:
     snapshot, problems = run.newest_snapshot(chosen)
     for problem in problems:
         print(f"passed over: {problem}", file=sys.stderr)
-    replica, _ = run.follow_journal(chosen, chosen.new_replica(snapshot))
+    replica, _ = history.follow_journal(chosen, chosen.new_replica(snapshot))
     return replica

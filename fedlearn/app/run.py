@@ -1,4 +1,4 @@
-"""A run on disk: its folder, configuration, text and objective, and how its replica is rebuilt."""
+"""A run on disk: its folder, configuration, text and objective."""
 
 import shutil
 import time
@@ -7,15 +7,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fedlearn.config import KEYS, RESUMABLE_KEYS, ConfigError, RunConfig, load_config, to_json
+from fedlearn.config import ConfigError, RunConfig, load_config, to_json
 from fedlearn.es.replica import OptimizerState, Replica
 from fedlearn.es.strategy import Strategy
-from fedlearn.es.update import Update
 from fedlearn.objectives import Objective, build_objective
-from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, load_checkpoint_config, write_checkpoint
+from fedlearn.storage.checkpoint import latest_checkpoint, write_checkpoint
 from fedlearn.storage.datasets import Dataset, build_dataset, load_dataset, save_dataset
 from fedlearn.storage.durable import write_durably
-from fedlearn.storage.journal import read_journal
 from fedlearn.storage.runs import RunFolder, create_run, resolve_run
 from fedlearn.text.blocks import block_id, cut_blocks
 from fedlearn.text.tokens import TokenArray
@@ -143,49 +141,9 @@ def layout_json(run: Run) -> str:
     return msgspec.json.encode(run.objective.layout).decode()
 
 
-def check_origin(run: Run) -> None:
-    """Raises StorageError where genesis can't be read, ConfigError where the run was begun with other settings."""
-    load_checkpoint(run.folder.genesis)
-    begun = load_config((f"{run.folder.genesis}: config.json", load_checkpoint_config(run.folder.genesis)), {}, {})
-    for key in KEYS:
-        was, now = getattr(begun, key), getattr(run.config, key)
-        if was != now and key not in RESUMABLE_KEYS and key != "step_num":
-            raise ConfigError(
-                f"{key}: expected {was!r}, with which the run was begun, got {now!r} from {run.folder.config}; "
-                "put it back, or start a new run"
-            )
-
-
 def newest_snapshot(run: Run) -> tuple[Snapshot, list[str]]:
     """The newest readable checkpoint, and what was wrong with newer ones."""
     return latest_checkpoint(run.folder)
-
-
-def set_aside_checkpoints(run: Run, *, after: int) -> list[str]:
-    """Renames the checkpoints of later steps, and gives their new names: the run will take other steps to get there."""
-    later = [path for path in sorted(run.folder.checkpoints.glob("*.safetensors")) if int(path.stem) > after]
-    return [path.rename(path.with_suffix(".set-aside")).name for path in later]
-
-
-def replay(run: Run, *, until: int | None = None, threads: int = 0) -> tuple[Replica, Update | None]:
-    """The replica rebuilt from genesis and the journal, up to a step, with the last Update it took."""
-    return follow_journal(run, run.new_replica(load_checkpoint(run.folder.genesis)), until=until, threads=threads)
-
-
-def follow_journal(
-    run: Run, replica: Replica, *, until: int | None = None, threads: int = 0
-) -> tuple[Replica, Update | None]:
-    """Applies the Updates of the journal from the replica's step on; also gives the last one before where it ends."""
-    last: Update | None = None
-    if not run.folder.journal.exists():
-        return replica, last
-    for update in read_journal(run.folder.journal):
-        if until is not None and update.step >= until:
-            break
-        last = update
-        if update.step >= replica.step:
-            replica.apply(update, threads=threads)
-    return replica, last
 
 
 def age_of(folder: RunFolder) -> float:

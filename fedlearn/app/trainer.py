@@ -5,23 +5,15 @@ from typing import Self, final
 
 import msgspec
 
-from fedlearn.app.run import (
-    Run,
-    check_origin,
-    follow_journal,
-    layout_json,
-    newest_snapshot,
-    set_aside_checkpoints,
-    snapshot_of,
-    strategy_of,
-)
+from fedlearn.app.history import check_origin, follow_journal
+from fedlearn.app.run import Run, layout_json, newest_snapshot, snapshot_of, strategy_of
 from fedlearn.config import to_json
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
 from fedlearn.es.replica import Replica
 from fedlearn.es.update import Update
-from fedlearn.storage.checkpoint import load_checkpoint, save_checkpoint
+from fedlearn.storage.checkpoint import load_checkpoint, save_checkpoint, set_aside_checkpoints
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal
 from fedlearn.storage.metrics import StepMetrics, append_metrics
@@ -60,7 +52,7 @@ class Trainer:
             notices += [f"checkpoint passed over: {problem}" for problem in problems]
             end = load_checkpoint(run.folder.genesis).step if journal.next_step is None else journal.next_step
             if snapshot.step > end:
-                aside = ", ".join(set_aside_checkpoints(run, after=end))
+                aside = ", ".join(set_aside_checkpoints(run.folder, after=end))
                 notices.append(f"journal: it ends at step {end}, before the newest checkpoint; set aside: {aside}")
                 snapshot, _ = newest_snapshot(run)
             replica, last = follow_journal(run, run.new_replica(snapshot))

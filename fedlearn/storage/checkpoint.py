@@ -99,6 +99,12 @@ def latest_checkpoint(run: RunFolder) -> tuple[Snapshot, list[str]]:
     raise StorageError(f"{run.path}: expected a readable checkpoint, got none: {'; '.join(problems)}")
 
 
+def set_aside_checkpoints(run: RunFolder, *, after: int) -> list[str]:
+    """Renames the checkpoints of later steps, and gives their new names: the run will take other steps to get there."""
+    later = [path for path in sorted(run.checkpoints.glob(f"*{_SUFFIX}")) if int(path.stem) > after]
+    return [path.rename(path.with_suffix(".set-aside")).name for path in later]
+
+
 def _newest_first(run: RunFolder) -> list[Path]:
     return sorted(run.checkpoints.glob(f"*{_SUFFIX}"), reverse=True)
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.app import inspect
+from fedlearn.app import history, inspect
 from fedlearn.app import run as runs
 from fedlearn.app.run import Run
 from fedlearn.app.trainer import Trainer
@@ -50,7 +50,7 @@ def damage_checkpoint(run: Run) -> str:
 
 def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect.eval_command(options_of(run)) == 0
-    replica, _ = runs.replay(run)
+    replica, _ = history.replay(run)
     expected = run.validation_bits_per_character(replica.weights, threads=1)
     assert f"step 5: {expected:.4f} bits/character" in capsys.readouterr().out
 

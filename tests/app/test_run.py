@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from fedlearn.app import history
 from fedlearn.app import run as runs
 from fedlearn.app.run import Run
 from fedlearn.app.trainer import Trainer
@@ -122,38 +123,38 @@ def test_unknown_block_is_named(run: Run) -> None:
 
 
 def test_replay_takes_every_step_of_the_journal_or_up_to_one(run: Run, digests: list[bytes]) -> None:
-    replica, last = runs.replay(run)
+    replica, last = history.replay(run)
     assert (replica.step, replica.digest) == (5, digests[5])
     assert last is not None
     assert last.step == 4
     for step in range(5):
-        replica, last = runs.replay(run, until=step)
+        replica, last = history.replay(run, until=step)
         assert (replica.step, replica.digest) == (step, digests[step])
         assert (last.step if last else -1) == step - 1
 
 
 def test_replay_of_a_run_without_a_journal_is_its_genesis(run: Run) -> None:
-    replica, last = runs.replay(run)
+    replica, last = history.replay(run)
     assert (replica.digest, last) == (load_checkpoint(run.folder.genesis).digest, None)
 
 
 def test_journal_is_followed_from_where_the_replica_stands(run: Run, digests: list[bytes]) -> None:
-    halfway = runs.snapshot_of(runs.replay(run, until=2)[0])
-    replica, last = runs.follow_journal(run, run.new_replica(halfway))
+    halfway = runs.snapshot_of(history.replay(run, until=2)[0])
+    replica, last = history.follow_journal(run, run.new_replica(halfway))
     assert (replica.step, replica.digest) == (5, digests[5])
     assert last is not None
     assert last.step == 4
 
 
 def test_last_update_is_known_to_a_replica_at_the_journals_end(run: Run, digests: list[bytes]) -> None:
-    replica, last = runs.follow_journal(run, runs.replay(run)[0])
+    replica, last = history.follow_journal(run, history.replay(run)[0])
     assert replica.digest == digests[5]
     assert last is not None
     assert last.step == 4
 
 
 def test_snapshot_does_not_change_with_the_replica(run: Run) -> None:
-    replica, _ = runs.replay(run)
+    replica, _ = history.replay(run)
     snapshot = runs.snapshot_of(replica)
     replica.apply(update_of(run, 0))
     assert run.new_replica(snapshot).digest == snapshot.digest != replica.digest
@@ -162,7 +163,7 @@ def test_snapshot_does_not_change_with_the_replica(run: Run) -> None:
 def test_bits_per_character_count_characters_not_tokens(config: RunConfig) -> None:
     run = runs.create(msgspec.structs.replace(config, tokenizer="bytes"))
     assert run.bits_per_character(np.log(2)) == pytest.approx(1.0)
-    replica, _ = runs.replay(run)
+    replica, _ = history.replay(run)
     uniform = run.validation_bits_per_character(np.zeros_like(replica.weights), threads=1)
     assert uniform == pytest.approx(np.log2(run.dataset.tokenizer.vocab_size), rel=1e-4)
 

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from fedlearn.app import history
 from fedlearn.app import run as runs
 from fedlearn.app.run import Run
 from fedlearn.app.swarm import Member, Swarm
@@ -335,7 +336,7 @@ def test_every_choice_of_a_run_gives_equal_replicas(
     assert stage.drifted() == []
     for member in stage.members:
         assert stage.followed(member) == [1, 2, 3, 4, 5]
-    assert runs.replay(run)[0].digest == stage.trainer.replica.digest
+    assert history.replay(run)[0].digest == stage.trainer.replica.digest
     assert stage.trainer.replica.digest != load_checkpoint(run.folder.genesis).digest
 
 
@@ -358,7 +359,7 @@ def test_replicas_stay_equal_across_token_blocks_with_a_late_joiner(config: RunC
     assert stage.followed(late)[-1] == 20
     assert len({update.block for update in read_journal(run.folder.journal)}) == 6
     assert stage.swarm.metrics[-1].volunteers == 2
-    assert runs.replay(run)[0].digest == stage.trainer.replica.digest
+    assert history.replay(run)[0].digest == stage.trainer.replica.digest
 
 
 # ---- what is on the disk
@@ -368,7 +369,7 @@ def test_replay_of_genesis_and_journal_equals_the_checkpoint(config: RunConfig, 
     run = created(config, steps=12)
     stage_of(run).train(volunteers=2)
     snapshot, problems = runs.newest_snapshot(run)
-    replica, last = runs.replay(run)
+    replica, last = history.replay(run)
     assert (snapshot.step, problems) == (12, [])
     assert replica.digest == snapshot.digest
     assert last is not None
@@ -473,7 +474,7 @@ def test_checkpoint_ahead_of_the_journal_is_set_aside(config: RunConfig, stage_o
     end = 7 if journal == "short" else 0
     again = stage_of(resumed(run, steps=12))
     assert again.trainer.replica.step == end
-    assert again.trainer.replica.digest == runs.replay(run)[0].digest
+    assert again.trainer.replica.digest == history.replay(run)[0].digest
     later = [step for step in saved if step > end]
     assert later
     (notice,) = again.notices
@@ -485,7 +486,7 @@ def test_checkpoint_ahead_of_the_journal_is_set_aside(config: RunConfig, stage_o
     again.join()
     again.settle()
     again.close()
-    assert runs.newest_snapshot(run)[0].digest == runs.replay(run)[0].digest
+    assert runs.newest_snapshot(run)[0].digest == history.replay(run)[0].digest
     assert runs.newest_snapshot(run)[0].step == 12
 
 
