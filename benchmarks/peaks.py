@@ -47,12 +47,13 @@ long multiply_add(long n, float* sum) {
 /* Operations of n rounds of int8 dot products with 32-bit sums; 0 where the processor has none. */
 long dot_product(long n, float* sum) {
 #if defined(__AVX512VNNI__)
-    __m512i chains[kChains], bytes = _mm512_set1_epi8(1);
+    __m512i chains[kChains], left = _mm512_set1_epi8(1), right = _mm512_set1_epi8(2);
+    asm volatile("" : "+v"(left), "+v"(right));  /* two registers, as in a product */
     for (int j = 0; j < kChains; ++j) chains[j] = _mm512_set1_epi32(j);
     for (long i = 0; i < n; ++i) {
 #pragma GCC unroll 12
         for (int j = 0; j < kChains; ++j) {
-            chains[j] = _mm512_dpbusd_epi32(chains[j], bytes, bytes);
+            chains[j] = _mm512_dpbusd_epi32(chains[j], left, right);
             asm volatile("" : "+v"(chains[j]));  /* a sum of constants would be worked out beforehand */
         }
     }
