@@ -49,6 +49,7 @@ long dot_product(long n, float* sum) {
 #if defined(__AVX512VNNI__)
     __m512i chains[kChains], left = _mm512_set1_epi8(1), right = _mm512_set1_epi8(2);
     asm volatile("" : "+v"(left), "+v"(right));  /* two registers, as in a product */
+#pragma GCC unroll 12
     for (int j = 0; j < kChains; ++j) chains[j] = _mm512_set1_epi32(j);
     for (long i = 0; i < n; ++i) {
 #pragma GCC unroll 12
@@ -57,6 +58,7 @@ long dot_product(long n, float* sum) {
             asm volatile("" : "+v"(chains[j]));  /* a sum of constants would be worked out beforehand */
         }
     }
+#pragma GCC unroll 12
     for (int j = 0; j < kChains; ++j) *sum += (float)_mm512_cvtsi512_si32(chains[j]);
     return 2 * n * kChains * 64;
 #else

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "memory.h"
 #include "threads.h"
 
 #if defined(__x86_64__)
@@ -87,17 +88,19 @@ void estimate_gradient(std::span<std::int32_t> estimate, std::span<const Tensor>
     const std::vector<Piece> pieces = cut_into_chunks(population);
     const auto n_items = static_cast<std::int64_t>(pieces.size());
     const int n = thread_count(n_threads, n_items);
-    const auto scratch_bytes = static_cast<std::size_t>(current_isa().replicated->gradient_scratch_bytes(
-        plan, tensors.data(), static_cast<std::int64_t>(tensors.size())));
-    std::vector<std::vector<std::int32_t>> sums(static_cast<std::size_t>(n));
-    std::vector<std::vector<std::byte>> scratch(static_cast<std::size_t>(n));
-    for (auto& sum : sums) sum.resize(estimate.size());
-    for (auto& memory : scratch) memory.resize(scratch_bytes);
-    parallel_for(n_items, n, [&](int thread, std::int64_t item) {
-        accumulate_piece(sums[static_cast<std::size_t>(thread)].data(), tensors, plan, population,
-                         pieces[static_cast<std::size_t>(item)], scratch[static_cast<std::size_t>(thread)].data());
-    });
+    const std::int64_t scratch_bytes = current_isa().replicated->gradient_scratch_bytes(
+        plan, tensors.data(), static_cast<std::int64_t>(tensors.size()));
+    // The first thread adds to the estimate itself, the others each to a sum of their own.
     std::ranges::fill(estimate, 0);
+    std::vector<std::vector<std::int32_t>> sums(static_cast<std::size_t>(n - 1));
+    for (auto& sum : sums) sum.resize(estimate.size());
+    std::vector<ByteBuffer> scratch;
+    for (int thread = 0; thread < n; ++thread) scratch.push_back(allocate<std::byte>(scratch_bytes));
+    parallel_for(n_items, n, [&](int thread, std::int64_t item) {
+        std::int32_t* sum = thread == 0 ? estimate.data() : sums[static_cast<std::size_t>(thread - 1)].data();
+        accumulate_piece(sum, tensors, plan, population, pieces[static_cast<std::size_t>(item)],
+                         scratch[static_cast<std::size_t>(thread)].get());
+    });
     for (const auto& sum : sums)
         for (std::size_t i = 0; i < estimate.size(); ++i) estimate[i] += sum[i];
 }

@@ -52,6 +52,13 @@ struct FourMembers {
     return mask * 0xFFu;
 }
 
+// The same for elements that all lie in one row.
+[[gnu::always_inline]] inline Words whole_row_mask(const std::uint8_t* const masks[4], std::int64_t row) {
+    std::uint32_t mask = 0;
+    for (int q = 0; q < 4; ++q) mask |= std::uint32_t{masks[q][row]} << (8 * q);
+    return Words{} + mask * 0xFFu;
+}
+
 // bits ? -value : value, a byte each.
 [[gnu::always_inline]] inline Words apply_signs(Words bits, Words values) {
     const Int8s minus = -reinterpret_cast<Int8s>(bits);
@@ -201,15 +208,16 @@ void accumulate_full_rank(std::int32_t* estimate, const NoisePlanView& plan, con
     const std::int64_t first_block = plan.factor(t, 0).first_block;
     const std::int64_t n = tensor.rows * tensor.columns;
     for (std::int64_t first = 0; first < n; first += kLanes) {
+        const std::int64_t first_row = first / tensor.columns;
+        const std::int64_t last_row = (smaller<std::int64_t>(first + kLanes, n) - 1) / tensor.columns;
         Ints plus{}, minus{};
         for (std::int64_t quad = 0; quad < quads; ++quad) {
             Words utilities = Words{} + four_utilities(chunk, quad);
             const std::uint8_t* masks[4];
             if (quad_masks(masks, chunk, tensor, quad)) {
-                Words mask{};
-                for (int lane = 0; lane < kLanes && first + lane < n; ++lane)
-                    for (int q = 0; q < 4; ++q)
-                        if (masks[q][(first + lane) / tensor.columns] != 0) mask[lane] |= 0xFFu << (8 * q);
+                Words mask = whole_row_mask(masks, first_row);
+                for (int lane = 0; first_row != last_row && lane < kLanes && first + lane < n; ++lane)
+                    mask[lane] = whole_row_mask(masks, (first + lane) / tensor.columns)[0];
                 utilities &= mask;
             }
             plus = dot4_bits(plus, Words{} + 0x01010101u, utilities);
