@@ -10,7 +10,7 @@ import numpy as np
 from fedlearn.app import history, run
 from fedlearn.app.terminal import format_duration
 from fedlearn.es.replica import Replica
-from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint
 from fedlearn.storage.datasets import load_text
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import StepMetrics, read_last_metrics
@@ -120,7 +120,7 @@ def replay_command(options: argparse.Namespace) -> int:
     if options.step is not None and options.step < begun:
         raise ValueError(f"--step: expected {begun} or more, where the run begins, got {options.step}")
     # Read before the replay: a running server saves newer ones meanwhile.
-    newest, problems = run.newest_snapshot(chosen)
+    newest, problems = latest_checkpoint(chosen.folder)
     replica, _ = history.replay(chosen, until=options.step)
     if options.step not in (None, replica.step):
         raise ValueError(f"--step: expected at most {replica.step}, where the journal ends, got {options.step}")
@@ -153,7 +153,7 @@ def _recorded_digest(chosen: run.Run, step: int) -> tuple[bytes | None, str]:
 
 def _newest(chosen: run.Run) -> Replica:
     """The replica as the journal has it by now: up to a checkpoint's time newer than the newest checkpoint."""
-    snapshot, problems = run.newest_snapshot(chosen)
+    snapshot, problems = latest_checkpoint(chosen.folder)
     for problem in problems:
         print(f"passed over: {problem}", file=sys.stderr)
     replica, _ = history.follow_journal(chosen, chosen.new_replica(snapshot))

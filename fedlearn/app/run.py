@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from fedlearn.app.snapshots import replica_of, snapshot_of
 from fedlearn.config import ConfigError, RunConfig, load_config, to_json
-from fedlearn.es.replica import OptimizerState, Replica
+from fedlearn.es.replica import Replica
 from fedlearn.es.strategy import Strategy
 from fedlearn.objectives import Objective, build_objective
-from fedlearn.storage.checkpoint import latest_checkpoint, write_checkpoint
+from fedlearn.storage.checkpoint import write_checkpoint
 from fedlearn.storage.datasets import Dataset, build_dataset, load_dataset, save_dataset
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.runs import RunFolder, create_run, resolve_run
@@ -52,14 +53,10 @@ class Run(msgspec.Struct, frozen=True):
 
     def new_replica(self, snapshot: Snapshot) -> Replica:
         """A replica as the snapshot has it."""
-        return Replica(
-            self.objective.layout,
+        return replica_of(
+            snapshot,
+            layout=self.objective.layout,
             seed=self.config.seed,
-            step=snapshot.step,
-            weights=snapshot.weights,
-            optimizer=OptimizerState(
-                snapshot.first_moment, snapshot.second_moment, snapshot.beta1_power, snapshot.beta2_power
-            ),
             row_masks=lambda update: self.objective.row_masks(update, self.block(update.block)),
         )
 
@@ -68,20 +65,6 @@ class Run(msgspec.Struct, frozen=True):
         if name not in self.blocks:
             raise ValueError(f"token block {name.hex()}: not one of the run's; its data folder was changed")
         return self.blocks[name]
-
-
-def snapshot_of(replica: Replica) -> Snapshot:
-    """The replica as it is now; arrays are copies."""
-    state = replica.optimizer
-    return Snapshot(
-        step=replica.step,
-        digest=replica.digest,
-        weights=replica.weights.copy(),
-        first_moment=state.first_moment.copy(),
-        second_moment=state.second_moment.copy(),
-        beta1_power=state.beta1_power,
-        beta2_power=state.beta2_power,
-    )
 
 
 def strategy_of(config: RunConfig) -> Strategy:
@@ -139,11 +122,6 @@ def find(root: str, text: str) -> Run:
 def layout_json(run: Run) -> str:
     """The parameter layout, as it stands in checkpoints."""
     return msgspec.json.encode(run.objective.layout).decode()
-
-
-def newest_snapshot(run: Run) -> tuple[Snapshot, list[str]]:
-    """The newest readable checkpoint, and what was wrong with newer ones."""
-    return latest_checkpoint(run.folder)
 
 
 def age_of(folder: RunFolder) -> float:

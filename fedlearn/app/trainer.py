@@ -6,14 +6,15 @@ from typing import Self, final
 import msgspec
 
 from fedlearn.app.history import check_origin, follow_journal
-from fedlearn.app.run import Run, layout_json, newest_snapshot, snapshot_of, strategy_of
+from fedlearn.app.run import Run, layout_json, strategy_of
+from fedlearn.app.snapshots import snapshot_of
 from fedlearn.config import to_json
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
 from fedlearn.es.replica import Replica
 from fedlearn.es.update import Update
-from fedlearn.storage.checkpoint import load_checkpoint, save_checkpoint, set_aside_checkpoints
+from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint, set_aside_checkpoints
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal
 from fedlearn.storage.metrics import StepMetrics, append_metrics
@@ -48,13 +49,13 @@ class Trainer:
                 notices.append(
                     f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated"
                 )
-            snapshot, problems = newest_snapshot(run)
+            snapshot, problems = latest_checkpoint(run.folder)
             notices += [f"checkpoint passed over: {problem}" for problem in problems]
             end = load_checkpoint(run.folder.genesis).step if journal.next_step is None else journal.next_step
             if snapshot.step > end:
                 aside = ", ".join(set_aside_checkpoints(run.folder, after=end))
                 notices.append(f"journal: it ends at step {end}, before the newest checkpoint; set aside: {aside}")
-                snapshot, _ = newest_snapshot(run)
+                snapshot, _ = latest_checkpoint(run.folder)
             replica, last = follow_journal(run, run.new_replica(snapshot))
             if last is not None and last.block not in run.blocks:
                 raise StorageError(

@@ -5,9 +5,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.app.snapshots import replica_of
 from fedlearn.coordination.effects import Apply, Build, Compute, Evaluate, Load, StoreBlock
 from fedlearn.coordination.roster import KEPT_BLOCKS
-from fedlearn.es.replica import OptimizerState, Replica
+from fedlearn.es.replica import Replica
 from fedlearn.es.update import Update
 from fedlearn.objectives import Objective, build_objective
 from fedlearn.text.tokens import TokenArray
@@ -55,17 +56,8 @@ class Volunteer:
         return None
 
     def _load(self, snapshot: Snapshot) -> Replica:
-        objective = self._ready_objective()
-        replica = Replica(
-            objective.layout,
-            seed=self._seed,
-            step=snapshot.step,
-            weights=snapshot.weights,
-            optimizer=OptimizerState(
-                snapshot.first_moment, snapshot.second_moment, snapshot.beta1_power, snapshot.beta2_power
-            ),
-            row_masks=self._row_masks,
-        )
+        layout = self._ready_objective().layout
+        replica = replica_of(snapshot, layout=layout, seed=self._seed, row_masks=self._row_masks)
         if replica.digest != snapshot.digest:
             raise RemoteProtocolError(
                 f"snapshot: expected digest {snapshot.digest.hex()}, its content has {replica.digest.hex()}"

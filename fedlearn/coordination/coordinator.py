@@ -196,7 +196,6 @@ class Coordinator:
         if (ready.step, ready.digest) != volunteer.snapshot:
             return self._quarantine(volunteer, f"its digest of step {ready.step} is not the server's")
         volunteer.phase = Phase.READY
-        volunteer.synchronised_at = ready.step
         effects: list[ServerEffect] = []
         if volunteer.n_resyncs == 0:
             effects.append(Notice(f"{volunteer.name} joined"))
@@ -287,7 +286,7 @@ class Coordinator:
         problem = lease.take(result.first_member, result.losses, step.population.group_size)
         if problem:
             return [*self._dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
-        if result.step > volunteer.synchronised_at:
+        if volunteer.snapshot is not None and result.step > volunteer.snapshot[0]:
             volunteer.n_resyncs = 0
         volunteer.n_idle = 0
         if lease.is_done:

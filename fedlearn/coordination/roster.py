@@ -40,11 +40,10 @@ class Volunteer(msgspec.Struct):
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
     members_per_s: float | None = None
-    synchronised_at: int = 0
-    """Step of the last Snapshot that it took; only a later step shows that its own arithmetic is right."""
     n_resyncs: int = 0
     snapshot: tuple[int, bytes] | None = None
-    """Step and digest of the Snapshot that it was sent last: what its Ready must say."""
+    """Step and digest of the Snapshot that it was sent last: what its Ready must say. Only a Result of a later step
+    shows that its own arithmetic is right."""
     n_idle: int = 0
     """Steps in a row that it was part of without a single result."""
     benched_until: int = 0

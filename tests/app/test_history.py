@@ -4,6 +4,7 @@ import pytest
 from fedlearn.app import history
 from fedlearn.app import run as runs
 from fedlearn.app.run import Run
+from fedlearn.app.snapshots import snapshot_of
 from fedlearn.app.trainer import Trainer
 from fedlearn.config import RunConfig
 from fedlearn.es.update import Update
@@ -50,7 +51,7 @@ def test_replay_of_a_run_without_a_journal_is_its_genesis(run: Run) -> None:
 
 
 def test_journal_is_followed_from_where_the_replica_stands(run: Run, digests: list[bytes]) -> None:
-    halfway = runs.snapshot_of(history.replay(run, until=2)[0])
+    halfway = snapshot_of(history.replay(run, until=2)[0])
     replica, last = history.follow_journal(run, run.new_replica(halfway))
     assert (replica.step, replica.digest) == (5, digests[5])
     assert last is not None

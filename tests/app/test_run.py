@@ -10,6 +10,7 @@ import pytest
 from fedlearn.app import history
 from fedlearn.app import run as runs
 from fedlearn.app.run import Run
+from fedlearn.app.snapshots import snapshot_of
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.update import Update
 from fedlearn.objectives.rnn import RnnObjective
@@ -111,7 +112,7 @@ def test_unknown_block_is_named(run: Run) -> None:
 
 def test_snapshot_does_not_change_with_the_replica(run: Run) -> None:
     replica, _ = history.replay(run)
-    snapshot = runs.snapshot_of(replica)
+    snapshot = snapshot_of(replica)
     replica.apply(update_of(run, 0))
     assert run.new_replica(snapshot).digest == snapshot.digest != replica.digest
 

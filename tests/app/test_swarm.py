@@ -15,7 +15,7 @@ from fedlearn.app.trainer import Trainer
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Compute, Evaluate
 from fedlearn.coordination.worker import SLICE_S
-from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint
 from fedlearn.storage.journal import Journal, read_journal
 from fedlearn.wire.codec import encode
 from fedlearn.wire.messages import Float32Array
@@ -149,7 +149,7 @@ def test_second_volunteer_does_not_change_the_bits(config: RunConfig, stage_of: 
     stage = stage_of(two).train(volunteers=2)
     assert {metrics.volunteers for metrics in stage.swarm.metrics[1:]} == {2}
     assert journal_of(one) == journal_of(two)
-    assert runs.newest_snapshot(one)[0].digest == runs.newest_snapshot(two)[0].digest
+    assert latest_checkpoint(one.folder)[0].digest == latest_checkpoint(two.folder)[0].digest
 
 
 def test_volunteer_with_all_processors_gives_the_same_bits(config: RunConfig, stage_of: StageOf) -> None:
@@ -368,7 +368,7 @@ def test_replicas_stay_equal_across_token_blocks_with_a_late_joiner(config: RunC
 def test_replay_of_genesis_and_journal_equals_the_checkpoint(config: RunConfig, stage_of: StageOf) -> None:
     run = created(config, steps=12)
     stage_of(run).train(volunteers=2)
-    snapshot, problems = runs.newest_snapshot(run)
+    snapshot, problems = latest_checkpoint(run.folder)
     replica, last = history.replay(run)
     assert (snapshot.step, problems) == (12, [])
     assert replica.digest == snapshot.digest
@@ -385,7 +385,7 @@ def test_resumed_run_ends_where_an_uninterrupted_one_does(config: RunConfig, sta
     assert stage.notices == []
     assert stage.swarm.metrics[0].step == 20
     assert journal_of(parts) == journal_of(whole)
-    assert runs.newest_snapshot(parts)[0].digest == runs.newest_snapshot(whole)[0].digest
+    assert latest_checkpoint(parts.folder)[0].digest == latest_checkpoint(whole.folder)[0].digest
 
 
 def test_run_stopped_in_the_midst_goes_on_where_it_stopped(config: RunConfig, stage_of: StageOf) -> None:
@@ -440,7 +440,7 @@ def test_torn_end_of_the_journal_is_cut_with_a_notice_and_training_goes_on(
     assert ["torn last record" in notice for notice in stage.notices] == [True]
     assert stage.swarm.metrics[0].step == 8
     assert journal_of(broken) == journal_of(whole)
-    assert runs.newest_snapshot(broken)[0].digest == runs.newest_snapshot(whole)[0].digest
+    assert latest_checkpoint(broken.folder)[0].digest == latest_checkpoint(whole.folder)[0].digest
 
 
 def test_damaged_checkpoint_is_passed_over_with_a_notice(config: RunConfig, stage_of: StageOf) -> None:
@@ -486,8 +486,8 @@ def test_checkpoint_ahead_of_the_journal_is_set_aside(config: RunConfig, stage_o
     again.join()
     again.settle()
     again.close()
-    assert runs.newest_snapshot(run)[0].digest == history.replay(run)[0].digest
-    assert runs.newest_snapshot(run)[0].step == 12
+    assert latest_checkpoint(run.folder)[0].digest == history.replay(run)[0].digest
+    assert latest_checkpoint(run.folder)[0].step == 12
 
 
 def cut_journal(run: Run, step: int) -> None:

@@ -11,7 +11,7 @@ from fedlearn.app.trainer import Trainer
 from fedlearn.config import ConfigError, RunConfig, to_json
 from fedlearn.coordination.effects import StepReport
 from fedlearn.es.update import Update
-from fedlearn.storage.checkpoint import KEPT_CHECKPOINTS, load_checkpoint
+from fedlearn.storage.checkpoint import KEPT_CHECKPOINTS, latest_checkpoint, load_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import read_last_metrics
@@ -81,7 +81,7 @@ def test_checkpoint_says_where_the_run_stands(run: Run, trainer: Trainer) -> Non
     take(trainer, range(4))
     trainer.save_checkpoint()
     assert runs.load(run.folder).config == msgspec.structs.replace(run.config, step_num=4)
-    snapshot, problems = runs.newest_snapshot(run)
+    snapshot, problems = latest_checkpoint(run.folder)
     assert problems == []
     assert (snapshot.step, snapshot.digest) == (4, trainer.replica.digest)
     assert run.new_replica(snapshot).digest == trainer.replica.digest
