@@ -268,49 +268,57 @@ py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table,
     return losses;
 }
 
+// A text a row and the states to begin with, checked; the states carried through a call begin as a copy.
+struct TextArguments {
+    py::array_t<std::uint16_t> tokens;
+    py::array_t<float> state;
+
+    TextArguments(const RnnArguments& rnn, const py::array& text, const py::array& before, py::ssize_t least_tokens)
+        : tokens(checked<std::uint16_t>("tokens", text, 2)) {
+        const auto given = checked<float>("state", before, 3);
+        rnn.check_tokens(tokens);
+        require(tokens.shape(1) >= least_tokens, "tokens: expected [rows, at least " + std::to_string(least_tokens) +
+                                                     "], got " + shape_text(text));
+        require(given.shape(0) == tokens.shape(0) && given.shape(1) == rnn.rnn.layers &&
+                    given.shape(2) == rnn.rnn.hidden,
+                "state: expected [rows, layers, hidden], got " + shape_text(before));
+        state = py::array_t<float>({given.shape(0), given.shape(1), given.shape(2)});
+        std::copy_n(given.data(), given.size(), writable("state", state).data());
+    }
+};
+
 std::tuple<py::array_t<float>, py::array_t<float>> rnn_text_losses(const Shape& shape, const py::array& table,
                                                                    const py::array& scales, const py::array& weights,
                                                                    const py::array& tokens, const py::array& state,
                                                                    int threads) {
     const RnnArguments arguments(shape, table, scales, weights);
-    const auto text = checked<std::uint16_t>("tokens", tokens, 2);
-    const auto before = checked<float>("state", state, 3);
-    arguments.check_tokens(text);
-    require(text.shape(1) > 1, "tokens: expected [rows, at least 2], got " + shape_text(tokens));
-    require(before.shape(0) == text.shape(0) && before.shape(1) == arguments.rnn.layers &&
-                before.shape(2) == arguments.rnn.hidden,
-            "state: expected [rows, layers, hidden], got " + shape_text(state));
-    py::array_t<float> after({before.shape(0), before.shape(1), before.shape(2)});
-    py::array_t<float> losses(text.shape(0));
-    float* carried = writable("state", after).data();
-    float* out = writable("losses", losses).data();
-    std::copy_n(before.data(), before.size(), carried);
+    TextArguments text(arguments, tokens, state, 2);
+    py::array_t<float> losses(text.tokens.shape(0));
+    float* carried = text.state.mutable_data();
+    float* out = losses.mutable_data();
     std::fill_n(out, losses.size(), 0.0f);
-    const py::gil_scoped_release release;
-    text_losses(out, nullptr, carried, arguments.rnn, text.data(), text.shape(1), text.shape(0), text.shape(1) - 1,
-                threads);
-    return {losses, after};
+    {
+        const py::gil_scoped_release release;
+        text_losses(out, nullptr, carried, arguments.rnn, text.tokens.data(), text.tokens.shape(1),
+                    text.tokens.shape(0), text.tokens.shape(1) - 1, threads);
+    }
+    return {losses, text.state};
 }
 
 std::tuple<py::array_t<float>, py::array_t<float>> rnn_next(const Shape& shape, const py::array& table,
                                                             const py::array& scales, const py::array& weights,
                                                             const py::array& tokens, const py::array& state) {
     const RnnArguments arguments(shape, table, scales, weights);
-    const auto text = checked<std::uint16_t>("tokens", tokens, 2);
-    const auto before = checked<float>("state", state, 3);
-    arguments.check_tokens(text);
-    require(text.shape(1) > 0, "tokens: expected [rows, at least 1], got " + shape_text(tokens));
-    require(before.shape(0) == text.shape(0) && before.shape(1) == arguments.rnn.layers &&
-                before.shape(2) == arguments.rnn.hidden,
-            "state: expected [rows, layers, hidden], got " + shape_text(state));
-    py::array_t<float> after({before.shape(0), before.shape(1), before.shape(2)});
-    py::array_t<float> log_probabilities({text.shape(0), static_cast<py::ssize_t>(arguments.rnn.vocab)});
-    float* carried = writable("state", after).data();
-    float* out = writable("log_probabilities", log_probabilities).data();
-    std::copy_n(before.data(), before.size(), carried);
-    const py::gil_scoped_release release;
-    text_losses(nullptr, out, carried, arguments.rnn, text.data(), text.shape(1), text.shape(0), text.shape(1), 1);
-    return {log_probabilities, after};
+    TextArguments text(arguments, tokens, state, 1);
+    py::array_t<float> log_probabilities({text.tokens.shape(0), static_cast<py::ssize_t>(arguments.rnn.vocab)});
+    float* carried = text.state.mutable_data();
+    float* out = log_probabilities.mutable_data();
+    {
+        const py::gil_scoped_release release;
+        text_losses(nullptr, out, carried, arguments.rnn, text.tokens.data(), text.tokens.shape(1),
+                    text.tokens.shape(0), text.tokens.shape(1), 1);
+    }
+    return {log_probabilities, text.state};
 }
 
 std::vector<std::string> supported_isas() {
