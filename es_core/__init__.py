@@ -1,11 +1,14 @@
-"""The numeric core: noise, gradient estimate and optimizer steps (replicated), and RNN losses (reported)."""
+"""The numeric core: noise, gradient estimate and optimizer steps (replicated), and RNN losses and gradients (reported)."""
 
 from es_core._native import (
+    ESTIMATE_UNIT,
     adam_step,
     current_isa,
     estimate_gradient,
     normalized_utilities,
     random_words,
+    rnn_activation_gradient,
+    rnn_head_gradient,
     rnn_member_losses,
     rnn_next_log_probabilities,
     rnn_text_losses,
@@ -17,11 +20,14 @@ from es_core._native import (
 )
 
 __all__ = [
+    "ESTIMATE_UNIT",
     "adam_step",
     "current_isa",
     "estimate_gradient",
     "normalized_utilities",
     "random_words",
+    "rnn_activation_gradient",
+    "rnn_head_gradient",
     "rnn_member_losses",
     "rnn_next_log_probabilities",
     "rnn_text_losses",

@@ -3,6 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+ESTIMATE_UNIT: float
+"""What a gradient of 1 nat per token counts in the estimates of `rnn_activation_gradient` and `rnn_head_gradient`."""
+
 def sign_noise(
     seed: int, step: int, member: int, tensor: int, factor: int, offset: int, count: int
 ) -> NDArray[np.int8]:
@@ -88,6 +91,49 @@ def rnn_member_losses(
     `shape` is (vocabulary, hidden, layers); `tokens` [groups, sequences, context + scored + 1]; a cold group
     (`is_cold` [groups]) skips the context and starts at the perturbed initial state. `int8` evaluates members of low
     rank with weights and states of 8 bits (an initial state is cut to [-1, 1]); full rank stays in float32.
+    """
+
+def rnn_activation_gradient(
+    shape: tuple[int, int, int],
+    tensors: NDArray[np.int64],
+    scales: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    *,
+    seed: int,
+    step: int,
+    first_member: int,
+    group_size: int,
+    tokens: NDArray[np.uint16],
+    context: int,
+    is_cold: NDArray[np.uint8],
+    sigma: float,
+    logit_sigma: float,
+    discount: float,
+    int8: bool = False,
+    threads: int = 0,
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Trials whose noise is on activations: mean nats per token of each member, and what they say of the gradient.
+
+    Every member adds `sigma` times a sign to the input of each hidden unit at each scored token, and `logit_sigma` times
+    one to each logit; 0 leaves the logits alone, and the head's gradient comes from its closed form. `discount` weighs
+    a loss for each token that it comes later than the noise. The estimate, int32 [n_parameters], is ESTIMATE_UNIT times
+    the sum over groups of the gradient of the mean loss, in relative scales; groups with a non-finite loss count zero.
+    """
+
+def rnn_head_gradient(
+    shape: tuple[int, int, int],
+    tensors: NDArray[np.int64],
+    scales: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    *,
+    tokens: NDArray[np.uint16],
+    context: int,
+    is_cold: NDArray[np.uint8],
+    threads: int = 0,
+) -> NDArray[np.int32]:
+    """The closed-form gradient of head weights and bias on unperturbed texts, as `rnn_activation_gradient` counts it.
+
+    int32 [n_parameters], a sum over groups, zero outside the head.
     """
 
 def rnn_text_losses(

@@ -1,4 +1,4 @@
-// Exponential and tanh for vectors, to about 2e-7: reported code only, the last digits differ between instruction sets.
+// Exponential, logarithm and tanh for vectors, to about 2e-7: reported code only, the last digits differ between instruction sets.
 #pragma once
 
 #include "vectors.h"
@@ -53,6 +53,21 @@ constexpr float kLog2E = 1.44269504f;
 #else
     return x > limit ? Floats{} + limit : x;
 #endif
+}
+
+// Natural logarithm of normal numbers above zero, to 1e-7; what is not finite becomes no number.
+[[gnu::always_inline]] inline Floats log_of(Floats x) {
+    constexpr std::int32_t kHalfRoot = 0x3F3504F3;  // bits of sqrt(1/2): the fraction lies between it and its double
+    const Ints bits = reinterpret_cast<Ints>(x);
+    const Ints exponent = (bits - kHalfRoot) >> 23;
+    const Floats fraction = reinterpret_cast<Floats>(bits - (exponent << 23));
+    // log(f) = 2 artanh((f - 1) / (f + 1)), its series up to the ninth power: the rest is below 1e-9.
+    const Floats s = (fraction - 1.0f) / (fraction + 1.0f), square = s * s;
+    Floats series = square * (2.0f / 9.0f) + 2.0f / 7.0f;
+    series = series * square + 2.0f / 5.0f;
+    series = series * square + 2.0f / 3.0f;
+    series = series * square + 2.0f;
+    return __builtin_convertvector(exponent, Floats) * 0.69314718f + (series * s + (x - x));
 }
 
 // 1 - 2 / (e^(2x) + 1), to 2e-7; from x = 22 on it is 1 anyway.

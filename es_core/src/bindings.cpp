@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "activity.h"
 #include "evaluate.h"
 #include "threads.h"
 #include "update.h"
@@ -239,6 +240,28 @@ struct RnnArguments {
 
 using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
+// What members are evaluated on, checked.
+struct TrialArguments {
+    py::array_t<std::uint16_t> tokens;
+    py::array_t<std::uint8_t> is_cold;
+    Trials trials;
+
+    TrialArguments(const RnnArguments& rnn, std::uint64_t seed, std::uint32_t step, std::uint64_t first_member,
+                   std::int64_t group_size, const py::array& text, std::int64_t context, const py::array& cold,
+                   double sigma)
+        : tokens(checked<std::uint16_t>("tokens", text, 3)), is_cold(checked<std::uint8_t>("is_cold", cold, 1)) {
+        rnn.check_tokens(tokens);
+        const std::int64_t scored = tokens.shape(2) - context - 1;
+        require(context >= 0 && scored > 0 && tokens.shape(1) > 0,
+                "tokens: expected [groups, sequences, context + scored + 1], got " + shape_text(text));
+        require(is_cold.size() == tokens.shape(0), "is_cold: expected one a group");
+        require(group_size > 0 && first_member % static_cast<std::uint64_t>(group_size) == 0,
+                "first_member: expected a multiple of the group size");
+        trials = {make_key(seed, step, Domain::kNoise), first_member, group_size, tokens.shape(0), tokens.shape(1),
+                  context, scored, tokens.data(), is_cold.data(), static_cast<float>(sigma)};
+    }
+};
+
 py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table, const py::array& scales,
                                      const py::array& weights, std::uint64_t seed, std::uint32_t step,
                                      std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
@@ -246,26 +269,52 @@ py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table,
                                      int threads, bool naive) {
     RnnArguments arguments(shape, table, scales, weights);
     arguments.rnn.is_int8 = int8;
-    const auto text = checked<std::uint16_t>("tokens", tokens, 3);
-    const auto cold = checked<std::uint8_t>("is_cold", is_cold, 1);
-    arguments.check_tokens(text);
-    const std::int64_t scored = text.shape(2) - context - 1;
-    require(context >= 0 && scored > 0 && text.shape(1) > 0,
-            "tokens: expected [groups, sequences, context + scored + 1], got " + shape_text(tokens));
-    require(cold.size() == text.shape(0), "is_cold: expected one a group");
-    require(group_size > 0 && first_member % static_cast<std::uint64_t>(group_size) == 0,
-            "first_member: expected a multiple of the group size");
-    py::array_t<float> losses(text.shape(0) * group_size);
+    const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma);
+    py::array_t<float> losses(given.trials.n_groups * group_size);
     const auto out = writable("losses", losses);
-    const Trials trials{make_key(seed, step, Domain::kNoise), first_member, group_size, text.shape(0), text.shape(1),
-                        context, scored, text.data(), cold.data(), static_cast<float>(sigma)};
     const py::gil_scoped_release release;
     if (naive) {
-        member_losses_naive(out, arguments.rnn, trials);
+        member_losses_naive(out, arguments.rnn, given.trials);
     } else {
-        member_losses(out, arguments.rnn, trials, threads);
+        member_losses(out, arguments.rnn, given.trials, threads);
     }
     return losses;
+}
+
+std::tuple<py::array_t<float>, py::array_t<std::int32_t>> rnn_activation_gradient(
+    const Shape& shape, const py::array& table, const py::array& scales, const py::array& weights, std::uint64_t seed,
+    std::uint32_t step, std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
+    std::int64_t context, const py::array& is_cold, double sigma, double logit_sigma, double discount, bool int8,
+    int threads) {
+    RnnArguments arguments(shape, table, scales, weights);
+    arguments.rnn.is_int8 = int8;
+    const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma);
+    require(group_size > 1, "group_size: expected at least 2 members to compare, got " + std::to_string(group_size));
+    require(sigma > 0.0 && logit_sigma >= 0.0 && discount >= 0.0 && discount <= 1.0,
+            "sigma, logit_sigma, discount: expected above 0, at least 0, and 0 to 1");
+    py::array_t<float> losses(given.trials.n_groups * group_size);
+    py::array_t<std::int32_t> estimate(arguments.weights.size());
+    const auto out = writable("losses", losses);
+    const auto sums = writable("estimate", estimate);
+    const ActivationNoise noise{static_cast<float>(sigma), static_cast<float>(logit_sigma),
+                                static_cast<float>(discount)};
+    {
+        const py::gil_scoped_release release;
+        activation_gradient(out, sums, arguments.rnn, given.trials, noise, threads);
+    }
+    return {losses, estimate};
+}
+
+py::array_t<std::int32_t> rnn_head_gradient(const Shape& shape, const py::array& table, const py::array& scales,
+                                            const py::array& weights, const py::array& tokens, std::int64_t context,
+                                            const py::array& is_cold, int threads) {
+    const RnnArguments arguments(shape, table, scales, weights);
+    const TrialArguments given(arguments, 0, 0, 0, 1, tokens, context, is_cold, 0.0);
+    py::array_t<std::int32_t> estimate(arguments.weights.size());
+    const auto sums = writable("estimate", estimate);
+    const py::gil_scoped_release release;
+    head_gradient(sums, arguments.rnn, given.trials, threads);
+    return estimate;
 }
 
 // A text a row and the states to begin with, checked; the states carried through a call begin as a copy.
@@ -344,6 +393,12 @@ PYBIND11_MODULE(_native, m) {
     m.def("rnn_member_losses", rnn_member_losses, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a, "sigma"_a,
           "int8"_a = false, "threads"_a = 0, "naive"_a = false);
+    m.def("rnn_activation_gradient", rnn_activation_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a,
+          py::kw_only(), "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a,
+          "sigma"_a, "logit_sigma"_a, "discount"_a, "int8"_a = false, "threads"_a = 0);
+    m.def("rnn_head_gradient", rnn_head_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
+          "tokens"_a, "context"_a, "is_cold"_a, "threads"_a = 0);
+    m.attr("ESTIMATE_UNIT") = kEstimateUnit;
     m.def("rnn_text_losses", rnn_text_losses, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "tokens"_a, "state"_a, "threads"_a = 0);
     m.def("rnn_next_log_probabilities", rnn_next, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),

@@ -23,11 +23,8 @@ void fill_initial_state(float* states, const PackedWeights& packed, std::int64_t
         }
 }
 
-// Texts that are warmed up together by one call of the kernel.
-constexpr std::int64_t kContextRows = 48;
+}  // namespace
 
-// The state after each text's context under unperturbed weights, [texts][layers][padded H]; texts are the groups'
-// sequences, one after the other. Cold groups get the initial state.
 FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_threads) {
     const PackedRnn& rnn = packed.view();
     const std::int64_t n_texts = trials.n_groups * trials.batch_size;
@@ -64,6 +61,8 @@ FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_thr
     });
     return states;
 }
+
+namespace {
 
 // Memory of one thread that evaluates groups.
 struct GroupScratch {

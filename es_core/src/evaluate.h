@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "memory.h"
 
 namespace fedlearn {
 
@@ -33,6 +34,15 @@ struct Trials {
     const std::uint8_t* is_cold;     // [n_groups] 1: starts at the initial state, without context
     float sigma;
 };
+
+class PackedWeights;
+
+// Texts that are read side by side by one call of the kernel.
+inline constexpr std::int64_t kContextRows = 48;
+
+// The state after each text's context under unperturbed weights, [texts][layers][padded H]; texts are the groups'
+// sequences, one after the other. Cold groups get the initial state.
+FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_threads);
 
 // losses [n_groups * group_size] <- mean nats per token of each member.
 void member_losses(std::span<float> losses, const Rnn& rnn, const Trials& trials, int n_threads);

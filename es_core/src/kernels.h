@@ -94,6 +94,20 @@ struct RnnNoise {
     std::int64_t head_bias;
 };
 
+// Noise on activations: signs of every row for each layer and token, straight from the row's noise words. Token t of a
+// layer has the signs from `(first_token + t) * pitch` on.
+struct SignRows {
+    const std::uint32_t* words;        // [n_rows][4 * n_blocks]
+    std::int64_t n_blocks;
+    std::int64_t first_token;          // of these rows among the tokens that a member's noise covers
+    std::int64_t hidden_block[kMaxLayers];
+    std::int64_t hidden_pitch;
+    float hidden_amplitude;
+    std::int64_t logit_block;
+    std::int64_t logit_pitch;
+    float logit_amplitude;             // 0: the logits are not perturbed
+};
+
 // Rows that run through the network side by side: members on one text, or unperturbed weights on many texts.
 struct RnnRows {
     std::int64_t n_rows;
@@ -103,7 +117,9 @@ struct RnnRows {
     float* state;                      // [layers][n_rows][padded H], in, and with float weights out
     const RnnNoise* noise;             // nullptr: unperturbed
     const float* factors;              // [n_rows][noise->row_stride]
-    float* losses;                     // [n_rows] summed nats, added to; nullptr: warm up only
+    const SignRows* signs;             // nullptr: activations are not perturbed
+    float* losses;                     // [n_rows] summed nats, added to; nullptr: not wanted
+    float* token_losses;               // [n_tokens][n_rows] nats; nullptr: not wanted
     float* log_probabilities;          // [n_rows][V] after the last token; nullptr: not wanted
 };
 
@@ -117,12 +133,20 @@ struct ReportedKernels {
     // offset of the states' bytes.
     void (*pack_bytes)(std::int8_t* panels, float* start, const float* matrix, std::int64_t outputs,
                        std::int64_t inputs, float scale);
-    // values [n rounded up to lanes] <- amplitude * sign, n signs of a factor of a member's words.
+    // values [n rounded up to lanes] <- amplitude * sign, n signs of a factor of a member's words; the first is a
+    // multiple of the lanes.
     void (*expand_signs)(float* values, const std::uint32_t* words, std::int64_t n_blocks, std::int64_t first_block,
-                         std::int64_t n, float amplitude);
+                         std::int64_t first_sign, std::int64_t n, float amplitude);
     // bytes [n rounded up to kByteMultiple] <- 0 for the sign +1, 1 for -1.
     void (*expand_bits)(std::uint8_t* bytes, const std::uint32_t* words, std::int64_t n_blocks,
                         std::int64_t first_block, std::int64_t n);
+    // sums [n rounded up to lanes] <- sum over rows of coefficients[row] * sign, n signs of a factor from first_sign on.
+    void (*sum_signs)(float* sums, const float* coefficients, const SignRows& signs, std::int64_t n_rows,
+                      std::int64_t first_block, std::int64_t first_sign, std::int64_t n);
+    // sums [n_left][sums_stride] += sum over rows of the outer product of left [n_left] and right [sums_stride], which
+    // is a multiple of the lanes.
+    void (*add_outer)(float* sums, std::int64_t sums_stride, const float* left, std::int64_t left_stride,
+                      std::int64_t n_left, const float* right, std::int64_t right_stride, std::int64_t n_rows);
     std::int64_t (*rnn_scratch_bytes)(const PackedRnn& rnn, std::int64_t n_rows);
     void (*rnn_run)(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch);
 };

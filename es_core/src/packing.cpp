@@ -118,7 +118,7 @@ void FactorRows::fill(float* row, std::uint32_t* words, const Key& key, std::uin
             kernels.expand_bits(reinterpret_cast<std::uint8_t*>(values), words, plan.n_blocks, factor.first_block,
                                 factor.length);
         } else {
-            kernels.expand_signs(values, words, plan.n_blocks, factor.first_block, factor.length, entry.amplitude);
+            kernels.expand_signs(values, words, plan.n_blocks, factor.first_block, 0, factor.length, entry.amplitude);
         }
     }
 }

@@ -40,7 +40,6 @@ struct Term {
 };
 
 constexpr int kMaxTerms = 2 * kMaxRank;
-constexpr std::int64_t kNoOffset = -1;
 
 // One layer's product: outputs = start + terms + sum of sources. In int8 all sources have the scale of the first.
 template <class Number>

@@ -1,7 +1,9 @@
 // Reported kernels: losses of a tanh RNN for many rows side by side. Compiled once per instruction set; the compiler may
 // contract and reorder here, since losses are sent and never recomputed.
 
+#include "outer.h"
 #include "products.h"
+#include "signs.h"
 
 namespace {
 
@@ -15,28 +17,6 @@ std::int64_t tail_of(std::int64_t vocab) {
     return vocab > kLanes && tail <= kLanes / 5 ? tail : 0;
 }
 
-void expand_signs(float* values, const std::uint32_t* words, std::int64_t n_blocks, std::int64_t first_block,
-                  std::int64_t n, float amplitude) {
-    const Words magnitude = reinterpret_cast<Words>(Floats{} + amplitude);
-    for (std::int64_t offset = 0; offset < n; offset += kLanes) {
-        const std::uint32_t word = words[(offset / 32) % 4 * n_blocks + first_block + offset / 128];
-        const Words bits = (Words{} + word) >> (lane_numbers() + static_cast<std::uint32_t>(offset % 32));
-        store(values + offset, (bits << 31) ^ magnitude);
-    }
-    for (std::int64_t i = n; i < round_up<std::int64_t>(n, kLanes); ++i) values[i] = 0.0f;
-}
-
-// bytes [n rounded up to kByteMultiple] <- 0 for +1, 1 for -1, and 0 beyond n.
-void expand_bits(std::uint8_t* bytes, const std::uint32_t* words, std::int64_t n_blocks, std::int64_t first_block,
-                 std::int64_t n) {
-    for (std::int64_t offset = 0; offset < round_up<std::int64_t>(n, fedlearn::kByteMultiple); offset += kLanes) {
-        const std::uint32_t word = offset < n ? words[(offset / 32) % 4 * n_blocks + first_block + offset / 128] : 0;
-        const Words lanes = lane_numbers() + static_cast<std::uint32_t>(offset % 32);
-        store(bytes + offset, __builtin_convertvector(((Words{} + word) >> lanes) & 1u, NarrowBytes));
-    }
-    for (std::int64_t i = n; i < round_up<std::int64_t>(n, kLanes); ++i) bytes[i] = 0;
-}
-
 template <class Number>
 struct Scratch {
     Number* states[2];             // [layers][n_rows][stride] before and after the token that is read
@@ -44,7 +24,7 @@ struct Scratch {
     float* dots;                   // [layers][3][kMaxRank][n_rows]: recurrent, input of this layer, head (last layer)
     float* tail;                   // [tail][n_rows] dots, then logits of the tail columns
     float* token_coefficients;     // [kMaxRank][n_rows]
-    float* products;               // [n_rows] product of softmax sums whose logarithm is still owed
+    float* noise;                  // [n_rows][widest layer] noise of one layer at one token
     const float** starts;          // [n_rows]
     std::int64_t bytes;
 };
@@ -54,6 +34,12 @@ template <class Number>
 std::int64_t state_stride(const PackedRnn& rnn) {
     return std::is_same_v<Number, float> ? rnn.padded_hidden
                                          : round_up<std::int64_t>(rnn.hidden, fedlearn::kByteMultiple);
+}
+
+// Floats between two rows of a layer's noise; a head's covers its tail columns too.
+std::int64_t noise_stride(const PackedRnn& rnn) {
+    const std::int64_t columns = round_up<std::int64_t>(rnn.vocab, kLanes);
+    return rnn.padded_hidden > columns ? rnn.padded_hidden : columns;
 }
 
 template <class Number>
@@ -74,7 +60,7 @@ Scratch<Number> carve(std::byte* memory, const PackedRnn& rnn, std::int64_t n_ro
     s.dots = take(rnn.layers * 3 * kMaxRank * rows);
     s.tail = take(rnn.tail * rows);
     s.token_coefficients = take(kMaxRank * rows);
-    s.products = take(rows);
+    s.noise = take(rows * noise_stride(rnn));
     s.bytes = reinterpret_cast<std::byte*>(at) - memory;
     return s;
 }
@@ -95,7 +81,6 @@ struct Run {
     std::int64_t stride;           // of a state's rows
     std::int64_t padded_rows;
     std::int64_t rank;
-    std::int64_t sums_before_log;  // softmax sums that can be multiplied without overflow
     Number* states;                // [layers][n_rows][stride] before the token that is read; changes places with
     Number* next_states;           // the states after it
 
@@ -106,14 +91,8 @@ struct Run {
           stride(state_stride<Number>(network)),
           padded_rows(round_up<std::int64_t>(run_rows.n_rows, kLanes)),
           rank(run_rows.noise != nullptr ? run_rows.noise->rank : 0),
-          sums_before_log(1),
           states(scratch.states[0]),
-          next_states(scratch.states[1]) {
-        // A sum lies between 1 and V; stay below 1e30.
-        for (float bound = static_cast<float>(rnn.vocab); bound * static_cast<float>(rnn.vocab) < 1e30f && sums_before_log < 64;
-             bound *= static_cast<float>(rnn.vocab))
-            ++sums_before_log;
-    }
+          next_states(scratch.states[1]) {}
 
     float* dots(std::int64_t layer, int kind, std::int64_t k) const {
         return scratch.dots + ((layer * 3 + kind) * kMaxRank + k) * padded_rows;
@@ -123,15 +102,30 @@ struct Run {
 
     std::uint16_t token(std::int64_t row, std::int64_t t) const { return rows.tokens[row * rows.token_stride + t]; }
 
-    Product<Number> begin_product(void* outputs, std::int64_t output_stride, std::int64_t plain_offset) const {
+    // A product whose outputs begin with `start` and noise: a vector of each row's factors, or the signs at a token.
+    Product<Number> begin_product(void* outputs, std::int64_t output_stride) const {
         Product<Number> p{};
         p.start = scratch.starts;
-        p.factors = rows.noise != nullptr ? rows.factors : nullptr;
-        p.factor_stride = rows.noise != nullptr ? rows.noise->row_stride : 0;
-        p.plain_offset = plain_offset;
         p.outputs = outputs;
         p.output_stride = output_stride;
         return p;
+    }
+
+    void add_factors(Product<Number>& p, std::int64_t plain_offset) const {
+        p.factors = rows.factors;
+        p.factor_stride = rows.noise->row_stride;
+        p.plain_offset = plain_offset;
+    }
+
+    // Noise of n outputs at token t, from the factor that begins at `first_block` of each row's words.
+    void add_signs(Product<Number>& p, std::int64_t t, std::int64_t first_block, std::int64_t pitch, std::int64_t n,
+                   float amplitude) const {
+        const SignRows& signs = *rows.signs;
+        p.factors = scratch.noise;
+        p.factor_stride = noise_stride(rnn);
+        for (std::int64_t row = 0; row < rows.n_rows; ++row)
+            expand_signs(scratch.noise + row * p.factor_stride, signs.words + row * 4 * signs.n_blocks, signs.n_blocks,
+                         first_block, (signs.first_token + t) * pitch, n, amplitude);
     }
 
     void add_source(Product<Number>& p, const Number* inputs, const PackedMatrix& matrix) const {
@@ -185,7 +179,10 @@ struct Run {
     void advance_layer(std::int64_t layer, std::int64_t t) const {
         Number* next = layer_of(next_states, layer);
         const RnnNoise* noise = rows.noise;
-        Product<Number> p = begin_product(next, stride, noise != nullptr ? noise->bias[layer] : kNoOffset);
+        Product<Number> p = begin_product(next, stride);
+        if (noise != nullptr) add_factors(p, noise->bias[layer]);
+        if (rows.signs != nullptr)
+            add_signs(p, t, rows.signs->hidden_block[layer], rows.signs->hidden_pitch, rnn.hidden, rows.signs->hidden_amplitude);
         if (layer == 0) {
             read_token(t);
             for (std::int64_t k = 0; k < rank; ++k)
@@ -201,9 +198,14 @@ struct Run {
         update_dots(layer, next, true);
     }
 
-    void compute_logits() const {
+    bool has_logit_signs() const { return rows.signs != nullptr && rows.signs->logit_amplitude > 0.0f; }
+
+    void compute_logits(std::int64_t t) const {
         const RnnNoise* noise = rows.noise;
-        Product<Number> p = begin_product(scratch.logits, rnn.padded_columns, noise != nullptr ? noise->head_bias : kNoOffset);
+        Product<Number> p = begin_product(scratch.logits, rnn.padded_columns);
+        if (noise != nullptr) add_factors(p, noise->head_bias);
+        if (has_logit_signs())
+            add_signs(p, t, rows.signs->logit_block, rows.signs->logit_pitch, rnn.vocab, rows.signs->logit_amplitude);
         for (std::int64_t row = 0; row < rows.n_rows; ++row) scratch.starts[row] = rnn.head_bias;
         add_source(p, layer_of(next_states, rnn.layers - 1), rnn.head);
         add_terms(p, rnn.layers - 1, kHead, noise != nullptr ? &noise->head : nullptr);
@@ -213,9 +215,11 @@ struct Run {
     // Logits of tail column `column` for kLanes rows from `first` on; the rows that pad a tile come out as they may.
     Floats tail_logits(std::int64_t first, std::int64_t column) const {
         Floats logits = load<Floats>(tail_dots(column) + first) + rnn.head_bias[rnn.padded_columns + column];
-        if (rows.noise == nullptr) return logits;
         const auto n = static_cast<int>(smaller<std::int64_t>(rows.n_rows - first, kLanes));
         const std::int64_t token = rnn.vocab - rnn.tail + column;
+        if (has_logit_signs())
+            for (int i = 0; i < n; ++i) logits[i] += scratch.noise[(first + i) * noise_stride(rnn) + token];
+        if (rows.noise == nullptr) return logits;
         for (int i = 0; i < n; ++i) {
             const float* factors = rows.factors + (first + i) * rows.noise->row_stride + token;
             logits[i] += factors[rows.noise->head_bias];
@@ -259,19 +263,15 @@ struct Run {
     }
 
     void add_losses(std::int64_t t) const {
-        const bool is_log_due = (t + 1) % sums_before_log == 0 || t + 1 == rows.n_tokens;
         for (std::int64_t first = 0; first < rows.n_rows; first += kLanes) {
             Floats greatest, sums;
             softmax_sums(first, greatest, sums);
+            const Floats normalizers = greatest + log_of(sums);
             const auto n = smaller<std::int64_t>(rows.n_rows - first, kLanes);
             for (std::int64_t i = 0; i < n; ++i) {
-                const std::int64_t row = first + i;
-                rows.losses[row] += greatest[i] - logit(row, token(row, t + 1));
-                scratch.products[row] *= sums[i];
-                if (is_log_due) {
-                    rows.losses[row] += __builtin_logf(scratch.products[row]);
-                    scratch.products[row] = 1.0f;
-                }
+                const float loss = normalizers[i] - logit(first + i, token(first + i, t + 1));
+                if (rows.losses != nullptr) rows.losses[first + i] += loss;
+                if (rows.token_losses != nullptr) rows.token_losses[t * rows.n_rows + first + i] = loss;
             }
         }
     }
@@ -280,8 +280,9 @@ struct Run {
         for (std::int64_t first = 0; first < rows.n_rows; first += kLanes) {
             Floats greatest, sums;
             softmax_sums(first, greatest, sums);
+            const Floats normalizers = greatest + log_of(sums);
             for (std::int64_t row = first; row < smaller(rows.n_rows, first + kLanes); ++row) {
-                const float offset = greatest[row - first] + __builtin_logf(sums[row - first]);
+                const float offset = normalizers[row - first];
                 for (std::int64_t v = 0; v < rnn.vocab; ++v)
                     rows.log_probabilities[row * rnn.vocab + v] = logit(row, v) - offset;
             }
@@ -307,14 +308,14 @@ struct Run {
 
     void run() {
         load_states();
-        for (std::int64_t row = 0; row < rows.n_rows; ++row) scratch.products[row] = 1.0f;
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
             update_dots(layer, layer_of(states, layer), false);
         for (std::int64_t t = 0; t < rows.n_tokens; ++t) {
             for (std::int64_t layer = 0; layer < rnn.layers; ++layer) advance_layer(layer, t);
             const bool is_last = t + 1 == rows.n_tokens;
-            if (rows.losses != nullptr || (is_last && rows.log_probabilities != nullptr)) compute_logits();
-            if (rows.losses != nullptr) add_losses(t);
+            const bool has_losses = rows.losses != nullptr || rows.token_losses != nullptr;
+            if (has_losses || (is_last && rows.log_probabilities != nullptr)) compute_logits(t);
+            if (has_losses) add_losses(t);
             if (is_last && rows.log_probabilities != nullptr) write_log_probabilities();
             Number* before = states;
             states = next_states;
@@ -342,5 +343,5 @@ void rnn_run(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch) {
 namespace fedlearn {
 extern const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA);
 const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA) = {
-    kLanes, tail_of, pack, pack_bytes, expand_signs, expand_bits, rnn_scratch_bytes, rnn_run};
+    kLanes, tail_of, pack, pack_bytes, expand_signs, expand_bits, sum_signs, add_outer, rnn_scratch_bytes, rnn_run};
 }  // namespace fedlearn

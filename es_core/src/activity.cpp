@@ -1,0 +1,340 @@
+#include "activity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "threads.h"
+#include "trajectory.h"
+
+namespace fedlearn {
+
+namespace {
+
+constexpr std::int64_t kBlockGroups = 128;  // traced together: memory grows with a block, not with the population
+constexpr std::int64_t kItemGroups = 8;     // whose outer products are summed as floats, then rounded
+constexpr std::int64_t kRunRows = 64;       // members side by side in one product: small groups share it
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Where the signs of a member's activations stand among its noise: as tensors of rank 0, one a layer, then the logits,
+// then the initial state. A token's signs begin at a whole noise word.
+class ActivationSigns {
+public:
+    ActivationSigns(const Rnn& rnn, const Trials& trials, const ActivationNoise& noise)
+        : hidden_pitch_(round_up(rnn.hidden, 32)) {
+        const std::int64_t n_tokens = trials.batch_size * trials.scored;
+        const std::int64_t logit_pitch = noise.logit_sigma > 0.0f ? round_up(rnn.vocab, 32) : 0;
+        std::vector<Tensor> tensors;
+        const auto add = [&](std::int64_t n) { tensors.push_back({0, 1, n, 0, -1}); };
+        for (std::int64_t layer = 0; layer < rnn.layers; ++layer) add(n_tokens * hidden_pitch_);
+        add(n_tokens * logit_pitch);
+        add(rnn.layers * hidden_pitch_);
+        plan_ = make_noise_plan(tensors);
+        const NoisePlanView plan = plan_.view();
+        rows_.n_blocks = plan.n_blocks;
+        for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
+            rows_.hidden_block[layer] = plan.factor(layer, 0).first_block;
+        rows_.hidden_pitch = hidden_pitch_;
+        rows_.hidden_amplitude = noise.sigma;
+        rows_.logit_block = plan.factor(rnn.layers, 0).first_block;
+        rows_.logit_pitch = logit_pitch;
+        rows_.logit_amplitude = noise.logit_sigma;
+        initial_block_ = plan.factor(rnn.layers + 1, 0).first_block;
+    }
+
+    NoisePlanView plan() const { return plan_.view(); }
+    std::int64_t n_words() const { return plan_.view().n_words(); }
+    std::int64_t initial_block() const { return initial_block_; }
+    std::int64_t initial_sign(std::int64_t layer) const { return layer * hidden_pitch_; }
+
+    // The signs of rows whose words stand at `words`, from the first token of a sequence on.
+    SignRows rows(const std::uint32_t* words, std::int64_t first_token) const {
+        SignRows rows = rows_;
+        rows.words = words;
+        rows.first_token = first_token;
+        return rows;
+    }
+
+private:
+    NoisePlan plan_;
+    std::int64_t hidden_pitch_;
+    std::int64_t initial_block_ = 0;
+    SignRows rows_{};
+};
+
+// What all items of a block share.
+struct Block {
+    const Rnn& rnn;
+    const Trials& trials;
+    const ActivationNoise& noise;
+    const PackedWeights& packed;
+    const ActivationSigns& signs;
+    const float* states;      // [texts][layers][padded H] where the scored tokens begin
+    Trajectory& trajectory;
+
+    bool has_perturbed_logits() const { return noise.logit_sigma > 0.0f; }
+    std::int64_t groups_per_run() const { return std::max<std::int64_t>(1, kRunRows / trials.group_size); }
+};
+
+// Memory of one thread.
+struct ItemScratch {
+    std::vector<std::uint32_t> words;     // [rows][n_words]
+    std::vector<std::uint16_t> tokens;    // [rows][scored + 1]
+    FloatBuffer state;                    // [layers][rows][padded H]
+    std::vector<float> losses, credits;   // [scored][rows]
+    FloatBuffer deltas;                   // [layers][item's texts * scored][padded H]
+    FloatBuffer initial;                  // [padded H]
+    ByteBuffer kernel;
+    GradientSums sums;
+    std::vector<std::int64_t> totals;     // [n_parameters]
+
+    explicit ItemScratch(const Block& block) : sums(block.rnn), totals(block.rnn.weights.size(), 0) {
+        const PackedRnn& rnn = block.packed.view();
+        const std::int64_t n_rows = block.groups_per_run() * block.trials.group_size, scored = block.trials.scored;
+        const auto resize = [](auto& vector, std::int64_t n) { vector.resize(static_cast<std::size_t>(n)); };
+        resize(words, n_rows * block.signs.n_words());
+        resize(tokens, n_rows * (scored + 1));
+        resize(losses, n_rows * scored);
+        resize(credits, n_rows * scored);
+        state = allocate<float>(rnn.layers * n_rows * rnn.padded_hidden);
+        deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
+        initial = allocate<float>(rnn.padded_hidden);
+        kernel = allocate<std::byte>(current_isa().reported->rnn_scratch_bytes(rnn, n_rows));
+    }
+};
+
+// A few groups of a block whose members run side by side.
+struct Run {
+    std::int64_t first_group;
+    std::int64_t n_groups;
+    std::int64_t n_rows;
+};
+
+void draw_noise(const Block& block, const Run& run, ItemScratch& scratch) {
+    const std::uint64_t first =
+        block.trials.first_member + static_cast<std::uint64_t>(run.first_group * block.trials.group_size);
+    for (std::int64_t row = 0; row < run.n_rows; ++row)
+        current_isa().replicated->sign_words(scratch.words.data() + row * block.signs.n_words(), block.trials.key,
+                                             block.signs.plan(), first + static_cast<std::uint64_t>(row));
+}
+
+// Rows start at their text's state; those of cold groups at the initial state with noise of its own.
+void set_states(const Block& block, const Run& run, std::int64_t sequence, ItemScratch& scratch) {
+    const PackedRnn& rnn = block.packed.view();
+    const std::int64_t group_size = block.trials.group_size;
+    for (std::int64_t row = 0; row < run.n_rows; ++row) {
+        const std::int64_t group = run.first_group + row / group_size;
+        const float* start =
+            block.states + (group * block.trials.batch_size + sequence) * rnn.layers * rnn.padded_hidden;
+        for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+            float* state = scratch.state.get() + (layer * run.n_rows + row) * rnn.padded_hidden;
+            std::copy_n(start + layer * rnn.padded_hidden, rnn.padded_hidden, state);
+            if (block.trials.is_cold[group] == 0) continue;
+            current_isa().reported->expand_signs(
+                scratch.initial.get(), scratch.words.data() + row * block.signs.n_words(), block.signs.plan().n_blocks,
+                block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden, block.noise.sigma);
+            for (std::int64_t j = 0; j < rnn.padded_hidden; ++j) state[j] += scratch.initial[static_cast<std::size_t>(j)];
+        }
+    }
+}
+
+// scratch.losses [scored][rows] <- nats of every member and token.
+void run_members(const Block& block, const Run& run, std::int64_t sequence, ItemScratch& scratch) {
+    const Trials& trials = block.trials;
+    const std::int64_t text_length = trials.context + trials.scored + 1;
+    for (std::int64_t row = 0; row < run.n_rows; ++row) {
+        const std::int64_t text = (run.first_group + row / trials.group_size) * trials.batch_size + sequence;
+        std::copy_n(trials.tokens + text * text_length + trials.context, trials.scored + 1,
+                    scratch.tokens.data() + row * (trials.scored + 1));
+    }
+    set_states(block, run, sequence, scratch);
+    const SignRows signs = block.signs.rows(scratch.words.data(), sequence * trials.scored);
+    RnnRows rows{};
+    rows.n_rows = run.n_rows;
+    rows.n_tokens = trials.scored;
+    rows.tokens = scratch.tokens.data();
+    rows.token_stride = trials.scored + 1;
+    rows.state = scratch.state.get();
+    rows.signs = &signs;
+    rows.token_losses = scratch.losses.data();
+    current_isa().reported->rnn_run(block.packed.view(), rows, scratch.kernel.get());
+}
+
+// Centres the losses of one group's rows on their mean at each token, and sums them backwards into discounted credits;
+// false, with zeros, where a loss is not finite.
+bool fill_credits(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
+    const std::int64_t n = block.trials.group_size;
+    bool is_finite = true;
+    for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
+        float* losses = scratch.losses.data() + t * run.n_rows + first_row;
+        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
+        const float* later = credits + run.n_rows;
+        float sum = 0.0f;
+        for (std::int64_t i = 0; i < n; ++i) sum += losses[i];
+        is_finite = is_finite && std::isfinite(sum);
+        const float mean = sum / static_cast<float>(n);
+        for (std::int64_t i = 0; i < n; ++i) {
+            losses[i] -= mean;
+            credits[i] = losses[i] + (t + 1 < block.trials.scored ? block.noise.discount * later[i] : 0.0f);
+        }
+    }
+    for (std::int64_t t = 0; !is_finite && t < block.trials.scored; ++t) {
+        std::fill_n(scratch.losses.data() + t * run.n_rows + first_row, n, 0.0f);
+        std::fill_n(scratch.credits.data() + t * run.n_rows + first_row, n, 0.0f);
+    }
+    return is_finite;
+}
+
+// Gradients at the inputs of one group's units, on the text of one sequence.
+void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std::int64_t sequence,
+                 std::int64_t item_text, ItemScratch& scratch) {
+    const Trials& trials = block.trials;
+    const PackedRnn& rnn = block.packed.view();
+    const ReportedKernels& kernels = *current_isa().reported;
+    const std::int64_t group = run.first_group + first_row / trials.group_size;
+    const std::int64_t text = group * trials.batch_size + sequence, scored = trials.scored;
+    const bool is_finite = fill_credits(block, run, first_row, scratch);
+    const SignRows signs = block.signs.rows(scratch.words.data() + first_row * block.signs.n_words(), sequence * scored);
+    // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
+    const float degrees = static_cast<float>(trials.group_size - 1);
+    const auto scale = [](float* values, std::int64_t n, float factor) {
+        for (std::int64_t i = 0; i < n; ++i) values[i] *= factor;
+    };
+    for (std::int64_t t = 0; t < scored; ++t) {
+        const std::int64_t at = t * run.n_rows + first_row, token = signs.first_token + t;
+        for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+            const std::int64_t row = (layer * kItemGroups * trials.batch_size + item_text) * scored + t;
+            float* delta = scratch.deltas.get() + row * rnn.padded_hidden;
+            kernels.sum_signs(delta, scratch.credits.data() + at, signs, trials.group_size, signs.hidden_block[layer],
+                              token * signs.hidden_pitch, rnn.hidden);
+            scale(delta, rnn.padded_hidden, 1.0f / (degrees * block.noise.sigma));
+        }
+        float* residual = block.trajectory.residuals.get() + (text * scored + t) * block.trajectory.residual_stride;
+        if (block.has_perturbed_logits()) {
+            kernels.sum_signs(residual, scratch.losses.data() + at, signs, trials.group_size, signs.logit_block,
+                              token * signs.logit_pitch, rnn.vocab);
+            scale(residual, block.trajectory.residual_stride, 1.0f / (degrees * block.noise.logit_sigma));
+        } else if (!is_finite) {
+            std::fill_n(residual, block.trajectory.residual_stride, 0.0f);
+        }
+    }
+    if (trials.is_cold[group] == 0) return;
+    const std::size_t initial_state = TensorIndex(rnn.layers).initial_state;
+    for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+        kernels.sum_signs(scratch.initial.get(), scratch.credits.data() + first_row, signs, trials.group_size,
+                          block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden);
+        for (std::int64_t j = 0; j < rnn.hidden; ++j)
+            scratch.sums.at(initial_state)[layer * rnn.hidden + j] +=
+                scratch.initial[static_cast<std::size_t>(j)] * block.noise.discount / (degrees * block.noise.sigma);
+    }
+}
+
+// Losses and gradients of the groups [first, first + n) of a block.
+void run_item(std::span<float> losses, const Block& block, std::int64_t first, std::int64_t n, ItemScratch& scratch) {
+    const Trials& trials = block.trials;
+    scratch.sums.clear();
+    for (std::int64_t done = 0; done < n; done += block.groups_per_run()) {
+        const std::int64_t n_groups = std::min(block.groups_per_run(), n - done);
+        const Run run{first + done, n_groups, n_groups * trials.group_size};
+        draw_noise(block, run, scratch);
+        for (std::int64_t sequence = 0; sequence < trials.batch_size; ++sequence) {
+            run_members(block, run, sequence, scratch);
+            for (std::int64_t t = 0; t < trials.scored; ++t)
+                for (std::int64_t row = 0; row < run.n_rows; ++row)
+                    losses[static_cast<std::size_t>(run.first_group * trials.group_size + row)] +=
+                        scratch.losses[static_cast<std::size_t>(t * run.n_rows + row)];
+            for (std::int64_t g = 0; g < n_groups; ++g)
+                fill_deltas(block, run, g * trials.group_size, sequence, (done + g) * trials.batch_size + sequence,
+                            scratch);
+        }
+    }
+    const TextRange range{first * trials.batch_size, n * trials.batch_size};
+    const std::int64_t layer_stride =
+        kItemGroups * trials.batch_size * trials.scored * block.packed.view().padded_hidden;
+    for (std::int64_t layer = 0; layer < block.rnn.layers; ++layer)
+        add_layer_gradient(scratch.sums, block.rnn, trials, block.trajectory, range, layer,
+                           scratch.deltas.get() + layer * layer_stride);
+    add_head_gradient(scratch.sums, block.rnn, trials, block.trajectory, range);
+    scratch.sums.add_rounded(scratch.totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
+}
+
+bool all_finite(std::span<const float> values) {
+    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+// estimate <- the totals of all threads, cut to what 32 bits hold.
+void add_totals(std::span<std::int64_t> estimate, std::span<const std::int64_t> totals) {
+    for (std::size_t i = 0; i < estimate.size(); ++i) estimate[i] += totals[i];
+}
+
+void cut(std::span<std::int32_t> estimate, std::span<const std::int64_t> totals) {
+    constexpr std::int64_t kGreatest = std::numeric_limits<std::int32_t>::max();
+    for (std::size_t i = 0; i < estimate.size(); ++i)
+        estimate[i] = static_cast<std::int32_t>(std::clamp(totals[i], -kGreatest, kGreatest));
+}
+
+// Calls work(block of trials, its first group) for every block.
+template <class Work>
+void for_each_block(const Trials& trials, const Work& work) {
+    for (std::int64_t first = 0; first < trials.n_groups; first += kBlockGroups) {
+        Trials block = trials;
+        block.first_member += static_cast<std::uint64_t>(first * trials.group_size);
+        block.n_groups = std::min(kBlockGroups, trials.n_groups - first);
+        block.tokens += first * trials.batch_size * (trials.context + trials.scored + 1);
+        block.is_cold += first;
+        work(block, first);
+    }
+}
+
+}  // namespace
+
+void activation_gradient(std::span<float> losses, std::span<std::int32_t> estimate, const Rnn& rnn,
+                         const Trials& trials, const ActivationNoise& noise, int n_threads) {
+    std::ranges::fill(losses, 0.0f);
+    std::vector<std::int64_t> totals(estimate.size(), 0);
+    if (!all_finite(rnn.weights)) {
+        std::ranges::fill(losses, std::numeric_limits<float>::quiet_NaN());
+        cut(estimate, totals);
+        return;
+    }
+    const PackedWeights plain(rnn, rnn.weights.data(), false);
+    const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
+    const ActivationSigns signs(rnn, trials, noise);
+    for_each_block(trials, [&](const Trials& part, std::int64_t first) {
+        const FloatBuffer states = warm_up(plain, part, n_threads);
+        Trajectory trajectory = trace(plain, part, states.get(), noise.logit_sigma <= 0.0f, n_threads);
+        const Block block{rnn, part, noise, packed, signs, states.get(), trajectory};
+        const std::int64_t n_items = (part.n_groups + kItemGroups - 1) / kItemGroups;
+        std::vector<ItemScratch> scratch;
+        for (int thread = 0; thread < thread_count(n_threads, n_items); ++thread) scratch.emplace_back(block);
+        const auto own = losses.subspan(static_cast<std::size_t>(first * trials.group_size),
+                                        static_cast<std::size_t>(part.n_groups * trials.group_size));
+        parallel_for(n_items, static_cast<int>(scratch.size()), [&](int thread, std::int64_t item) {
+            run_item(own, block, item * kItemGroups, std::min(kItemGroups, part.n_groups - item * kItemGroups),
+                     scratch[static_cast<std::size_t>(thread)]);
+        });
+        for (const ItemScratch& s : scratch) add_totals(totals, s.totals);
+    });
+    cut(estimate, totals);
+    const auto n_scored = static_cast<float>(trials.batch_size * trials.scored);
+    for (float& loss : losses) loss /= n_scored;
+}
+
+void head_gradient(std::span<std::int32_t> estimate, const Rnn& rnn, const Trials& trials, int n_threads) {
+    std::vector<std::int64_t> totals(estimate.size(), 0);
+    if (!all_finite(rnn.weights)) return cut(estimate, totals);
+    const PackedWeights packed(rnn, rnn.weights.data(), false);
+    GradientSums sums(rnn);
+    for_each_block(trials, [&](const Trials& part, std::int64_t) {
+        const FloatBuffer states = warm_up(packed, part, n_threads);
+        const Trajectory trajectory = trace(packed, part, states.get(), true, n_threads);
+        sums.clear();
+        add_head_gradient(sums, rnn, part, trajectory, {0, part.n_groups * part.batch_size});
+        sums.add_rounded(totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
+    });
+    cut(estimate, totals);
+}
+
+}  // namespace fedlearn
