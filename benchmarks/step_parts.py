@@ -61,14 +61,13 @@ def prepare(config: RunConfig) -> Contents:
         swarm.advance()
     update = list(read_journal(run.folder.journal))[1]
     n_members = config.population_limit // config.group_size * config.group_size
-    trials = Trials(trainer.replica.step, config.sigma, config.rank, config.group_size, 0, n_members)
+    trials = Trials(trainer.replica.step, strategy_of(config).perturbation, config.group_size, 0, n_members)
     losses = run.objective.member_losses(trainer.replica.weights, run.block(update.block), trials, threads=1)
     update = tell_step(config, update, trials, losses)
     assignment = Assignment(
         step=trials.step + 1,
         block=update.block,
-        sigma=config.sigma,
-        rank=config.rank,
+        perturbation=trials.perturbation,
         group_size=config.group_size,
         first_member=0,
         quota=n_members,

@@ -42,7 +42,23 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = 5.0
     learning_rate: Annotated[float, Meta(gt=0, le=1000, description="step size of the optimizer")] = 0.006
-    sigma: Annotated[float, Meta(gt=0, le=1000, description="standard deviation of the noise added to weights")] = 0.01
+    sigma: Annotated[
+        float, Meta(gt=0, le=1000, description="standard deviation of the noise on weights, or on hidden units' inputs")
+    ] = 0.01
+    perturb: Annotated[
+        Literal["weights", "activations"],
+        Meta(description="where the noise goes; activations learn more from a trial, and send more a step"),
+    ] = "weights"
+    head: Annotated[
+        Literal["perturbed", "closed-form"],
+        Meta(description="output layer: perturbed like the rest, or by the closed form of its gradient"),
+    ] = "perturbed"
+    logit_sigma: Annotated[
+        float, Meta(gt=0, le=1000, description="standard deviation of the noise on logits, with perturbed activations")
+    ] = 0.05
+    discount: Annotated[
+        float, Meta(ge=0, le=1, description="weight of a loss for each token after the noise on an activation")
+    ] = 0.8
     hidden_size: Annotated[int, Meta(ge=2, le=65536, description="units, width of each layer")] = 64
     vocab_size: Annotated[
         int, Meta(ge=0, le=65535, description="tokens in the vocabulary; 0 = as many as the tokenizer needs")
@@ -102,6 +118,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sample_time: Annotated[float, Meta(ge=0, le=1e9, description="s between samples on the terminal; 0 = never")] = 30.0
 
     def __post_init__(self) -> None:
+        if self.fitness_shaping != "normalized" and (self.perturb == "activations" or self.head == "closed-form"):
+            raise ConfigError(
+                f"fitness_shaping: expected normalized where volunteers send sums of gradients "
+                f"(perturb = {self.perturb}, head = {self.head}), got {self.fitness_shaping}"
+            )
         if self.population_limit < self.group_size:
             raise ConfigError(
                 f"population_limit: expected at least group_size ({self.group_size}), got {self.population_limit}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedlearn.app.snapshots import replica_of, snapshot_of
 from fedlearn.config import ConfigError, RunConfig, load_config, to_json
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica
 from fedlearn.es.strategy import Strategy
 from fedlearn.objectives import Objective, build_objective
@@ -70,8 +71,14 @@ class Run(msgspec.Struct, frozen=True):
 def strategy_of(config: RunConfig) -> Strategy:
     """The strategy that a configuration stands for."""
     return Strategy(
-        sigma=config.sigma,
-        rank=config.rank,
+        perturbation=Perturbation(
+            space=config.perturb,
+            sigma=config.sigma,
+            rank=config.rank,
+            head=config.head,
+            logit_sigma=config.logit_sigma,
+            discount=config.discount,
+        ),
         group_size=config.group_size,
         population_limit=config.population_limit,
         learning_rate=config.learning_rate,

@@ -11,11 +11,10 @@ from fedlearn.coordination.roster import KEPT_BLOCKS
 from fedlearn.es.replica import Replica
 from fedlearn.es.update import Update
 from fedlearn.objectives import Objective, build_objective
+from fedlearn.objectives.base import TrialResults, run_trials
 from fedlearn.text.tokens import TokenArray
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Snapshot
-
-Float32Array = NDArray[np.float32]
 
 
 @final
@@ -29,7 +28,7 @@ class Volunteer:
         self._blocks: dict[bytes, TokenArray] = {}
         self.replica: Replica | None = None
 
-    def perform(self, compute: Compute) -> bytes | Float32Array | None:
+    def perform(self, compute: Compute) -> bytes | TrialResults | None:
         """The result of a computation: a digest for Load and Apply, losses for Evaluate.
 
         Raises ValueError for a run that this version can't take part in, RemoteProtocolError for orders that
@@ -52,7 +51,8 @@ class Volunteer:
                 return replica.digest
             case Evaluate(trials, block):
                 weights = self._ready_replica().weights
-                return self._ready_objective().member_losses(weights, self._block(block), trials, threads=self._threads)
+                objective = self._ready_objective()
+                return run_trials(objective, weights, self._block(block), trials, threads=self._threads)
         return None
 
     def _load(self, snapshot: Snapshot) -> Replica:

@@ -116,7 +116,7 @@ class Coordinator:
             StepReport(
                 step=closed.update.step,
                 loss=closed.loss,
-                members=len(closed.update.utilities),
+                members=closed.update.n_members,
                 duration_s=closed.duration_s,
                 volunteers=closed.volunteers,
                 digest=digest,
@@ -241,6 +241,7 @@ class Coordinator:
             opened_at=now,
             deadline=now + self._plan.time_per_step,
             first_member=self._first_member,
+            n_parameters=self._plan.n_parameters,
         )
         self._open = step
         group_size = step.population.group_size
@@ -261,8 +262,7 @@ class Coordinator:
         return Assignment(
             step=self._step,
             block=self._plan.block_of(self._step),
-            sigma=step.population.sigma,
-            rank=step.population.rank,
+            perturbation=step.population.perturbation,
             group_size=step.population.group_size,
             first_member=lease.first_member,
             quota=lease.quota,
@@ -283,7 +283,7 @@ class Coordinator:
         if result.digest != self._digest:
             effects = self._quarantine(volunteer, f"its digest of step {self._step} is not the server's")
             return [*effects, *self._close_if_complete(now)]
-        problem = lease.take(result.first_member, result.losses, step.population.group_size)
+        problem = lease.take(result.first_member, result.losses, result.estimate, step.population.group_size)
         if problem:
             return [*self._dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
         if volunteer.snapshot is not None and result.step > volunteer.snapshot[0]:
@@ -314,7 +314,12 @@ class Coordinator:
             volunteer.lease = None
         spans, losses = step.collect()
         update = tell(
-            self._strategy, step.population, block=self._plan.block_of(self._step), spans=spans, losses=losses
+            self._strategy,
+            step.population,
+            block=self._plan.block_of(self._step),
+            spans=spans,
+            losses=losses,
+            estimate=step.total_estimate(),
         )
         finite = losses[np.isfinite(losses)]
         self._closed = _ClosedStep(

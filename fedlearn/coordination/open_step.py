@@ -6,9 +6,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.es.partial_sum import as_estimate
 from fedlearn.es.strategy import Population
 
 Float32Array = NDArray[np.float32]
+Int32Array = NDArray[np.int32]
 
 
 class Lease(msgspec.Struct):
@@ -16,7 +18,11 @@ class Lease(msgspec.Struct):
 
     first_member: int
     quota: int
+    n_estimated: int = 0
+    """Parameters of the estimate that comes with each Result; 0 where none comes."""
     losses: list[Float32Array] = msgspec.field(default_factory=list)
+    estimate: NDArray[np.int64] | None = None
+    """Sum of the estimates that came."""
     n_received: int = 0
     n_finite: int = 0
     """Of those received; the others cost their sender nothing, and say nothing about its speed."""
@@ -26,8 +32,8 @@ class Lease(msgspec.Struct):
         """Whether nothing more is to come."""
         return self.n_received == self.quota
 
-    def take(self, first_member: int, losses: Float32Array, group_size: int) -> str:
-        """Counts the next losses of the lease; gives what is wrong with them, or an empty text."""
+    def take(self, first_member: int, losses: Float32Array, estimate: Int32Array, group_size: int) -> str:
+        """Counts the next results of the lease; gives what is wrong with them, or an empty text."""
         expected = self.first_member + self.n_received
         left = self.quota - self.n_received
         if first_member != expected:
@@ -39,7 +45,11 @@ class Lease(msgspec.Struct):
             )
         if (losses < 0.0).any():
             return f"losses of a Result: expected nats per token, zero or more, got {losses.min()}"
+        if estimate.size != self.n_estimated:
+            return f"estimate of a Result: expected {self.n_estimated} numbers, got {estimate.size}"
         self.losses.append(losses)
+        if self.n_estimated:
+            self.estimate = estimate.astype(np.int64) + (0 if self.estimate is None else self.estimate)
         self.n_received += losses.size
         self.n_finite += int(np.isfinite(losses).sum())
         return ""
@@ -52,6 +62,7 @@ class Lease(msgspec.Struct):
         """Ends the lease without any result: its holder can't be trusted."""
         self.quota = self.n_received = self.n_finite = 0
         self.losses.clear()
+        self.estimate = None
 
 
 GRACE = 2.0
@@ -65,8 +76,11 @@ LEAST_GRACE_S = 0.5
 class OpenStep:
     """The population that a step asks for, cut into leases; member numbers begin at `first_member`."""
 
-    def __init__(self, population: Population, *, opened_at: float, deadline: float, first_member: int) -> None:
+    def __init__(
+        self, population: Population, *, opened_at: float, deadline: float, first_member: int, n_parameters: int
+    ) -> None:
         self.population = population
+        self._n_estimated = n_parameters if population.perturbation.is_summed else 0
         self.opened_at = opened_at
         self.deadline = deadline
         self.first_member = first_member
@@ -75,7 +89,7 @@ class OpenStep:
 
     def lease(self, quota: int) -> Lease:
         """The next private range of `quota` members."""
-        lease = Lease(self.next_member, quota)
+        lease = Lease(self.next_member, quota, self._n_estimated)
         self.next_member += quota
         self._leases.append(lease)
         return lease
@@ -112,3 +126,11 @@ class OpenStep:
             else:
                 spans.append((lease.first_member, lease.n_received))
         return tuple(spans), np.concatenate(losses)
+
+    def total_estimate(self) -> Int32Array:
+        """The sum of all estimates that are in, [n_parameters]; empty where none come."""
+        total = np.zeros(self._n_estimated, dtype=np.int64)
+        for lease in self._leases:
+            if lease.estimate is not None:
+                total += lease.estimate
+        return as_estimate(total)

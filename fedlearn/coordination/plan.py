@@ -9,6 +9,7 @@ class Plan(msgspec.Struct, frozen=True):
     run: str
     seed: int
     model: dict[str, str | int | float]
+    n_parameters: int
     blocks: tuple[bytes, ...]
     """Names of the token blocks, used in turn."""
     new_tokens_interval: int

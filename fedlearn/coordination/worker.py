@@ -7,9 +7,6 @@ time in between, in slices short enough that a lost machine loses little and an 
 from collections import deque
 from typing import final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedlearn.coordination.effects import (
     Apply,
     Build,
@@ -23,7 +20,7 @@ from fedlearn.coordination.effects import (
     StoreBlock,
 )
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import Trials
+from fedlearn.objectives.base import TrialResults, Trials
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -38,8 +35,6 @@ from fedlearn.wire.messages import (
     TokenBlock,
     Welcome,
 )
-
-Float32Array = NDArray[np.float32]
 
 SLICE_S = 0.25
 """Trials between two Results; the most that an Update waits, and that a killed client loses."""
@@ -107,8 +102,8 @@ class Worker:
             case _:
                 return []
 
-    def computed(self, result: bytes | Float32Array | None, now: float) -> list[ClientEffect]:
-        """The computation under way ended: a digest for Load and Apply, losses for Evaluate."""
+    def computed(self, result: bytes | TrialResults | None, now: float) -> list[ClientEffect]:
+        """The computation under way ended: a digest for Load and Apply, results for Evaluate."""
         assert self._under_way is not None, "computed without a computation under way"
         (compute, started), self._under_way = self._under_way, None
         if self._is_over:
@@ -125,7 +120,7 @@ class Worker:
                 self._step, self._digest = compute.update.step + 1, result
                 self.n_steps += 1
             case Evaluate():
-                assert isinstance(result, np.ndarray)
+                assert isinstance(result, TrialResults)
                 effects += self._report(compute.trials, result, now - started)
         return [*effects, *self._proceed(now)]
 
@@ -171,22 +166,21 @@ class Worker:
                 return None  # the next group would come too late
         trials = Trials(
             step=assignment.step,
-            sigma=assignment.sigma,
-            rank=assignment.rank,
+            perturbation=assignment.perturbation,
             group_size=group_size,
             first_member=assignment.first_member + self._n_done,
             n_members=min(max(min(n_groups, MAX_SLICE_MEMBERS // group_size), 1) * group_size, left),
         )
         return Evaluate(trials, assignment.block)
 
-    def _report(self, trials: Trials, losses: Float32Array, duration_s: float) -> list[ClientEffect]:
+    def _report(self, trials: Trials, results: TrialResults, duration_s: float) -> list[ClientEffect]:
         self._members_per_s = trials.n_members / max(duration_s, 1e-6)
         assignment = self._assignment
         expected = None if assignment is None else assignment.first_member + self._n_done
         if assignment is None or trials.step != assignment.step or trials.first_member != expected:
             return []  # the step closed meanwhile
         self._n_done += trials.n_members
-        return [Reply(Result(trials.step, trials.first_member, losses, self._digest))]
+        return [Reply(Result(trials.step, trials.first_member, results.losses, self._digest, results.estimate))]
 
 
 def _leave(farewell: Farewell) -> Leave:

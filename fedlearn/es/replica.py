@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.update import Update
+from fedlearn.es.update import Int32Array, Update
 
 Float32Array = NDArray[np.float32]
 UInt8Array = NDArray[np.uint8]
@@ -88,17 +88,20 @@ class Replica:
     def apply(self, update: Update, *, threads: int = 0) -> None:
         """Takes one step. An Update without members moves the optimizer's memory on, like any other.
 
-        Raises ValueError when the Update is of another step.
+        Raises ValueError when the Update is of another step or another model.
         """
         if update.step != self.step:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
-        estimate = self._estimate(update, threads)
+        if update.estimate.size not in (0, self.layout.size):
+            raise ValueError(f"estimate: expected {self.layout.size} numbers or none, got {update.estimate.size}")
+        is_summed = update.estimate.size > 0
+        estimate = update.estimate if is_summed else self._replayed(update, threads)
         state = self.optimizer
         state.beta1_power = max(state.beta1_power * update.beta1, SMALLEST_POWER)
         state.beta2_power = max(state.beta2_power * update.beta2, SMALLEST_POWER)
         for tensor, offset in zip(self.layout.tensors, self.layout.offsets, strict=True):
             interval = slice(offset, offset + tensor.size)
-            rank = update.rank if tensor.is_matrix else 0
+            rank = update.rank if tensor.is_matrix and not is_summed else 0
             gradient_scale = update.gradient_scale / math.sqrt(max(rank, 1))
             learning_rate = update.learning_rate * tensor.scale
             if update.optimizer == "adam":
@@ -126,7 +129,8 @@ class Replica:
                 )
         self.step += 1
 
-    def _estimate(self, update: Update, threads: int) -> NDArray[np.int32]:
+    def _replayed(self, update: Update, threads: int) -> Int32Array:
+        """The gradient estimate from the utilities, with everybody's noise regenerated."""
         if not update.spans:
             return np.zeros(self.layout.size, dtype=np.int32)
         return es_core.estimate_gradient(

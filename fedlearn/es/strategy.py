@@ -10,8 +10,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+import es_core
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
-from fedlearn.es.update import Update
+from fedlearn.es.update import NO_ESTIMATE, Int32Array, Update
 
 Float32Array = NDArray[np.float32]
 
@@ -23,8 +25,7 @@ SPREAD_DECAY = 0.9
 class Strategy(msgspec.Struct, frozen=True):
     """The choices of a run that make losses into steps; its only state travels in the Updates themselves."""
 
-    sigma: float
-    rank: int
+    perturbation: Perturbation
     group_size: int
     population_limit: int
     learning_rate: float
@@ -35,11 +36,10 @@ class Strategy(msgspec.Struct, frozen=True):
 
 
 class Population(msgspec.Struct, frozen=True):
-    """What one step asks for: perturbations of this size and rank, in whole groups, up to a limit."""
+    """What one step asks for: members that differ from the model like this, in whole groups, up to a limit."""
 
     step: int
-    sigma: float
-    rank: int
+    perturbation: Perturbation
     group_size: int
     limit: int
     """Members, a multiple of `group_size`."""
@@ -51,8 +51,7 @@ def ask(strategy: Strategy, step: int, last: Update | None) -> Population:
     """The population of `step`, given the Update before it (None at the first step of a run)."""
     return Population(
         step=step,
-        sigma=strategy.sigma,
-        rank=strategy.rank,
+        perturbation=strategy.perturbation,
         group_size=strategy.group_size,
         limit=strategy.population_limit // strategy.group_size * strategy.group_size,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
@@ -66,25 +65,36 @@ def tell(
     block: bytes,
     spans: tuple[tuple[int, int], ...],
     losses: Float32Array,
+    estimate: Int32Array = NO_ESTIMATE,
 ) -> Update:
-    """The Update that these losses (nats per token, float32, span after span) amount to."""
+    """The Update that these losses (nats per token, float32, span after span) amount to.
+
+    `estimate` is the sum of the volunteers' estimates where the perturbation has one, [n_parameters].
+    """
     spread = spread_of(losses, population.group_size)
     scale = population.shaping_scale or spread
-    utilities = SHAPINGS[strategy.fitness_shaping](losses, population.group_size, scale)
     n_members = max(n_counted(losses, population.group_size), 1)
+    perturbation = population.perturbation
+    if perturbation.is_summed:
+        utilities = np.zeros(0, dtype=np.int8)
+        gradient_scale = population.group_size / (n_members * es_core.ESTIMATE_UNIT)
+    else:
+        utilities = SHAPINGS[strategy.fitness_shaping](losses, population.group_size, scale)
+        # The gradient of the loss: a lower loss has a higher utility, hence the sign.
+        gradient_scale = -scale / (UTILITY_RESOLUTION * n_members * perturbation.sigma)
     return Update(
         step=population.step,
         block=block,
         spans=spans,
         utilities=utilities,
-        rank=population.rank,
+        rank=perturbation.rank,
         group_size=population.group_size,
-        # The gradient of the loss: a lower loss has a higher utility, hence the sign.
-        gradient_scale=-scale / (UTILITY_RESOLUTION * n_members * population.sigma),
+        gradient_scale=gradient_scale,
         optimizer=strategy.optimizer,
         learning_rate=strategy.learning_rate,
         beta1=strategy.beta1,
         beta2=strategy.beta2,
         epsilon=ADAM_EPSILON,
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
+        estimate=estimate,
     )

@@ -8,14 +8,20 @@ from numpy.typing import NDArray
 
 Int8Array = NDArray[np.int8]
 
+Int32Array = NDArray[np.int32]
+
 MAX_UTILITY = 127
+
+NO_ESTIMATE: Int32Array = np.zeros(0, dtype=np.int32)
+"""The estimate of an Update that is replayed, and of a Result that is."""
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     """One optimizer step, complete: a replica needs nothing else but the token block named here.
 
     `spans` lists the members that count as (first member, number of members); both are multiples of
-    `group_size`, ascending and disjoint. `utilities` holds one int8 a member, span after span.
+    `group_size`, ascending and disjoint. A gradient is replayed or summed: either `utilities` holds one int8 a member,
+    span after span, and every replica regenerates the members' noise; or `estimate` holds the volunteers' sum.
     """
 
     step: int
@@ -34,3 +40,10 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     epsilon: float
     shaping_scale: float
     """Running standard deviation of in-group losses *after* this step: the whole state of the strategy."""
+    estimate: Int32Array = NO_ESTIMATE
+    """[n_parameters], or empty where the gradient is replayed."""
+
+    @property
+    def n_members(self) -> int:
+        """Members that count."""
+        return sum(count for _, count in self.spans)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.update import Update
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.update import NO_ESTIMATE, Int32Array, Update
 from fedlearn.text.language_model import LanguageModel
 from fedlearn.text.tokens import TokenArray
 
@@ -23,11 +24,19 @@ class Trials(msgspec.Struct, frozen=True):
     """Consecutive members of one step, in whole groups."""
 
     step: int
-    sigma: float
-    rank: int
+    perturbation: Perturbation
     group_size: int
     first_member: int
     n_members: int
+
+
+class TrialResults(msgspec.Struct, frozen=True, eq=False):
+    """What came of trials."""
+
+    losses: Float32Array
+    """Mean nats per token of each member, [n_members]."""
+    estimate: Int32Array
+    """Sum of gradients, [n_parameters]; empty where every replica finds it from the losses."""
 
 
 class Objective(ABC):
@@ -54,7 +63,14 @@ class Objective(ABC):
 
     @abstractmethod
     def member_losses(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> Float32Array:
-        """Mean nats per token of each member, [n_members]; may differ in the last digits between machines."""
+        """Mean nats per token of members that perturb weights, [n_members]; last digits differ between machines."""
+
+    @abstractmethod
+    def gradient_sum(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> TrialResults:
+        """The losses with what the trials say of the gradient: `ESTIMATE_UNIT` times its sum over groups.
+
+        Like losses it may differ in the last digits between machines; of groups with a non-finite loss it says nothing.
+        """
 
     @abstractmethod
     def row_masks(self, update: Update, block: TokenArray) -> UInt8Array | None:
@@ -67,3 +83,12 @@ class Objective(ABC):
     @abstractmethod
     def language_model(self, weights: Float32Array, stop_token: int) -> LanguageModel:
         """The model with these weights, to be sampled and searched."""
+
+
+def run_trials(
+    objective: Objective, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int
+) -> TrialResults:
+    """What a volunteer reports of these trials."""
+    if trials.perturbation.is_summed:
+        return objective.gradient_sum(weights, block, trials, threads=threads)
+    return TrialResults(objective.member_losses(weights, block, trials, threads=threads), NO_ESTIMATE)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout, TensorSpec
+from fedlearn.es.partial_sum import partial_sum
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import Float32Array, Model, Objective, Trials, UInt8Array
+from fedlearn.objectives.base import Float32Array, Model, Objective, TrialResults, Trials, UInt8Array
 from fedlearn.text.tokens import TokenArray
-from fedlearn.text.windows import WindowShape, cut_windows
+from fedlearn.text.windows import Windows, WindowShape, cut_windows
 
 VALIDATION_ROWS = 64
 """Pieces of a text that are read side by side; each starts at the initial state."""
@@ -54,6 +55,7 @@ class RnnObjective(Objective):
         self._shape = (vocab_size, hidden_size, n_layers)
         self._layout = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale)
         self._scales = np.array([tensor.scale for tensor in self._layout.tensors], dtype=np.float32)
+        self._is_head = [tensor.name.startswith("head.") for tensor in self._layout.tensors]
 
     @classmethod
     def from_model(cls, model: Model, seed: int) -> Self:
@@ -100,7 +102,45 @@ class RnnObjective(Objective):
         return weights
 
     def member_losses(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> Float32Array:
-        windows = cut_windows(
+        return self._weight_losses(weights, self._windows_of(trials, block), trials, self._scales, threads)
+
+    def gradient_sum(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> TrialResults:
+        windows = self._windows_of(trials, block)
+        if trials.perturbation.space == "activations":
+            return self._activation_sum(weights, windows, trials, threads)
+        # The members leave the head alone: its gradient follows from the unperturbed trajectory.
+        scales = np.where(self._is_head, np.float32(0.0), self._scales)
+        losses = self._weight_losses(weights, windows, trials, scales, threads)
+        is_finite = np.isfinite(losses.reshape(-1, trials.group_size)).all(axis=1)
+        estimate = es_core.rnn_head_gradient(
+            self._shape,
+            self._layout.table(0),
+            self._scales,
+            weights,
+            tokens=windows.tokens[is_finite],
+            context=self.window.context,
+            is_cold=windows.is_cold[is_finite],
+            threads=threads,
+        )
+        summed = partial_sum(
+            self._layout,
+            trials.perturbation,
+            losses,
+            seed=self.seed,
+            step=trials.step,
+            first_member=trials.first_member,
+            group_size=trials.group_size,
+            row_masks=self._masks_of(windows),
+            threads=threads,
+        )
+        for tensor, offset, is_head in zip(self._layout.tensors, self._layout.offsets, self._is_head, strict=True):
+            if not is_head:
+                interval = slice(offset, offset + tensor.size)
+                estimate[interval] = summed[interval]
+        return TrialResults(losses, estimate)
+
+    def _windows_of(self, trials: Trials, block: TokenArray) -> Windows:
+        return cut_windows(
             block,
             self.window,
             seed=self.seed,
@@ -108,9 +148,32 @@ class RnnObjective(Objective):
             first_group=trials.first_member // trials.group_size,
             n_groups=trials.n_members // trials.group_size,
         )
+
+    def _weight_losses(
+        self, weights: Float32Array, windows: Windows, trials: Trials, scales: Float32Array, threads: int
+    ) -> Float32Array:
         return es_core.rnn_member_losses(
             self._shape,
-            self._layout.table(trials.rank),
+            self._layout.table(trials.perturbation.rank),
+            scales,
+            weights,
+            seed=self.seed,
+            step=trials.step,
+            first_member=trials.first_member,
+            group_size=trials.group_size,
+            tokens=windows.tokens,
+            context=self.window.context,
+            is_cold=windows.is_cold,
+            sigma=trials.perturbation.sigma,
+            int8=self.precision == "int8",
+            threads=threads,
+        )
+
+    def _activation_sum(self, weights: Float32Array, windows: Windows, trials: Trials, threads: int) -> TrialResults:
+        perturbation = trials.perturbation
+        losses, estimate = es_core.rnn_activation_gradient(
+            self._shape,
+            self._layout.table(0),
             self._scales,
             weights,
             seed=self.seed,
@@ -120,30 +183,38 @@ class RnnObjective(Objective):
             tokens=windows.tokens,
             context=self.window.context,
             is_cold=windows.is_cold,
-            sigma=trials.sigma,
+            sigma=perturbation.sigma,
+            logit_sigma=perturbation.logit_sigma if perturbation.head == "perturbed" else 0.0,
+            discount=perturbation.discount,
             int8=self.precision == "int8",
             threads=threads,
         )
+        return TrialResults(losses, estimate)
 
     def row_masks(self, update: Update, block: TokenArray) -> UInt8Array | None:
+        masks = [
+            self._masks_of(
+                cut_windows(
+                    block,
+                    self.window,
+                    seed=self.seed,
+                    step=update.step,
+                    first_group=first_member // update.group_size,
+                    n_groups=n_members // update.group_size,
+                )
+            )
+            for first_member, n_members in update.spans
+        ]
+        return np.concatenate(masks) if masks else None
+
+    def _masks_of(self, windows: Windows) -> UInt8Array:
         """A column a token (does the group read it?), and a last one for the initial state (is the group cold?)."""
         vocab_size = self._shape[0]
-        masks = []
-        for first_member, n_members in update.spans:
-            windows = cut_windows(
-                block,
-                self.window,
-                seed=self.seed,
-                step=update.step,
-                first_group=first_member // update.group_size,
-                n_groups=n_members // update.group_size,
-            )
-            read = windows.tokens[:, :, self.window.context : -1].reshape(len(windows.is_cold), -1)
-            mask = np.zeros((len(read), vocab_size + 1), dtype=np.uint8)
-            np.put_along_axis(mask, read.astype(np.int64), 1, axis=1)
-            mask[:, vocab_size] = windows.is_cold
-            masks.append(mask)
-        return np.concatenate(masks) if masks else None
+        read = windows.tokens[:, :, self.window.context : -1].reshape(len(windows.is_cold), -1)
+        mask = np.zeros((len(read), vocab_size + 1), dtype=np.uint8)
+        np.put_along_axis(mask, read.astype(np.int64), 1, axis=1)
+        mask[:, vocab_size] = windows.is_cold
+        return mask
 
     def text_loss(self, weights: Float32Array, tokens: TokenArray, *, threads: int) -> float:
         n_rows = min(VALIDATION_ROWS, len(tokens) - 1)

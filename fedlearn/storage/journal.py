@@ -21,7 +21,7 @@ from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
 
-MAX_RECORD_BYTES = 2**25
+MAX_RECORD_BYTES = 2**27
 """32 MiB, above any Update that the wire carries."""
 
 _HEADER = b"fedlearn journal 1\n"

@@ -10,11 +10,13 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from fedlearn.es.update import Update
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.update import NO_ESTIMATE, Update
 
 PROTOCOL_VERSION = 1
 
 Float32Array = NDArray[np.float32]
+Int32Array = NDArray[np.int32]
 TokenArray = NDArray[np.uint16]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
 """Names and reasons are shown on terminals, which obey control characters."""
@@ -44,12 +46,16 @@ class Ready(Struct, frozen=True, array_like=True, tag=2):
 
 
 class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
-    """Client: these members of my lease had these losses (nats per token), at weights with this digest."""
+    """Client: these members of my lease had these losses (nats per token), at weights with this digest.
+
+    Where the perturbation is summed, `estimate` is what they say of the gradient.
+    """
 
     step: Count
     first_member: Count
     losses: Float32Array
     digest: Digest
+    estimate: Int32Array = NO_ESTIMATE
 
 
 class Goodbye(Struct, frozen=True, array_like=True, tag=4):
@@ -99,8 +105,7 @@ class Assignment(Struct, frozen=True, array_like=True, tag=19):
 
     step: Count
     block: BlockName
-    sigma: float
-    rank: Count
+    perturbation: Perturbation
     group_size: Positive
     first_member: Count
     quota: Count

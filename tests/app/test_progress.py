@@ -3,6 +3,7 @@ import pytest
 
 from fedlearn.app.progress import LINE_INTERVAL_S, Progress
 from fedlearn.coordination.effects import Build, Evaluate, Load
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.objectives.base import Trials
 from fedlearn.wire.messages import Snapshot, Welcome
 
@@ -12,7 +13,10 @@ LOAD = Load(Snapshot(20, bytes(8), ZEROS, ZEROS, ZEROS, 1.0, 1.0))
 
 
 def evaluation(n_members: int) -> Evaluate:
-    return Evaluate(Trials(step=20, sigma=0.1, rank=1, group_size=8, first_member=0, n_members=n_members), bytes(16))
+    return Evaluate(
+        Trials(step=20, perturbation=Perturbation(0.1, 1), group_size=8, first_member=0, n_members=n_members),
+        bytes(16),
+    )
 
 
 @pytest.fixture

@@ -7,14 +7,15 @@ from fedlearn.app.volunteer import Volunteer
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Build, Evaluate, Load, StoreBlock
 from fedlearn.coordination.roster import KEPT_BLOCKS
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import Trials
+from fedlearn.objectives.base import TrialResults, Trials
 from fedlearn.storage.checkpoint import load_checkpoint
 from fedlearn.text.blocks import block_id
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Snapshot, TokenBlock, Welcome
 
-TRIALS = Trials(step=0, sigma=0.02, rank=1, group_size=8, first_member=16, n_members=24)
+TRIALS = Trials(step=0, perturbation=Perturbation(sigma=0.02, rank=1), group_size=8, first_member=16, n_members=24)
 
 
 @pytest.fixture
@@ -62,14 +63,14 @@ def test_update_gives_the_digest_that_the_server_has_after_it(
 def test_trials_give_a_loss_a_member_at_the_weights_held(
     run: Run, volunteer: Volunteer, genesis: Snapshot, block: TokenBlock
 ) -> None:
-    losses = volunteer.perform(Evaluate(TRIALS, block.block))
-    assert isinstance(losses, np.ndarray)
+    results = volunteer.perform(Evaluate(TRIALS, block.block))
+    assert isinstance(results, TrialResults)
     expected = run.objective.member_losses(genesis.weights, block.tokens, TRIALS, threads=1)
-    assert np.array_equal(losses, expected)
+    assert np.array_equal(results.losses, expected)
     volunteer.perform(Apply(update_of(block)))
-    losses = volunteer.perform(Evaluate(TRIALS, block.block))
-    assert isinstance(losses, np.ndarray)
-    assert not np.array_equal(losses, expected)
+    results = volunteer.perform(Evaluate(TRIALS, block.block))
+    assert isinstance(results, TrialResults)
+    assert not np.array_equal(results.losses, expected)
 
 
 def test_snapshot_whose_content_is_not_its_digest_is_refused(volunteer: Volunteer, genesis: Snapshot) -> None:
@@ -98,7 +99,7 @@ def test_orders_without_what_they_need_are_refused(run: Run, genesis: Snapshot, 
 def test_only_the_last_blocks_are_kept(volunteer: Volunteer, block: TokenBlock) -> None:
     others = [np.full(100, number, dtype=np.uint16) for number in range(KEPT_BLOCKS)]
     for tokens in others:
-        assert isinstance(volunteer.perform(Evaluate(TRIALS, block.block)), np.ndarray)
+        assert isinstance(volunteer.perform(Evaluate(TRIALS, block.block)), TrialResults)
         volunteer.perform(StoreBlock(TokenBlock(block_id(tokens), tokens)))
     with pytest.raises(RemoteProtocolError, match="never sent it"):
         volunteer.perform(Evaluate(TRIALS, block.block))

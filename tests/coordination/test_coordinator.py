@@ -28,6 +28,7 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import KEPT_BLOCKS
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import Strategy
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
@@ -55,8 +56,7 @@ BLOCKS = tuple(bytes([number]) * 16 for number in range(3))
 WRONG_DIGEST = b"otherwis"
 
 STRATEGY = Strategy(
-    sigma=0.1,
-    rank=1,
+    perturbation=Perturbation(sigma=0.1, rank=1),
     group_size=GROUP,
     population_limit=LIMIT,
     learning_rate=0.01,
@@ -69,6 +69,7 @@ PLAN = Plan(
     run="7",
     seed=3,
     model={"architecture": "rnn"},
+    n_parameters=3,
     blocks=BLOCKS,
     new_tokens_interval=0,
     time_per_step=TIME_PER_STEP,
@@ -301,8 +302,7 @@ def test_first_ready_volunteer_is_given_the_whole_population(scene: Scene) -> No
     assert assignment == Assignment(
         step=0,
         block=BLOCKS[0],
-        sigma=0.1,
-        rank=1,
+        perturbation=Perturbation(sigma=0.1, rank=1),
         group_size=GROUP,
         first_member=0,
         quota=LIMIT,

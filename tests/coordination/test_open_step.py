@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.open_step import Float32Array, Lease, OpenStep
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import Population
+from fedlearn.es.update import NO_ESTIMATE
 
 GROUP = 4
 
@@ -13,8 +15,8 @@ def numbered(first: int, count: int) -> Float32Array:
 
 @pytest.fixture
 def step() -> OpenStep:
-    population = Population(step=7, sigma=0.1, rank=1, group_size=GROUP, limit=64, shaping_scale=0.0)
-    return OpenStep(population, opened_at=1.0, deadline=2.0, first_member=100)
+    population = Population(step=7, perturbation=Perturbation(0.1, 1), group_size=GROUP, limit=64, shaping_scale=0.0)
+    return OpenStep(population, opened_at=1.0, deadline=2.0, first_member=100, n_parameters=0)
 
 
 def test_leases_follow_one_another_without_overlap(step: OpenStep) -> None:
@@ -25,9 +27,9 @@ def test_leases_follow_one_another_without_overlap(step: OpenStep) -> None:
 
 def test_results_in_pieces_complete_a_lease() -> None:
     lease = Lease(8, 12)
-    assert lease.take(8, numbered(8, 4), GROUP) == ""
+    assert lease.take(8, numbered(8, 4), NO_ESTIMATE, GROUP) == ""
     assert not lease.is_done
-    assert lease.take(12, numbered(12, 8), GROUP) == ""
+    assert lease.take(12, numbered(12, 8), NO_ESTIMATE, GROUP) == ""
     assert lease.is_done
 
 
@@ -46,14 +48,14 @@ def test_result_that_is_not_what_comes_next_is_named_and_not_counted(
     first_member: int, losses: Float32Array, complaint: str
 ) -> None:
     lease = Lease(8, 12)
-    lease.take(8, numbered(8, 4), GROUP)
-    assert complaint in lease.take(first_member, losses, GROUP)
+    lease.take(8, numbered(8, 4), NO_ESTIMATE, GROUP)
+    assert complaint in lease.take(first_member, losses, NO_ESTIMATE, GROUP)
     assert lease.n_received == 4
 
 
 def test_lease_of_someone_who_left_keeps_its_results(step: OpenStep) -> None:
     lease = step.lease(8)
-    lease.take(100, numbered(0, 4), GROUP)
+    lease.take(100, numbered(0, 4), NO_ESTIMATE, GROUP)
     lease.end()
     assert step.is_complete
     assert step.n_members == 4
@@ -61,10 +63,10 @@ def test_lease_of_someone_who_left_keeps_its_results(step: OpenStep) -> None:
 
 def test_lease_of_someone_not_trusted_loses_its_results(step: OpenStep) -> None:
     lease, other = step.lease(8), step.lease(4)
-    lease.take(100, numbered(0, 8), GROUP)
+    lease.take(100, numbered(0, 8), NO_ESTIMATE, GROUP)
     lease.void()
     assert (step.n_members, step.is_complete) == (0, False)
-    other.take(108, numbered(0, 4), GROUP)
+    other.take(108, numbered(0, 4), NO_ESTIMATE, GROUP)
     assert (step.n_members, step.is_complete) == (4, True)
     assert step.n_contributors == 1
     assert step.collect()[0] == ((108, 4),)
@@ -73,7 +75,7 @@ def test_lease_of_someone_not_trusted_loses_its_results(step: OpenStep) -> None:
 def test_collected_spans_are_ascending_joined_where_they_touch_and_in_order_of_their_losses(step: OpenStep) -> None:
     leases = [step.lease(quota) for quota in (8, 4, 8, 4, 4)]
     for index, count in ((4, 4), (2, 4), (1, 4), (0, 8)):  # the fourth sent nothing
-        leases[index].take(leases[index].first_member, numbered(leases[index].first_member, count), GROUP)
+        leases[index].take(leases[index].first_member, numbered(leases[index].first_member, count), NO_ESTIMATE, GROUP)
     spans, losses = step.collect()
     assert spans == ((100, 16), (124, 4))
     assert losses.tolist() == [*range(100, 116), *range(124, 128)]

@@ -18,9 +18,10 @@ from fedlearn.coordination.effects import (
     StoreBlock,
 )
 from fedlearn.coordination.worker import MAX_SLICE_MEMBERS, SLICE_S, Worker
-from fedlearn.es.update import Update
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.update import NO_ESTIMATE, Update
 from fedlearn.net.memory import MemoryLink
-from fedlearn.objectives.base import Trials
+from fedlearn.objectives.base import TrialResults, Trials
 from fedlearn.wire.codec import encode
 from fedlearn.wire.limits import max_message_bytes
 from fedlearn.wire.messages import (
@@ -65,7 +66,9 @@ def update(step: int) -> Update:
 
 
 def assignment(step: int, **changes: Any) -> Assignment:  # noqa: ANN401 (fields of Assignment)
-    return msgspec.structs.replace(Assignment(step, BLOCK, 0.1, 1, GROUP, FIRST, QUOTA, TIME_LEFT), **changes)
+    return msgspec.structs.replace(
+        Assignment(step, BLOCK, Perturbation(0.1, 1), GROUP, FIRST, QUOTA, TIME_LEFT), **changes
+    )
 
 
 def of(kind: type[Kind], effects: list[ClientEffect]) -> list[Kind]:
@@ -99,14 +102,15 @@ class Scene:
         """What is under way ends after some time."""
         self.now += seconds
         done, self.under_way = self.under_way, None
-        result: bytes | np.ndarray[Any, np.dtype[np.float32]] | None = None
+        result: bytes | TrialResults | None = None
         match done:
             case Load(given):
                 result = given.digest
             case Apply(taken):
                 result = digest_of(taken.step + 1)
             case Evaluate(trials):
-                result = np.arange(trials.first_member, trials.first_member + trials.n_members, dtype=np.float32)
+                losses = np.arange(trials.first_member, trials.first_member + trials.n_members, dtype=np.float32)
+                result = TrialResults(losses, NO_ESTIMATE)
             case None:
                 raise AssertionError("nothing is under way")
             case _:
@@ -193,10 +197,10 @@ def test_steps_taken_are_counted(stranger: Scene) -> None:
 
 
 def test_assignment_becomes_trials(scene: Scene) -> None:
-    scene.hear(assignment(4, sigma=0.25, rank=2))
+    scene.hear(assignment(4, perturbation=Perturbation(0.25, 2)))
     trials = scene.trials
     assert trials is not None
-    assert msgspec.structs.replace(trials, n_members=0) == Trials(4, 0.25, 2, GROUP, FIRST, 0)
+    assert msgspec.structs.replace(trials, n_members=0) == Trials(4, Perturbation(0.25, 2), GROUP, FIRST, 0)
     assert isinstance(scene.under_way, Evaluate)
     assert scene.under_way.block == BLOCK
 

@@ -104,7 +104,7 @@ class IndependentReplica:
 
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
-        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *betas, _) = update
+        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *betas, _, estimate) = update
         text = self.blocks[block]
         members = [member for first, count in spans for member in range(first, first + count)]
         masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout, TensorSpec
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import SHAPINGS, Method
 from fedlearn.es.strategy import SPREAD_DECAY, Population, Strategy, ask, tell
 from fedlearn.es.update import Update
@@ -13,8 +14,7 @@ Float32Array = NDArray[np.float32]
 BLOCK = bytes(16)
 SEED = 12
 STRATEGY = Strategy(
-    sigma=0.02,
-    rank=1,
+    perturbation=Perturbation(0.02, 1),
     group_size=8,
     population_limit=4000,
     learning_rate=0.25,
@@ -27,7 +27,9 @@ LAYOUT = ParameterLayout((TensorSpec("matrix", (5, 6)), TensorSpec("vector", (20
 
 
 def told(losses: list[float], shaping_scale: float) -> Update:
-    population = Population(step=3, sigma=0.02, rank=1, group_size=2, limit=100, shaping_scale=shaping_scale)
+    population = Population(
+        step=3, perturbation=Perturbation(0.02, 1), group_size=2, limit=100, shaping_scale=shaping_scale
+    )
     return tell(
         STRATEGY,
         population,
@@ -47,7 +49,9 @@ def noise_of(step: int, member: int) -> Float32Array:
 
 def test_ask_gives_whole_groups_within_the_limit() -> None:
     population = ask(STRATEGY, 0, None)
-    assert population == Population(step=0, sigma=0.02, rank=1, group_size=8, limit=4000, shaping_scale=0.0)
+    assert population == Population(
+        step=0, perturbation=Perturbation(0.02, 1), group_size=8, limit=4000, shaping_scale=0.0
+    )
     uneven = msgspec.structs.replace(STRATEGY, population_limit=4007)
     assert ask(uneven, 0, None).limit == 4000
 
@@ -99,7 +103,8 @@ def test_the_estimate_points_along_the_gradient(method: Method) -> None:
     weights, target = generator.standard_normal((2, LAYOUT.size))
     gradient = 2 * (weights - target)
     losses = [
-        ((weights + population.sigma * noise_of(7, member) - target) ** 2).sum() for member in range(population.limit)
+        ((weights + population.perturbation.sigma * noise_of(7, member) - target) ** 2).sum()
+        for member in range(population.limit)
     ]
     update = tell(
         strategy,

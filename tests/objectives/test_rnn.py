@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
 from fedlearn.objectives.base import Trials
 from fedlearn.objectives.rnn import VALIDATION_ROWS, RnnObjective, to_torch_names
@@ -162,11 +163,11 @@ def test_member_losses_equal_pytorchs(n_layers: int, rank: int) -> None:
     weights = weights_of(objective)
     context = objective.window.context
     unperturbed = TorchRnn(objective, weights)
-    trials = Trials(step=3, sigma=0.02, rank=rank, group_size=2, first_member=32, n_members=4)
+    trials = Trials(step=3, perturbation=Perturbation(0.02, rank), group_size=2, first_member=32, n_members=4)
     losses = objective.member_losses(weights, block_of(), trials, threads=1)
     for member, loss in enumerate(losses, start=trials.first_member):
         noise = noise_of(objective.layout, step=3, member=member, rank=rank)
-        perturbed = TorchRnn(objective, weights + np.float32(trials.sigma) * noise)
+        perturbed = TorchRnn(objective, weights + np.float32(trials.perturbation.sigma) * noise)
         windows = group_windows(objective, 3, member // 2)
         tokens = windows.tokens[0]
         if windows.is_cold[0]:
@@ -267,7 +268,13 @@ def test_members_are_evaluated_the_same_whoever_asks_for_them() -> None:
     weights = weights_of(objective)
 
     def losses(first_member: int, n_members: int) -> Float32Array:
-        trials = Trials(step=9, sigma=0.02, rank=1, group_size=4, first_member=first_member, n_members=n_members)
+        trials = Trials(
+            step=9,
+            perturbation=Perturbation(0.02, 1),
+            group_size=4,
+            first_member=first_member,
+            n_members=n_members,
+        )
         return objective.member_losses(weights, block, trials, threads=2)
 
     np.testing.assert_allclose(losses(72, 8), losses(60, 40)[12:20], rtol=0, atol=TOLERANCE)
@@ -284,7 +291,7 @@ def test_noise_in_masked_rows_never_changes_a_loss(
     weights, layout = weights_of(objective), objective.layout
     mask = objective.row_masks(update_of(((group * 4, 4),), step=step), block_of())
     assert mask is not None
-    trials = Trials(step=step, sigma=0.05, rank=1, group_size=4, first_member=group * 4, n_members=4)
+    trials = Trials(step=step, perturbation=Perturbation(0.05, 1), group_size=4, first_member=group * 4, n_members=4)
     losses = objective.member_losses(weights, block_of(), trials, threads=1)
     windows = group_windows(objective, step, group)
     for index in range(4):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import OptimizerState, Replica
 from fedlearn.es.strategy import Strategy, ask, tell
 from fedlearn.es.update import Update
@@ -38,8 +39,7 @@ def test_training_lowers_the_loss_of_unseen_text(rank: int, n_layers: int) -> No
         embedding_scale=3.0,
     )
     strategy = Strategy(
-        sigma=0.02,
-        rank=rank,
+        perturbation=Perturbation(sigma=0.02, rank=rank),
         group_size=16,
         population_limit=1024,
         learning_rate=0.02,
@@ -64,8 +64,7 @@ def test_training_lowers_the_loss_of_unseen_text(rank: int, n_layers: int) -> No
         population = ask(strategy, step, last)
         trials = Trials(
             step=step,
-            sigma=population.sigma,
-            rank=population.rank,
+            perturbation=population.perturbation,
             group_size=population.group_size,
             first_member=0,
             n_members=population.limit,

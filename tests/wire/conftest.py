@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
@@ -24,6 +25,7 @@ from fedlearn.wire.states import MessageType
 
 DIGEST = bytes(range(8))
 BLOCK = bytes(range(16))
+ESTIMATE = np.array([-(2**31) + 1, 0, 2**31 - 1], dtype=np.int32)
 WEIGHTS = np.linspace(-1, 1, 50_000, dtype=np.float32)
 
 EXAMPLES: dict[MessageType, Message] = {
@@ -31,14 +33,14 @@ EXAMPLES: dict[MessageType, Message] = {
     for message in (
         Hello(PROTOCOL_VERSION, "Ada's laptop ⚙", 8),
         Ready(12, DIGEST),
-        Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST),
+        Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE),
         Goodbye("the volunteer pressed Ctrl-C"),
         Ping(),
         Pong(),
         Welcome("0007", 2**63, {"architecture": "rnn", "hidden_size": 64, "dropout": 0.5}),
         Snapshot(12, DIGEST, WEIGHTS, WEIGHTS * 2, WEIGHTS**2, 0.9**12, 0.999**12),
         TokenBlock(BLOCK, np.arange(50_000, dtype=np.uint16)),
-        Assignment(12, BLOCK, 0.02, 1, 64, 640, 1280, 0.25),
+        Assignment(12, BLOCK, Perturbation(0.02, 1, "activations", "closed-form", 0.05, 0.8), 64, 640, 1280, 0.25),
         Resync("digest differs after step 11"),
         Farewell("try_again", "the server restarts"),
         Update(
@@ -55,6 +57,7 @@ EXAMPLES: dict[MessageType, Message] = {
             0.999,
             1e-8,
             0.05,
+            ESTIMATE,
         ),
     )
 }

@@ -47,7 +47,8 @@ def test_strided_array_travels_as_its_values() -> None:
 def test_bytes_are_those_of_the_documentation() -> None:
     losses = np.array([1.5, -2.0], dtype=np.float32)
     assert encode(Result(300, 64, losses, bytes(range(8)))).hex(" ") == (
-        "95 03 cd 01 2c 40 93 a3 3c 66 34 91 02 c4 08 00 00 c0 3f 00 00 00 c0 c4 08 00 01 02 03 04 05 06 07"
+        "96 03 cd 01 2c 40 93 a3 3c 66 34 91 02 c4 08 00 00 c0 3f 00 00 00 c0 c4 08 00 01 02 03 04 05 06 07 "
+        "93 a3 3c 69 34 91 00 c4 00"
     )
 
 

@@ -12,8 +12,8 @@ def max_bytes(message_type: MessageType) -> int:
     return max_message_bytes(message_type, max_snapshot_bytes=1000)
 
 
-def test_a_million_losses_fit() -> None:
-    result = Result(2**62, 2**62, np.zeros(2**20, np.float32), bytes(8))
+def test_a_million_losses_and_an_estimate_of_sixteen_million_parameters_fit() -> None:
+    result = Result(2**62, 2**62, np.zeros(2**20, np.float32), bytes(8), np.zeros(2**24, np.int32))
     assert len(encode(result)) <= max_bytes(Result) < len(encode(result)) + 4096
 
 
@@ -21,6 +21,12 @@ def test_sixteen_million_utilities_in_many_spans_fit(examples: dict[MessageType,
     spans = tuple((2**40 + first, 64) for first in range(0, 2**24, 64))
     values = {name: getattr(examples[Update], name) for name in Update.__struct_fields__}
     update = Update(**(values | {"spans": spans, "utilities": np.zeros(2**24, np.int8)}))
+    assert len(encode(update)) <= max_bytes(Update)
+
+
+def test_the_estimate_of_sixteen_million_parameters_fits(examples: dict[MessageType, Message]) -> None:
+    values = {name: getattr(examples[Update], name) for name in Update.__struct_fields__}
+    update = Update(**(values | {"utilities": np.zeros(0, np.int8), "estimate": np.zeros(2**24, np.int32)}))
     assert len(encode(update)) <= max_bytes(Update)
 
 
