@@ -1,4 +1,4 @@
-"""The numeric core: noise, gradient estimate and optimizer steps (replicated), and RNN losses and gradients (reported)."""
+"""The numeric core: noise, gradient estimate and optimizer steps (replicated), RNN losses and gradients (reported)."""
 
 from es_core._native import (
     ESTIMATE_UNIT,

@@ -114,10 +114,11 @@ def rnn_activation_gradient(
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Trials whose noise is on activations: mean nats per token of each member, and what they say of the gradient.
 
-    Every member adds `sigma` times a sign to the input of each hidden unit at each scored token, and `logit_sigma` times
-    one to each logit; 0 leaves the logits alone, and the head's gradient comes from its closed form. `discount` weighs
-    a loss for each token that it comes later than the noise. The estimate, int32 [n_parameters], is ESTIMATE_UNIT times
-    the sum over groups of the gradient of the mean loss, in relative scales; groups with a non-finite loss count zero.
+    Every member adds `sigma` times a sign to the input of each hidden unit at each scored token, and `logit_sigma`
+    times one to each logit; 0 leaves the logits alone, and the head's gradient comes from its closed form. `discount`
+    weighs a loss for each token that it comes later than the noise. The estimate, int32 [n_parameters], is
+    ESTIMATE_UNIT times the sum over groups of the gradient of the mean loss, in relative scales; groups with a
+    non-finite loss count zero.
     """
 
 def rnn_head_gradient(

@@ -94,7 +94,7 @@ class Trainer:
         return TokenBlock(name, self.run.block(name))
 
     def append(self, update: Update) -> None:
-        """Makes the Update durable. Raises StorageError where the disk refuses."""
+        """Journals the Update. Raises StorageError where the disk refuses."""
         self._journal.append(update)
 
     def apply(self, update: Update) -> bytes:

@@ -42,7 +42,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class AppendToJournal(msgspec.Struct, frozen=True):
-    """Server: make the Update durable before anything that follows."""
+    """Server: append the Update to the journal before anything that follows."""
 
     update: Update
 

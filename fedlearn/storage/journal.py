@@ -1,4 +1,7 @@
-"""The journal: every Update of a run, appended and on the disk before anybody else sees it.
+"""The journal: every Update of a run, appended before anybody else sees it.
+
+An appended Update is in the file, whatever becomes of the process. It reaches the disk a few milliseconds later, by a
+thread of its own, so that no volunteer waits for it: a power cut may take the last steps, which then are taken anew.
 
 After a header come records: a marker of 4 bytes, the payload's length and the CRC-32 of length and payload
 (both uint32, little-endian), then the payload, an encoded Update. The marker is where reading can start again
@@ -9,6 +12,7 @@ behind damage, which tells a torn tail (a crash in the midst of an append; cut) 
 import io
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,7 +26,7 @@ from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
 
 MAX_RECORD_BYTES = 2**27
-"""32 MiB, above any Update that the wire carries."""
+"""128 MiB, above any Update that the wire carries."""
 
 _HEADER = b"fedlearn journal 1\n"
 _MARKER = b"\xf5UPD"
@@ -44,6 +48,7 @@ class Journal:
         """Length of the torn tail that opening cut off; 0 where there was none."""
         self._file = file
         self._end = end
+        self._syncer = _Syncer(file)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -66,10 +71,10 @@ class Journal:
         return cls(path, file, end=end, next_step=next_step, cut_bytes=cut_bytes)
 
     def append(self, update: Update) -> None:
-        """Returns once the Update is on the disk.
+        """Returns once the Update is in the file, and on its way to the disk.
 
-        Raises StorageError for an Update out of turn, and where the disk refuses; the journal then stays as
-        it was.
+        Raises StorageError for an Update out of turn, and where the disk refuses this one or refused one before; the
+        journal then stays as it was.
         """
         if self.next_step not in (None, update.step):
             raise StorageError(f"{self.path}: expected the update of step {self.next_step}, got {update.step}")
@@ -85,7 +90,7 @@ class Journal:
             rest = memoryview(record)
             while rest:
                 rest = rest[self._file.write(rest) :]
-            _sync(self._file.fileno())
+            self._syncer.request()
         except OSError as error:
             with suppress(OSError):  # what stays of the record is overwritten, or cut by the next opening
                 self._file.truncate(self._end)
@@ -97,7 +102,13 @@ class Journal:
         self.next_step = update.step + 1
 
     def close(self) -> None:
-        self._file.close()
+        """Brings what is left to the disk. Raises StorageError where it refuses."""
+        try:
+            self._syncer.close()
+        except OSError as error:
+            raise StorageError(f"{self.path}: the last steps may not be on the disk: {error.strerror}") from error
+        finally:
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -106,6 +117,45 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@final
+class _Syncer:
+    """Brings a file's content to the disk when asked, many requests at once where they come faster than the disk."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self._wanted = threading.Event()
+        self._is_closing = False
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        """Returns at once. Raises the OSError of an earlier request that failed."""
+        if self._error is not None:
+            raise self._error
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Returns when all is on the disk. Raises OSError where it is not."""
+        self._is_closing = True
+        self._wanted.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while self._error is None:
+            self._wanted.wait()
+            self._wanted.clear()
+            is_last = self._is_closing
+            try:
+                _sync(self._file.fileno())
+            except OSError as error:
+                self._error = error
+            if is_last:
+                return
 
 
 def read_journal(path: Path) -> Iterator[Update]:

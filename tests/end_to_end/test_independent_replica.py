@@ -104,17 +104,21 @@ class IndependentReplica:
 
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
-        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *betas, _, estimate) = update
+        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *rest) = update
+        beta1, beta2, epsilon, _, (_, _, estimate) = rest
+        summed = np.frombuffer(estimate, dtype="<i4")
         text = self.blocks[block]
         members = [member for first, count in spans for member in range(first, first + count)]
         masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}
-        beta1, beta2, epsilon = betas
         self.powers = [max(p * b, 2.0**-1000) for p, b in zip(self.powers, (beta1, beta2), strict=True)]
         correction1, correction2 = (np.float32(1.0 / (1.0 - power)) for power in self.powers)
+        replayed = [] if summed.size else members
         offset = 0
         for number, tensor in enumerate(self.tensors):
             total = np.zeros((tensor.rows, tensor.columns), dtype=np.int64)
-            for member, utility in zip(members, np.frombuffer(utilities, dtype=np.int8), strict=True):
+            if summed.size:
+                total[:] = summed[offset : offset + total.size].reshape(total.shape)
+            for member, utility in zip(replayed, np.frombuffer(utilities, dtype=np.int8), strict=True):
                 noise = self.noise(step, member, number, rank) * int(utility)
                 if tensor.mask_column is not None:
                     rows = slice(tensor.mask_column, tensor.mask_column + tensor.rows)
@@ -122,7 +126,7 @@ class IndependentReplica:
                 total += noise
             place = slice(offset, offset + total.size)
             offset += total.size
-            is_low_rank = min(tensor.rows, tensor.columns) > 1 and rank > 0
+            is_low_rank = min(tensor.rows, tensor.columns) > 1 and rank > 0 and not summed.size
             scale = np.float32(gradient_scale / np.sqrt(float(rank if is_low_rank else 1)))
             gradient = total.reshape(-1).astype(np.float32) * scale
             w, m, v = (array[place] for array in self.state)
@@ -157,6 +161,9 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"optimizer": "sgd", "learning_rate": 0.1},
         {"rank": 2, "n_layers": 2, "batch_size": 2},
         {"rank": 0, "context": 0},
+        {"perturb": "activations", "sigma": 0.05},
+        {"perturb": "activations", "head": "closed-form", "n_layers": 2},
+        {"head": "closed-form"},
     ],
     ids=str,
 )

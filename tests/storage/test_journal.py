@@ -1,4 +1,6 @@
+import errno
 import resource
+import threading
 from pathlib import Path
 from typing import BinaryIO
 
@@ -79,12 +81,45 @@ def test_step_out_of_turn_is_refused_without_a_trace(path: Path, step: int) -> N
     assert path.read_bytes() == before
 
 
-def test_update_is_synced_before_append_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_update_is_in_the_file_when_append_returns_and_on_the_disk_when_close_does(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[int] = []
+    monkeypatch.setattr(journal_module, "_sync", lambda _: synced.append(path.stat().st_size))
     with Journal.open(path) as journal:
-        monkeypatch.setattr(journal_module, "_sync", lambda _: synced.append(path.stat().st_size))
         journal.append(update_of(0))
-        assert synced == [path.stat().st_size]
+        size = path.stat().st_size
+        assert steps_in(path) == [0]
+    assert synced[-1] == size
+
+
+def test_update_reaches_the_disk_without_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = threading.Event()
+    monkeypatch.setattr(journal_module, "_sync", lambda _: synced.set())
+    with Journal.open(path) as journal:
+        journal.append(update_of(0))
+        assert synced.wait(10.0)
+
+
+def test_disk_that_refused_is_reported_at_the_next_step_and_at_the_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+
+    def refuse(_: int) -> None:
+        refused.set()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(journal_module, "_sync", refuse)
+    journal = Journal.open(path)
+    journal.append(update_of(0))
+    assert refused.wait(10.0)
+    journal._syncer._thread.join()
+    with pytest.raises(StorageError, match="step 1 could not be written: Input/output error"):
+        journal.append(update_of(1))
+    with pytest.raises(StorageError, match="may not be on the disk"):
+        journal.close()
+    assert steps_in(path) == [0]
 
 
 def test_tail_torn_at_any_byte_is_cut_and_reported(path: Path) -> None:
