@@ -59,6 +59,14 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     discount: Annotated[
         float, Meta(ge=0, le=1, description="weight of a loss for each token after the noise on an activation")
     ] = 0.8
+    control_variates: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="tokens whose losses are predicted from the noise on an activation, to take that off; 0 = none",
+        ),
+    ] = 2
     hidden_size: Annotated[int, Meta(ge=2, le=65536, description="units, width of each layer")] = 64
     vocab_size: Annotated[
         int, Meta(ge=0, le=65535, description="tokens in the vocabulary; 0 = as many as the tokenizer needs")

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "control.h"
 #include "threads.h"
 #include "trajectory.h"
 
@@ -73,6 +74,7 @@ struct Block {
     const ActivationSigns& signs;
     const float* states;      // [texts][layers][padded H] where the scored tokens begin
     Trajectory& trajectory;
+    const ControlMatrices& controls;
 
     bool has_perturbed_logits() const { return noise.logit_sigma > 0.0f; }
     std::int64_t groups_per_run() const { return std::max<std::int64_t>(1, kRunRows / trials.group_size); }
@@ -86,11 +88,16 @@ struct ItemScratch {
     std::vector<float> losses, credits;   // [scored][rows]
     FloatBuffer deltas;                   // [layers][item's texts * scored][padded H]
     FloatBuffer initial;                  // [padded H]
+    FloatBuffer values;                   // [padded H or V]
     ByteBuffer kernel;
     GradientSums sums;
+    ControlVariates controls;
     std::vector<std::int64_t> totals;     // [n_parameters]
 
-    explicit ItemScratch(const Block& block) : sums(block.rnn), totals(block.rnn.weights.size(), 0) {
+    explicit ItemScratch(const Block& block)
+        : sums(block.rnn),
+          controls(block.rnn, block.trials, block.controls, kItemGroups * block.trials.batch_size),
+          totals(block.rnn.weights.size(), 0) {
         const PackedRnn& rnn = block.packed.view();
         const std::int64_t n_rows = block.groups_per_run() * block.trials.group_size, scored = block.trials.scored;
         const auto resize = [](auto& vector, std::int64_t n) { vector.resize(static_cast<std::size_t>(n)); };
@@ -101,6 +108,7 @@ struct ItemScratch {
         state = allocate<float>(rnn.layers * n_rows * rnn.padded_hidden);
         deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
         initial = allocate<float>(rnn.padded_hidden);
+        values = allocate<float>(std::max(rnn.padded_hidden, block.trajectory.residual_stride));
         kernel = allocate<std::byte>(current_isa().reported->rnn_scratch_bytes(rnn, n_rows));
     }
 };
@@ -187,6 +195,30 @@ bool fill_credits(const Block& block, const Run& run, std::int64_t first_row, It
     return is_finite;
 }
 
+// Takes what the noise of one group's members is predicted to do off their losses.
+void take_off_predictions(const Block& block, const Run& run, std::int64_t first_row, std::int64_t item_text,
+                          const SignRows& signs, ItemScratch& scratch) {
+    const PackedRnn& rnn = block.packed.view();
+    const std::int64_t scored = block.trials.scored, hidden = rnn.padded_hidden;
+    const auto take_off = [&](std::int64_t t, const float* s, std::int64_t n, std::int64_t first_block,
+                              std::int64_t first_sign, std::int64_t count, float sigma) {
+        float* values = scratch.values.get();
+        for (std::int64_t j = 0; j < n; ++j) values[j] = -sigma * s[j];
+        current_isa().reported->add_sign_dots(scratch.losses.data() + t * run.n_rows + first_row, values, signs,
+                                              block.trials.group_size, first_block, first_sign, count);
+    };
+    for (std::int64_t t = 0; block.controls.taps() > 0 && t < scored; ++t) {
+        const std::int64_t row = item_text * scored + t, token = signs.first_token + t;
+        for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
+            for (std::int64_t tap = 0; tap < std::min(block.controls.taps(), scored - t); ++tap)
+                take_off(t + tap, scratch.controls.hidden(layer, tap, row), hidden, signs.hidden_block[layer],
+                         token * signs.hidden_pitch, rnn.hidden, block.noise.sigma);
+        if (block.has_perturbed_logits())
+            take_off(t, scratch.controls.logits(row), block.trajectory.residual_stride, signs.logit_block,
+                     token * signs.logit_pitch, rnn.vocab, block.noise.logit_sigma);
+    }
+}
+
 // Gradients at the inputs of one group's units, on the text of one sequence.
 void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std::int64_t sequence,
                  std::int64_t item_text, ItemScratch& scratch) {
@@ -195,8 +227,10 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
     const ReportedKernels& kernels = *current_isa().reported;
     const std::int64_t group = run.first_group + first_row / trials.group_size;
     const std::int64_t text = group * trials.batch_size + sequence, scored = trials.scored;
-    const bool is_finite = fill_credits(block, run, first_row, scratch);
     const SignRows signs = block.signs.rows(scratch.words.data() + first_row * block.signs.n_words(), sequence * scored);
+    take_off_predictions(block, run, first_row, item_text, signs, scratch);
+    const bool is_finite = fill_credits(block, run, first_row, scratch);
+    if (!is_finite) scratch.controls.drop(item_text);
     // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
     const float degrees = static_cast<float>(trials.group_size - 1);
     const auto scale = [](float* values, std::int64_t n, float factor) {
@@ -235,6 +269,8 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
 void run_item(std::span<float> losses, const Block& block, std::int64_t first, std::int64_t n, ItemScratch& scratch) {
     const Trials& trials = block.trials;
     scratch.sums.clear();
+    const TextRange range{first * trials.batch_size, n * trials.batch_size};
+    if (block.controls.taps() > 0) scratch.controls.start(block.trajectory, range);
     for (std::int64_t done = 0; done < n; done += block.groups_per_run()) {
         const std::int64_t n_groups = std::min(block.groups_per_run(), n - done);
         const Run run{first + done, n_groups, n_groups * trials.group_size};
@@ -250,12 +286,16 @@ void run_item(std::span<float> losses, const Block& block, std::int64_t first, s
                             scratch);
         }
     }
-    const TextRange range{first * trials.batch_size, n * trials.batch_size};
     const std::int64_t layer_stride =
         kItemGroups * trials.batch_size * trials.scored * block.packed.view().padded_hidden;
-    for (std::int64_t layer = 0; layer < block.rnn.layers; ++layer)
-        add_layer_gradient(scratch.sums, block.rnn, trials, block.trajectory, range, layer,
-                           scratch.deltas.get() + layer * layer_stride);
+    for (std::int64_t layer = 0; layer < block.rnn.layers; ++layer) {
+        float* deltas = scratch.deltas.get() + layer * layer_stride;
+        if (block.controls.taps() > 0) scratch.controls.finish_layer(scratch.sums, deltas, layer, block.noise.discount);
+        add_layer_gradient(scratch.sums, block.rnn, trials, block.trajectory, range, layer, deltas);
+    }
+    if (block.controls.taps() > 0 && block.has_perturbed_logits())
+        scratch.controls.finish_logits(scratch.sums, block.trajectory.residuals.get() + range.text * trials.scored *
+                                                         block.trajectory.residual_stride);
     add_head_gradient(scratch.sums, block.rnn, trials, block.trajectory, range);
     scratch.sums.add_rounded(scratch.totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
 }
@@ -302,10 +342,11 @@ void activation_gradient(std::span<float> losses, std::span<std::int32_t> estima
     const PackedWeights plain(rnn, rnn.weights.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
     const ActivationSigns signs(rnn, trials, noise);
+    const ControlMatrices controls(rnn, noise.taps, noise.logit_sigma <= 0.0f);
     for_each_block(trials, [&](const Trials& part, std::int64_t first) {
         const FloatBuffer states = warm_up(plain, part, n_threads);
         Trajectory trajectory = trace(plain, part, states.get(), noise.logit_sigma <= 0.0f, n_threads);
-        const Block block{rnn, part, noise, packed, signs, states.get(), trajectory};
+        const Block block{rnn, part, noise, packed, signs, states.get(), trajectory, controls};
         const std::int64_t n_items = (part.n_groups + kItemGroups - 1) / kItemGroups;
         std::vector<ItemScratch> scratch;
         for (int thread = 0; thread < thread_count(n_threads, n_items); ++thread) scratch.emplace_back(block);

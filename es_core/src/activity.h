@@ -18,7 +18,10 @@ struct ActivationNoise {
     float sigma;               // of hidden units' inputs
     float logit_sigma;         // of the logits; 0: they are not perturbed, and the head's gradient has a closed form
     float discount;            // of a loss with each token that it comes later than the perturbation
+    std::int64_t taps;         // losses from a token on that control variates predict; 0: there are none
 };
+
+constexpr std::int64_t kMaxControlTaps = 16;
 
 // A gradient as integers: partial sums of any groups, from anywhere, add up exactly.
 constexpr double kEstimateUnit = 1 << 18;

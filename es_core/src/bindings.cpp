@@ -201,8 +201,10 @@ struct RnnArguments {
     py::array_t<float> scales, weights;
     Rnn rnn;
 
+    // Control matrices of so many taps stand behind the model's tensors; with those of perturbed logits.
     RnnArguments(const std::tuple<std::int64_t, std::int64_t, std::int64_t>& shape, const py::array& table,
-                 const py::array& tensor_scales, const py::array& flat)
+                 const py::array& tensor_scales, const py::array& flat, std::int64_t control_taps = 0,
+                 bool has_perturbed_logits = false)
         : scales(checked<float>("scales", tensor_scales, 1)), weights(checked<float>("weights", flat, 1)), rnn{} {
         tensors = tensors_from(table, weights.size());
         const auto [vocab, hidden, layers] = shape;
@@ -216,6 +218,9 @@ struct RnnArguments {
             expected.emplace_back(1, hidden);
         }
         expected.insert(expected.end(), {{vocab, hidden}, {1, vocab}, {1, layers * hidden}});
+        const std::int64_t n_features = has_perturbed_logits ? 2 * vocab : vocab;
+        for (std::int64_t i = 0; i < layers * control_taps; ++i) expected.emplace_back(n_features, hidden);
+        if (control_taps > 0 && has_perturbed_logits) expected.emplace_back(n_features, vocab);
         require(tensors.size() == expected.size() && scales.size() == static_cast<py::ssize_t>(tensors.size()),
                 "tensors, scales: expected " + std::to_string(expected.size()) + " tensors for this shape, got " +
                     std::to_string(tensors.size()));
@@ -284,9 +289,11 @@ py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table,
 std::tuple<py::array_t<float>, py::array_t<std::int32_t>> rnn_activation_gradient(
     const Shape& shape, const py::array& table, const py::array& scales, const py::array& weights, std::uint64_t seed,
     std::uint32_t step, std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
-    std::int64_t context, const py::array& is_cold, double sigma, double logit_sigma, double discount, bool int8,
-    int threads) {
-    RnnArguments arguments(shape, table, scales, weights);
+    std::int64_t context, const py::array& is_cold, double sigma, double logit_sigma, double discount,
+    std::int64_t control_taps, bool int8, int threads) {
+    require(control_taps >= 0 && control_taps <= kMaxControlTaps,
+            "control_taps: expected 0 to " + std::to_string(kMaxControlTaps) + ", got " + std::to_string(control_taps));
+    RnnArguments arguments(shape, table, scales, weights, control_taps, logit_sigma > 0.0);
     arguments.rnn.is_int8 = int8;
     const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma);
     require(group_size > 1, "group_size: expected at least 2 members to compare, got " + std::to_string(group_size));
@@ -297,7 +304,7 @@ std::tuple<py::array_t<float>, py::array_t<std::int32_t>> rnn_activation_gradien
     const auto out = writable("losses", losses);
     const auto sums = writable("estimate", estimate);
     const ActivationNoise noise{static_cast<float>(sigma), static_cast<float>(logit_sigma),
-                                static_cast<float>(discount)};
+                                static_cast<float>(discount), control_taps};
     {
         const py::gil_scoped_release release;
         activation_gradient(out, sums, arguments.rnn, given.trials, noise, threads);
@@ -395,7 +402,7 @@ PYBIND11_MODULE(_native, m) {
           "int8"_a = false, "threads"_a = 0, "naive"_a = false);
     m.def("rnn_activation_gradient", rnn_activation_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a,
           py::kw_only(), "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a,
-          "sigma"_a, "logit_sigma"_a, "discount"_a, "int8"_a = false, "threads"_a = 0);
+          "sigma"_a, "logit_sigma"_a, "discount"_a, "control_taps"_a = 0, "int8"_a = false, "threads"_a = 0);
     m.def("rnn_head_gradient", rnn_head_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "tokens"_a, "context"_a, "is_cold"_a, "threads"_a = 0);
     m.attr("ESTIMATE_UNIT") = kEstimateUnit;

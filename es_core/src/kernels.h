@@ -123,6 +123,17 @@ struct RnnRows {
     float* log_probabilities;          // [n_rows][V] after the last token; nullptr: not wanted
 };
 
+// The left factors of outer products: value i of a row stands at row * row_stride + i * column_stride.
+struct LeftRows {
+    const float* values;
+    std::int64_t row_stride;
+    std::int64_t column_stride;
+
+    [[gnu::always_inline]] float at(std::int64_t row, std::int64_t i) const {
+        return values[row * row_stride + i * column_stride];
+    }
+};
+
 // Reported: computed by one machine and sent, so the last digits may differ between machines.
 struct ReportedKernels {
     std::int64_t lanes;                // floats a vector
@@ -143,10 +154,13 @@ struct ReportedKernels {
     // sums [n rounded up to lanes] <- sum over rows of coefficients[row] * sign, n signs of a factor from first_sign on.
     void (*sum_signs)(float* sums, const float* coefficients, const SignRows& signs, std::int64_t n_rows,
                       std::int64_t first_block, std::int64_t first_sign, std::int64_t n);
+    // results [n_rows] += dot product of values [n rounded up to lanes, zero beyond n] with each row's signs.
+    void (*add_sign_dots)(float* results, const float* values, const SignRows& signs, std::int64_t n_rows,
+                          std::int64_t first_block, std::int64_t first_sign, std::int64_t n);
     // sums [n_left][sums_stride] += sum over rows of the outer product of left [n_left] and right [sums_stride], which
     // is a multiple of the lanes.
-    void (*add_outer)(float* sums, std::int64_t sums_stride, const float* left, std::int64_t left_stride,
-                      std::int64_t n_left, const float* right, std::int64_t right_stride, std::int64_t n_rows);
+    void (*add_outer)(float* sums, std::int64_t sums_stride, const LeftRows& left, std::int64_t n_left,
+                      const float* right, std::int64_t right_stride, std::int64_t n_rows);
     std::int64_t (*rnn_scratch_bytes)(const PackedRnn& rnn, std::int64_t n_rows);
     void (*rnn_run)(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch);
 };

@@ -1,20 +1,23 @@
 // Sums of outer products: what perturbed activations and their inputs amount to as gradients of weights.
 #pragma once
 
+#include "kernels.h"
 #include "vectors.h"
 
 namespace {
 
+using fedlearn::LeftRows;
+
 // A tile of `Left` x `Vectors` of the sum of outer products.
 template <int Left, int Vectors>
-void outer_tile(float* sums, std::int64_t sums_stride, const float* left, std::int64_t left_stride, const float* right,
+void outer_tile(float* sums, std::int64_t sums_stride, const LeftRows& left, const float* right,
                 std::int64_t right_stride, std::int64_t n_rows) {
     Floats acc[Left][Vectors] = {};
     for (std::int64_t row = 0; row < n_rows; ++row) {
         Floats vectors[Vectors];
         for (int j = 0; j < Vectors; ++j) vectors[j] = load<Floats>(right + row * right_stride + j * kLanes);
         for (int i = 0; i < Left; ++i)
-            for (int j = 0; j < Vectors; ++j) acc[i][j] += left[row * left_stride + i] * vectors[j];
+            for (int j = 0; j < Vectors; ++j) acc[i][j] += left.at(row, i) * vectors[j];
     }
     for (int i = 0; i < Left; ++i)
         for (int j = 0; j < Vectors; ++j) {
@@ -24,22 +27,23 @@ void outer_tile(float* sums, std::int64_t sums_stride, const float* left, std::i
 }
 
 template <int Vectors>
-void outer_panel(float* sums, std::int64_t sums_stride, const float* left, std::int64_t left_stride, std::int64_t n_left,
-                 const float* right, std::int64_t right_stride, std::int64_t n_rows) {
-    std::int64_t i = 0;
-    for (; i + 4 <= n_left; i += 4)
-        outer_tile<4, Vectors>(sums + i * sums_stride, sums_stride, left + i, left_stride, right, right_stride, n_rows);
-    for (; i < n_left; ++i)
-        outer_tile<1, Vectors>(sums + i * sums_stride, sums_stride, left + i, left_stride, right, right_stride, n_rows);
+void outer_panel(float* sums, std::int64_t sums_stride, LeftRows left, std::int64_t n_left, const float* right,
+                 std::int64_t right_stride, std::int64_t n_rows) {
+    const auto skip = [&](std::int64_t n) {
+        sums += n * sums_stride;
+        left.values += n * left.column_stride;
+    };
+    for (; n_left >= 4; n_left -= 4, skip(4)) outer_tile<4, Vectors>(sums, sums_stride, left, right, right_stride, n_rows);
+    for (; n_left > 0; --n_left, skip(1)) outer_tile<1, Vectors>(sums, sums_stride, left, right, right_stride, n_rows);
 }
 
-void add_outer(float* sums, std::int64_t sums_stride, const float* left, std::int64_t left_stride, std::int64_t n_left,
-               const float* right, std::int64_t right_stride, std::int64_t n_rows) {
+void add_outer(float* sums, std::int64_t sums_stride, const LeftRows& left, std::int64_t n_left, const float* right,
+               std::int64_t right_stride, std::int64_t n_rows) {
     std::int64_t column = 0;
     for (; column + kTileColumns <= sums_stride; column += kTileColumns)
-        outer_panel<kTileVectors>(sums + column, sums_stride, left, left_stride, n_left, right + column, right_stride, n_rows);
+        outer_panel<kTileVectors>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
     for (; column < sums_stride; column += kLanes)
-        outer_panel<1>(sums + column, sums_stride, left, left_stride, n_left, right + column, right_stride, n_rows);
+        outer_panel<1>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
 }
 
 }  // namespace

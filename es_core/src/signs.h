@@ -37,6 +37,23 @@ void sum_signs(float* sums, const float* coefficients, const SignRows& signs, st
     for (std::int64_t i = n; i < round_up<std::int64_t>(n, kLanes); ++i) sums[i] = 0.0f;
 }
 
+// results [n_rows] += sum over j of values[j] * sign j of the row.
+void add_sign_dots(float* results, const float* values, const SignRows& signs, std::int64_t n_rows,
+                   std::int64_t first_block, std::int64_t first_sign, std::int64_t n) {
+    for (std::int64_t first = 0; first < n_rows; first += kLanes) {
+        const auto n_lanes = static_cast<int>(smaller<std::int64_t>(n_rows - first, kLanes));
+        Floats sums[kLanes] = {};
+        for (int i = 0; i < n_lanes; ++i)
+            for (std::int64_t offset = 0; offset < n; offset += kLanes) {
+                const Words bits = sign_bits(signs.words + (first + i) * 4 * signs.n_blocks, signs.n_blocks, first_block,
+                                             first_sign + offset);
+                sums[i] += reinterpret_cast<Floats>(bits ^ load<Words>(values + offset));
+            }
+        const Floats dots = sum_each(sums);
+        for (int i = 0; i < n_lanes; ++i) results[first + i] += dots[i];
+    }
+}
+
 // bytes [n rounded up to kByteMultiple] <- 0 for +1, 1 for -1, and 0 beyond n.
 void expand_bits(std::uint8_t* bytes, const std::uint32_t* words, std::int64_t n_blocks, std::int64_t first_block,
                  std::int64_t n) {

@@ -9,11 +9,6 @@ namespace fedlearn {
 
 namespace {
 
-std::int64_t padded(std::int64_t n) {
-    const std::int64_t lanes = current_isa().reported->lanes;
-    return (n + lanes - 1) / lanes * lanes;
-}
-
 // residual [padded V] <- probabilities less one for the target; zero beyond V.
 void fill_residual(float* residual, const float* log_probabilities, std::int64_t vocab, std::int64_t stride,
                    std::uint16_t target) {
@@ -29,12 +24,22 @@ void add_rows(float* sum, const float* rows, std::int64_t stride, std::int64_t n
 
 }  // namespace
 
+std::int64_t padded_columns(std::int64_t n) {
+    const std::int64_t lanes = current_isa().reported->lanes;
+    return (n + lanes - 1) / lanes * lanes;
+}
+
+const std::uint16_t* scored_tokens(const Trials& trials, std::int64_t text, std::int64_t row) {
+    const std::int64_t length = trials.context + trials.scored + 1;
+    return trials.tokens + (text + row / trials.scored) * length + trials.context + row % trials.scored;
+}
+
 Trajectory trace(const PackedWeights& packed, const Trials& trials, const float* states, bool has_residuals,
                  int n_threads) {
     const PackedRnn& rnn = packed.view();
     const ReportedKernels& kernels = *current_isa().reported;
     const std::int64_t n_texts = trials.n_groups * trials.batch_size, scored = trials.scored;
-    const std::int64_t state_stride = rnn.layers * rnn.padded_hidden, residual_stride = padded(rnn.vocab);
+    const std::int64_t state_stride = rnn.layers * rnn.padded_hidden, residual_stride = padded_columns(rnn.vocab);
     Trajectory trajectory{state_stride, residual_stride, allocate<float>(n_texts * scored * state_stride),
                           allocate<float>(n_texts * scored * state_stride),
                           allocate<float>(n_texts * scored * residual_stride)};
@@ -84,7 +89,7 @@ Trajectory trace(const PackedWeights& packed, const Trials& trials, const float*
 GradientSums::GradientSums(const Rnn& rnn) : rnn_(rnn) {
     for (const Tensor& tensor : rnn.tensors) {
         offsets_.push_back(size_);
-        strides_.push_back(padded(tensor.columns));
+        strides_.push_back(padded_columns(tensor.columns));
         size_ += tensor.rows * strides_.back();
     }
     sums_ = allocate<float>(size_);
@@ -112,8 +117,9 @@ void add_head_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials,
     const float* residuals = trajectory.residuals.get() + first * trajectory.residual_stride;
     const float* states = trajectory.after.get() + first * trajectory.state_stride +
                           (rnn.layers - 1) * sums.stride(index.head);
-    current_isa().reported->add_outer(sums.at(index.head), sums.stride(index.head), residuals,
-                                      trajectory.residual_stride, rnn.vocab, states, trajectory.state_stride, n_rows);
+    current_isa().reported->add_outer(sums.at(index.head), sums.stride(index.head),
+                                      {residuals, trajectory.residual_stride, 1}, rnn.vocab, states,
+                                      trajectory.state_stride, n_rows);
     add_rows(sums.at(index.head_bias), residuals, trajectory.residual_stride, n_rows, rnn.vocab);
 }
 
@@ -124,7 +130,7 @@ void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials
     const std::int64_t first = range.text * trials.scored, n_rows = range.n_texts * trials.scored;
     const std::int64_t stride = sums.stride(index.recurrent[at]);
     const auto add_outer = [&](std::size_t tensor, const FloatBuffer& states, std::int64_t from) {
-        current_isa().reported->add_outer(sums.at(tensor), stride, deltas, stride, rnn.hidden,
+        current_isa().reported->add_outer(sums.at(tensor), stride, {deltas, stride, 1}, rnn.hidden,
                                           states.get() + first * trajectory.state_stride + from * stride,
                                           trajectory.state_stride, n_rows);
     };
@@ -134,13 +140,9 @@ void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials
         add_outer(index.input[at], trajectory.after, layer - 1);
         return;
     }
-    const std::int64_t text_length = trials.context + trials.scored + 1;
-    for (std::int64_t row = 0; row < n_rows; ++row) {
-        const std::int64_t text = range.text + row / trials.scored;
-        const std::uint16_t token = trials.tokens[text * text_length + trials.context + row % trials.scored];
-        add_rows(sums.at(index.embedding) + token * sums.stride(index.embedding), deltas + row * stride, stride, 1,
-                 rnn.hidden);
-    }
+    for (std::int64_t row = 0; row < n_rows; ++row)
+        add_rows(sums.at(index.embedding) + *scored_tokens(trials, range.text, row) * stride, deltas + row * stride,
+                 stride, 1, rnn.hidden);
 }
 
 }  // namespace fedlearn

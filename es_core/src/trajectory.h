@@ -24,6 +24,12 @@ struct Trajectory {
 Trajectory trace(const PackedWeights& packed, const Trials& trials, const float* states, bool has_residuals,
                  int n_threads);
 
+// Columns of a matrix, rounded up to whole vectors of the instruction set in use.
+std::int64_t padded_columns(std::int64_t n);
+
+// The token that is read at a row of consecutive texts' scored tokens, `text` the first; its target stands behind it.
+const std::uint16_t* scored_tokens(const Trials& trials, std::int64_t text, std::int64_t row);
+
 // Sums of gradients of all tensors, rows padded to whole vectors.
 class GradientSums {
 public:

@@ -162,6 +162,9 @@ def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
         "embedding_scale": config.embedding_scale,
         "precision": config.precision,
     }
+    if config.perturb == "activations":
+        model["control_taps"] = config.control_variates
+        model["control_features"] = "residuals" if config.head == "closed-form" else "tokens"
     objective = build_objective(model, config.seed)
     if objective.layout.size > MAX_PARAMETERS:
         raise _too_large(config, f"has at most {MAX_PARAMETERS} parameters")

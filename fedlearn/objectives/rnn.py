@@ -22,6 +22,9 @@ VALIDATION_ROWS = 64
 """Pieces of a text that are read side by side; each starts at the initial state."""
 
 
+NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, Float32Array]
+
+
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     architecture: str
     vocab_size: int
@@ -32,6 +35,8 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_size: int
     embedding_scale: float
     precision: Literal["float32", "int8"]
+    control_taps: int = 0
+    control_features: Literal["residuals", "tokens"] = "residuals"
 
 
 @final
@@ -48,12 +53,18 @@ class RnnObjective(Objective):
         window: WindowShape,
         embedding_scale: float,
         precision: Literal["float32", "int8"] = "float32",
+        control_taps: int = 0,
+        control_features: Literal["residuals", "tokens"] = "residuals",
     ) -> None:
         self.seed = seed
         self.window = window
         self.precision = precision
         self._shape = (vocab_size, hidden_size, n_layers)
-        self._layout = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale)
+        self.control_taps = control_taps
+        network = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale).tensors
+        controls = control_tensors(self._shape, control_taps, control_features)
+        self._n_network_tensors = len(network)
+        self._layout = ParameterLayout((*network, *controls))
         self._scales = np.array([tensor.scale for tensor in self._layout.tensors], dtype=np.float32)
         self._is_head = [tensor.name.startswith("head.") for tensor in self._layout.tensors]
 
@@ -71,11 +82,18 @@ class RnnObjective(Objective):
             window=WindowShape(values.batch_size, values.context, values.sequence_length),
             embedding_scale=values.embedding_scale,
             precision=values.precision,
+            control_taps=values.control_taps,
+            control_features=values.control_features,
         )
 
     @property
     def layout(self) -> ParameterLayout:
         return self._layout
+
+    def network(self, weights: Float32Array, rank: int = 0) -> "NetworkArguments":
+        """What `es_core` asks of the network alone: shape, tensor table, relative scales, weights."""
+        n = self._n_network_tensors
+        return self._shape, self._layout.table(rank)[:n], self._scales[:n], weights
 
     @property
     def tokens_per_member(self) -> int:
@@ -102,21 +120,19 @@ class RnnObjective(Objective):
         return weights
 
     def member_losses(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> Float32Array:
-        return self._weight_losses(weights, self._windows_of(trials, block), trials, self._scales, threads)
+        scales = self._scales[: self._n_network_tensors]
+        return self._weight_losses(weights, self._windows_of(trials, block), trials, scales, threads)
 
     def gradient_sum(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> TrialResults:
         windows = self._windows_of(trials, block)
         if trials.perturbation.space == "activations":
             return self._activation_sum(weights, windows, trials, threads)
         # The members leave the head alone: its gradient follows from the unperturbed trajectory.
-        scales = np.where(self._is_head, np.float32(0.0), self._scales)
+        scales = np.where(self._is_head, np.float32(0.0), self._scales)[: self._n_network_tensors]
         losses = self._weight_losses(weights, windows, trials, scales, threads)
         is_finite = np.isfinite(losses.reshape(-1, trials.group_size)).all(axis=1)
         estimate = es_core.rnn_head_gradient(
-            self._shape,
-            self._layout.table(0),
-            self._scales,
-            weights,
+            *self.network(weights),
             tokens=windows.tokens[is_finite],
             context=self.window.context,
             is_cold=windows.is_cold[is_finite],
@@ -152,9 +168,10 @@ class RnnObjective(Objective):
     def _weight_losses(
         self, weights: Float32Array, windows: Windows, trials: Trials, scales: Float32Array, threads: int
     ) -> Float32Array:
+        shape, table, _, _ = self.network(weights, trials.perturbation.rank)
         return es_core.rnn_member_losses(
-            self._shape,
-            self._layout.table(trials.perturbation.rank),
+            shape,
+            table,
             scales,
             weights,
             seed=self.seed,
@@ -186,6 +203,7 @@ class RnnObjective(Objective):
             sigma=perturbation.sigma,
             logit_sigma=perturbation.logit_sigma if perturbation.head == "perturbed" else 0.0,
             discount=perturbation.discount,
+            control_taps=self.control_taps,
             int8=self.precision == "int8",
             threads=threads,
         )
@@ -240,7 +258,7 @@ class RnnLanguageModel:
     def __init__(self, objective: RnnObjective, weights: Float32Array, stop_token: int) -> None:
         self.vocab_size = objective._shape[0]
         self.stop_token = stop_token
-        self.arguments = (objective._shape, objective._layout.table(0), objective._scales, weights)
+        self.arguments = objective.network(weights)
         _, hidden_size, n_layers = objective._shape
         self._initial_state = objective._layout.split(weights)["initial_state"].reshape(n_layers, hidden_size)
 
@@ -254,6 +272,26 @@ class RnnLanguageModel:
             state=np.ascontiguousarray(state),
         )
         return new_state, log_probabilities
+
+
+def control_tensors(
+    shape: tuple[int, int, int], taps: int, features: Literal["residuals", "tokens"]
+) -> tuple[TensorSpec, ...]:
+    """Control matrices for noise on activations, in the order that `es_core` expects; zero in a new run.
+
+    One a layer and tap, for the loss so many tokens after the noise; features are the residuals of its prediction, or
+    its target and input tokens, and then there is one for the noise on logits, too.
+    """
+    vocab_size, hidden_size, n_layers = shape
+    n_features = vocab_size if features == "residuals" else 2 * vocab_size
+    tensors = [
+        TensorSpec(f"control.l{layer}.t{tap}", (n_features, hidden_size))
+        for layer in range(n_layers)
+        for tap in range(taps)
+    ]
+    if taps and features == "tokens":
+        tensors.append(TensorSpec("control.logits", (n_features, vocab_size)))
+    return tuple(tensors)
 
 
 def rnn_layout(vocab_size: int, hidden_size: int, n_layers: int, embedding_scale: float) -> ParameterLayout:
