@@ -108,7 +108,7 @@ class Twin:
 
     def log_probabilities(self, states: Array, noise: Array | float = 0.0) -> Array:
         logits = self.parts["head.weight"] @ states[-1] + self.parts["head.bias"] + noise
-        return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+        return np.asarray(logits - logits.max() - np.log(np.exp(logits - logits.max()).sum()))
 
     def signs(self, member: int, tensor: int, first: int, count: int) -> Array:
         return es_core.sign_noise(SEED, STEP, member, tensor, 0, first, count).astype(np.float64)
@@ -175,8 +175,8 @@ class Twin:
         told = losses.mean(axis=1)
 
         def s_of(t: int, layer: int, tap: int) -> Array:
-            slope: Array = 1 - path[t + 1][layer] ** 2
-            return slope * (features[t + tap] @ self.parts[f"control.l{layer}.t{tap}"])
+            product = features[t + tap] @ self.parts[f"control.l{layer}.t{tap}"]
+            return np.asarray((1 - path[t + 1][layer] ** 2) * product)
 
         places = [
             (t, layer, k)
@@ -230,8 +230,7 @@ class Twin:
         parts = [
             self.gradient[tensor.name].reshape(-1) * tensor.scale / n_scored for tensor in self.case.layout.tensors
         ]
-        estimate: Array = np.concatenate(parts) * es_core.ESTIMATE_UNIT
-        return estimate
+        return np.asarray(np.concatenate(parts) * es_core.ESTIMATE_UNIT)
 
 
 @st.composite
