@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedlearn.coordination.open_step import Float32Array, Lease, OpenStep
 from fedlearn.es.perturbation import Perturbation
@@ -81,3 +82,42 @@ def test_collected_spans_are_ascending_joined_where_they_touch_and_in_order_of_t
     assert losses.tolist() == [*range(100, 116), *range(124, 128)]
     assert losses.dtype == np.float32
     assert step.n_contributors == 4
+
+
+def summed_step() -> OpenStep:
+    noise = Perturbation(0.1, 1, "activations")
+    population = Population(step=7, perturbation=noise, group_size=GROUP, limit=64, shaping_scale=0.0)
+    return OpenStep(population, opened_at=1.0, deadline=2.0, first_member=0, n_parameters=3)
+
+
+def estimate(*numbers: int) -> NDArray[np.int32]:
+    return np.array(numbers, dtype=np.int32)
+
+
+def test_estimates_of_all_leases_add_up_but_for_those_not_trusted() -> None:
+    step = summed_step()
+    leases = [step.lease(8) for _ in range(3)]
+    assert leases[0].take(0, numbered(0, 4), estimate(1, 2, 3), GROUP) == ""
+    assert leases[0].take(4, numbered(4, 4), estimate(10, 20, 30), GROUP) == ""
+    assert leases[1].take(8, numbered(8, 8), estimate(100, 0, -100), GROUP) == ""
+    assert leases[2].take(16, numbered(16, 8), estimate(9, 9, 9), GROUP) == ""
+    leases[2].void()
+    np.testing.assert_array_equal(step.total_estimate(), [111, 22, -67])
+
+
+def test_sum_beyond_32_bits_is_cut() -> None:
+    step = summed_step()
+    most = 2**31 - 1
+    for first in (0, 4, 8):
+        step.lease(4).take(first, numbered(first, 4), estimate(most, -most, 1), GROUP)
+    np.testing.assert_array_equal(step.total_estimate(), [most, -most, 3])
+
+
+def test_estimate_of_another_length_is_named_and_not_counted(step: OpenStep) -> None:
+    lease = summed_step().lease(8)
+    assert "expected 3 numbers, got 2" in lease.take(0, numbered(0, 4), estimate(1, 2), GROUP)
+    assert "expected 3 numbers, got 0" in lease.take(0, numbered(0, 4), NO_ESTIMATE, GROUP)
+    assert lease.n_received == 0
+    replayed = step.lease(8)
+    assert "expected 0 numbers, got 3" in replayed.take(100, numbered(0, 4), estimate(1, 2, 3), GROUP)
+    assert step.total_estimate().size == 0

@@ -228,3 +228,31 @@ def test_bits_do_not_depend_on_flush_to_zero(odd_arithmetic: OddArithmetic) -> N
         for update in updates:
             odd.apply(update)
     assert odd.digest == usual.digest
+
+
+def test_a_summed_update_takes_its_estimate_as_it_is() -> None:
+    replica, twin = new_replica(), new_replica()
+    update = update_of(0, rank=2, optimizer="sgd")
+    estimate = es_core.estimate_gradient(
+        LAYOUT.table(1),
+        LAYOUT.size,
+        seed=99,
+        step=0,
+        group_size=4,
+        spans=list(SPANS),
+        utilities=update.utilities,
+        row_masks=masks_of(update),
+    )
+    twin.apply(msgspec.structs.replace(update, rank=1))
+    summed = msgspec.structs.replace(update, utilities=np.zeros(0, dtype=np.int8), estimate=estimate)
+    replica.apply(summed)
+    assert replica.digest == twin.digest
+
+
+def test_estimate_of_another_model_is_refused() -> None:
+    replica = new_replica()
+    before = replica.digest
+    wrong = msgspec.structs.replace(update_of(0), estimate=np.ones(5, dtype=np.int32))
+    with pytest.raises(ValueError, match=f"estimate: expected {LAYOUT.size} numbers or none, got 5"):
+        replica.apply(wrong)
+    assert replica.digest == before

@@ -129,3 +129,18 @@ def test_the_estimate_points_along_the_gradient(method: Method) -> None:
     # Ranks and signs see no distances: the length of the gradient is lost on them.
     length = estimate @ gradient / (gradient @ gradient)
     assert length == pytest.approx(1.0, abs=0.2 if method == "normalized" else 0.4)
+
+
+@pytest.mark.parametrize(
+    "noise", [Perturbation(0.02, 1, "activations"), Perturbation(0.02, 1, "weights", "closed-form")]
+)
+def test_a_summed_step_hands_the_estimate_on_and_averages_over_the_groups_that_count(noise: Perturbation) -> None:
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=noise)
+    population = msgspec.structs.replace(ask(strategy, 3, None), group_size=2)
+    losses = np.array([1.0, 1.5, np.inf, 1.0, 2.0, 2.5], dtype=np.float32)
+    estimate = np.array([5, -7], dtype=np.int32)
+    update = tell(strategy, population, block=BLOCK, spans=((4, 6),), losses=losses, estimate=estimate)
+    np.testing.assert_array_equal(update.estimate, estimate)
+    assert update.utilities.size == 0
+    assert update.n_members == 6
+    assert update.gradient_scale == pytest.approx(1 / (2 * es_core.ESTIMATE_UNIT))

@@ -222,7 +222,7 @@ class Twin:
                     self.gradient[f"rnn.weight_ih_l{layer}"] += np.outer(corrected[t, layer], path[t + 1][layer - 1])
             self.gradient["head.weight"] += np.outer(residuals[t], path[t + 1][-1])
             self.gradient["head.bias"] += residuals[t]
-        return told
+        return np.asarray(told)
 
     @property
     def estimate(self) -> Array:

@@ -1,4 +1,5 @@
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.perturbation import Head, Perturbation
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import Trials
+from fedlearn.objectives.base import Trials, run_trials
 from fedlearn.objectives.rnn import VALIDATION_ROWS, RnnObjective, to_torch_names
 from fedlearn.text.windows import Windows, WindowShape, cut_windows
 
@@ -355,3 +356,96 @@ def test_masked_rows_have_no_gradient() -> None:
 
 def test_an_update_without_members_has_no_masks() -> None:
     assert rnn_of().row_masks(update_of((), step=5), block_of()) is None
+
+
+N_GROUPS = 500
+
+
+def summed_trials(noise: Perturbation, group_size: int = 64) -> Trials:
+    return Trials(step=9, perturbation=noise, group_size=group_size, first_member=0, n_members=group_size * N_GROUPS)
+
+
+@cache
+def loss_gradient() -> dict[str, Float32Array]:
+    """Of the mean loss over the windows of N_GROUPS groups, by differences along each parameter."""
+    objective = rnn_of(context=0, batch_size=1)
+    weights = weights_of(objective)
+    still = summed_trials(Perturbation(1e-9, 1), group_size=2)
+
+    def loss(shifted: Float32Array) -> float:
+        return float(objective.member_losses(shifted, block_of(), still, threads=0).mean(dtype=np.float64))
+
+    gradient = np.zeros_like(weights)
+    for place in range(weights.size):
+        shift = np.zeros_like(weights)
+        shift[place] = 1e-2
+        gradient[place] = (loss(weights + shift) - loss(weights - shift)) / 2e-2
+    return objective.layout.split(gradient)
+
+
+@pytest.mark.parametrize(
+    ("space", "head"), [("weights", "closed-form"), ("activations", "perturbed"), ("activations", "closed-form")]
+)
+def test_summed_trials_tell_the_gradient(space: Literal["weights", "activations"], head: Head) -> None:
+    noise = Perturbation(0.01, 1, space, head, logit_sigma=0.01, discount=1.0)
+    objective = rnn_of(context=0, batch_size=1)
+    results = run_trials(objective, weights_of(objective), block_of(), summed_trials(noise), threads=0)
+    scales = np.concatenate([np.full(tensor.size, tensor.scale) for tensor in objective.layout.tensors])
+    gradient = results.estimate / (es_core.ESTIMATE_UNIT * N_GROUPS * scales)
+    told = objective.layout.split(gradient.astype(np.float32))
+    for name, expected in loss_gradient().items():
+        slope = (told[name] * expected).sum() / (expected**2).sum()
+        assert slope == pytest.approx(1.0, abs=0.25), name
+        assert np.corrcoef(told[name].reshape(-1), expected.reshape(-1))[0, 1] > 0.3, name
+
+
+def test_replayed_trials_have_losses_alone() -> None:
+    objective = rnn_of()
+    trials = summed_trials(Perturbation(0.02, 1))
+    results = run_trials(objective, weights_of(objective), block_of(), trials, threads=1)
+    np.testing.assert_array_equal(
+        results.losses, objective.member_losses(weights_of(objective), block_of(), trials, threads=1)
+    )
+    assert results.estimate.size == 0
+
+
+def test_members_leave_a_head_in_closed_form_alone() -> None:
+    objective, weights = rnn_of(), weights_of(rnn_of())
+    silent = weights.copy()
+    for name, part in objective.layout.split(silent).items():
+        if not name.startswith("head."):
+            part[:] = 0.0
+    noise = Perturbation(0.02, 1, "weights", "closed-form")
+    # A network whose units are silent differs only by its embedding's noise, which a zero head cannot show.
+    objective.layout.split(silent)["head.weight"][:] = 0.0
+    results = run_trials(objective, silent, block_of(), summed_trials(noise), threads=1)
+    groups = results.losses.reshape(N_GROUPS, -1)
+    np.testing.assert_allclose(groups - groups[:, :1], 0.0, atol=1e-6)
+
+
+def test_control_matrices_are_part_of_the_layout_and_no_part_of_the_network() -> None:
+    plain = rnn_of()
+    objective = RnnObjective(
+        seed=SEED,
+        vocab_size=VOCAB,
+        hidden_size=10,
+        n_layers=1,
+        window=plain.window,
+        embedding_scale=10.0,
+        control_taps=2,
+        control_features="tokens",
+    )
+    added = objective.layout.tensors[len(plain.layout.tensors) :]
+    assert [(tensor.name, tensor.shape) for tensor in added] == [
+        ("control.l0.t0", (2 * VOCAB, 10)),
+        ("control.l0.t1", (2 * VOCAB, 10)),
+        ("control.logits", (2 * VOCAB, VOCAB)),
+    ]
+    counts = np.ones(VOCAB, dtype=np.int64)
+    weights = objective.initial_weights(counts)
+    assert not weights[plain.layout.size :].any()
+    np.testing.assert_array_equal(weights[: plain.layout.size], plain.initial_weights(counts))
+    text = block_of()
+    assert objective.text_loss(weights, text, threads=1) == plain.text_loss(
+        weights[: plain.layout.size], text, threads=1
+    )
