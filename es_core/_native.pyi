@@ -117,8 +117,8 @@ def rnn_activation_gradient(
 
     Every member adds `sigma` times a sign to the input of each hidden unit at each scored token, and `logit_sigma`
     times one to each logit; 0 leaves the logits alone, and the head's gradient comes from its closed form. `discount`
-    weighs a loss for each token that it comes later than the noise. With `control_taps` above 0 control variates predict
-    the losses of so many tokens from the noise; their matrices stand behind the model's tensors in `tensors`: for each
+    weighs a loss for each token that it comes later than the noise. With `control_taps` above 0 control variates
+    predict the losses of so many tokens from the noise; their matrices stand behind the model's tensors in `tensors`: for each
     layer and tap [features, hidden], then, for perturbed logits, [features, vocabulary], with as many features as
     tokens, or twice as many for perturbed logits. The estimate, int32 [n_parameters], is
     ESTIMATE_UNIT times the sum over groups of the gradient of the mean loss, in relative scales; groups with a

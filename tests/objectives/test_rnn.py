@@ -358,7 +358,7 @@ def test_an_update_without_members_has_no_masks() -> None:
     assert rnn_of().row_masks(update_of((), step=5), block_of()) is None
 
 
-N_GROUPS = 500
+N_GROUPS = 4000
 
 
 def summed_trials(noise: Perturbation, group_size: int = 64) -> Trials:
