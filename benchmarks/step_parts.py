@@ -70,6 +70,7 @@ def prepare(config: RunConfig) -> Contents:
         sigma=config.sigma,
         rank=config.rank,
         group_size=config.group_size,
+        antithetic=config.antithetic,
         first_member=0,
         quota=n_members,
         time_left_s=config.time_per_step,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.inspect import FloatType, IntType, LiteralType, Metadata, StrType, Type, type_info
+from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, StrType, Type, type_info
 
 SourceFile = tuple[str, str]
 """Name (its suffix, .toml or .json, tells the format) and text of a configuration file."""
@@ -49,7 +49,13 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 0
     n_layers: Annotated[int, Meta(ge=1, le=16, description="recurrent layers")] = 1
     optimizer: Annotated[Literal["adam", "sgd"], Meta(description="rule that turns gradients into steps")] = "adam"
-    beta1: Annotated[float, Meta(ge=0, lt=1, description="share of Adam's mean gradient kept from step to step")] = 0.9
+    weight_decay: Annotated[
+        float, Meta(ge=0, le=1e6, description="share of the matrices that a learning rate of 1 takes away in a step")
+    ] = 0.0
+    antithetic: Annotated[bool, Meta(description="members come in pairs with opposite noise")] = False
+    beta1: Annotated[
+        float, Meta(ge=0, lt=1, description="share of Adam's mean gradient, or SGD's momentum, kept from step to step")
+    ] = 0.9
     beta2: Annotated[
         float, Meta(ge=0, lt=1, description="share of Adam's mean squared gradient kept from step to step")
     ] = 0.999
@@ -106,6 +112,13 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ConfigError(
                 f"population_limit: expected at least group_size ({self.group_size}), got {self.population_limit}"
             )
+        if self.antithetic and self.group_size % 2:
+            raise ConfigError(f"group_size: expected an even number with antithetic pairs, got {self.group_size}")
+        if self.learning_rate * self.weight_decay >= 1.0:
+            raise ConfigError(
+                f"weight_decay: expected less than 1 / learning_rate ({1.0 / self.learning_rate:g}), "
+                f"so that a step leaves something of the weights, got {self.weight_decay:g}"
+            )
         members = MAX_MEMBERS // max(self.rank, 1)
         if self.population_limit > members:
             raise ConfigError(
@@ -123,7 +136,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 KEYS = RunConfig.__struct_fields__
 
 RESUMABLE_KEYS = frozenset(
-    {"learning_rate", "sigma", "beta1", "beta2", "population_limit", "time_per_step", "steps"}
+    {"learning_rate", "sigma", "weight_decay", "beta1", "beta2", "population_limit", "time_per_step", "steps"}
     | {"checkpoint_time", "sample_time", "host", "port", "volunteers", "threads", "runs"}
 )
 """What a resumed run may change: travels in each Update, or touches no number of the run."""
@@ -145,7 +158,7 @@ _FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_ISA", "FEDLEARN_NAM
 """Read by other programs of the project; no keys of a run."""
 
 _FIELDS = {field.name: field for field in msgspec.structs.fields(RunConfig)}
-_METAVARS: dict[type[Type], str] = {FloatType: "NUMBER", IntType: "N", StrType: "TEXT"}
+_METAVARS: dict[type[Type], str] = {FloatType: "NUMBER", IntType: "N", StrType: "TEXT", BoolType: "true|false"}
 
 
 def load_config(file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> RunConfig:
@@ -251,6 +264,8 @@ def _expectation(key: str) -> str:
     match kind:
         case LiteralType(values=values):
             return f"one of {', '.join(map(str, values))}"
+        case BoolType():
+            return "true or false"
         case IntType() | FloatType():
             noun = "a whole number" if isinstance(kind, IntType) else "a number"
             bounds = {"at least": kind.ge, "above": kind.gt, "at most": kind.le, "below": kind.lt}

@@ -79,6 +79,8 @@ def strategy_of(config: RunConfig) -> Strategy:
         beta1=config.beta1,
         beta2=config.beta2,
         fitness_shaping=config.fitness_shaping,
+        antithetic=config.antithetic,
+        weight_decay=config.weight_decay,
     )
 
 

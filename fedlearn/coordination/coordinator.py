@@ -264,6 +264,7 @@ class Coordinator:
             sigma=step.population.sigma,
             rank=step.population.rank,
             group_size=step.population.group_size,
+            antithetic=step.population.antithetic,
             first_member=lease.first_member,
             quota=lease.quota,
             time_left_s=self._plan.time_per_step,

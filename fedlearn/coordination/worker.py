@@ -174,6 +174,7 @@ class Worker:
             sigma=assignment.sigma,
             rank=assignment.rank,
             group_size=group_size,
+            antithetic=assignment.antithetic,
             first_member=assignment.first_member + self._n_done,
             n_members=min(max(min(n_groups, MAX_SLICE_MEMBERS // group_size), 1) * group_size, left),
         )

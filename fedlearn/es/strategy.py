@@ -32,6 +32,8 @@ class Strategy(msgspec.Struct, frozen=True):
     beta1: float
     beta2: float
     fitness_shaping: Method
+    antithetic: bool = False
+    weight_decay: float = 0.0
 
 
 class Population(msgspec.Struct, frozen=True):
@@ -41,6 +43,7 @@ class Population(msgspec.Struct, frozen=True):
     sigma: float
     rank: int
     group_size: int
+    antithetic: bool
     limit: int
     """Members, a multiple of `group_size`."""
     shaping_scale: float
@@ -54,6 +57,7 @@ def ask(strategy: Strategy, step: int, last: Update | None) -> Population:
         sigma=strategy.sigma,
         rank=strategy.rank,
         group_size=strategy.group_size,
+        antithetic=strategy.antithetic,
         limit=strategy.population_limit // strategy.group_size * strategy.group_size,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
     )
@@ -86,5 +90,7 @@ def tell(
         beta1=strategy.beta1,
         beta2=strategy.beta2,
         epsilon=ADAM_EPSILON,
+        antithetic=population.antithetic,
+        weight_decay=strategy.weight_decay,
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
     )

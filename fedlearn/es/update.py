@@ -32,5 +32,9 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     beta1: float
     beta2: float
     epsilon: float
+    antithetic: bool
+    """Members 2k and 2k + 1 have the noise of 2k, the odd one negated."""
+    weight_decay: float
+    """Share of the matrices that a learning rate of 1 takes away before the step."""
     shaping_scale: float
     """Running standard deviation of in-group losses *after* this step: the whole state of the strategy."""

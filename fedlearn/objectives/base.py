@@ -28,6 +28,7 @@ class Trials(msgspec.Struct, frozen=True):
     group_size: int
     first_member: int
     n_members: int
+    antithetic: bool = False
 
 
 class Objective(ABC):

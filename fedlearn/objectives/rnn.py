@@ -121,6 +121,7 @@ class RnnObjective(Objective):
             context=self.window.context,
             is_cold=windows.is_cold,
             sigma=trials.sigma,
+            antithetic=trials.antithetic,
             int8=self.precision == "int8",
             threads=threads,
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.update import Update
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 Float32Array = NDArray[np.float32]
 TokenArray = NDArray[np.uint16]
@@ -102,6 +102,8 @@ class Assignment(Struct, frozen=True, array_like=True, tag=19):
     sigma: float
     rank: Count
     group_size: Positive
+    antithetic: bool
+    """Members 2k and 2k + 1 have the noise of 2k, the odd one negated."""
     first_member: Count
     quota: Count
     """Members wanted, a multiple of `group_size`; the lease goes no further."""

@@ -64,6 +64,7 @@ STRATEGY = Strategy(
     beta1=0.9,
     beta2=0.999,
     fitness_shaping="normalized",
+    antithetic=True,
 )
 PLAN = Plan(
     run="7",
@@ -304,6 +305,7 @@ def test_first_ready_volunteer_is_given_the_whole_population(scene: Scene) -> No
         sigma=0.1,
         rank=1,
         group_size=GROUP,
+        antithetic=True,
         first_member=0,
         quota=LIMIT,
         time_left_s=TIME_PER_STEP,

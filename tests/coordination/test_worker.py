@@ -61,11 +61,11 @@ def snapshot(step: int) -> Snapshot:
 
 def update(step: int) -> Update:
     no_utilities = np.zeros(0, dtype=np.int8)
-    return Update(step, BLOCK, (), no_utilities, 1, GROUP, 0.1, "adam", 0.01, 0.9, 0.999, 1e-8, 1.0)
+    return Update(step, BLOCK, (), no_utilities, 1, GROUP, 0.1, "adam", 0.01, 0.9, 0.999, 1e-8, False, 0.0, 1.0)
 
 
 def assignment(step: int, **changes: Any) -> Assignment:  # noqa: ANN401 (fields of Assignment)
-    return msgspec.structs.replace(Assignment(step, BLOCK, 0.1, 1, GROUP, FIRST, QUOTA, TIME_LEFT), **changes)
+    return msgspec.structs.replace(Assignment(step, BLOCK, 0.1, 1, GROUP, False, FIRST, QUOTA, TIME_LEFT), **changes)
 
 
 def of(kind: type[Kind], effects: list[ClientEffect]) -> list[Kind]:
@@ -193,10 +193,10 @@ def test_steps_taken_are_counted(stranger: Scene) -> None:
 
 
 def test_assignment_becomes_trials(scene: Scene) -> None:
-    scene.hear(assignment(4, sigma=0.25, rank=2))
+    scene.hear(assignment(4, sigma=0.25, rank=2, antithetic=True))
     trials = scene.trials
     assert trials is not None
-    assert msgspec.structs.replace(trials, n_members=0) == Trials(4, 0.25, 2, GROUP, FIRST, 0)
+    assert msgspec.structs.replace(trials, n_members=0) == Trials(4, 0.25, 2, GROUP, FIRST, 0, antithetic=True)
     assert isinstance(scene.under_way, Evaluate)
     assert scene.under_way.block == BLOCK
 

@@ -104,29 +104,33 @@ class IndependentReplica:
 
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
-        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *betas, _) = update
+        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *rest) = update
+        beta1, beta2, epsilon, antithetic, weight_decay, _ = rest
         text = self.blocks[block]
         members = [member for first, count in spans for member in range(first, first + count)]
         masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}
-        beta1, beta2, epsilon = betas
         self.powers = [max(p * b, 2.0**-1000) for p, b in zip(self.powers, (beta1, beta2), strict=True)]
         correction1, correction2 = (np.float32(1.0 / (1.0 - power)) for power in self.powers)
         offset = 0
         for number, tensor in enumerate(self.tensors):
             total = np.zeros((tensor.rows, tensor.columns), dtype=np.int64)
             for member, utility in zip(members, np.frombuffer(utilities, dtype=np.int8), strict=True):
-                noise = self.noise(step, member, number, rank) * int(utility)
+                # Of an antithetic pair, the odd member has the noise of the even one, negated.
+                is_negated = antithetic and member % 2 == 1
+                noise = self.noise(step, member - is_negated, number, rank) * int(-utility if is_negated else utility)
                 if tensor.mask_column is not None:
                     rows = slice(tensor.mask_column, tensor.mask_column + tensor.rows)
                     noise *= masks[member // group_size][rows, np.newaxis]
                 total += noise
             place = slice(offset, offset + total.size)
             offset += total.size
-            is_low_rank = min(tensor.rows, tensor.columns) > 1 and rank > 0
+            is_matrix = min(tensor.rows, tensor.columns) > 1
+            is_low_rank = is_matrix and rank > 0
             scale = np.float32(gradient_scale / np.sqrt(float(rank if is_low_rank else 1)))
             gradient = total.reshape(-1).astype(np.float32) * scale
             w, m, v = (array[place] for array in self.state)
             rate = np.float32(lr * tensor.scale)
+            w *= np.float32(1.0 - (lr * weight_decay if is_matrix else 0.0))
             if optimizer == "adam":
                 m[:] = np.float32(beta1) * m + np.float32(1.0 - beta1) * gradient
                 v[:] = np.float32(beta2) * v + np.float32(1.0 - beta2) * (gradient * gradient)
@@ -157,6 +161,8 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"optimizer": "sgd", "learning_rate": 0.1},
         {"rank": 2, "n_layers": 2, "batch_size": 2},
         {"rank": 0, "context": 0},
+        {"antithetic": True, "weight_decay": 0.3},
+        {"antithetic": True, "rank": 0, "optimizer": "sgd", "weight_decay": 0.3},
     ],
     ids=str,
 )

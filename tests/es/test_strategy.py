@@ -22,12 +22,15 @@ STRATEGY = Strategy(
     beta1=0.5,
     beta2=0.75,
     fitness_shaping="normalized",
+    weight_decay=0.125,
 )
 LAYOUT = ParameterLayout((TensorSpec("matrix", (5, 6)), TensorSpec("vector", (20,))))
 
 
 def told(losses: list[float], shaping_scale: float) -> Update:
-    population = Population(step=3, sigma=0.02, rank=1, group_size=2, limit=100, shaping_scale=shaping_scale)
+    population = Population(
+        step=3, sigma=0.02, rank=1, group_size=2, antithetic=True, limit=100, shaping_scale=shaping_scale
+    )
     return tell(
         STRATEGY,
         population,
@@ -47,7 +50,9 @@ def noise_of(step: int, member: int) -> Float32Array:
 
 def test_ask_gives_whole_groups_within_the_limit() -> None:
     population = ask(STRATEGY, 0, None)
-    assert population == Population(step=0, sigma=0.02, rank=1, group_size=8, limit=4000, shaping_scale=0.0)
+    assert population == Population(
+        step=0, sigma=0.02, rank=1, group_size=8, antithetic=False, limit=4000, shaping_scale=0.0
+    )
     uneven = msgspec.structs.replace(STRATEGY, population_limit=4007)
     assert ask(uneven, 0, None).limit == 4000
 
@@ -62,7 +67,7 @@ def test_tell_puts_everything_a_replica_needs_into_the_update() -> None:
     assert (update.step, update.block, update.spans) == (3, BLOCK, ((4, 4),))
     assert (update.rank, update.group_size) == (1, 2)
     assert (update.optimizer, update.learning_rate, update.beta1, update.beta2) == ("sgd", 0.25, 0.5, 0.75)
-    assert update.epsilon == 1e-8
+    assert (update.epsilon, update.antithetic, update.weight_decay) == (1e-8, True, 0.125)
     assert update.utilities.tolist() == [6, -6, 13, -13]
 
 
@@ -91,15 +96,20 @@ def test_a_first_step_that_teaches_nothing_leaves_the_scale_unknown() -> None:
     assert told([np.nan, 1.0], 0.0).shaping_scale == 0.0
 
 
+@pytest.mark.parametrize("antithetic", [False, True])
 @pytest.mark.parametrize("method", list(SHAPINGS))
-def test_the_estimate_points_along_the_gradient(method: Method) -> None:
-    strategy = msgspec.structs.replace(STRATEGY, fitness_shaping=method)
+def test_the_estimate_points_along_the_gradient(method: Method, antithetic: bool) -> None:
+    strategy = msgspec.structs.replace(STRATEGY, fitness_shaping=method, antithetic=antithetic)
     population = ask(strategy, 7, None)
     generator = np.random.default_rng(2)
     weights, target = generator.standard_normal((2, LAYOUT.size))
     gradient = 2 * (weights - target)
     losses = [
-        ((weights + population.sigma * noise_of(7, member) - target) ** 2).sum() for member in range(population.limit)
+        ((weights + population.sigma * noise - target) ** 2).sum()
+        for noise in (
+            -noise_of(7, member - 1) if antithetic and member % 2 else noise_of(7, member)
+            for member in range(population.limit)
+        )
     ]
     update = tell(
         strategy,
@@ -117,10 +127,11 @@ def test_the_estimate_points_along_the_gradient(method: Method) -> None:
         spans=list(update.spans),
         utilities=update.utilities,
         row_masks=None,
+        antithetic=update.antithetic,
     )
     estimate = update.gradient_scale * integers
     cosine = estimate @ gradient / np.linalg.norm(estimate) / np.linalg.norm(gradient)
-    assert cosine > 0.95
+    assert cosine > (0.9 if antithetic else 0.95)  # half the directions
     # Ranks and signs see no distances: the length of the gradient is lost on them.
     length = estimate @ gradient / (gradient @ gradient)
     assert length == pytest.approx(1.0, abs=0.2 if method == "normalized" else 0.4)

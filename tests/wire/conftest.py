@@ -38,7 +38,7 @@ EXAMPLES: dict[MessageType, Message] = {
         Welcome("0007", 2**63, {"architecture": "rnn", "hidden_size": 64, "dropout": 0.5}),
         Snapshot(12, DIGEST, WEIGHTS, WEIGHTS * 2, WEIGHTS**2, 0.9**12, 0.999**12),
         TokenBlock(BLOCK, np.arange(50_000, dtype=np.uint16)),
-        Assignment(12, BLOCK, 0.02, 1, 64, 640, 1280, 0.25),
+        Assignment(12, BLOCK, 0.02, 1, 64, True, 640, 1280, 0.25),
         Resync("digest differs after step 11"),
         Farewell("try_again", "the server restarts"),
         Update(
@@ -54,6 +54,8 @@ EXAMPLES: dict[MessageType, Message] = {
             0.9,
             0.999,
             1e-8,
+            True,
+            0.01,
             0.05,
         ),
     )
