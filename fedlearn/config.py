@@ -43,6 +43,16 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 5.0
     learning_rate: Annotated[float, Meta(gt=0, le=1000, description="step size of the optimizer")] = 0.006
     sigma: Annotated[float, Meta(gt=0, le=1000, description="standard deviation of the noise added to weights")] = 0.01
+    learning_rate_schedule: Annotated[
+        Literal["auto", "constant", "linear", "cosine", "inverse-sqrt"],
+        Meta(description="how the learning rate falls; auto = linear if the run has an end, else inverse-sqrt"),
+    ] = "auto"
+    sigma_schedule: Annotated[
+        Literal["constant", "linear", "cosine"], Meta(description="how sigma falls to a tenth at the end of the run")
+    ] = "constant"
+    warmup_steps: Annotated[
+        int, Meta(ge=0, le=2**53, description="steps over which the learning rate rises to its full size")
+    ] = 0
     hidden_size: Annotated[int, Meta(ge=2, le=65536, description="units, width of each layer")] = 64
     vocab_size: Annotated[
         int, Meta(ge=0, le=65535, description="tokens in the vocabulary; 0 = as many as the tokenizer needs")
@@ -80,6 +90,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         int, Meta(ge=1, le=16_000_000, description="members a step at most; rounded down to whole groups")
     ] = 12288
     steps: Annotated[int, Meta(ge=0, le=2**53, description="step at which the run ends; 0 = until stopped")] = 0
+    duration: Annotated[
+        float, Meta(ge=0, le=1e9, description="s of training after which the run ends; 0 = until stopped")
+    ] = 0.0
     data: Annotated[str, Meta(min_length=1, description="corpus: python-docs or a text file's path")] = "python-docs"
     tokenizer: Annotated[Literal["chars", "bytes", "bpe"], Meta(description="how text becomes tokens")] = "chars"
     documents: Annotated[
@@ -112,13 +125,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ConfigError(
                 f"population_limit: expected at least group_size ({self.group_size}), got {self.population_limit}"
             )
-        if self.antithetic and self.group_size % 2:
-            raise ConfigError(f"group_size: expected an even number with antithetic pairs, got {self.group_size}")
-        if self.learning_rate * self.weight_decay >= 1.0:
-            raise ConfigError(
-                f"weight_decay: expected less than 1 / learning_rate ({1.0 / self.learning_rate:g}), "
-                f"so that a step leaves something of the weights, got {self.weight_decay:g}"
-            )
+        self._check_recipe()
         members = MAX_MEMBERS // max(self.rank, 1)
         if self.population_limit > members:
             raise ConfigError(
@@ -132,11 +139,32 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 f"got {self.block_tokens}"
             )
 
+    def _check_recipe(self) -> None:
+        if self.antithetic and self.group_size % 2:
+            raise ConfigError(f"group_size: expected an even number with antithetic pairs, got {self.group_size}")
+        if self.learning_rate * self.weight_decay >= 1.0:
+            raise ConfigError(
+                f"weight_decay: expected less than 1 / learning_rate ({1.0 / self.learning_rate:g}), "
+                f"so that a step leaves something of the weights, got {self.weight_decay:g}"
+            )
+        for key in ("learning_rate_schedule", "sigma_schedule"):
+            if getattr(self, key) in ("linear", "cosine") and not self.has_end:
+                raise ConfigError(
+                    f"{key}: expected steps or duration with {getattr(self, key)}, got neither; "
+                    "set one, or choose a schedule that needs no end"
+                )
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the run ends by itself."""
+        return self.steps > 0 or self.duration > 0.0
+
 
 KEYS = RunConfig.__struct_fields__
 
 RESUMABLE_KEYS = frozenset(
-    {"learning_rate", "sigma", "weight_decay", "beta1", "beta2", "population_limit", "time_per_step", "steps"}
+    {"learning_rate", "learning_rate_schedule", "sigma", "sigma_schedule", "warmup_steps", "weight_decay"}
+    | {"beta1", "beta2", "population_limit", "time_per_step", "steps", "duration"}
     | {"checkpoint_time", "sample_time", "host", "port", "volunteers", "threads", "runs"}
 )
 """What a resumed run may change: travels in each Update, or touches no number of the run."""

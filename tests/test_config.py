@@ -134,7 +134,7 @@ def test_variables_of_other_programs_are_ignored() -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(value: str) -> None:
     floats = [key for key in KEYS if isinstance(FIELDS[key].default, float)]
-    assert len(floats) == 9
+    assert len(floats) == 10
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 
@@ -154,6 +154,20 @@ def test_antithetic_pairs_need_even_groups() -> None:
     load_config(("run.toml", "group_size = 63"), {}, {})
     message = "group_size: expected an even number with antithetic pairs, got 63"
     assert message in refusal("group_size = 63\nantithetic = true")
+
+
+@pytest.mark.parametrize("key", ["learning_rate_schedule", "sigma_schedule"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_that_ends_needs_an_end(key: str, schedule: str) -> None:
+    message = refusal(f"{key} = '{schedule}'")
+    assert f"{key}: expected steps or duration with {schedule}, got neither" in message
+    for end in ("steps = 9", "duration = 0.5"):
+        assert getattr(load_config(("run.toml", f"{key} = '{schedule}'\n{end}"), {}, {}), key) == schedule
+
+
+def test_a_resumed_run_may_not_lose_the_end_that_its_schedule_needs() -> None:
+    with pytest.raises(ConfigError, match="expected steps or duration with linear, got neither"):
+        resume_config(RunConfig(learning_rate_schedule="linear", steps=9), None, {}, parse("--steps", "0"))
 
 
 def test_a_step_may_not_take_all_of_the_weights() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from fedlearn.app.snapshots import replica_of, snapshot_of
 from fedlearn.config import ConfigError, RunConfig, load_config, to_json
 from fedlearn.es.replica import Replica
+from fedlearn.es.schedules import LearningRateSchedule, Schedule
 from fedlearn.es.strategy import Strategy
 from fedlearn.objectives import Objective, build_objective
 from fedlearn.storage.checkpoint import write_checkpoint
@@ -81,7 +82,20 @@ def strategy_of(config: RunConfig) -> Strategy:
         fitness_shaping=config.fitness_shaping,
         antithetic=config.antithetic,
         weight_decay=config.weight_decay,
+        schedule=Schedule(
+            learning_rate=_learning_rate_schedule(config),
+            sigma=config.sigma_schedule,
+            warmup_steps=config.warmup_steps,
+            steps=config.steps,
+            duration_s=config.duration,
+        ),
     )
+
+
+def _learning_rate_schedule(config: RunConfig) -> LearningRateSchedule:
+    if config.learning_rate_schedule != "auto":
+        return config.learning_rate_schedule
+    return "linear" if config.has_end else "inverse-sqrt"
 
 
 def create(config: RunConfig) -> Run:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
 from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
 from fedlearn.es.update import Update
 
@@ -24,6 +25,7 @@ class Strategy(msgspec.Struct, frozen=True):
     """The choices of a run that make losses into steps; its only state travels in the Updates themselves."""
 
     sigma: float
+    """Before its schedule, as `learning_rate`."""
     rank: int
     group_size: int
     population_limit: int
@@ -34,6 +36,7 @@ class Strategy(msgspec.Struct, frozen=True):
     fitness_shaping: Method
     antithetic: bool = False
     weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 class Population(msgspec.Struct, frozen=True):
@@ -46,19 +49,25 @@ class Population(msgspec.Struct, frozen=True):
     antithetic: bool
     limit: int
     """Members, a multiple of `group_size`."""
+    learning_rate: float
+    elapsed_s: float
+    """Seconds for which the steps before this one were open."""
     shaping_scale: float
     """Running standard deviation of losses within groups, before this step; 0 when nothing is known yet."""
 
 
 def ask(strategy: Strategy, step: int, last: Update | None) -> Population:
     """The population of `step`, given the Update before it (None at the first step of a run)."""
+    elapsed_s = last.elapsed_s if last is not None else 0.0
     return Population(
         step=step,
-        sigma=strategy.sigma,
+        sigma=strategy.sigma * sigma_factor(strategy.schedule, step, elapsed_s),
         rank=strategy.rank,
         group_size=strategy.group_size,
         antithetic=strategy.antithetic,
         limit=strategy.population_limit // strategy.group_size * strategy.group_size,
+        learning_rate=strategy.learning_rate * learning_rate_factor(strategy.schedule, step, elapsed_s),
+        elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
     )
 
@@ -70,8 +79,12 @@ def tell(
     block: bytes,
     spans: tuple[tuple[int, int], ...],
     losses: Float32Array,
+    duration_s: float,
 ) -> Update:
-    """The Update that these losses (nats per token, float32, span after span) amount to."""
+    """The Update that these losses (nats per token, float32, span after span) amount to.
+
+    `duration_s` is for how long the step was open.
+    """
     spread = spread_of(losses, population.group_size)
     scale = population.shaping_scale or spread
     utilities = SHAPINGS[strategy.fitness_shaping](losses, population.group_size, scale)
@@ -86,11 +99,12 @@ def tell(
         # The gradient of the loss: a lower loss has a higher utility, hence the sign.
         gradient_scale=-scale / (UTILITY_RESOLUTION * n_members * population.sigma),
         optimizer=strategy.optimizer,
-        learning_rate=strategy.learning_rate,
+        learning_rate=population.learning_rate,
         beta1=strategy.beta1,
         beta2=strategy.beta2,
         epsilon=ADAM_EPSILON,
         antithetic=population.antithetic,
         weight_decay=strategy.weight_decay,
+        elapsed_s=population.elapsed_s + duration_s,
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
     )

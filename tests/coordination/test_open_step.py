@@ -13,7 +13,17 @@ def numbered(first: int, count: int) -> Float32Array:
 
 @pytest.fixture
 def step() -> OpenStep:
-    population = Population(step=7, sigma=0.1, rank=1, group_size=GROUP, antithetic=False, limit=64, shaping_scale=0.0)
+    population = Population(
+        step=7,
+        sigma=0.1,
+        rank=1,
+        group_size=GROUP,
+        antithetic=False,
+        limit=64,
+        learning_rate=0.01,
+        elapsed_s=0.0,
+        shaping_scale=0.0,
+    )
     return OpenStep(population, opened_at=1.0, deadline=2.0, first_member=100)
 
 

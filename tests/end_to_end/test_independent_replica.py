@@ -105,7 +105,7 @@ class IndependentReplica:
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
         (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *rest) = update
-        beta1, beta2, epsilon, antithetic, weight_decay, _ = rest
+        beta1, beta2, epsilon, antithetic, weight_decay, *_ = rest
         text = self.blocks[block]
         members = [member for first, count in spans for member in range(first, first + count)]
         masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}
@@ -162,6 +162,7 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"rank": 2, "n_layers": 2, "batch_size": 2},
         {"rank": 0, "context": 0},
         {"antithetic": True, "weight_decay": 0.3},
+        {"learning_rate_schedule": "cosine", "sigma_schedule": "linear", "warmup_steps": 2},
         {"antithetic": True, "rank": 0, "optimizer": "sgd", "weight_decay": 0.3},
     ],
     ids=str,

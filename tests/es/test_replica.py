@@ -64,6 +64,7 @@ def update_of(step: int, *, optimizer: Optimizer = "adam", rank: int = 2) -> Upd
         epsilon=1e-8,
         antithetic=False,
         weight_decay=0.0,
+        elapsed_s=0.0,
         shaping_scale=0.1,
     )
 

@@ -170,6 +170,7 @@ def training_updates() -> Iterator[Update]:
             epsilon=1e-20,
             antithetic=False,
             weight_decay=0.0,
+            elapsed_s=0.0,
             shaping_scale=0.1,
         )
 

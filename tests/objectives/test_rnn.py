@@ -58,6 +58,7 @@ def update_of(spans: tuple[tuple[int, int], ...], *, step: int, group_size: int 
         epsilon=1e-8,
         antithetic=False,
         weight_decay=0.0,
+        elapsed_s=0.0,
         shaping_scale=1.0,
     )
 

@@ -56,6 +56,7 @@ EXAMPLES: dict[MessageType, Message] = {
             1e-8,
             True,
             0.01,
+            30.5,
             0.05,
         ),
     )
