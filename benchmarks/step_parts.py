@@ -81,7 +81,7 @@ def tell_step(config: RunConfig, last: Update, trials: Trials, losses: np.ndarra
     """What the server makes of the losses of all members."""
     strategy = strategy_of(config)
     population = ask(strategy, trials.step, last)
-    return tell(strategy, population, block=last.block, spans=((0, trials.n_members),), losses=losses)
+    return tell(strategy, population, block=last.block, spans=((0, trials.n_members),), losses=losses, duration_s=0.0)
 
 
 def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Callable[[], object]]:

@@ -32,13 +32,15 @@ def estimate_gradient(
     spans: list[tuple[int, int]],
     utilities: NDArray[np.int8],
     row_masks: NDArray[np.uint8] | None,
+    antithetic: bool = False,
     threads: int = 0,
     naive: bool = False,
 ) -> NDArray[np.int32]:
     """Sum over members of utility times perturbation, int32 [n_parameters], exact.
 
     `tensors` has a row (offset, rows, columns, rank, mask column) a tensor; `row_masks` [groups, columns] says with 0
-    or 1 which rows of the tensors with a mask column take part, groups in the order of the spans.
+    or 1 which rows of the tensors with a mask column take part, groups in the order of the spans. Of antithetic
+    pairs, members 2k and 2k + 1, the odd one has the noise of the even one, negated; groups are then even.
     """
 
 def adam_step(
@@ -54,8 +56,12 @@ def adam_step(
     epsilon: float,
     correction1: float,
     correction2: float,
+    decay: float = 0.0,
 ) -> None:
-    """One Adam step in place over arrays of one length; the corrections are `1 / (1 - beta**t)`."""
+    """One Adam step in place over arrays of one length; the corrections are `1 / (1 - beta**t)`.
+
+    Before the step `decay`, a share, is taken off the weights.
+    """
 
 def sgd_step(
     weights: NDArray[np.float32],
@@ -65,8 +71,9 @@ def sgd_step(
     gradient_scale: float,
     learning_rate: float,
     momentum: float,
+    decay: float = 0.0,
 ) -> None:
-    """One step of gradient descent with momentum, in place over arrays of one length."""
+    """One step of gradient descent with momentum, in place over arrays of one length; `decay` as with Adam."""
 
 def rnn_member_losses(
     shape: tuple[int, int, int],
@@ -82,6 +89,7 @@ def rnn_member_losses(
     context: int,
     is_cold: NDArray[np.uint8],
     sigma: float,
+    antithetic: bool = False,
     int8: bool = False,
     threads: int = 0,
     naive: bool = False,
@@ -118,9 +126,9 @@ def rnn_activation_gradient(
     Every member adds `sigma` times a sign to the input of each hidden unit at each scored token, and `logit_sigma`
     times one to each logit; 0 leaves the logits alone, and the head's gradient comes from its closed form. `discount`
     weighs a loss for each token that it comes later than the noise. With `control_taps` above 0 control variates
-    predict the losses of so many tokens from the noise; their matrices stand behind the model's tensors in `tensors`: for each
-    layer and tap [features, hidden], then, for perturbed logits, [features, vocabulary], with as many features as
-    tokens, or twice as many for perturbed logits. The estimate, int32 [n_parameters], is
+    predict the losses of so many tokens from the noise; their matrices stand behind the model's tensors in `tensors`:
+    for each layer and tap [features, hidden], then, for perturbed logits, [features, vocabulary], with as many features
+    as tokens, or twice as many for perturbed logits. The estimate, int32 [n_parameters], is
     ESTIMATE_UNIT times the sum over groups of the gradient of the mean loss, in relative scales; groups with a
     non-finite loss count zero.
     """

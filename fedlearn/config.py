@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.inspect import FloatType, IntType, LiteralType, Metadata, StrType, Type, type_info
+from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, StrType, Type, type_info
 
 SourceFile = tuple[str, str]
 """Name (its suffix, .toml or .json, tells the format) and text of a configuration file."""
@@ -67,13 +67,29 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             description="tokens whose losses are predicted from the noise on an activation, to take that off; 0 = none",
         ),
     ] = 2
+    learning_rate_schedule: Annotated[
+        Literal["auto", "constant", "linear", "cosine", "inverse-sqrt"],
+        Meta(description="how the learning rate falls; auto = linear if the run has an end, else inverse-sqrt"),
+    ] = "auto"
+    sigma_schedule: Annotated[
+        Literal["constant", "linear", "cosine"], Meta(description="how sigma falls to a tenth at the end of the run")
+    ] = "constant"
+    warmup_steps: Annotated[
+        int, Meta(ge=0, le=2**53, description="steps over which the learning rate rises to its full size")
+    ] = 0
     hidden_size: Annotated[int, Meta(ge=2, le=65536, description="units, width of each layer")] = 64
     vocab_size: Annotated[
         int, Meta(ge=0, le=65535, description="tokens in the vocabulary; 0 = as many as the tokenizer needs")
     ] = 0
     n_layers: Annotated[int, Meta(ge=1, le=16, description="recurrent layers")] = 1
     optimizer: Annotated[Literal["adam", "sgd"], Meta(description="rule that turns gradients into steps")] = "adam"
-    beta1: Annotated[float, Meta(ge=0, lt=1, description="share of Adam's mean gradient kept from step to step")] = 0.9
+    weight_decay: Annotated[
+        float, Meta(ge=0, le=1e6, description="share of the matrices that a learning rate of 1 takes away in a step")
+    ] = 0.0
+    antithetic: Annotated[bool, Meta(description="members come in pairs with opposite noise")] = False
+    beta1: Annotated[
+        float, Meta(ge=0, lt=1, description="share of Adam's mean gradient, or SGD's momentum, kept from step to step")
+    ] = 0.9
     beta2: Annotated[
         float, Meta(ge=0, lt=1, description="share of Adam's mean squared gradient kept from step to step")
     ] = 0.999
@@ -98,6 +114,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         int, Meta(ge=1, le=16_000_000, description="members a step at most; rounded down to whole groups")
     ] = 12288
     steps: Annotated[int, Meta(ge=0, le=2**53, description="step at which the run ends; 0 = until stopped")] = 0
+    duration: Annotated[
+        float, Meta(ge=0, le=1e9, description="s of training after which the run ends; 0 = until stopped")
+    ] = 0.0
     data: Annotated[str, Meta(min_length=1, description="corpus: python-docs or a text file's path")] = "python-docs"
     tokenizer: Annotated[Literal["chars", "bytes", "bpe"], Meta(description="how text becomes tokens")] = "chars"
     documents: Annotated[
@@ -126,15 +145,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sample_time: Annotated[float, Meta(ge=0, le=1e9, description="s between samples on the terminal; 0 = never")] = 30.0
 
     def __post_init__(self) -> None:
-        if self.fitness_shaping != "normalized" and (self.perturb == "activations" or self.head == "closed-form"):
-            raise ConfigError(
-                f"fitness_shaping: expected normalized where volunteers send sums of gradients "
-                f"(perturb = {self.perturb}, head = {self.head}), got {self.fitness_shaping}"
-            )
         if self.population_limit < self.group_size:
             raise ConfigError(
                 f"population_limit: expected at least group_size ({self.group_size}), got {self.population_limit}"
             )
+        self._check_recipe()
         members = MAX_MEMBERS // max(self.rank, 1)
         if self.population_limit > members:
             raise ConfigError(
@@ -148,11 +163,39 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 f"got {self.block_tokens}"
             )
 
+    def _check_recipe(self) -> None:
+        if self.fitness_shaping != "normalized" and (self.perturb == "activations" or self.head == "closed-form"):
+            raise ConfigError(
+                f"fitness_shaping: expected normalized where volunteers send sums of gradients "
+                f"(perturb = {self.perturb}, head = {self.head}), got {self.fitness_shaping}"
+            )
+        if self.antithetic and self.perturb == "activations":
+            raise ConfigError("antithetic: expected false with perturb = activations, got true; leave it out")
+        if self.antithetic and self.group_size % 2:
+            raise ConfigError(f"group_size: expected an even number with antithetic pairs, got {self.group_size}")
+        if self.learning_rate * self.weight_decay >= 1.0:
+            raise ConfigError(
+                f"weight_decay: expected less than 1 / learning_rate ({1.0 / self.learning_rate:g}), "
+                f"so that a step leaves something of the weights, got {self.weight_decay:g}"
+            )
+        for key in ("learning_rate_schedule", "sigma_schedule"):
+            if getattr(self, key) in ("linear", "cosine") and not self.has_end:
+                raise ConfigError(
+                    f"{key}: expected steps or duration with {getattr(self, key)}, got neither; "
+                    "set one, or choose a schedule that needs no end"
+                )
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the run ends by itself."""
+        return self.steps > 0 or self.duration > 0.0
+
 
 KEYS = RunConfig.__struct_fields__
 
 RESUMABLE_KEYS = frozenset(
-    {"learning_rate", "sigma", "beta1", "beta2", "population_limit", "time_per_step", "steps"}
+    {"learning_rate", "learning_rate_schedule", "sigma", "sigma_schedule", "warmup_steps", "weight_decay"}
+    | {"beta1", "beta2", "population_limit", "time_per_step", "steps", "duration"}
     | {"checkpoint_time", "sample_time", "host", "port", "volunteers", "threads", "runs"}
 )
 """What a resumed run may change: travels in each Update, or touches no number of the run."""
@@ -174,7 +217,7 @@ _FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_ISA", "FEDLEARN_NAM
 """Read by other programs of the project; no keys of a run."""
 
 _FIELDS = {field.name: field for field in msgspec.structs.fields(RunConfig)}
-_METAVARS: dict[type[Type], str] = {FloatType: "NUMBER", IntType: "N", StrType: "TEXT"}
+_METAVARS: dict[type[Type], str] = {FloatType: "NUMBER", IntType: "N", StrType: "TEXT", BoolType: "true|false"}
 
 
 def load_config(file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> RunConfig:
@@ -280,6 +323,8 @@ def _expectation(key: str) -> str:
     match kind:
         case LiteralType(values=values):
             return f"one of {', '.join(map(str, values))}"
+        case BoolType():
+            return "true or false"
         case IntType() | FloatType():
             noun = "a whole number" if isinstance(kind, IntType) else "a number"
             bounds = {"at least": kind.ge, "above": kind.gt, "at most": kind.le, "below": kind.lt}

@@ -92,6 +92,7 @@ def test_written_configuration_reads_back_equal() -> None:
         ("rank = 1.5", ["rank", "a whole number", "at most 8", "1.5"]),
         ("rank = true", ["rank", "a whole number", "True"]),
         ("beta1 = 1", ["beta1", "below 1"]),
+        ("antithetic = 1", ["antithetic", "true or false", "got 1"]),
         ("population_limit = 0", ["population_limit", "at least 1", "got 0"]),
         ("population_limit = 16000001", ["population_limit", "at most 16000000"]),
         ("optimizer = 'adamw'", ["optimizer", "one of adam, sgd", "'adamw'"]),
@@ -140,6 +141,38 @@ def test_no_number_may_be_infinite_or_missing(value: str) -> None:
 
 def test_population_smaller_than_a_group_is_refused() -> None:
     assert "at least group_size (64), got 63" in refusal("population_limit = 63")
+
+
+def test_antithetic_is_given_in_words() -> None:
+    for text, value in (("true", True), ("false", False)):
+        assert load_config(None, {}, parse("--antithetic", text)).antithetic is value
+        assert load_config(("run.toml", f"antithetic = {text}"), {}, {}).antithetic is value
+    assert "true or false, got 'perhaps'" in refusal("", {}, "--antithetic", "perhaps")
+
+
+def test_antithetic_pairs_need_even_groups() -> None:
+    load_config(("run.toml", "group_size = 63"), {}, {})
+    message = "group_size: expected an even number with antithetic pairs, got 63"
+    assert message in refusal("group_size = 63\nantithetic = true")
+
+
+@pytest.mark.parametrize("key", ["learning_rate_schedule", "sigma_schedule"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_that_ends_needs_an_end(key: str, schedule: str) -> None:
+    message = refusal(f"{key} = '{schedule}'")
+    assert f"{key}: expected steps or duration with {schedule}, got neither" in message
+    for end in ("steps = 9", "duration = 0.5"):
+        assert getattr(load_config(("run.toml", f"{key} = '{schedule}'\n{end}"), {}, {}), key) == schedule
+
+
+def test_a_resumed_run_may_not_lose_the_end_that_its_schedule_needs() -> None:
+    with pytest.raises(ConfigError, match="expected steps or duration with linear, got neither"):
+        resume_config(RunConfig(learning_rate_schedule="linear", steps=9), None, {}, parse("--steps", "0"))
+
+
+def test_a_step_may_not_take_all_of_the_weights() -> None:
+    load_config(("run.toml", "learning_rate = 0.5\nweight_decay = 1.9"), {}, {})
+    assert "weight_decay: expected less than 1 / learning_rate (2)" in refusal("learning_rate = 0.5\nweight_decay = 2")
 
 
 def test_block_smaller_than_a_window_is_refused_when_blocks_change() -> None:

@@ -102,15 +102,22 @@ py::array_t<std::int8_t> utilities_of(const py::array& losses, std::int64_t grou
     return utilities;
 }
 
+void require_pairs(bool antithetic, std::int64_t group_size) {
+    require(!antithetic || group_size % 2 == 0,
+            "group_size: expected an even number with antithetic pairs, got " + std::to_string(group_size));
+}
+
 py::array_t<std::int32_t> gradient_of(const py::array& table, std::int64_t n_parameters, std::uint64_t seed,
                                       std::uint32_t step, std::int64_t group_size,
                                       const std::vector<Span>& spans, const py::array& utilities,
-                                      const std::optional<py::array>& row_masks, int threads, bool naive) {
+                                      const std::optional<py::array>& row_masks, bool antithetic, int threads,
+                                      bool naive) {
     require(n_parameters > 0 && n_parameters <= kMaxParameters, "n_parameters: out of range");
     const std::vector<Tensor> tensors = tensors_from(table, n_parameters);
     const auto values = checked<std::int8_t>("utilities", utilities, 1);
     std::int64_t n_members = 0, mask_columns = 0, rank = 1;
     require(group_size > 0, "group_size: expected at least 1, got " + std::to_string(group_size));
+    require_pairs(antithetic, group_size);
     for (const auto& [first, count] : spans) {
         require(count > 0 && count <= values.size() && count % group_size == 0 &&
                     first % static_cast<std::uint64_t>(group_size) == 0,
@@ -148,7 +155,8 @@ py::array_t<std::int32_t> gradient_of(const py::array& table, std::int64_t n_par
                                 spans,
                                 view(values),
                                 masks.empty() ? nullptr : masks.data(),
-                                mask_columns};
+                                mask_columns,
+                                antithetic};
     const py::gil_scoped_release release;
     if (naive) {
         estimate_gradient_naive(out, tensors, population);
@@ -175,9 +183,9 @@ struct StepArrays {
 
 void adam_of(const py::array& weights, const py::array& first_moment, const py::array& second_moment,
              const py::array& estimate, double gradient_scale, double learning_rate, double beta1, double beta2,
-             double epsilon, double correction1, double correction2) {
+             double epsilon, double correction1, double correction2, double decay) {
     StepArrays arrays(weights, first_moment, second_moment, estimate);
-    const AdamStep step{gradient_scale, learning_rate, beta1, beta2, epsilon, correction1, correction2};
+    const AdamStep step{gradient_scale, learning_rate, beta1, beta2, epsilon, correction1, correction2, decay};
     float* w = writable("weights", arrays.weights).data();
     float* m = writable("first_moment", arrays.first).data();
     float* v = writable("second_moment", arrays.second).data();
@@ -186,9 +194,9 @@ void adam_of(const py::array& weights, const py::array& first_moment, const py::
 }
 
 void sgd_of(const py::array& weights, const py::array& momentum_buffer, const py::array& estimate,
-            double gradient_scale, double learning_rate, double momentum) {
+            double gradient_scale, double learning_rate, double momentum, double decay) {
     StepArrays arrays(weights, momentum_buffer, momentum_buffer, estimate);
-    const SgdStep step{gradient_scale, learning_rate, momentum};
+    const SgdStep step{gradient_scale, learning_rate, momentum, decay};
     float* w = writable("weights", arrays.weights).data();
     float* buffer = writable("momentum_buffer", arrays.first).data();
     const py::gil_scoped_release release;
@@ -253,7 +261,7 @@ struct TrialArguments {
 
     TrialArguments(const RnnArguments& rnn, std::uint64_t seed, std::uint32_t step, std::uint64_t first_member,
                    std::int64_t group_size, const py::array& text, std::int64_t context, const py::array& cold,
-                   double sigma)
+                   double sigma, bool antithetic = false)
         : tokens(checked<std::uint16_t>("tokens", text, 3)), is_cold(checked<std::uint8_t>("is_cold", cold, 1)) {
         rnn.check_tokens(tokens);
         const std::int64_t scored = tokens.shape(2) - context - 1;
@@ -262,19 +270,20 @@ struct TrialArguments {
         require(is_cold.size() == tokens.shape(0), "is_cold: expected one a group");
         require(group_size > 0 && first_member % static_cast<std::uint64_t>(group_size) == 0,
                 "first_member: expected a multiple of the group size");
+        require_pairs(antithetic, group_size);
         trials = {make_key(seed, step, Domain::kNoise), first_member, group_size, tokens.shape(0), tokens.shape(1),
-                  context, scored, tokens.data(), is_cold.data(), static_cast<float>(sigma)};
+                  context, scored, tokens.data(), is_cold.data(), static_cast<float>(sigma), antithetic};
     }
 };
 
 py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table, const py::array& scales,
                                      const py::array& weights, std::uint64_t seed, std::uint32_t step,
                                      std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
-                                     std::int64_t context, const py::array& is_cold, double sigma, bool int8,
-                                     int threads, bool naive) {
+                                     std::int64_t context, const py::array& is_cold, double sigma, bool antithetic,
+                                     bool int8, int threads, bool naive) {
     RnnArguments arguments(shape, table, scales, weights);
     arguments.rnn.is_int8 = int8;
-    const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma);
+    const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma, antithetic);
     py::array_t<float> losses(given.trials.n_groups * group_size);
     const auto out = writable("losses", losses);
     const py::gil_scoped_release release;
@@ -392,14 +401,16 @@ PYBIND11_MODULE(_native, m) {
     m.def("random_words", random_words, "seed"_a, "step"_a, "first_stream"_a, "n_streams"_a, "count"_a);
     m.def("normalized_utilities", utilities_of, "losses"_a, "group_size"_a, "scale"_a, "resolution"_a);
     m.def("estimate_gradient", gradient_of, "tensors"_a, "n_parameters"_a, py::kw_only(), "seed"_a, "step"_a,
-          "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "threads"_a = 0, "naive"_a = false);
+          "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "antithetic"_a = false, "threads"_a = 0,
+          "naive"_a = false);
     m.def("adam_step", adam_of, "weights"_a, "first_moment"_a, "second_moment"_a, "estimate"_a, py::kw_only(),
-          "gradient_scale"_a, "learning_rate"_a, "beta1"_a, "beta2"_a, "epsilon"_a, "correction1"_a, "correction2"_a);
+          "gradient_scale"_a, "learning_rate"_a, "beta1"_a, "beta2"_a, "epsilon"_a, "correction1"_a, "correction2"_a,
+          "decay"_a = 0.0);
     m.def("sgd_step", sgd_of, "weights"_a, "momentum_buffer"_a, "estimate"_a, py::kw_only(), "gradient_scale"_a,
-          "learning_rate"_a, "momentum"_a);
+          "learning_rate"_a, "momentum"_a, "decay"_a = 0.0);
     m.def("rnn_member_losses", rnn_member_losses, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a, "sigma"_a,
-          "int8"_a = false, "threads"_a = 0, "naive"_a = false);
+          "antithetic"_a = false, "int8"_a = false, "threads"_a = 0, "naive"_a = false);
     m.def("rnn_activation_gradient", rnn_activation_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a,
           py::kw_only(), "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a,
           "sigma"_a, "logit_sigma"_a, "discount"_a, "control_taps"_a = 0, "int8"_a = false, "threads"_a = 0);

@@ -81,7 +81,7 @@ void group_losses(float* losses, const PackedWeights& packed, const FactorRows& 
     const std::uint64_t first_member = trials.first_member + static_cast<std::uint64_t>(group * n);
     for (std::int64_t i = 0; i < n; ++i)
         factor_rows.fill(scratch.factors.get() + i * noise.row_stride, scratch.words.data(), trials.key,
-                         first_member + static_cast<std::uint64_t>(i));
+                         noise_source(first_member + static_cast<std::uint64_t>(i), trials.is_antithetic));
     std::fill_n(losses, n, 0.0f);
     const std::int64_t text_length = trials.context + trials.scored + 1;
     for (std::int64_t sequence = 0; sequence < trials.batch_size; ++sequence) {

@@ -33,6 +33,7 @@ struct Trials {
     const std::uint16_t* tokens;     // [n_groups][batch_size][context + scored + 1]
     const std::uint8_t* is_cold;     // [n_groups] 1: starts at the initial state, without context
     float sigma;
+    bool is_antithetic;              // members 2k and 2k + 1 have opposite noise
 };
 
 class PackedWeights;

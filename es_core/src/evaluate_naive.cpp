@@ -9,14 +9,14 @@
 namespace fedlearn {
 
 void perturb(std::vector<float>& perturbed, const Rnn& rnn, const Trials& trials, std::uint64_t member) {
-    std::vector<std::int8_t> signs, row_signs, column_signs;
+    const NoiseSource source = noise_source(member, trials.is_antithetic);
     for (std::size_t t = 0; t < rnn.tensors.size(); ++t) {
         const Tensor& tensor = rnn.tensors[t];
         const std::int64_t n = tensor.rows * tensor.columns;
         std::vector<float> noise(static_cast<std::size_t>(n), 0.0f);
         const auto signs_of = [&](std::int64_t factor, std::int64_t length) {
             std::vector<std::int8_t> values(static_cast<std::size_t>(length));
-            fill_signs(values, trials.key, member, static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(factor), 0);
+            fill_signs(values, trials.key, source.member, static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(factor), 0);
             return values;
         };
         if (tensor.rank == 0) {
@@ -28,7 +28,7 @@ void perturb(std::vector<float>& perturbed, const Rnn& rnn, const Trials& trials
                 noise[i] += static_cast<float>(a[i / b.size()] * b[i % b.size()]);
         }
         const auto root = static_cast<float>(std::sqrt(static_cast<double>(std::max<std::int64_t>(tensor.rank, 1))));
-        const float amplitude = trials.sigma * rnn.scales[t] / root;
+        const float amplitude = (source.is_negated ? -trials.sigma : trials.sigma) * rnn.scales[t] / root;
         for (std::size_t i = 0; i < noise.size(); ++i) {
             const std::size_t at = static_cast<std::size_t>(tensor.offset) + i;
             perturbed[at] = rnn.weights[at] + amplitude * noise[i];

@@ -14,12 +14,14 @@ struct AdamStep {
     double beta1, beta2;
     double epsilon;
     double correction1, correction2;  // 1 / (1 - beta^t)
+    double decay = 0.0;               // share of the weights that is taken away before the step
 };
 
 struct SgdStep {
     double gradient_scale;
     double learning_rate;
     double momentum;
+    double decay = 0.0;
 };
 
 // Members whose noise is regenerated together, so that one pass over a tile of the estimate serves them all.

@@ -25,6 +25,18 @@ inline Key make_key(std::uint64_t seed, std::uint32_t step, Domain domain) {
              static_cast<std::uint32_t>(domain)}};
 }
 
+// Whose noise a member takes, and whether negated.
+struct NoiseSource {
+    std::uint64_t member;
+    bool is_negated;
+};
+
+// In antithetic pairs, members 2k and 2k + 1, both take the noise of 2k, the odd one negated; else each has its own.
+inline NoiseSource noise_source(std::uint64_t member, bool is_antithetic) {
+    if (!is_antithetic) return {member, false};
+    return {member & ~std::uint64_t{1}, (member & 1) != 0};
+}
+
 // A tensor of the model as noise sees it. Vectors are one row of rank 0.
 struct Tensor {
     std::int64_t offset;       // in the flat vector

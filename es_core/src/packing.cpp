@@ -83,14 +83,18 @@ FactorRows::FactorRows(const Rnn& rnn, float sigma) : plan_(make_noise_plan(rnn.
     view_.rank = rnn.tensors[index.embedding].rank;
     const auto amplitude = [&](std::size_t tensor) { return sigma * rnn.scales[tensor]; };
     const auto root = static_cast<float>(std::sqrt(static_cast<double>(std::max<std::int64_t>(view_.rank, 1))));
+    const auto add_vector = [&](std::size_t tensor) {
+        return add(tensor, 0, amplitude(tensor), Form::kSigns, Role::kOutput);
+    };
     // Factor 2k runs over rows and 2k + 1 over columns; a matrix reads its columns, the embedding its rows.
     // What multiplies a byte state is bytes too; the embedding is picked, not multiplied.
     const auto add_matrix = [&](std::size_t tensor, bool reads_rows) {
         MatrixNoise noise{};
         const Form into = rnn.is_int8 && !reads_rows ? Form::kBits : Form::kSigns;
         for (std::int64_t k = 0; k < view_.rank; ++k) {
-            noise.into[k] = add(tensor, reads_rows ? 2 * k : 2 * k + 1, 1.0f, into);
-            noise.out[k] = add(tensor, reads_rows ? 2 * k + 1 : 2 * k, amplitude(tensor) / root, Form::kSigns);
+            noise.into[k] = add(tensor, reads_rows ? 2 * k : 2 * k + 1, 1.0f, into, Role::kInput);
+            noise.out[k] = add(tensor, reads_rows ? 2 * k + 1 : 2 * k, amplitude(tensor) / root, Form::kSigns,
+                                Role::kOutput);
         }
         return noise;
     };
@@ -98,19 +102,19 @@ FactorRows::FactorRows(const Rnn& rnn, float sigma) : plan_(make_noise_plan(rnn.
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
         if (layer > 0) view_.input[layer] = add_matrix(index.input[layer], false);
         view_.recurrent[layer] = add_matrix(index.recurrent[layer], false);
-        view_.bias[layer] = add(index.bias[layer], 0, amplitude(index.bias[layer]), Form::kSigns);
+        view_.bias[layer] = add_vector(index.bias[layer]);
     }
     view_.head = add_matrix(index.head, false);
-    view_.head_bias = add(index.head_bias, 0, amplitude(index.head_bias), Form::kSigns);
-    initial_state_ = add(index.initial_state, 0, amplitude(index.initial_state), Form::kSigns);
+    view_.head_bias = add_vector(index.head_bias);
+    initial_state_ = add_vector(index.initial_state);
     // An odd number of cache lines: rows of one tile fall into different sets of the cache.
     view_.row_stride = round_up(view_.row_stride, 32) + 16;
 }
 
-void FactorRows::fill(float* row, std::uint32_t* words, const Key& key, std::uint64_t member) const {
+void FactorRows::fill(float* row, std::uint32_t* words, const Key& key, const NoiseSource& source) const {
     const NoisePlanView plan = plan_.view();
     const ReportedKernels& kernels = *current_isa().reported;
-    current_isa().replicated->sign_words(words, key, plan, member);
+    current_isa().replicated->sign_words(words, key, plan, source.member);
     for (const Entry& entry : entries_) {
         const Factor& factor = plan.factor(entry.tensor, entry.factor);
         float* values = row + entry.offset;
@@ -118,16 +122,18 @@ void FactorRows::fill(float* row, std::uint32_t* words, const Key& key, std::uin
             kernels.expand_bits(reinterpret_cast<std::uint8_t*>(values), words, plan.n_blocks, factor.first_block,
                                 factor.length);
         } else {
-            kernels.expand_signs(values, words, plan.n_blocks, factor.first_block, 0, factor.length, entry.amplitude);
+            const bool is_negated = source.is_negated && entry.role == Role::kOutput;
+            kernels.expand_signs(values, words, plan.n_blocks, factor.first_block, 0, factor.length,
+                                 is_negated ? -entry.amplitude : entry.amplitude);
         }
     }
 }
 
-std::int64_t FactorRows::add(std::size_t tensor, std::int64_t factor, float amplitude, Form form) {
+std::int64_t FactorRows::add(std::size_t tensor, std::int64_t factor, float amplitude, Form form, Role role) {
     const std::int64_t offset = view_.row_stride;
     const auto number = static_cast<std::int64_t>(tensor);
     const std::int64_t length = plan_.view().factor(number, factor).length;
-    entries_.push_back({number, factor, offset, amplitude, form});
+    entries_.push_back({number, factor, offset, amplitude, form, role});
     view_.row_stride +=
         form == Form::kBits ? round_up(length, kByteMultiple) / 4 : round_up(length, kBlockMultiple);
     return offset;

@@ -63,10 +63,13 @@ public:
     std::int64_t n_words() const { return plan_.view().n_words(); }
 
     // row [row_stride] <- the factors of one member; words [n_words] is scratch memory.
-    void fill(float* row, std::uint32_t* words, const Key& key, std::uint64_t member) const;
+    void fill(float* row, std::uint32_t* words, const Key& key, const NoiseSource& source) const;
 
 private:
     enum class Form { kSigns, kBits };
+    // What the factor does: multiplies what goes into a matrix, or is added to what comes out. Negated noise negates
+    // only what is added.
+    enum class Role { kInput, kOutput };
 
     struct Entry {
         std::int64_t tensor;
@@ -74,9 +77,10 @@ private:
         std::int64_t offset;
         float amplitude;
         Form form;
+        Role role;
     };
 
-    std::int64_t add(std::size_t tensor, std::int64_t factor, float amplitude, Form form);
+    std::int64_t add(std::size_t tensor, std::int64_t factor, float amplitude, Form form, Role role);
 
     NoisePlan plan_;
     RnnNoise view_;

@@ -70,8 +70,13 @@ void accumulate_piece(std::int32_t* estimate, std::span<const Tensor> tensors, c
     const std::int64_t size = (piece.size + 3) / 4 * 4;
     for (std::int64_t i = 0; i < size; ++i) {
         const std::int64_t index = piece.first_index + std::min(i, piece.size - 1);
-        members[i] = piece.first_member + static_cast<std::uint64_t>(i);
-        if (i < piece.size) utilities[i] = population.utilities[static_cast<std::size_t>(index)];
+        const NoiseSource source =
+            noise_source(piece.first_member + static_cast<std::uint64_t>(i), population.is_antithetic);
+        members[i] = source.member;
+        if (i < piece.size) {
+            const std::int8_t utility = population.utilities[static_cast<std::size_t>(index)];
+            utilities[i] = source.is_negated ? static_cast<std::int8_t>(-utility) : utility;
+        }
         masks[i] = population.row_masks + index / population.group_size * population.mask_stride;
     }
     const MemberChunk chunk{members, utilities, population.row_masks != nullptr ? masks : nullptr, size};
@@ -117,7 +122,8 @@ void estimate_gradient_naive(std::span<std::int32_t> estimate, std::span<const T
     };
     for (const auto& [first_member, count] : population.spans) {
         for (std::int64_t i = 0; i < count; ++i, ++index) {
-            const std::uint64_t member = first_member + static_cast<std::uint64_t>(i);
+            const auto [member, is_negated] =
+                noise_source(first_member + static_cast<std::uint64_t>(i), population.is_antithetic);
             const std::int32_t utility = population.utilities[static_cast<std::size_t>(index)];
             for (std::size_t t = 0; t < tensors.size(); ++t) {
                 const Tensor& tensor = tensors[t];
@@ -132,7 +138,7 @@ void estimate_gradient_naive(std::span<std::int32_t> estimate, std::span<const T
                         for (std::int64_t k = 0; k < tensor.rank; ++k)
                             noise += sign_at(member, t, 2 * k, row) * sign_at(member, t, 2 * k + 1, column);
                         estimate[static_cast<std::size_t>(tensor.offset + row * tensor.columns + column)] +=
-                            utility * noise;
+                            utility * (is_negated ? -noise : noise);
                     }
                 }
             }

@@ -19,6 +19,7 @@ struct Population {
     std::span<const std::int8_t> utilities;   // one a member, span after span
     const std::uint8_t* row_masks;            // [groups][mask_stride], groups in the order of the spans; or nullptr
     std::int64_t mask_stride;                 // readable kBlockMultiple bytes beyond the last row
+    bool is_antithetic = false;               // members 2k and 2k + 1 have opposite noise
 };
 
 // estimate [n_parameters] <- sum over members of utility * perturbation, exact in integers.

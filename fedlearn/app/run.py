@@ -11,6 +11,7 @@ from fedlearn.app.snapshots import replica_of, snapshot_of
 from fedlearn.config import ConfigError, RunConfig, load_config, to_json
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica
+from fedlearn.es.schedules import LearningRateSchedule, Schedule
 from fedlearn.es.strategy import Strategy
 from fedlearn.objectives import Objective, build_objective
 from fedlearn.storage.checkpoint import write_checkpoint
@@ -75,6 +76,7 @@ def strategy_of(config: RunConfig) -> Strategy:
             space=config.perturb,
             sigma=config.sigma,
             rank=config.rank,
+            antithetic=config.antithetic,
             head=config.head,
             logit_sigma=config.logit_sigma,
             discount=config.discount,
@@ -86,7 +88,21 @@ def strategy_of(config: RunConfig) -> Strategy:
         beta1=config.beta1,
         beta2=config.beta2,
         fitness_shaping=config.fitness_shaping,
+        weight_decay=config.weight_decay,
+        schedule=Schedule(
+            learning_rate=_learning_rate_schedule(config),
+            sigma=config.sigma_schedule,
+            warmup_steps=config.warmup_steps,
+            steps=config.steps,
+            duration_s=config.duration,
+        ),
     )
+
+
+def _learning_rate_schedule(config: RunConfig) -> LearningRateSchedule:
+    if config.learning_rate_schedule != "auto":
+        return config.learning_rate_schedule
+    return "linear" if config.has_end else "inverse-sqrt"
 
 
 def create(config: RunConfig) -> Run:

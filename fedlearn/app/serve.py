@@ -252,5 +252,7 @@ def serve(trainer: Trainer, listening: socket.socket) -> int:
     remedy = f"go on with: python server.py --resume {trainer.run.folder.path}"
     if 0 < config.steps <= step:
         remedy += f" --steps {2 * step}"
+    if 0.0 < config.duration <= trainer.elapsed_s:
+        remedy += f" --duration {2.0 * config.duration:g}"
     terminal.say(f"{reason}; step {step} is saved; {remedy}")
     return 0

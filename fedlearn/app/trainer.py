@@ -80,10 +80,16 @@ class Trainer:
             time_per_step=config.time_per_step,
             checkpoint_time=config.checkpoint_time,
             steps=config.steps,
+            duration_s=config.duration,
         )
         return Coordinator(
             plan, strategy_of(config), step=self.replica.step, last=self._last, digest=self.replica.digest, now=now
         )
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of training behind the replica."""
+        return self._last.elapsed_s if self._last is not None else 0.0
 
     def snapshot(self) -> Snapshot:
         """The replica for a joiner."""
@@ -100,6 +106,7 @@ class Trainer:
     def apply(self, update: Update) -> bytes:
         """Takes the step; gives the digest after it."""
         self.replica.apply(update)
+        self._last = update
         return self.replica.digest
 
     def save_checkpoint(self) -> None:

@@ -122,8 +122,8 @@ class Coordinator:
                 digest=digest,
             )
         ]
-        if self._stop_reason is not None or self._plan.is_complete(self._step):
-            return [*effects, *self._end(self._stop_reason or self._completion)]
+        if reason := self._stop_reason or self._completion:
+            return [*effects, *self._end(reason)]
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time
             effects.append(SaveCheckpoint())
@@ -138,7 +138,7 @@ class Coordinator:
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
-        if self._plan.is_complete(self._step) and self._closed is None and not self._is_over:
+        if self._completion and self._closed is None and not self._is_over:
             return self._end(self._completion)
         if self._open is None or self._closed is not None or now < self._open.deadline:
             return []
@@ -233,7 +233,7 @@ class Coordinator:
     def _open_step(self, now: float) -> list[ServerEffect]:
         """Opens the next step, if none is open and anybody is ready for it."""
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
-        if self._open is not None or not ready or self._plan.is_complete(self._step):
+        if self._open is not None or not ready or self._completion:
             return []
         ready = [v for v in ready if v.benched_until <= self._step] or ready
         step = OpenStep(
@@ -313,6 +313,7 @@ class Coordinator:
                     volunteer.rest(self._step)
             volunteer.lease = None
         spans, losses = step.collect()
+        duration_s = now - step.opened_at
         update = tell(
             self._strategy,
             step.population,
@@ -320,12 +321,13 @@ class Coordinator:
             spans=spans,
             losses=losses,
             estimate=step.total_estimate(),
+            duration_s=duration_s,
         )
         finite = losses[np.isfinite(losses)]
         self._closed = _ClosedStep(
             update=update,
             loss=float(finite.mean(dtype=np.float64)) if finite.size else float("nan"),
-            duration_s=now - step.opened_at,
+            duration_s=duration_s,
             volunteers=step.n_contributors,
         )
         self._last, self._open, self._first_member = update, None, 0
@@ -339,11 +341,11 @@ class Coordinator:
 
     @property
     def _completion(self) -> str:
-        return f"all {self._plan.steps} steps are done"
+        return self._plan.completion(self._step, self._last.elapsed_s if self._last is not None else 0.0)
 
     def _end(self, reason: str) -> list[ServerEffect]:
         self._is_over, self._open = True, None
         # A stopped run may be resumed: its volunteers look for it again.
-        farewell = Farewell("run_ended" if self._plan.is_complete(self._step) else "try_again", reason)
+        farewell = Farewell("run_ended" if self._completion else "try_again", reason)
         parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
         return [SaveCheckpoint(), *parting, EndRun(reason)]

@@ -17,10 +17,16 @@ class Plan(msgspec.Struct, frozen=True):
     checkpoint_time: float
     steps: int
     """The step at which the run ends; 0: never."""
+    duration_s: float = 0.0
+    """Seconds of open steps after which the run ends; 0: never."""
 
-    def is_complete(self, step: int) -> bool:
-        """Whether a replica at this step has nothing left to do."""
-        return 0 < self.steps <= step
+    def completion(self, step: int, elapsed_s: float) -> str:
+        """Why a run that stands here has nothing left to do; an empty text where it has."""
+        if 0 < self.steps <= step:
+            return f"all {self.steps} steps are done"
+        if 0.0 < self.duration_s <= elapsed_s:
+            return f"the {self.duration_s:g} s of training are over"
+        return ""
 
     def block_of(self, step: int) -> bytes:
         """The token block that a step is evaluated on."""

@@ -41,6 +41,7 @@ def partial_sum(
         spans=[(first_member, losses.size)],
         utilities=normalized(losses, group_size, scale),
         row_masks=row_masks,
+        antithetic=perturbation.antithetic,
         threads=threads,
     )
     factor = -es_core.ESTIMATE_UNIT * scale / (UTILITY_RESOLUTION * group_size * perturbation.sigma)

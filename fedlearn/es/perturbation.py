@@ -24,6 +24,13 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
     discount: float = 0.0
     """Weight of a loss for each token that it comes later than the noise on an activation."""
 
+    antithetic: bool = False
+    """Members 2k and 2k + 1 have the noise of 2k, the odd one negated."""
+
+    def scaled(self, factor: float) -> "Perturbation":
+        """The same with noise of another size."""
+        return msgspec.structs.replace(self, sigma=self.sigma * factor, logit_sigma=self.logit_sigma * factor)
+
     @property
     def is_summed(self) -> bool:
         """Whether volunteers send sums of gradients: a gradient that took more than losses can't be replayed."""

@@ -104,6 +104,7 @@ class Replica:
             rank = update.rank if tensor.is_matrix and not is_summed else 0
             gradient_scale = update.gradient_scale / math.sqrt(max(rank, 1))
             learning_rate = update.learning_rate * tensor.scale
+            decay = update.learning_rate * update.weight_decay if tensor.is_matrix else 0.0
             if update.optimizer == "adam":
                 es_core.adam_step(
                     self.weights[interval],
@@ -117,6 +118,7 @@ class Replica:
                     epsilon=update.epsilon,
                     correction1=1.0 / (1.0 - state.beta1_power),
                     correction2=1.0 / (1.0 - state.beta2_power),
+                    decay=decay,
                 )
             else:
                 es_core.sgd_step(
@@ -126,6 +128,7 @@ class Replica:
                     gradient_scale=gradient_scale,
                     learning_rate=learning_rate,
                     momentum=update.beta1,
+                    decay=decay,
                 )
         self.step += 1
 
@@ -142,5 +145,6 @@ class Replica:
             spans=list(update.spans),
             utilities=update.utilities,
             row_masks=self._row_masks(update),
+            antithetic=update.antithetic,
             threads=threads,
         )

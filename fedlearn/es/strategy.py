@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
 from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
 from fedlearn.es.update import NO_ESTIMATE, Int32Array, Update
 
@@ -33,6 +34,8 @@ class Strategy(msgspec.Struct, frozen=True):
     beta1: float
     beta2: float
     fitness_shaping: Method
+    weight_decay: float = 0.0
+    schedule: Schedule = Schedule()
 
 
 class Population(msgspec.Struct, frozen=True):
@@ -43,17 +46,23 @@ class Population(msgspec.Struct, frozen=True):
     group_size: int
     limit: int
     """Members, a multiple of `group_size`."""
+    learning_rate: float
+    elapsed_s: float
+    """Seconds for which the steps before this one were open."""
     shaping_scale: float
     """Running standard deviation of losses within groups, before this step; 0 when nothing is known yet."""
 
 
 def ask(strategy: Strategy, step: int, last: Update | None) -> Population:
     """The population of `step`, given the Update before it (None at the first step of a run)."""
+    elapsed_s = last.elapsed_s if last is not None else 0.0
     return Population(
         step=step,
-        perturbation=strategy.perturbation,
+        perturbation=strategy.perturbation.scaled(sigma_factor(strategy.schedule, step, elapsed_s)),
         group_size=strategy.group_size,
         limit=strategy.population_limit // strategy.group_size * strategy.group_size,
+        learning_rate=strategy.learning_rate * learning_rate_factor(strategy.schedule, step, elapsed_s),
+        elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
     )
 
@@ -65,11 +74,13 @@ def tell(
     block: bytes,
     spans: tuple[tuple[int, int], ...],
     losses: Float32Array,
+    duration_s: float,
     estimate: Int32Array = NO_ESTIMATE,
 ) -> Update:
     """The Update that these losses (nats per token, float32, span after span) amount to.
 
-    `estimate` is the sum of the volunteers' estimates where the perturbation has one, [n_parameters].
+    `duration_s` is for how long the step was open; `estimate` is the sum of the volunteers' estimates where the
+    perturbation has one, [n_parameters].
     """
     spread = spread_of(losses, population.group_size)
     scale = population.shaping_scale or spread
@@ -91,10 +102,13 @@ def tell(
         group_size=population.group_size,
         gradient_scale=gradient_scale,
         optimizer=strategy.optimizer,
-        learning_rate=strategy.learning_rate,
+        learning_rate=population.learning_rate,
         beta1=strategy.beta1,
         beta2=strategy.beta2,
         epsilon=ADAM_EPSILON,
+        antithetic=perturbation.antithetic,
+        weight_decay=strategy.weight_decay,
+        elapsed_s=population.elapsed_s + duration_s,
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
         estimate=estimate,
     )

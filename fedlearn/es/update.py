@@ -38,8 +38,14 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     beta1: float
     beta2: float
     epsilon: float
+    antithetic: bool
+    """Members 2k and 2k + 1 have the noise of 2k, the odd one negated."""
+    weight_decay: float
+    """Share of the matrices that a learning rate of 1 takes away before the step."""
+    elapsed_s: float
+    """Seconds for which the steps up to this one were open: where the schedules stand *after* it."""
     shaping_scale: float
-    """Running standard deviation of in-group losses *after* this step: the whole state of the strategy."""
+    """Running standard deviation of in-group losses *after* this step; with `elapsed_s` all that the strategy keeps."""
     estimate: Int32Array = NO_ESTIMATE
     """[n_parameters], or empty where the gradient is replayed."""
 

@@ -182,6 +182,7 @@ class RnnObjective(Objective):
             context=self.window.context,
             is_cold=windows.is_cold,
             sigma=trials.perturbation.sigma,
+            antithetic=trials.perturbation.antithetic,
             int8=self.precision == "int8",
             threads=threads,
         )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import NO_ESTIMATE, Update
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 Float32Array = NDArray[np.float32]
 Int32Array = NDArray[np.int32]

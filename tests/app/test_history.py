@@ -19,7 +19,7 @@ def run(config: RunConfig) -> Run:
 def update_of(run: Run, step: int) -> Update:
     (block,) = run.blocks
     utilities = np.arange(-8, 8, dtype=np.int8)
-    return Update(step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, 1.0)
+    return Update(step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, False, 0.0, 0.0, 1.0)
 
 
 @pytest.fixture

@@ -25,7 +25,9 @@ def run(config: RunConfig) -> Run:
     trainer, _ = Trainer.open(run)
     for step in range(1, 5):
         utilities = np.arange(-8, 8, dtype=np.int8)
-        update = Update(step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, 1.0)
+        update = Update(
+            step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, False, 0.0, 0.0, 1.0
+        )
         trainer.append(update)
         digest = trainer.apply(update)
         report = StepReport(step, 1.0, members=16, duration_s=0.1, volunteers=1, digest=digest)

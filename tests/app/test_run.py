@@ -1,6 +1,7 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import msgspec
@@ -9,9 +10,11 @@ import pytest
 
 from fedlearn.app import history
 from fedlearn.app import run as runs
-from fedlearn.app.run import Run
+from fedlearn.app.run import Run, strategy_of
 from fedlearn.app.snapshots import snapshot_of
 from fedlearn.config import ConfigError, RunConfig
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.schedules import Schedule
 from fedlearn.es.update import Update
 from fedlearn.objectives.rnn import RnnObjective
 from fedlearn.storage.checkpoint import load_checkpoint
@@ -26,7 +29,7 @@ def run(config: RunConfig) -> Run:
 def update_of(run: Run, step: int) -> Update:
     (block,) = run.blocks
     utilities = np.arange(-8, 8, dtype=np.int8)
-    return Update(step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, 1.0)
+    return Update(step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, False, 0.0, 0.0, 1.0)
 
 
 def test_run_that_was_created_is_found_as_it_was(run: Run, config: RunConfig) -> None:
@@ -130,3 +133,49 @@ def test_age_is_since_the_last_file_was_written(run: Run) -> None:
     for file, age in ((run.folder.config, 3000), (run.folder.metrics, 2000)):
         os.utime(file, (time.time() - age,) * 2)
     assert runs.age_of(run.folder) == pytest.approx(2000, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "inverse-sqrt"),
+        ({"steps": 5}, "linear"),
+        ({"duration": 5.0}, "linear"),
+        ({"steps": 5, "learning_rate_schedule": "inverse-sqrt"}, "inverse-sqrt"),
+        ({"learning_rate_schedule": "constant"}, "constant"),
+    ],
+    ids=str,
+)
+def test_a_run_without_an_end_gets_a_schedule_that_needs_none(changes: dict[str, Any], expected: str) -> None:
+    schedule = strategy_of(RunConfig(**changes)).schedule
+    assert schedule.learning_rate == expected
+    assert (schedule.steps, schedule.duration_s) == (changes.get("steps", 0), changes.get("duration", 0.0))
+
+
+def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
+    schedule = {"learning_rate": "cosine", "sigma": "linear", "warmup_steps": 3, "steps": 9, "duration_s": 4.5}
+    choices = {
+        "group_size": 6,
+        "population_limit": 600,
+        "learning_rate": 0.25,
+        "optimizer": "sgd",
+        "beta1": 0.75,
+        "beta2": 0.5,
+        "fitness_shaping": "sign",
+        "weight_decay": 0.125,
+    }
+    noise = {"sigma": 0.5, "rank": 3, "head": "perturbed", "logit_sigma": 0.25, "discount": 0.75, "antithetic": True}
+    config = RunConfig(
+        **choices,  # type: ignore[arg-type]
+        **noise,  # type: ignore[arg-type]
+        learning_rate_schedule="cosine",
+        sigma_schedule="linear",
+        warmup_steps=3,
+        steps=9,
+        duration=4.5,
+    )
+    assert msgspec.structs.asdict(strategy_of(config)) == {
+        **choices,
+        "perturbation": Perturbation(space="weights", **noise),  # type: ignore[arg-type]
+        "schedule": Schedule(**schedule),  # type: ignore[arg-type]
+    }

@@ -33,7 +33,7 @@ def trainer(run: Run) -> Iterator[Trainer]:
 def update_of(run: Run, step: int) -> Update:
     (block,) = run.blocks
     utilities = np.arange(-8, 8, dtype=np.int8)
-    return Update(step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, 2.5)
+    return Update(step, block, ((0, 16),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, False, 0.0, 0.0, 2.5)
 
 
 def take(trainer: Trainer, steps: range) -> None:

@@ -45,7 +45,9 @@ def volunteer(run: Run, genesis: Snapshot, block: TokenBlock) -> Volunteer:
 
 def update_of(block: TokenBlock) -> Update:
     utilities = np.arange(-12, 12, dtype=np.int8)
-    return Update(0, block.block, ((16, 24),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, 1.0)
+    return Update(
+        0, block.block, ((16, 24),), utilities, 1, 8, -0.1, "adam", 0.01, 0.9, 0.999, 1e-8, False, 0.0, 0.0, 1.0
+    )
 
 
 def test_loaded_snapshot_has_the_digest_of_the_server(volunteer: Volunteer, genesis: Snapshot) -> None:

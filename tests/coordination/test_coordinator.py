@@ -29,6 +29,7 @@ from fedlearn.coordination.effects import (
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import KEPT_BLOCKS
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.schedules import Schedule
 from fedlearn.es.strategy import Strategy
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
@@ -102,7 +103,7 @@ def parted(effects: Iterable[ServerEffect]) -> dict[int, tuple[str, str]]:
 class Scene:
     """A coordinator, its clock, and peers that follow the run; checks what must hold whatever happens."""
 
-    def __init__(self, *, step: int = 0, **plan: Any) -> None:  # noqa: ANN401 (fields of Plan)
+    def __init__(self, *, step: int = 0, strategy: Strategy = STRATEGY, **plan: Any) -> None:  # noqa: ANN401 (fields of Plan)
         self.now = 1000.0
         self.step = step
         """Of the server's replica, or where it comes with the Update under way."""
@@ -122,7 +123,7 @@ class Scene:
         self._links: dict[int, MemoryLink] = {}
         self.coordinator = Coordinator(
             msgspec.structs.replace(PLAN, **plan),
-            STRATEGY,
+            strategy,
             step=step,
             last=None,
             digest=digest_of(step),
@@ -801,6 +802,37 @@ def test_run_ends_after_its_last_step_with_checkpoint_and_farewells() -> None:
     assert [type(e) for e in effects] == [StepReport, SaveCheckpoint, Part, Part, Part, EndRun]
     assert parted(effects) == {1: farewell, 2: farewell, 3: farewell}
     assert effects[-1] == EndRun("all 2 steps are done")
+
+
+def test_run_ends_with_the_step_in_which_its_time_is_over() -> None:
+    scene = Scene(duration_s=5.0)
+    scene.join(1)
+    for seconds in (3.0, 1.5):
+        scene.now += 100.0  # the run waits for its own replica, or for volunteers: no time of training
+        scene.drop(1)
+        scene.join(1)
+        scene.now += seconds
+        assert sent(Assignment, scene.report(1)) != []
+        assert of(EndRun, scene.applied()) == []
+    scene.now += 0.5
+    assert sent(Assignment, scene.report(1)) == []
+    effects = scene.applied()
+    assert [update.elapsed_s for update in scene.journal] == [3.0, 4.5, 5.0]
+    assert parted(effects) == {1: ("run_ended", "the 5 s of training are over")}
+    assert effects[-1] == EndRun("the 5 s of training are over")
+
+
+def test_learning_rate_and_sigma_follow_the_schedules_of_the_run() -> None:
+    schedule = Schedule(learning_rate="linear", sigma="linear", steps=4)
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, schedule=schedule), steps=4)
+    scene.join(1)
+    sigmas = []
+    for _ in range(4):
+        sigmas.append(scene.assignments[1].perturbation.sigma)
+        scene.report(1)
+        scene.applied()
+    assert sigmas == pytest.approx([0.1, 0.0775, 0.055, 0.0325])
+    assert [update.learning_rate for update in scene.journal] == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
 
 
 def test_stop_gives_up_the_open_step(pair: Scene) -> None:

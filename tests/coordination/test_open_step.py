@@ -14,10 +14,21 @@ def numbered(first: int, count: int) -> Float32Array:
     return np.arange(first, first + count, dtype=np.float32)
 
 
+def population(perturbation: Perturbation) -> Population:
+    return Population(
+        step=7,
+        perturbation=perturbation,
+        group_size=GROUP,
+        limit=64,
+        learning_rate=0.01,
+        elapsed_s=0.0,
+        shaping_scale=0.0,
+    )
+
+
 @pytest.fixture
 def step() -> OpenStep:
-    population = Population(step=7, perturbation=Perturbation(0.1, 1), group_size=GROUP, limit=64, shaping_scale=0.0)
-    return OpenStep(population, opened_at=1.0, deadline=2.0, first_member=100, n_parameters=0)
+    return OpenStep(population(Perturbation(0.1, 1)), opened_at=1.0, deadline=2.0, first_member=100, n_parameters=0)
 
 
 def test_leases_follow_one_another_without_overlap(step: OpenStep) -> None:
@@ -85,9 +96,8 @@ def test_collected_spans_are_ascending_joined_where_they_touch_and_in_order_of_t
 
 
 def summed_step() -> OpenStep:
-    noise = Perturbation(0.1, 1, "activations")
-    population = Population(step=7, perturbation=noise, group_size=GROUP, limit=64, shaping_scale=0.0)
-    return OpenStep(population, opened_at=1.0, deadline=2.0, first_member=0, n_parameters=3)
+    summed = population(Perturbation(0.1, 1, "activations"))
+    return OpenStep(summed, opened_at=1.0, deadline=2.0, first_member=0, n_parameters=3)
 
 
 def estimate(*numbers: int) -> NDArray[np.int32]:

@@ -62,7 +62,7 @@ def snapshot(step: int) -> Snapshot:
 
 def update(step: int) -> Update:
     no_utilities = np.zeros(0, dtype=np.int8)
-    return Update(step, BLOCK, (), no_utilities, 1, GROUP, 0.1, "adam", 0.01, 0.9, 0.999, 1e-8, 1.0)
+    return Update(step, BLOCK, (), no_utilities, 1, GROUP, 0.1, "adam", 0.01, 0.9, 0.999, 1e-8, False, 0.0, 0.0, 1.0)
 
 
 def assignment(step: int, **changes: Any) -> Assignment:  # noqa: ANN401 (fields of Assignment)

@@ -105,7 +105,7 @@ class IndependentReplica:
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
         (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *rest) = update
-        beta1, beta2, epsilon, _, (_, _, estimate) = rest
+        beta1, beta2, epsilon, antithetic, weight_decay, _, _, (_, _, estimate) = rest
         summed = np.frombuffer(estimate, dtype="<i4")
         text = self.blocks[block]
         members = [member for first, count in spans for member in range(first, first + count)]
@@ -119,18 +119,22 @@ class IndependentReplica:
             if summed.size:
                 total[:] = summed[offset : offset + total.size].reshape(total.shape)
             for member, utility in zip(replayed, np.frombuffer(utilities, dtype=np.int8), strict=True):
-                noise = self.noise(step, member, number, rank) * int(utility)
+                # Of an antithetic pair, the odd member has the noise of the even one, negated.
+                is_negated = antithetic and member % 2 == 1
+                noise = self.noise(step, member - is_negated, number, rank) * int(-utility if is_negated else utility)
                 if tensor.mask_column is not None:
                     rows = slice(tensor.mask_column, tensor.mask_column + tensor.rows)
                     noise *= masks[member // group_size][rows, np.newaxis]
                 total += noise
             place = slice(offset, offset + total.size)
             offset += total.size
-            is_low_rank = min(tensor.rows, tensor.columns) > 1 and rank > 0 and not summed.size
+            is_matrix = min(tensor.rows, tensor.columns) > 1
+            is_low_rank = is_matrix and rank > 0 and not summed.size
             scale = np.float32(gradient_scale / np.sqrt(float(rank if is_low_rank else 1)))
             gradient = total.reshape(-1).astype(np.float32) * scale
             w, m, v = (array[place] for array in self.state)
             rate = np.float32(lr * tensor.scale)
+            w *= np.float32(1.0 - (lr * weight_decay if is_matrix else 0.0))
             if optimizer == "adam":
                 m[:] = np.float32(beta1) * m + np.float32(1.0 - beta1) * gradient
                 v[:] = np.float32(beta2) * v + np.float32(1.0 - beta2) * (gradient * gradient)
@@ -164,6 +168,9 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"perturb": "activations", "sigma": 0.05},
         {"perturb": "activations", "head": "closed-form", "n_layers": 2},
         {"head": "closed-form"},
+        {"antithetic": True, "weight_decay": 0.3},
+        {"learning_rate_schedule": "cosine", "sigma_schedule": "linear", "warmup_steps": 2},
+        {"antithetic": True, "rank": 0, "optimizer": "sgd", "weight_decay": 0.3},
     ],
     ids=str,
 )

@@ -233,6 +233,15 @@ def test_a_client_comes_back_to_a_server_that_was_killed_and_resumed(tmp_path: P
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
 
 
+def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
+    server = start("server.py", "--port", "0", "--threads", "1", "--duration", "1", *SHORT_STEPS, folder=tmp_path)
+    with ended_at_exit(server):
+        wait_for(server, r"the 1 s of training are over; step \d+ is saved.* --duration 2$")
+        assert server.wait(timeout=30) == 0
+    assert len(metrics_of(tmp_path)) >= 3
+    assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
+
+
 def test_a_client_tells_why_it_was_refused(tmp_path: Path) -> None:
     """By a server of another version, which lives in this process."""
     greetings: list[Message] = []

@@ -62,6 +62,9 @@ def update_of(step: int, *, optimizer: Optimizer = "adam", rank: int = 2) -> Upd
         beta1=0.9,
         beta2=0.99,
         epsilon=1e-8,
+        antithetic=False,
+        weight_decay=0.0,
+        elapsed_s=0.0,
         shaping_scale=0.1,
     )
 
@@ -189,6 +192,30 @@ def test_adam_first_moves_each_weight_by_its_learning_rate_against_the_gradient(
         np.testing.assert_allclose(
             after[name] - before[name], -learning_rate * np.sign(gradient[name]), rtol=1e-3, atol=1e-7
         )
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_weight_decay_shrinks_matrices_by_the_unscaled_learning_rate(optimizer: Optimizer) -> None:
+    replica = new_replica()
+    before = LAYOUT.split(replica.weights.copy())
+    still = msgspec.structs.replace(
+        update_of(0, optimizer=optimizer), spans=(), utilities=np.zeros(0, dtype=np.int8), weight_decay=5.0
+    )
+    replica.apply(still)
+    after = LAYOUT.split(replica.weights)
+    for name, kept in (("matrix", 0.95), ("vector", 1.0), ("square", 0.95)):
+        np.testing.assert_array_equal(after[name], before[name] * np.float32(kept))
+
+
+def test_equal_losses_of_an_antithetic_pair_cancel() -> None:
+    replica = new_replica()
+    before = replica.weights.copy()
+    update = update_of(0, optimizer="sgd")
+    equal = msgspec.structs.replace(update, antithetic=True, utilities=np.repeat(update.utilities[::2], 2))
+    replica.apply(equal)
+    np.testing.assert_array_equal(replica.weights, before)
+    replica.apply(msgspec.structs.replace(equal, step=1, antithetic=False))
+    assert not np.array_equal(replica.weights, before)
 
 
 def test_an_update_without_members_moves_the_optimizer_on() -> None:

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.schedules import Schedule
 from fedlearn.es.shaping import SHAPINGS, Method
 from fedlearn.es.strategy import SPREAD_DECAY, Population, Strategy, ask, tell
 from fedlearn.es.update import Update
@@ -22,13 +23,20 @@ STRATEGY = Strategy(
     beta1=0.5,
     beta2=0.75,
     fitness_shaping="normalized",
+    weight_decay=0.125,
 )
 LAYOUT = ParameterLayout((TensorSpec("matrix", (5, 6)), TensorSpec("vector", (20,))))
 
 
 def told(losses: list[float], shaping_scale: float) -> Update:
     population = Population(
-        step=3, perturbation=Perturbation(0.02, 1), group_size=2, limit=100, shaping_scale=shaping_scale
+        step=3,
+        perturbation=Perturbation(0.02, 1, antithetic=True),
+        group_size=2,
+        limit=100,
+        learning_rate=0.125,
+        elapsed_s=7.0,
+        shaping_scale=shaping_scale,
     )
     return tell(
         STRATEGY,
@@ -36,6 +44,7 @@ def told(losses: list[float], shaping_scale: float) -> Update:
         block=BLOCK,
         spans=((4, len(losses)),) if losses else (),
         losses=np.array(losses, dtype=np.float32),
+        duration_s=1.5,
     )
 
 
@@ -50,7 +59,13 @@ def noise_of(step: int, member: int) -> Float32Array:
 def test_ask_gives_whole_groups_within_the_limit() -> None:
     population = ask(STRATEGY, 0, None)
     assert population == Population(
-        step=0, perturbation=Perturbation(0.02, 1), group_size=8, limit=4000, shaping_scale=0.0
+        step=0,
+        perturbation=Perturbation(0.02, 1),
+        group_size=8,
+        limit=4000,
+        learning_rate=0.25,
+        elapsed_s=0.0,
+        shaping_scale=0.0,
     )
     uneven = msgspec.structs.replace(STRATEGY, population_limit=4007)
     assert ask(uneven, 0, None).limit == 4000
@@ -61,12 +76,35 @@ def test_the_scale_travels_from_update_to_population() -> None:
     assert ask(STRATEGY, 4, update).shaping_scale == update.shaping_scale
 
 
+def test_seconds_of_training_add_up_from_update_to_population() -> None:
+    update = told([1.0, 1.2, 1.0, 1.4], 0.5)
+    assert update.elapsed_s == ask(STRATEGY, 4, update).elapsed_s == 8.5
+
+
+def test_schedules_stand_where_the_last_update_left_them() -> None:
+    schedule = Schedule(learning_rate="linear", sigma="cosine", duration_s=17.0)
+    scheduled = msgspec.structs.replace(STRATEGY, schedule=schedule)
+    first, later = ask(scheduled, 0, None), ask(scheduled, 4, told([1.0, 1.2], 0.5))
+    assert (first.learning_rate, first.perturbation.sigma) == (0.25, 0.02)
+    assert (later.learning_rate, later.perturbation.sigma) == pytest.approx((0.125, 0.02 * 0.55))
+
+
+def test_a_smaller_sigma_makes_the_same_losses_a_steeper_gradient() -> None:
+    populations = [ask(msgspec.structs.replace(STRATEGY, sigma=sigma), 0, None) for sigma in (0.02, 0.01)]
+    losses = np.array([1.0, 1.2, 1.0, 1.4, 1.0, 1.0, 1.0, 1.0], dtype=np.float32)
+    scales = [
+        tell(STRATEGY, asked, block=BLOCK, spans=((0, 8),), losses=losses, duration_s=0.0).gradient_scale
+        for asked in populations
+    ]
+    assert scales[1] == pytest.approx(2 * scales[0])
+
+
 def test_tell_puts_everything_a_replica_needs_into_the_update() -> None:
     update = told([1.0, 1.2, 1.0, 1.4], 0.5)
     assert (update.step, update.block, update.spans) == (3, BLOCK, ((4, 4),))
     assert (update.rank, update.group_size) == (1, 2)
-    assert (update.optimizer, update.learning_rate, update.beta1, update.beta2) == ("sgd", 0.25, 0.5, 0.75)
-    assert update.epsilon == 1e-8
+    assert (update.optimizer, update.learning_rate, update.beta1, update.beta2) == ("sgd", 0.125, 0.5, 0.75)
+    assert (update.epsilon, update.antithetic, update.weight_decay) == (1e-8, True, 0.125)
     assert update.utilities.tolist() == [6, -6, 13, -13]
 
 
@@ -95,16 +133,22 @@ def test_a_first_step_that_teaches_nothing_leaves_the_scale_unknown() -> None:
     assert told([np.nan, 1.0], 0.0).shaping_scale == 0.0
 
 
+@pytest.mark.parametrize("antithetic", [False, True])
 @pytest.mark.parametrize("method", list(SHAPINGS))
-def test_the_estimate_points_along_the_gradient(method: Method) -> None:
-    strategy = msgspec.structs.replace(STRATEGY, fitness_shaping=method)
+def test_the_estimate_points_along_the_gradient(method: Method, antithetic: bool) -> None:
+    strategy = msgspec.structs.replace(
+        STRATEGY, fitness_shaping=method, perturbation=Perturbation(0.02, 1, antithetic=antithetic)
+    )
     population = ask(strategy, 7, None)
     generator = np.random.default_rng(2)
     weights, target = generator.standard_normal((2, LAYOUT.size))
     gradient = 2 * (weights - target)
     losses = [
-        ((weights + population.perturbation.sigma * noise_of(7, member) - target) ** 2).sum()
-        for member in range(population.limit)
+        ((weights + population.perturbation.sigma * noise - target) ** 2).sum()
+        for noise in (
+            -noise_of(7, member - 1) if antithetic and member % 2 else noise_of(7, member)
+            for member in range(population.limit)
+        )
     ]
     update = tell(
         strategy,
@@ -112,6 +156,7 @@ def test_the_estimate_points_along_the_gradient(method: Method) -> None:
         block=BLOCK,
         spans=((0, population.limit),),
         losses=np.array(losses, dtype=np.float32),
+        duration_s=1.0,
     )
     integers = es_core.estimate_gradient(
         LAYOUT.table(1),
@@ -122,10 +167,11 @@ def test_the_estimate_points_along_the_gradient(method: Method) -> None:
         spans=list(update.spans),
         utilities=update.utilities,
         row_masks=None,
+        antithetic=update.antithetic,
     )
     estimate = update.gradient_scale * integers
     cosine = estimate @ gradient / np.linalg.norm(estimate) / np.linalg.norm(gradient)
-    assert cosine > 0.95
+    assert cosine > (0.9 if antithetic else 0.95)  # half the directions
     # Ranks and signs see no distances: the length of the gradient is lost on them.
     length = estimate @ gradient / (gradient @ gradient)
     assert length == pytest.approx(1.0, abs=0.2 if method == "normalized" else 0.4)
@@ -139,7 +185,7 @@ def test_a_summed_step_hands_the_estimate_on_and_averages_over_the_groups_that_c
     population = msgspec.structs.replace(ask(strategy, 3, None), group_size=2)
     losses = np.array([1.0, 1.5, np.inf, 1.0, 2.0, 2.5], dtype=np.float32)
     estimate = np.array([5, -7], dtype=np.int32)
-    update = tell(strategy, population, block=BLOCK, spans=((4, 6),), losses=losses, estimate=estimate)
+    update = tell(strategy, population, block=BLOCK, spans=((4, 6),), losses=losses, duration_s=1.0, estimate=estimate)
     np.testing.assert_array_equal(update.estimate, estimate)
     assert update.utilities.size == 0
     assert update.n_members == 6

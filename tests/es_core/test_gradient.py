@@ -25,6 +25,7 @@ class Case:
         groups_of_spans: list[int],
         seed: int,
         gap: int = 0,
+        antithetic: bool = False,
     ) -> None:
         """`shapes` are rows, columns, rank, and whether the rows are masked."""
         generator = np.random.default_rng(seed)
@@ -35,7 +36,8 @@ class Case:
             self.mask_columns += n_rows if is_masked else 0
         self.tensors = np.array(rows, dtype=np.int64)
         self.n_parameters = offset
-        self.group_size = group_size
+        self.antithetic = antithetic
+        self.group_size = group_size = 2 * group_size if antithetic else group_size
         self.spans: list[tuple[int, int]] = []
         first_member = 0
         for n_groups in groups_of_spans:
@@ -63,17 +65,19 @@ class Case:
             spans=chosen,
             utilities=self.utilities[members],
             row_masks=self.row_masks[members[:: self.group_size] // self.group_size] if self.mask_columns else None,
+            antithetic=self.antithetic,
             threads=threads,
             naive=naive,
         )
 
 
-def small_case() -> Case:
+def small_case(*, antithetic: bool = False) -> Case:
     return Case(
         shapes=[(4, 9, 2, True), (1, 6, 0, False), (3, 5, 0, True)],
         group_size=3,
         groups_of_spans=[2, 1],
         seed=5,
+        antithetic=antithetic,
     )
 
 
@@ -85,6 +89,7 @@ cases = st.builds(
     groups_of_spans=st.lists(st.integers(1, 3), min_size=1, max_size=3),
     seed=st.integers(0, 2**32),
     gap=st.integers(0, 3),
+    antithetic=st.booleans(),
 )
 
 
@@ -112,12 +117,15 @@ def test_gradient_has_the_known_answers(known_answers: KnownAnswers, threads: in
             assert digest == answer["estimate_blake2b"][0]
 
 
-def test_naive_gradient_is_the_sum_of_utility_times_noise() -> None:
-    case = small_case()
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_naive_gradient_is_the_sum_of_utility_times_noise(antithetic: bool) -> None:
+    case = small_case(antithetic=antithetic)
     expected = np.zeros(case.n_parameters, dtype=np.int64)
     members = [first + i for first, count in case.spans for i in range(count)]
     for index, (member, utility) in enumerate(zip(members, case.utilities.tolist(), strict=True)):
         mask = case.row_masks[index // case.group_size]
+        if antithetic:
+            member, utility = member - member % 2, -utility if member % 2 else utility
         for tensor, (offset, rows, columns, rank, mask_column) in enumerate(case.tensors.tolist()):
 
             def signs(factor: int, count: int, member: int = member, tensor: int = tensor) -> Int32Array:
@@ -187,6 +195,7 @@ def test_a_population_of_nobody_has_no_gradient() -> None:
         ({"tensors": np.zeros((0, 5), dtype=np.int64)}, "1 to 65535 tensors"),
         ({"n_parameters": 0}, "n_parameters: out of range"),
         ({"group_size": 0}, "group_size: expected at least 1, got 0"),
+        ({"group_size": 1, "antithetic": True}, "group_size: expected an even number with antithetic pairs, got 1"),
         ({"spans": [(0, 3)], "utilities": np.zeros(3, dtype=np.int8)}, "spans: expected whole groups of 2"),
         ({"spans": [(1, 4)]}, "spans: expected whole groups of 2"),
         ({"spans": [(0, 2)]}, "utilities: expected one a member, 2, got 4"),

@@ -18,6 +18,8 @@ Arrays = tuple[Float32Array, Float32Array, Float32Array, NDArray[np.int32]]
 
 ADAM = ("gradient_scale", "learning_rate", "beta1", "beta2", "epsilon", "correction1", "correction2")
 SGD = ("gradient_scale", "learning_rate", "momentum")
+DECAYS = (0.0, 0.003, 1e-9)
+"""None, some, and so little that float32 does not see it."""
 EARLY = dict(zip(ADAM, (-3.7e-7, 0.006, 0.9, 0.999, 1e-8, 1 / (1 - 0.9**3), 1 / (1 - 0.999**3)), strict=True))
 MOMENTUM = dict(zip(SGD, (-3.7e-7, 0.3, 0.9), strict=True))
 
@@ -59,14 +61,15 @@ def plain_adam(arrays: Arrays, hyperparameters: dict[str, float]) -> list[Float3
     gradient = estimate.astype(np.float32) * scale
     m = beta1 * m + np.float32(1.0 - hyperparameters["beta1"]) * gradient
     v = beta2 * v + np.float32(1.0 - hyperparameters["beta2"]) * np.square(gradient)
-    return [weights - lr * (m * c1) / (np.sqrt(v * c2) + epsilon), m, v]
+    kept = weights * np.float32(1.0 - hyperparameters["decay"])
+    return [kept - lr * (m * c1) / (np.sqrt(v * c2) + epsilon), m, v]
 
 
 def plain_sgd(arrays: Arrays, hyperparameters: dict[str, float]) -> list[Float32Array]:
     weights, momentum_buffer, _, estimate = arrays
     scale, lr, momentum = (np.float32(hyperparameters[key]) for key in SGD)
     velocity = momentum * momentum_buffer + estimate.astype(np.float32) * scale
-    return [weights - lr * velocity, velocity]
+    return [weights * np.float32(1.0 - hyperparameters["decay"]) - lr * velocity, velocity]
 
 
 def core_adam(arrays: Arrays, hyperparameters: dict[str, float]) -> list[Float32Array]:
@@ -101,17 +104,26 @@ def test_sgd_has_the_known_answers(known_answers: KnownAnswers) -> None:
         assert [bits(array) for array in new] == expected
 
 
-@given(st.integers(0, 2**32), st.integers(0, 70), st.sampled_from(es_core.supported_isas()))
-def test_optimizers_equal_numpy_to_the_bit(seed: int, n: int, isa: str) -> None:
+@given(st.integers(0, 2**32), st.integers(0, 70), st.sampled_from(DECAYS), st.sampled_from(es_core.supported_isas()))
+def test_optimizers_equal_numpy_to_the_bit(seed: int, n: int, decay: float, isa: str) -> None:
     arrays = random_arrays(seed, n)
+    early, momentum = EARLY | {"decay": decay}, MOMENTUM | {"decay": decay}
     before = es_core.current_isa()
     es_core.select_isa(isa)
     try:
-        adam, sgd = core_adam(arrays, EARLY), core_sgd(arrays, MOMENTUM)
+        adam, sgd = core_adam(arrays, early), core_sgd(arrays, momentum)
     finally:
         es_core.select_isa(before)
-    assert [bits(array) for array in adam] == [bits(array) for array in plain_adam(arrays, EARLY)]
-    assert [bits(array) for array in sgd] == [bits(array) for array in plain_sgd(arrays, MOMENTUM)]
+    assert [bits(array) for array in adam] == [bits(array) for array in plain_adam(arrays, early)]
+    assert [bits(array) for array in sgd] == [bits(array) for array in plain_sgd(arrays, momentum)]
+
+
+def test_without_decay_no_bit_of_the_weights_is_touched() -> None:
+    weights = np.concatenate([wide_floats(np.random.default_rng(3), 500), np.array([-0.0], dtype=np.float32)])
+    zeros = np.zeros_like(weights)
+    arrays = (weights, zeros, zeros, np.zeros(weights.size, dtype=np.int32))
+    assert bits(core_adam(arrays, EARLY | {"decay": 0.0})[0]) == bits(weights)
+    assert bits(core_sgd(arrays, MOMENTUM | {"decay": 0.0})[0]) == bits(weights)
 
 
 @pytest.mark.usefixtures("isa")

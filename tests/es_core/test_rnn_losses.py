@@ -55,6 +55,7 @@ def member_losses(
     threads: int = 1,
     naive: bool = False,
     int8: bool = False,
+    antithetic: bool = False,
     first_group: int = 2**34,
 ) -> Float32Array:
     return es_core.rnn_member_losses(
@@ -67,6 +68,7 @@ def member_losses(
         context=tried.context,
         is_cold=tried.is_cold,
         sigma=sigma,
+        antithetic=antithetic,
         int8=int8,
         threads=threads,
         naive=naive,
@@ -124,6 +126,28 @@ def test_long_windows_and_large_vocabularies_keep_their_precision(vocab: int) ->
     rnn = network(vocab, 6, 1, rank=1)
     tried = trials(vocab, group_size=2, n_groups=1, batch_size=1, context=0, scored=150)
     np.testing.assert_allclose(member_losses(rnn, tried), member_losses(rnn, tried, naive=True), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_of_an_antithetic_pair_the_odd_member_has_the_noise_of_the_even_one_negated(rank: int, int8: bool) -> None:
+    rnn = network(9, 8, 2, rank=rank)
+    tried = trials(9, group_size=6, n_groups=4, batch_size=2, context=4, scored=8)
+    assert set(tried.is_cold.tolist()) == {0, 1}
+    pairs = member_losses(rnn, tried, antithetic=True, int8=int8)
+    negated = member_losses(rnn, tried, sigma=-0.05, int8=int8)
+    np.testing.assert_array_equal(pairs[::2], member_losses(rnn, tried, int8=int8)[::2])
+    np.testing.assert_allclose(pairs[1::2], negated[::2], rtol=0, atol=TOLERANCE)
+    if not int8:
+        naive = member_losses(rnn, tried, antithetic=True, naive=True)
+        np.testing.assert_allclose(pairs, naive, rtol=0, atol=TOLERANCE)
+
+
+def test_a_group_of_antithetic_pairs_is_even() -> None:
+    tried = trials(9, group_size=3, n_groups=1, batch_size=1, context=0, scored=8)
+    with pytest.raises(ValueError, match="group_size: expected an even number with antithetic pairs, got 3"):
+        member_losses(network(9, 8, 1, rank=1), tried, antithetic=True)
 
 
 def test_members_have_losses_of_their_own_that_do_not_depend_on_their_neighbours() -> None:

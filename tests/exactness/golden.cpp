@@ -37,7 +37,7 @@ using namespace fedlearn;
 
 constexpr std::uint64_t kSeed = 0x9e3779b97f4a7c15;
 constexpr std::uint32_t kStep = 7;
-constexpr double kBeta1 = 0.9, kBeta2 = 0.999;
+constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kDecay = 0.003;
 
 // FNV-1a over the bytes of arrays, all little-endian.
 class Digest {
@@ -156,6 +156,19 @@ std::vector<std::int32_t> estimate(const Options& options, const std::vector<Ten
     return sums;
 }
 
+std::vector<std::int8_t> signed_bytes(const std::vector<std::uint32_t>& words) {
+    std::vector<std::int8_t> bytes;
+    for (const std::uint32_t word : words) bytes.push_back(static_cast<std::int8_t>(static_cast<int>(word % 255) - 127));
+    return bytes;
+}
+
+std::vector<std::uint8_t> row_masks(const std::vector<std::uint32_t>& words) {
+    std::vector<std::uint8_t> masks;
+    for (const std::uint32_t word : words) masks.push_back(static_cast<std::uint8_t>(word & 1));
+    masks.resize(masks.size() + kBlockMultiple);
+    return masks;
+}
+
 void print_gradients(const Options& options) {
     const Key key = make_key(kSeed, kStep, Domain::kNoise);
     const std::vector<Span> one_span{{(std::uint64_t{1} << 33) + 3, 1}};
@@ -164,17 +177,18 @@ void print_gradients(const Options& options) {
 
     // Members on both sides of 2^32, and chunks whose size is no multiple of 4.
     const std::vector<Span> spans{{0, 600}, {4294967292, 9}, {3000000000000, 258}};
-    std::vector<std::int8_t> utilities;
-    for (const std::uint32_t word : random_words(2, 867))
-        utilities.push_back(static_cast<std::int8_t>(static_cast<int>(word % 255) - 127));
-    std::vector<std::uint8_t> masks;
-    for (const std::uint32_t word : random_words(3, 289 * kMaskColumns))
-        masks.push_back(static_cast<std::uint8_t>(word & 1));
-    masks.resize(masks.size() + kBlockMultiple);
+    const std::vector<std::int8_t> utilities = signed_bytes(random_words(2, 867));
+    const std::vector<std::uint8_t> masks = row_masks(random_words(3, 289 * kMaskColumns));
     const Population population{key, 3, spans, utilities, masks.data(), kMaskColumns};
     Digest().add(estimate(options, table(0, true), population)).print("gradient_of_full_rank");
     Digest().add(estimate(options, table(1, true), population)).print("gradient_of_rank_1");
     Digest().add(estimate(options, table(2, true), population)).print("gradient_of_rank_2");
+
+    const std::vector<Span> even_spans{{0, 600}, {4294967292, 12}, {3000000000000, 258}};
+    const std::vector<std::int8_t> pair_utilities = signed_bytes(random_words(8, 870));
+    const std::vector<std::uint8_t> pair_masks = row_masks(random_words(9, 145 * kMaskColumns));
+    const Population pairs{key, 6, even_spans, pair_utilities, pair_masks.data(), kMaskColumns, true};
+    Digest().add(estimate(options, table(2, true), pairs)).print("gradient_of_antithetic_pairs");
 }
 
 // Weights and moments of an optimizer that has taken 50 steps. With small scales, moments are and stay subnormal where
@@ -196,21 +210,21 @@ void add_fifty_steps(Digest& digest, const Options& options, const TakeStep& tak
     digest.add(weights).add(first).add(second);
 }
 
-void print_optimizers(const Options& options) {
+void print_optimizers(const Options& options, double decay, const char* adam_name, const char* sgd_name) {
     using Floats = std::vector<float>;
     using Integers = std::vector<std::int32_t>;
     Digest adam, sgd;
     for (const double scale : {-3.7e-7, 1e-20, 1e-41}) {
         add_fifty_steps(adam, options, [&](Floats& w, Floats& m, Floats& v, const Integers& sums, double c1, double c2) {
             adam_step(w.data(), m.data(), v.data(), sums.data(), std::ssize(sums),
-                      {scale, 0.006, kBeta1, kBeta2, 1e-8, c1, c2});
+                      {scale, 0.006, kBeta1, kBeta2, 1e-8, c1, c2, decay});
         });
         add_fifty_steps(sgd, options, [&](Floats& w, Floats& m, Floats&, const Integers& sums, double, double) {
-            sgd_step(w.data(), m.data(), sums.data(), std::ssize(sums), {scale, 0.3, kBeta1});
+            sgd_step(w.data(), m.data(), sums.data(), std::ssize(sums), {scale, 0.3, kBeta1, decay});
         });
     }
-    adam.print("adam");
-    sgd.print("sgd");
+    adam.print(adam_name);
+    sgd.print(sgd_name);
 }
 
 Options parse(int n_arguments, char** arguments) {
@@ -229,7 +243,8 @@ int main(int n_arguments, char** arguments) {
         std::printf("isa: %s\n", current_isa().name);
         print_noise(options);
         print_gradients(options);
-        print_optimizers(options);
+        print_optimizers(options, 0.0, "adam", "sgd");
+        print_optimizers(options, kDecay, "adam_with_decay", "sgd_with_decay");
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

@@ -22,6 +22,7 @@ SEED = 0x9E3779B97F4A7C15
 STEP = 7
 N_UPDATES = 200
 BETA1, BETA2 = 0.9, 0.999
+DECAY = 0.003
 
 
 def digest_of(*arrays: NDArray[Any]) -> str:
@@ -38,8 +39,8 @@ def digests(core: Any, *, threads: int) -> dict[str, str]:  # noqa: ANN401  a mo
     n_optimized = 1003
     weights = (random_words(4, n_optimized) & 0xBFFFFFFF).view(np.float32)
 
-    def adam(arrays: list[Any], estimate: NDArray[np.int32], scale: float, corrections: tuple[float, float]) -> None:
-        core.adam_step(
+    def adam(decay: float) -> TakeStep:
+        return lambda arrays, estimate, scale, corrections: core.adam_step(
             *arrays,
             estimate,
             gradient_scale=scale,
@@ -49,18 +50,23 @@ def digests(core: Any, *, threads: int) -> dict[str, str]:  # noqa: ANN401  a mo
             epsilon=1e-8,
             correction1=corrections[0],
             correction2=corrections[1],
+            decay=decay,
         )
 
-    def sgd(arrays: list[Any], estimate: NDArray[np.int32], scale: float, _: tuple[float, float]) -> None:
-        core.sgd_step(*arrays[:2], estimate, gradient_scale=scale, learning_rate=0.3, momentum=BETA1)
+    def sgd(decay: float) -> TakeStep:
+        return lambda arrays, estimate, scale, _: core.sgd_step(
+            *arrays[:2], estimate, gradient_scale=scale, learning_rate=0.3, momentum=BETA1, decay=decay
+        )
 
     return {
         "random_words": digest_of(random_words(2**40 + 5, 1001)),
         "signs": digest_of(core.sign_noise(SEED, STEP, 2**33 + 3, 5, 1, 129, 1001)),
         "utilities": _utilities(core),
         **_gradients(core, threads),
-        "adam": digest_of(*_fifty_steps(adam, weights)),
-        "sgd": digest_of(*_fifty_steps(sgd, weights)),
+        "adam": digest_of(*_fifty_steps(adam(0.0), weights)),
+        "adam_with_decay": digest_of(*_fifty_steps(adam(DECAY), weights)),
+        "sgd": digest_of(*_fifty_steps(sgd(0.0), weights)),
+        "sgd_with_decay": digest_of(*_fifty_steps(sgd(DECAY), weights)),
     }
 
 
@@ -107,11 +113,19 @@ def _gradients(core: Any, threads: int) -> dict[str, str]:  # noqa: ANN401
         "utilities": _signed_bytes(random_words(2, 867)),
         "row_masks": (random_words(3, 289 * 34) & 1).astype(np.uint8).reshape(289, 34),
     }
+    pairs: dict[str, object] = {
+        "group_size": 6,
+        "spans": [(0, 600), (4294967292, 12), (3000000000000, 258)],
+        "utilities": _signed_bytes(random_words(8, 870)),
+        "row_masks": (random_words(9, 145 * 34) & 1).astype(np.uint8).reshape(145, 34),
+        "antithetic": True,
+    }
     return {
         "noise": estimate(_table(0, is_masked=False), row_masks=None, **one),
         "gradient_of_full_rank": estimate(_table(0, is_masked=True), **population),
         "gradient_of_rank_1": estimate(_table(1, is_masked=True), **population),
         "gradient_of_rank_2": estimate(_table(2, is_masked=True), **population),
+        "gradient_of_antithetic_pairs": estimate(_table(2, is_masked=True), **pairs),
     }
 
 
@@ -154,6 +168,9 @@ def training_updates() -> Iterator[Update]:
             beta1=BETA1,
             beta2=BETA2,
             epsilon=1e-20,
+            antithetic=False,
+            weight_decay=0.0,
+            elapsed_s=0.0,
             shaping_scale=0.1,
         )
 

@@ -104,6 +104,7 @@ def plain_adam(
     m[:] = single["beta1"] * m + np.float32(1.0 - hyperparameters["beta1"]) * gradient
     v[:] = single["beta2"] * v + np.float32(1.0 - hyperparameters["beta2"]) * (gradient * gradient)
     step = single["learning_rate"] * (m * single["correction1"])
+    weights *= np.float32(1.0 - hyperparameters["decay"])
     weights -= step / (np.sqrt(v * single["correction2"]) + single["epsilon"])
 
 
@@ -113,4 +114,5 @@ def plain_sgd(
     single = {name: np.float32(value) for name, value in hyperparameters.items()}
     gradient = estimate.astype(np.float32) * single["gradient_scale"]
     momentum_buffer[:] = single["momentum"] * momentum_buffer + gradient
+    weights *= np.float32(1.0 - hyperparameters["decay"])
     weights -= single["learning_rate"] * momentum_buffer

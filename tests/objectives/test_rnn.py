@@ -58,6 +58,9 @@ def update_of(spans: tuple[tuple[int, int], ...], *, step: int, group_size: int 
         beta1=0.9,
         beta2=0.99,
         epsilon=1e-8,
+        antithetic=False,
+        weight_decay=0.0,
+        elapsed_s=0.0,
         shaping_scale=1.0,
     )
 
@@ -157,17 +160,22 @@ def test_text_loss_equals_pytorchs(n_layers: int) -> None:
     assert objective.text_loss(weights, text, threads=2) == pytest.approx(expected, abs=TOLERANCE)
 
 
+@pytest.mark.parametrize("antithetic", [False, True])
 @pytest.mark.parametrize("n_layers", [1, 2])
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_member_losses_equal_pytorchs(n_layers: int, rank: int) -> None:
+def test_member_losses_equal_pytorchs(n_layers: int, rank: int, antithetic: bool) -> None:
     objective = rnn_of(n_layers)
     weights = weights_of(objective)
     context = objective.window.context
     unperturbed = TorchRnn(objective, weights)
-    trials = Trials(step=3, perturbation=Perturbation(0.02, rank), group_size=2, first_member=32, n_members=4)
+    trials = Trials(
+        step=3, perturbation=Perturbation(0.02, rank, antithetic=antithetic), group_size=2, first_member=32, n_members=4
+    )
     losses = objective.member_losses(weights, block_of(), trials, threads=1)
     for member, loss in enumerate(losses, start=trials.first_member):
         noise = noise_of(objective.layout, step=3, member=member, rank=rank)
+        if antithetic and member % 2:
+            noise = -noise_of(objective.layout, step=3, member=member - 1, rank=rank)
         perturbed = TorchRnn(objective, weights + np.float32(trials.perturbation.sigma) * noise)
         windows = group_windows(objective, 3, member // 2)
         tokens = windows.tokens[0]

@@ -70,7 +70,8 @@ def test_training_lowers_the_loss_of_unseen_text(rank: int, n_layers: int) -> No
             n_members=population.limit,
         )
         losses = objective.member_losses(replica.weights, training, trials, threads=2)
-        last = tell(strategy, population, block=bytes(16), spans=((0, population.limit),), losses=losses)
+        spans = ((0, population.limit),)
+        last = tell(strategy, population, block=bytes(16), spans=spans, losses=losses, duration_s=0.0)
         replica.apply(last, threads=2)
     after = objective.text_loss(replica.weights, unseen, threads=2)
     assert before == pytest.approx(UNIGRAM_ENTROPY, abs=0.1)

@@ -28,6 +28,9 @@ def update_of(step: int, members: int = 4) -> Update:
         beta1=0.9,
         beta2=0.999,
         epsilon=1e-8,
+        antithetic=False,
+        weight_decay=0.0,
+        elapsed_s=0.0,
         shaping_scale=1.5,
     )
 

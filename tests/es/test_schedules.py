@@ -1,0 +1,78 @@
+import math
+
+import msgspec
+import pytest
+
+from fedlearn.es.schedules import (
+    HOLD_STEPS,
+    LEAST_SIGMA,
+    Decay,
+    LearningRateSchedule,
+    Schedule,
+    learning_rate_factor,
+    progress,
+    sigma_factor,
+)
+
+ENDS = Schedule(steps=100, duration_s=50.0)
+LINEAR = Schedule(learning_rate="linear", sigma="linear", steps=100)
+
+
+@pytest.mark.parametrize(
+    ("step", "elapsed_s", "share"), [(0, 0.0, 0.0), (20, 5.0, 0.2), (20, 30.0, 0.6), (100, 1.0, 1.0), (3, 70.0, 1.0)]
+)
+def test_progress_follows_the_nearer_end(step: int, elapsed_s: float, share: float) -> None:
+    assert progress(ENDS, step, elapsed_s) == share
+
+
+def test_either_end_suffices_and_a_run_without_one_makes_no_progress() -> None:
+    assert progress(Schedule(steps=100), 20, 1e9) == 0.2
+    assert progress(Schedule(duration_s=50.0), 2**50, 5.0) == 0.1
+    assert progress(Schedule(), 2**50, 1e9) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rule", "shares"),
+    [
+        ("constant", [1.0, 1.0, 1.0, 1.0]),
+        ("linear", [1.0, 0.75, 0.5, 0.0]),
+        ("cosine", [1.0, (1 + 0.5**0.5) / 2, 0.5, 0.0]),
+    ],
+)
+def test_decays_go_from_one_to_zero_and_sigma_to_a_tenth(rule: Decay, shares: list[float]) -> None:
+    schedule = msgspec.structs.replace(LINEAR, learning_rate=rule, sigma=rule)
+    places = [0, 25, 50, 100]
+    assert [learning_rate_factor(schedule, step, 0.0) for step in places] == pytest.approx(shares, abs=1e-12)
+    of_sigma = [LEAST_SIGMA + (1 - LEAST_SIGMA) * share for share in shares]
+    assert [sigma_factor(schedule, step, 0.0) for step in places] == pytest.approx(of_sigma, abs=1e-12)
+
+
+def test_seconds_count_like_steps() -> None:
+    by_time = Schedule(learning_rate="linear", sigma="linear", duration_s=50.0)
+    assert learning_rate_factor(by_time, 7, 12.5) == learning_rate_factor(LINEAR, 25, 0.0) == 0.75
+    assert sigma_factor(by_time, 7, 12.5) == sigma_factor(LINEAR, 25, 0.0)
+
+
+def test_without_an_end_the_rate_is_held_and_falls_with_the_root_of_the_steps() -> None:
+    schedule = Schedule(learning_rate="inverse-sqrt")
+    factors = [learning_rate_factor(schedule, steps - 1, 1e9) for steps in (1, HOLD_STEPS, 4 * HOLD_STEPS)]
+    assert factors == [1.0, 1.0, 0.5]
+    assert learning_rate_factor(schedule, 2**53, 0.0) == pytest.approx(math.sqrt(HOLD_STEPS / 2**53))
+
+
+@pytest.mark.parametrize("rule", ["constant", "linear", "inverse-sqrt"])
+def test_warm_up_rises_evenly_and_ends_at_the_schedule(rule: LearningRateSchedule) -> None:
+    cold = Schedule(learning_rate=rule, steps=1000)
+    warm = msgspec.structs.replace(cold, warmup_steps=4)
+    ratios = [learning_rate_factor(warm, step, 0.0) / learning_rate_factor(cold, step, 0.0) for step in range(6)]
+    assert ratios == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
+
+
+def test_a_long_warm_up_reaches_the_full_rate_before_it_falls() -> None:
+    schedule = Schedule(learning_rate="inverse-sqrt", warmup_steps=10 * HOLD_STEPS)
+    factors = [learning_rate_factor(schedule, step, 0.0) for step in range(20 * HOLD_STEPS)]
+    assert max(factors) == 1.0 == factors[10 * HOLD_STEPS - 1]
+
+
+def test_warm_up_does_not_touch_sigma() -> None:
+    assert sigma_factor(Schedule(warmup_steps=10), 0, 0.0) == 1.0
