@@ -6,11 +6,13 @@ multiply-adds reaches: matrix libraries do not get near it on every processor. T
 set that the row uses, and for the whole processor beside PyTorch. Inference is the same network with unperturbed
 weights.
 
-A turn of a contestant is as many calls as fill TURN_S: a run calls ours again and again with little else between.
+A turn of a contestant is as many calls as fill TURN_S: a run calls ours again and again with little else between. With
+one thread, seconds are those of the processor, so that other programs which share it do not count.
 """
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -131,6 +133,7 @@ def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[Size, Peaks
         {**limits, **calls, "estimate": trial.estimate, "adam": trial.take_adam_step},
         rounds=options.rounds,
         turn_s=TURN_S,
+        clock=time.process_time if options.threads == 1 else time.perf_counter,
     )
     limit = {name: [options.threads * loops[name][1] / s for s in seconds[name]] for name in loops}
     best = zip(*(seconds[name] for name in products), strict=True)

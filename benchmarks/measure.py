@@ -114,13 +114,18 @@ def run_aside(script: Path, *arguments: str) -> bytes:
 
 
 def alternate(
-    contestants: Mapping[_Name, Callable[[], object]], *, rounds: int, turn_s: float = 0.0
+    contestants: Mapping[_Name, Callable[[], object]],
+    *,
+    rounds: int,
+    turn_s: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[_Name, list[float]]:
     """Seconds a call of each contestant in each round, after a round to warm up; every second round goes backwards.
 
     What disturbs the machine for a while so disturbs all of them, and ratios within a round keep their meaning. A turn
     is as many calls as fill `turn_s`, one at least: short calls then mostly find their own data in the caches, and not
-    that of the contestant before.
+    that of the contestant before. With `time.process_time` as the clock, other programs' turns on the processor do not
+    count; it adds up all threads.
     """
     seconds: dict[_Name, list[float]] = {name: [] for name in contestants}
     calls = {name: _calls_within(turn_s, run) for name, run in contestants.items()}
@@ -128,10 +133,10 @@ def alternate(
     try:
         for turn in range(rounds):
             for name in list(contestants)[:: 1 if turn % 2 == 0 else -1]:
-                started = time.perf_counter()
+                started = clock()
                 for _ in range(calls[name]):
                     contestants[name]()
-                seconds[name].append((time.perf_counter() - started) / calls[name])
+                seconds[name].append((clock() - started) / calls[name])
             gc.collect()
     finally:
         gc.enable()
