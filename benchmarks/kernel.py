@@ -2,20 +2,39 @@
 
 Every ratio is the median of ratios within a round. Shares count `2 * (hidden**2 + hidden * vocabulary)` operations a
 token against the best matrix product of 1024 x 1024 that numpy and PyTorch reach here, and against what a loop of
-multiply-adds reaches: matrix libraries do not get near it on every processor. Inference is the same network with
-unperturbed weights.
+multiply-adds reaches: matrix libraries do not get near it on every processor. The loop is compiled for the instruction
+set that the row uses, and for the whole processor beside PyTorch. Inference is the same network with unperturbed
+weights.
+
+A turn of a contestant is as many calls as fill TURN_S: a run calls ours again and again with little else between. With
+one thread, seconds are those of the processor, so that other programs which share it do not count.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import numpy as np
-from measure import Machine, Spread, alternate, describe_machine, print_report, spread, use_processors
+from measure import (
+    TURN_S,
+    Machine,
+    Spread,
+    alternate,
+    describe_machine,
+    print_report,
+    ratio,
+    run_aside,
+    spread,
+    use_processors,
+)
 from peaks import DOT, FMA, build_loops
-from trial import SIGMA, Trial
+from scaling import Scaling
+from scaling import table as scaling_table
+from trial import SIGMA, Trial, default_population
 
 import es_core
 
@@ -89,13 +108,16 @@ class Report(msgspec.Struct, frozen=True):
     fma_peak_gflops: Spread | None
     """Of one core, times the threads; null without a C compiler."""
     sizes: list[Size]
+    scaling: Scaling | None
+    """Gain of threads and memory of populations, measured before all else in a process without PyTorch."""
 
 
 class Peaks(msgspec.Struct, frozen=True):
     """The machine's limits in each round, flop/s."""
 
     product: list[float]
-    fma: list[float]
+    fma: dict[str, list[float]]
+    """By our instruction sets that run, empty without a C compiler."""
     dot: list[float]
 
 
@@ -103,16 +125,20 @@ def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[Size, Peaks
     """All figures of one hidden size, and the peaks in the same rounds."""
     evaluations = contestants_of(trial, options)
     products, loops = peak_products(), build_loops()
+    for isa in other_isas(options):
+        loops |= {f"{FMA}, {isa}": loop for name, loop in build_loops(isa).items() if name == FMA}
     limits = products | {name: call for name, (call, _) in loops.items()}
     calls: dict[str, Callable[[], object]] = {name: call for name, (call, _) in evaluations.items()}
     seconds = alternate(
-        {**limits, **calls, "estimate": trial.estimate, "adam": trial.take_adam_step}, rounds=options.rounds
+        {**limits, **calls, "estimate": trial.estimate, "adam": trial.take_adam_step},
+        rounds=options.rounds,
+        turn_s=TURN_S,
+        clock=time.process_time if options.threads == 1 else time.perf_counter,
     )
-    fma, dot = (
-        [options.threads * loops[name][1] / s for s in seconds[name]] if name in loops else [] for name in (FMA, DOT)
-    )
+    limit = {name: [options.threads * loops[name][1] / s for s in seconds[name]] for name in loops}
     best = zip(*(seconds[name] for name in products), strict=True)
-    peaks = Peaks(product=[2 * PEAK_SIZE**3 / min(product) for product in best], fma=fma, dot=dot)
+    dot = limit.pop(DOT, [])
+    peaks = Peaks(product=[2 * PEAK_SIZE**3 / min(product) for product in best], fma=limit, dot=dot)
     rates = {name: [n_tokens / s for s in seconds[name]] for name, (_, n_tokens) in evaluations.items()}
     vocab_size, hidden_size, _ = trial.shape
     flops_per_token = 2 * hidden_size * (hidden_size + vocab_size)
@@ -121,10 +147,11 @@ def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[Size, Peaks
             name=name,
             million_tokens_per_s=spread([rate / 1e6 for rate in rates[name]]),
             share_of_product_peak=ratio([rate * flops_per_token for rate in rates[name]], peaks.product),
-            share_of_fma_peak=ratio([rate * flops_per_token for rate in rates[name]], peaks.fma) if peaks.fma else None,
+            share_of_fma_peak=ratio([rate * flops_per_token for rate in rates[name]], fma_peak) if fma_peak else None,
             ours_is_faster_by=ratio(rates[OURS], rates[name]),
         )
         for name in rates
+        for fma_peak in [limit.get(name.replace(OURS, FMA), limit.get(FMA))]
     ]
     estimate_operations = 2 * trial.population * trial.layout.size
     both = [estimate + adam for estimate, adam in zip(seconds["estimate"], seconds["adam"], strict=True)]
@@ -146,9 +173,8 @@ def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple
     }
     if options.threads > 1:
         evaluations[f"{OURS}, one thread"] = partial(trial.evaluate, threads=1), trial.n_tokens
-    if options.all_isas:
-        others = [isa for isa in es_core.supported_isas() if isa != es_core.current_isa()]
-        evaluations |= {f"{OURS}, {isa}": (partial(trial.evaluate_with, isa), trial.n_tokens) for isa in others}
+    for isa in other_isas(options):
+        evaluations[f"{OURS}, {isa}"] = partial(trial.evaluate_with, isa), trial.n_tokens
     if TORCH is not None:
         check_peers(trial)
         for name, peer in Peers(trial.layout, trial.weights, trial.rows, SIGMA).contestants.items():
@@ -157,9 +183,10 @@ def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple
     return evaluations
 
 
-def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
-    """Of two figures, round by round."""
-    return spread([numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True)])
+def other_isas(options: argparse.Namespace) -> list[str]:
+    """Instruction sets to measure beside the one in use: the widest that came before, or all."""
+    others = [isa for isa in es_core.supported_isas() if isa != es_core.current_isa()]
+    return others if options.all_isas else [isa for isa in others if isa == "v3"]
 
 
 def peak_products() -> dict[str, Callable[[], object]]:
@@ -183,11 +210,6 @@ def check_peers(trial: Trial) -> None:
             raise RuntimeError(f"{name}: expected our losses, e.g. {expected[0]}, got {losses[0]}")
 
 
-def default_population(hidden_size: int) -> int:
-    """Members that keep a call above some ten milliseconds and the working set honest."""
-    return min(max(2**19 // hidden_size, 512), 4096)
-
-
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
     parser = argparse.ArgumentParser(description="Trial-tokens per second of the evaluation kernel.")
@@ -200,11 +222,19 @@ def main() -> int:
     parser.add_argument("--sequence-length", type=int, default=32, metavar="N", help="tokens a member (default: 32)")
     parser.add_argument("--group-size", type=int, default=64, metavar="N", help="members that share text (default: 64)")
     parser.add_argument("--rank", type=int, default=1, metavar="N", help="rank of our noise (default: 1)")
-    parser.add_argument("--all-isas", action="store_true", help="every instruction set of this processor")
+    parser.add_argument("--all-isas", action="store_true", help="every instruction set of this processor, not only v3")
+    parser.add_argument("--no-scaling", action="store_true", help="leave out threads and memory, see scaling.py")
+    parser.add_argument(
+        "--populations", type=int, nargs="+", default=[10_000, 1_000_000], metavar="N", help="whose memory to measure"
+    )
     options = parser.parse_args()
     if options.threads < 1:
         parser.error(f"--threads: expected at least 1, got {options.threads}")
     use_processors(options.threads, **ENVIRONMENT)
+    scaling = None
+    if not options.no_scaling:
+        arguments = ["--json", "--hidden", *map(str, options.hidden), "--populations", *map(str, options.populations)]
+        scaling = msgspec.json.decode(run_aside(Path(__file__).with_name("scaling.py"), *arguments), type=Scaling)
     if TORCH is not None:
         torch.set_num_threads(options.threads)
     sizes, product_peak, fma_peak = [], [], []
@@ -220,7 +250,7 @@ def main() -> int:
         size, peaks = measure_size(trial, options)
         sizes.append(size)
         product_peak += [flops / 1e9 for flops in peaks.product]
-        fma_peak += [flops / 1e9 for flops in peaks.fma]
+        fma_peak += [flops / 1e9 for flops in peaks.fma.get(FMA, [])]
     report = Report(
         benchmark="kernel",
         machine=describe_machine(),
@@ -234,6 +264,7 @@ def main() -> int:
         product_peak_gflops=spread(product_peak),
         fma_peak_gflops=spread(fma_peak) if fma_peak else None,
         sizes=sizes,
+        scaling=scaling,
     )
     print_report(report, lambda: table(report), as_json=options.json)
     return 0
@@ -243,9 +274,7 @@ def table(report: Report) -> str:
     """The report for people: medians, with quartiles in brackets."""
 
     def show(figures: Spread | None, digits: int) -> str:
-        if figures is None:
-            return "not measured"
-        return f"{figures.median:.{digits}f} [{figures.low:.{digits}f}, {figures.high:.{digits}f}]"
+        return "not measured" if figures is None else figures.show(digits)
 
     machine = report.machine
     lines = [
@@ -274,6 +303,8 @@ def table(report: Report) -> str:
             f"{show(update.ps_per_member_and_parameter, 2)} ps a member and parameter; the estimate reaches "
             f"{show(update.share_of_dot_product_peak, 2)} of int8 dot products"
         )
+    if report.scaling is not None:
+        lines += ["", scaling_table(report.scaling)]
     return "\n".join(lines)
 
 

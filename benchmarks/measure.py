@@ -3,12 +3,13 @@
 import gc
 import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
-from typing import final
+from typing import TypeVar, final
 
 import msgspec
 
@@ -16,6 +17,14 @@ import es_core
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Read by the matrix libraries under numpy and PyTorch, when they are loaded and never again."""
+
+TURN_S = 0.05
+"""A turn this long is thousands of times what the caches take to fill."""
+
+_PROCESSORS_BEFORE = "FEDLEARN_BENCHMARK_PROCESSORS"
+"""Variable in which `use_processors` keeps the processors that the program was started on."""
+
+_Name = TypeVar("_Name", bound=Hashable)
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -33,6 +42,10 @@ class Spread(msgspec.Struct, frozen=True):
     median: float
     low: float
     high: float
+
+    def show(self, digits: int) -> str:
+        """For people, with the quartiles in brackets."""
+        return f"{self.median:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 
 @final
@@ -77,31 +90,70 @@ def use_processors(count: int, **variables: str) -> None:
     if count == 0 or all(os.environ.get(name) == str(count) for name in _THREAD_VARIABLES):
         return
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+        processors = sorted(os.sched_getaffinity(0))
+        variables[_PROCESSORS_BEFORE] = ",".join(map(str, processors))
+        os.sched_setaffinity(0, processors[:count])
     sys.stdout.flush()
     limits = dict.fromkeys(_THREAD_VARIABLES, str(count))
     os.execve(sys.executable, sys.orig_argv, {**os.environ, **limits, **variables})
 
 
-def alternate(contestants: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each contestant in each round, after a round to warm up; every second round goes backwards.
+def run_aside(script: Path, *arguments: str) -> bytes:
+    """What another benchmark prints, run in a process of its own on all processors that this one was started on."""
+    command = [sys.executable, str(script), *arguments]
+    variables = {name: value for name, value in os.environ.items() if name not in _THREAD_VARIABLES}
+    processors = os.environ.get(_PROCESSORS_BEFORE)
+    if processors is None:
+        return subprocess.run(command, stdout=subprocess.PIPE, env=variables, check=True).stdout
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, map(int, processors.split(",")))
+    try:
+        return subprocess.run(command, stdout=subprocess.PIPE, env=variables, check=True).stdout
+    finally:
+        os.sched_setaffinity(0, own)
 
-    What disturbs the machine for a while so disturbs all of them, and ratios within a round keep their meaning.
+
+def alternate(
+    contestants: Mapping[_Name, Callable[[], object]],
+    *,
+    rounds: int,
+    turn_s: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[_Name, list[float]]:
+    """Seconds a call of each contestant in each round, after a round to warm up; every second round goes backwards.
+
+    What disturbs the machine for a while so disturbs all of them, and ratios within a round keep their meaning. A turn
+    is as many calls as fill `turn_s`, one at least: short calls then mostly find their own data in the caches, and not
+    that of the contestant before. With `time.process_time` as the clock, other programs' turns on the processor do not
+    count; it adds up all threads.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for run in contestants.values():
-        run()
+    seconds: dict[_Name, list[float]] = {name: [] for name in contestants}
+    calls = {name: _calls_within(turn_s, run) for name, run in contestants.items()}
     gc.disable()
     try:
         for turn in range(rounds):
             for name in list(contestants)[:: 1 if turn % 2 == 0 else -1]:
-                started = time.perf_counter()
-                contestants[name]()
-                seconds[name].append(time.perf_counter() - started)
+                started = clock()
+                for _ in range(calls[name]):
+                    contestants[name]()
+                seconds[name].append((clock() - started) / calls[name])
             gc.collect()
     finally:
         gc.enable()
     return seconds
+
+
+def _calls_within(duration_s: float, run: Callable[[], object]) -> int:
+    """How many calls fill the duration, by the second of two."""
+    run()
+    started = time.perf_counter()
+    run()
+    return max(1, round(duration_s / (time.perf_counter() - started)))
+
+
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
+    """Of two figures, round by round."""
+    return spread([numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True)])
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -70,16 +70,32 @@ long dot_product(long n, float* sum) {
 
 Loop = tuple[Callable[[], object], int]
 
+ARCHITECTURES = {"v4-vnni": "native", "v4": "x86-64-v4", "v3": "x86-64-v3", "base": "x86-64"}
+"""What a compiler calls our instruction sets on x86-64."""
 
-def build_loops() -> dict[str, Loop]:
-    """Calls that keep one core busy, by name, and how many operations each is; none without a C compiler."""
+
+def build_loops(isa: str | None = None) -> dict[str, Loop]:
+    """Calls that keep one core busy, by name, and how many operations each is; none without a C compiler.
+
+    For all that this processor has, unless told to stay within one of our instruction sets.
+    """
+    architecture = ARCHITECTURES.get(isa, "native") if isa is not None else "native"
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "loops.c"), Path(folder, "loops.so")
         source.write_text(_SOURCE)
-        command = [*compiler.split(), "-O3", "-march=native", "-shared", "-fPIC", "-o", str(library), str(source)]
+        command = [
+            *compiler.split(),
+            "-O3",
+            f"-march={architecture}",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(library),
+            str(source),
+        ]
         if subprocess.run(command, capture_output=True, check=False).returncode != 0:
             return {}
         functions = ctypes.CDLL(str(library))

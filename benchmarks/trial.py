@@ -12,6 +12,11 @@ from fedlearn.objectives.rnn import rnn_layout
 SIGMA = 0.01
 
 
+def default_population(hidden_size: int) -> int:
+    """Members that keep a call above some ten milliseconds and the working set honest."""
+    return min(max(2**19 // hidden_size, 512), 4096)
+
+
 @final
 class Trial:
     """A network with random weights, tokens for a population, and the calls into our kernels."""

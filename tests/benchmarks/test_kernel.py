@@ -9,10 +9,11 @@ Run = Callable[..., CompletedProcess[str]]
 ReadJson = Callable[..., dict[str, Any]]
 
 TINY = ("--hidden", "8", "--population", "128", "--rounds", "2", "--sequence-length", "4")
+SMALL_POPULATIONS = ("--populations", "64", "6400")
 
 
 def test_report_is_one_object_with_the_documented_keys(read_json: ReadJson) -> None:
-    report = read_json("kernel", *TINY, "--all-isas")
+    report = read_json("kernel", *TINY, "--all-isas", *SMALL_POPULATIONS)
     assert set(report) == {
         "benchmark",
         "machine",
@@ -26,7 +27,9 @@ def test_report_is_one_object_with_the_documented_keys(read_json: ReadJson) -> N
         "product_peak_gflops",
         "fma_peak_gflops",
         "sizes",
+        "scaling",
     }
+    assert [memory["population"] for memory in report["scaling"]["memory"]] == [64, 6400]
     (size,) = report["sizes"]
     assert (size["hidden_size"], size["population"]) == (8, 128)
     names = [contestant["name"] for contestant in size["contestants"]]
@@ -55,7 +58,7 @@ def test_report_is_one_object_with_the_documented_keys(read_json: ReadJson) -> N
 
 
 def test_people_get_a_table(run_benchmark: Run) -> None:
-    done = run_benchmark("kernel", *TINY)
+    done = run_benchmark("kernel", *TINY, "--no-scaling")
     assert done.returncode == 0, done.stderr
     assert "hidden 8, population 128" in done.stdout
     assert ("PyTorch" if find_spec("torch") else "not installed") in done.stdout
