@@ -71,6 +71,11 @@ class IndependentReplica:
             self.tensors += [Tensor(hidden, hidden, 1.0, None)] * (2 if layer else 1) + [Tensor(1, hidden, 1.0, None)]
         self.tensors += [Tensor(self.vocab, hidden, 1.0, None), Tensor(1, self.vocab, 1.0, None)]
         self.tensors += [Tensor(1, layers * hidden, 1.0, self.vocab)]
+        if self.config["perturb"] == "activations":
+            is_closed = self.config["head"] == "closed-form"
+            features, taps = self.vocab if is_closed else 2 * self.vocab, self.config["control_variates"]
+            self.tensors += [Tensor(features, hidden, 1.0, None)] * (layers * taps)
+            self.tensors += [] if is_closed or not taps else [Tensor(features, self.vocab, 1.0, None)]
 
     def key(self, step: int, domain: int) -> tuple[int, ...]:
         seed = self.config["seed"]

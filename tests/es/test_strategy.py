@@ -90,7 +90,9 @@ def test_schedules_stand_where_the_last_update_left_them() -> None:
 
 
 def test_a_smaller_sigma_makes_the_same_losses_a_steeper_gradient() -> None:
-    populations = [ask(msgspec.structs.replace(STRATEGY, sigma=sigma), 0, None) for sigma in (0.02, 0.01)]
+    populations = [
+        ask(msgspec.structs.replace(STRATEGY, perturbation=Perturbation(sigma, 1)), 0, None) for sigma in (0.02, 0.01)
+    ]
     losses = np.array([1.0, 1.2, 1.0, 1.4, 1.0, 1.0, 1.0, 1.0], dtype=np.float32)
     scales = [
         tell(STRATEGY, asked, block=BLOCK, spans=((0, 8),), losses=losses, duration_s=0.0).gradient_scale
