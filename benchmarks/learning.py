@@ -86,7 +86,7 @@ def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> 
             if options.through_server:
                 runs.append(learn_through_server(_for_server(config, budget), budget.amount))
             else:
-                seed_run, settings = learn_in_process(recipe, config, budget)
+                seed_run, settings = learn_in_process(recipe, config, budget, dict(options.peer))
                 runs.append(seed_run)
         if not options.json:
             _tell(f"{recipe}, {budget}", runs[-1])
@@ -103,11 +103,13 @@ def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> 
     )
 
 
-def learn_in_process(recipe: str, config: RunConfig, budget: Budget) -> tuple[SeedRun, Settings]:
+def learn_in_process(
+    recipe: str, config: RunConfig, budget: Budget, peer_settings: dict[str, str]
+) -> tuple[SeedRun, Settings]:
     """One run of a recipe, and its settings."""
     run = create(config)
     watch = Stopwatch()
-    with open_learner(recipe, run, watch.seconds) as (learner, settings):
+    with open_learner(recipe, run, watch.seconds, peer_settings) as (learner, settings):
         looks = learn(learner, run, budget, watch)
         return conclude(run, learner.weights(), looks), settings
 
@@ -172,6 +174,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--through-server", action="store_true", help="time budgets of real processes: server.py, its local volunteer"
     )
+    parser.add_argument(
+        "--peer",
+        type=_setting,
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings of the peers in place of their own, e.g. population=512",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--save",
@@ -187,6 +197,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _recipe_help() -> str:
     return f"of {', '.join(NAMES)} (default: weights)"
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"expected NAME=VALUE, got {text}")
+    return name, value
 
 
 def _amount(text: str) -> float:

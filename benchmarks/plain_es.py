@@ -20,10 +20,16 @@ from fedlearn.app.run import Run
 
 
 class PlainEsSettings(msgspec.Struct, frozen=True):
-    """The learning rate falls linearly to 0 over the budget."""
+    """The learning rate falls linearly to 0 over the budget.
 
-    population: int = 512
-    windows: int = 4
+    Chosen on tinyshakespeare, hidden 64, 1e7 trial-tokens (3.98 bits per character on validation), of populations of
+    64 to 2048 with 1 to 64 windows, sigma 0.01 to 0.1 and learning rates 0.005 to 0.1. Within 0.02 of it: sigma 0.01
+    and 0.05, population 64, and 512 with 4 windows; learning rates 0.005 and 0.02 cost 0.15 and 0.19, 64 windows 0.27.
+    A longer run wants a larger population: with 4e7 trial-tokens 512 reach 3.71, 128 only 3.74.
+    """
+
+    population: int = 128
+    windows: int = 16
     """That every member reads in a step."""
     sigma: float = 0.02
     learning_rate: float = 0.01

@@ -67,10 +67,12 @@ def ending_at(config: RunConfig, budget: Budget) -> RunConfig:
 
 
 @contextmanager
-def open_learner(recipe: str, run: Run, clock: Callable[[], float]) -> Iterator[tuple[Learner, Settings]]:
+def open_learner(
+    recipe: str, run: Run, clock: Callable[[], float], peer_settings: dict[str, str]
+) -> Iterator[tuple[Learner, Settings]]:
     """The learner of a recipe, new, and the settings that make it what it is.
 
-    Raises ValueError for a network that a peer does not have.
+    A peer takes `peer_settings` in place of its own. Raises ValueError for a setting or a network that it can't have.
     """
     if recipe in PRODUCT:
         with closing(InProcess(run, clock)) as learner:
@@ -78,5 +80,16 @@ def open_learner(recipe: str, run: Run, clock: Callable[[], float]) -> Iterator[
         return
     peer = PEERS[recipe]
     module: Any = import_module(peer.module)
-    settings = getattr(module, peer.settings)()
+    settings = _peer_settings(recipe, getattr(module, peer.settings), peer_settings)
     yield cast(Learner, getattr(module, peer.learner)(run, settings)), msgspec.structs.asdict(settings)
+
+
+def _peer_settings(recipe: str, kind: type[msgspec.Struct], given: dict[str, str]) -> msgspec.Struct:
+    if unknown := set(given) - set(kind.__struct_fields__):
+        raise ValueError(
+            f"--peer: expected settings of {recipe} ({', '.join(kind.__struct_fields__)}), got {', '.join(unknown)}"
+        )
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"--peer: expected settings of {recipe}: {error}") from error

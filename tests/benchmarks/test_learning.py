@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -85,6 +86,19 @@ def test_peer_begins_where_the_product_does_and_learns(
     assert 200_000 <= theirs[-1]["trial_tokens"] == theirs[-1]["steps"] * tokens_per_step < 240_000
 
 
+def test_peer_takes_other_settings(read_json: ReadJson, run_benchmark: Run, alternating_text: str) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    flags = ("--data", alternating_text, "--recipes", "plain-es", "--tokens", "1000", *TINY, "--peer")
+    (result,) = read_json("learning", *flags, "population=8", "sigma=0.5")["results"]
+    assert (result["settings"]["population"], result["settings"]["sigma"]) == (8, 0.5)
+    assert result["runs"][0]["looks"][-1]["trial_tokens"] == 8 * result["settings"]["windows"] * 16
+    for wrong in ("windoes=8", "population=many"):
+        done = run_benchmark("learning", *flags, wrong)
+        assert done.returncode == 1
+        assert "--peer: expected settings of plain-es" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_baselines_know_a_text_that_alternates(read_json: ReadJson, alternating_text: str) -> None:
     text = read_json("learning", "--data", alternating_text, "--tokens", "2048", *TINY)["text"]
     baselines = text["baselines_bits_per_character"]
@@ -105,7 +119,7 @@ def test_saved_results_grow_and_are_replaced_by_newer_ones(
     assert save("--tokens", "4096") == [(4096, 1)]
     assert save("--tokens", "2048") == [(2048, 1), (4096, 1)]
     assert save("--tokens", "4096", "--seeds", "1", "2") == [(2048, 1), (4096, 2)]
-    if pytest.importorskip("matplotlib", reason="the plot needs matplotlib"):
+    if find_spec("matplotlib"):
         assert (tmp_path / "kept" / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
