@@ -1,166 +1,216 @@
-"""How well a run learns in a given time: bits per character along the way, and n-gram models of the same text.
+"""How much a recipe learns for a budget of trial-tokens or seconds, beside peers on the same model and split.
 
-The real path in one process: coordinator, worker, both replicas, journal and wire, with memory in place of sockets.
-Time spent on validation does not count. The server's own replica takes its steps on the same processors as the
-volunteer's trials, so `--threads 1` is all of a run on one core. Held to: below 3.6 bits per character after 60 seconds
-on tinyshakespeare (https://github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt).
+Bits per character on validation and on the test part, which no setting is chosen on; tinyshakespeare
+(https://github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt) unless told otherwise. Each budget is a run of
+its own, since schedules end with it. Time spent on validation does not count.
 """
 
 import argparse
 import sys
 import tempfile
+from importlib.util import find_spec
+from pathlib import Path
 
 import msgspec
-import numpy as np
-from measure import Machine, Stopwatch, describe_machine, print_report, use_processors
+from budgets import Budget
+from learner import SeedRun, conclude, learn
+from measure import Stopwatch, describe_machine, print_report, use_processors
+from ngrams import NAMES as NGRAMS
+from ngrams import ngram_bits
+from recipes import NAMES, PRODUCT, Settings, ending_at, open_learner, why_absent
+from results import Report, Result, Text, save, saved_results, table
+from through_server import learn_through_server
 
-from fedlearn.app.run import Run, create
-from fedlearn.app.swarm import Swarm
-from fedlearn.app.trainer import Trainer
+from fedlearn.app.run import create
 from fedlearn.config import ConfigError, RunConfig, add_config_flags, load_config
-from fedlearn.storage.datasets import Dataset
-from fedlearn.text.tokens import TokenArray
+from fedlearn.storage.datasets import build_dataset
 
-TARGET_BITS_PER_CHARACTER = 3.6
-
-LOOKS = (0, 1 / 60, 1 / 30, 1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1)
-"""Shares of the time after which validation is measured: early on, learning is fast."""
-
-
-class Look(msgspec.Struct, frozen=True):
-    """Where the run stood."""
-
-    seconds: float
-    steps: int
-    trial_tokens: int
-    validation_bits_per_character: float
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`."""
-
-    benchmark: str
-    machine: Machine
-    config: RunConfig
-    looks: list[Look]
-    final_bits_per_character: float
-    trial_tokens_per_s: float
-    target_bits_per_character: float
-    baselines_bits_per_character: dict[str, float]
-    """n-gram models with add-one smoothing, counted on the training split and measured on the validation split."""
+TINYSHAKESPEARE = Path(__file__).parents[2] / "shared" / "data" / "tinyshakespeare.txt"
+RESULTS = Path(__file__).parent / "results"
+RESULTS_FILE = "learning.json"
 
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description="How well a run learns in a given time.")
-    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="s to train (default: 60)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_config_flags(parser)
-    options = parser.parse_args()
+    options = _parser().parse_args()
+    notices = []
+    if "data" not in options and TINYSHAKESPEARE.exists():
+        options.data = str(TINYSHAKESPEARE)
+    elif "data" not in options:
+        notices.append(f"tinyshakespeare is absent, expected at {TINYSHAKESPEARE}; python-docs took its place")
     try:
-        # A figure must not depend on the environment: flags only.
-        config = load_config(None, {}, vars(options))
-        use_processors(config.threads)
-        with tempfile.TemporaryDirectory() as folder:
-            if "runs" not in options:
-                config = msgspec.structs.replace(config, runs=folder)
-            run = create(config)
-            looks = train(run, options.seconds)
-    except (ConfigError, ValueError, ImportError) as error:
+        if options.through_server and options.tokens:
+            raise ValueError("--through-server: expected budgets in --seconds, got --tokens; leave one of them out")
+        use_processors(load_config(None, {}, vars(options)).threads)
+        report = measure(options, notices)
+    except (ConfigError, ValueError, RuntimeError, ImportError) as error:
         print(f"learning.py: {error}", file=sys.stderr)
         return 1
-    report = Report(
-        benchmark="learning",
+    print_report(report, lambda: table(report), as_json=options.json)
+    if not report.results:
+        print("learning.py: expected a recipe that can be had here, got none", file=sys.stderr)
+    return 0 if report.results else 1
+
+
+def measure(options: argparse.Namespace, notices: list[str]) -> Report:
+    """All recipes with all budgets, saved one by one where that is asked for."""
+    reasons = {recipe: why_absent(recipe) for recipe in options.recipes}
+    if options.through_server:
+        reasons |= {name: f"{name} is a peer: it has no server" for name in options.recipes if name not in PRODUCT}
+    recipes = [recipe for recipe in options.recipes if reasons[recipe] is None]
+    notices += [reason for reason in reasons.values() if reason]
+    report = Report("learning", describe_text(options), [], notices)
+    if options.save is not None:
+        saved_results(options.save / RESULTS_FILE, report.text)  # a text that does not fit is found before the runs
+    for recipe in recipes:
+        for budget in budgets_of(options):
+            result = measure_recipe(recipe, budget, options)
+            report.results.append(result)
+            if options.save is not None:
+                save(options.save / RESULTS_FILE, msgspec.structs.replace(report, results=[result]))
+    if options.save is not None and report.results:
+        _save_plot(report, options.save)
+    return report
+
+
+def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> Result:
+    """One run a seed, each in a folder of its own that goes with it."""
+    flags = {**PRODUCT.get(recipe, {}), **vars(options)}
+    settings = PRODUCT.get(recipe, {})
+    runs: list[SeedRun] = []
+    seeds = options.seeds or [vars(options).get("seed", 1)]
+    for seed in seeds:
+        # A figure must not depend on the environment: flags only.
+        with tempfile.TemporaryDirectory(dir=vars(options).get("runs")) as folder:
+            config = ending_at(load_config(None, {}, {**flags, "seed": seed, "runs": folder}), budget)
+            if options.through_server:
+                runs.append(learn_through_server(_for_server(config, budget), budget.amount))
+            else:
+                seed_run, settings = learn_in_process(recipe, config, budget, dict(options.peer))
+                runs.append(seed_run)
+        if not options.json:
+            _tell(f"{recipe}, {budget}", runs[-1])
+    config = msgspec.structs.replace(config, data=Path(config.data).name, runs="", seed=seeds[-1])
+    return Result(
+        recipe=recipe,
+        budget=budget,
+        through_server=options.through_server,
         machine=describe_machine(),
-        config=config,
-        looks=looks,
-        final_bits_per_character=looks[-1].validation_bits_per_character,
-        trial_tokens_per_s=looks[-1].trial_tokens / max(looks[-1].seconds, 1e-9),
-        target_bits_per_character=TARGET_BITS_PER_CHARACTER,
+        threads=config.threads,
+        settings=settings,
+        config=msgspec.to_builtins(config),
+        runs=runs,
+    )
+
+
+def learn_in_process(
+    recipe: str, config: RunConfig, budget: Budget, peer_settings: dict[str, str]
+) -> tuple[SeedRun, Settings]:
+    """One run of a recipe, and its settings."""
+    run = create(config)
+    watch = Stopwatch()
+    with open_learner(recipe, run, watch.seconds, peer_settings) as (learner, settings):
+        looks = learn(learner, run, budget, watch)
+        return conclude(run, learner.weights(), looks), settings
+
+
+def budgets_of(options: argparse.Namespace) -> list[Budget]:
+    """Those given, or a minute."""
+    seconds = options.seconds or ([] if options.tokens else [60.0])
+    return [
+        *(Budget("trial-tokens", amount) for amount in options.tokens),
+        *(Budget("seconds", amount) for amount in seconds),
+    ]
+
+
+def describe_text(options: argparse.Namespace) -> Text:
+    """The text of all runs, with what n-gram models make of it."""
+    config = load_config(None, {}, vars(options))
+    dataset = build_dataset(
+        config.data, tokenizer=config.tokenizer, vocab_size=config.vocab_size, documents=config.documents
+    )
+    return Text(
+        name=Path(config.data).name,
+        train_characters=dataset.train.n_characters,
+        validation_characters=dataset.validation.n_characters,
+        test_characters=dataset.test.n_characters,
         baselines_bits_per_character={
-            name: run.dataset.validation.bits_per_character(ngram_loss(run.dataset, n))
-            for n, name in ((1, "unigram"), (2, "bigram"), (3, "trigram"))
+            name: (ngram_bits(dataset, n, dataset.validation), ngram_bits(dataset, n, dataset.test))
+            for n, name in NGRAMS.items()
         },
     )
-    print_report(report, lambda: table(report), as_json=options.json)
-    return 0
 
 
-def train(run: Run, seconds: float) -> list[Look]:
-    """Trains a new run for this time, through a swarm of one volunteer, or until it ends."""
-    trainer, _ = Trainer.open(run)
-    watch = Stopwatch()
-    swarm = Swarm(trainer, watch.seconds)
-    swarm.join("benchmark", threads=run.config.threads)
-    looks = []
-    for share in LOOKS:
-        watch.start()
-        while watch.seconds() < share * seconds and swarm.ended is None:
-            swarm.advance()
-        watch.stop()
-        members = sum(step.members for step in swarm.metrics)
-        weights = trainer.replica.weights
-        looks.append(
-            Look(
-                seconds=watch.seconds(),
-                steps=len(swarm.metrics),
-                trial_tokens=members * run.objective.tokens_per_member,
-                validation_bits_per_character=run.validation_bits_per_character(weights, threads=run.config.threads),
-            )
-        )
-    trainer.close()
-    return looks
+def _tell(what: str, end: SeedRun) -> None:
+    """One run's end and what it writes by then, while others go on."""
+    bits, text = end.validation_bits_per_character, " ".join(end.sample.split())
+    print(f"{what}, seed {end.seed}: {bits:.3f} bits/character; it writes: {text}", file=sys.stderr, flush=True)
 
 
-def ngram_loss(dataset: Dataset, n: int) -> float:
-    """Mean nats per validation token of an n-gram model with add-one smoothing, counted on the training split."""
-    vocab_size = dataset.tokenizer.vocab_size
-    seen, read = (_ngrams(text.tokens, n, vocab_size) for text in (dataset.train, dataset.validation))
-    n_whole = _count(seen, read)
-    n_context = _count(seen // vocab_size, read // vocab_size)
-    return float(-np.log((n_whole + 1) / (n_context + vocab_size)).mean())
+def _save_plot(report: Report, folder: Path) -> None:
+    if find_spec("matplotlib") is None:
+        report.notices.append("learning.png needs matplotlib, which is not installed: pip install -e '.[bench]'")
+        return
+    from learning_plot import plot
+
+    plot(save(folder / RESULTS_FILE, report), folder / "learning.png")
 
 
-def _ngrams(tokens: TokenArray, n: int, vocab_size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Each run of n tokens as one number whose last digit, to the base of `vocab_size`, is its last token."""
-    length = len(tokens) - n + 1
-    codes = np.zeros(length, dtype=np.int64)
-    for place in range(n):
-        codes = codes * vocab_size + tokens[place : place + length]
-    return codes
-
-
-def _count(seen: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """How often each wanted code was seen."""
-    codes, counts = np.unique(seen, return_counts=True)
-    places = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
-    return np.where(codes[places] == wanted, counts[places], 0)
-
-
-def table(report: Report) -> str:
-    """The report for people."""
-    machine, config = report.machine, report.config
-    lines = [
-        f"{machine.processor}, {machine.instruction_set}, {config.threads or machine.usable_processors} thread(s); "
-        f"{config.data}, hidden {config.hidden_size}, population {config.population_limit}",
-        f"{'seconds':>8} {'steps':>7} {'trial-tokens':>14} {'validation bits/character':>27}",
-    ]
-    lines += [
-        f"{look.seconds:8.1f} {look.steps:7} {look.trial_tokens:14,} {look.validation_bits_per_character:27.3f}"
-        for look in report.looks
-    ]
-    reached = next(
-        (f"{x.seconds:.1f} s" for x in report.looks if x.validation_bits_per_character < TARGET_BITS_PER_CHARACTER),
-        "not reached",
+def _for_server(config: RunConfig, budget: Budget) -> RunConfig:
+    """With a port of its own, and some twenty looks along the way."""
+    return msgspec.structs.replace(
+        config, port=0, volunteers=1, sample_time=min(budget.amount / 20, 30.0), data=str(Path(config.data).absolute())
     )
-    baselines = ", ".join(f"{name} {bits:.3f}" for name, bits in report.baselines_bits_per_character.items())
-    lines += [
-        f"final: {report.final_bits_per_character:.3f} bits per character, "
-        f"{report.trial_tokens_per_s / 1e6:.2f} M trial-tokens/s",
-        f"seen below {TARGET_BITS_PER_CHARACTER} after: {reached}",
-        f"n-gram models of the same split (add-one): {baselines}",
-    ]
-    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="What a recipe learns for a budget of trial-tokens or seconds.")
+    parser.add_argument("--recipes", nargs="+", choices=NAMES, default=["weights"], metavar="NAME", help=_recipe_help())
+    parser.add_argument("--tokens", type=_amount, nargs="+", default=[], metavar="N", help="budgets in trial-tokens")
+    parser.add_argument(
+        "--seconds", type=_amount, nargs="+", default=[], metavar="S", help="budgets in s (default: 60, if no --tokens)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[], metavar="N", help="a run each (default: 1)")
+    parser.add_argument(
+        "--through-server", action="store_true", help="time budgets of real processes: server.py, its local volunteer"
+    )
+    parser.add_argument(
+        "--peer",
+        type=_setting,
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="settings of the peers in place of their own, e.g. population=512",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--save",
+        type=Path,
+        nargs="?",
+        const=RESULTS,
+        metavar="FOLDER",
+        help=f"add to learning.json and learning.png in this folder (default: {RESULTS})",
+    )
+    add_config_flags(parser)
+    return parser
+
+
+def _recipe_help() -> str:
+    return f"of {', '.join(NAMES)} (default: weights)"
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"expected NAME=VALUE, got {text}")
+    return name, value
+
+
+def _amount(text: str) -> float:
+    amount = float(text)
+    if not 0 < amount < float("inf"):
+        raise ValueError(f"expected a number above 0, got {text}")
+    return amount
 
 
 if __name__ == "__main__":

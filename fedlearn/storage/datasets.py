@@ -1,6 +1,6 @@
-"""Texts from disk, and the dataset of a run: its tokens for training and validation with their tokenizer.
+"""Texts from disk, and the dataset of a run: its tokens for training, validation and test with their tokenizer.
 
-A folder holds `train.npy`, `validation.npy`, `tokenizer.json` and, written last, `dataset.json`.
+A folder holds `train.npy`, `validation.npy`, `test.npy`, `tokenizer.json` and, written last, `dataset.json`.
 """
 
 import io
@@ -11,20 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.storage.durable import write_durably
-from fedlearn.text.documents import DocumentMode, EncodedText, encode_documents, split_train_validation
+from fedlearn.text.documents import DocumentMode, EncodedText, encode_documents, split_text
 from fedlearn.text.tokenizer import Tokenizer, TokenizerKind, tokenizer_from_json, train_tokenizer
 from fedlearn.text.tokens import TokenArray, as_tokens
 
 PYTHON_DOCS = "python-docs"
 MIN_CHARACTERS = 1000
-"""Of a text to train on: a tenth of it, for validation, should hold a window or two."""
+"""Of a text to train on: a twentieth of it, for validation, should hold a window."""
+
+_PARTS = ("train", "validation", "test")
 
 
 class Dataset(msgspec.Struct, frozen=True, eq=False):
-    """A text split for training and validation, encoded by a tokenizer that saw the training part only."""
+    """A text split 90/5/5, encoded by a tokenizer that saw the training part only."""
 
     train: EncodedText
     validation: EncodedText
+    """What settings are chosen on."""
+    test: EncodedText
+    """The end of the text, which nothing is chosen on."""
     tokenizer: Tokenizer
     documents: DocumentMode
 
@@ -40,6 +45,7 @@ class _Record(msgspec.Struct, frozen=True):
     documents: DocumentMode
     train_characters: int
     validation_characters: int
+    test_characters: int
 
 
 def load_text(source: str) -> str:
@@ -75,7 +81,6 @@ def build_dataset(
     tokenizer: TokenizerKind = "chars",
     vocab_size: int = 0,
     documents: DocumentMode = "stream",
-    validation_fraction: float = 0.1,
 ) -> Dataset:
     """The dataset of the text at `source`, whose tokenizer is trained here.
 
@@ -88,11 +93,12 @@ def build_dataset(
         raise ValueError(
             f"data: expected at least {MIN_CHARACTERS} characters to train on, got {len(text)} in {source!r}"
         )
-    train, validation = split_train_validation(text, documents, validation_fraction)
+    train, validation, test = split_text(text, documents)
     trained = train_tokenizer(tokenizer, train, vocab_size)
     return Dataset(
         train=encode_documents(train, trained, documents),
         validation=encode_documents(validation, trained, documents),
+        test=encode_documents(test, trained, documents),
         tokenizer=trained,
         documents=documents,
     )
@@ -101,9 +107,10 @@ def build_dataset(
 def save_dataset(folder: Path, dataset: Dataset) -> None:
     """Writes the dataset into `folder`, which is made if need be; each file is replaced as a whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = _Record(dataset.documents, dataset.train.n_characters, dataset.validation.n_characters)
-    write_durably(folder / "train.npy", _npy(dataset.train.tokens))
-    write_durably(folder / "validation.npy", _npy(dataset.validation.tokens))
+    parts = dataset.train, dataset.validation, dataset.test
+    record = _Record(dataset.documents, *(part.n_characters for part in parts))
+    for name, part in zip(_PARTS, parts, strict=True):
+        write_durably(folder / f"{name}.npy", _npy(part.tokens))
     write_durably(folder / "tokenizer.json", dataset.tokenizer.to_json().encode())
     write_durably(folder / "dataset.json", msgspec.json.encode(record))
 
@@ -112,14 +119,14 @@ def load_dataset(folder: Path) -> Dataset:
     """The dataset that `save_dataset` wrote into `folder`.
 
     Raises:
-        ValueError: a file is missing or damaged.
+        ValueError: a file is missing, damaged, or of a version that had no part for tests.
     """
     try:
         record = msgspec.json.decode((folder / "dataset.json").read_bytes(), type=_Record)
         tokenizer = tokenizer_from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
-        train, validation = (
-            as_tokens(np.load(folder / name, allow_pickle=False), vocab_size=tokenizer.vocab_size)
-            for name in ("train.npy", "validation.npy")
+        train, validation, test = (
+            as_tokens(np.load(folder / f"{name}.npy", allow_pickle=False), vocab_size=tokenizer.vocab_size)
+            for name in _PARTS
         )
     except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
         raise ValueError(
@@ -128,6 +135,7 @@ def load_dataset(folder: Path) -> Dataset:
     return Dataset(
         train=EncodedText(train, record.train_characters),
         validation=EncodedText(validation, record.validation_characters),
+        test=EncodedText(test, record.test_characters),
         tokenizer=tokenizer,
         documents=record.documents,
     )

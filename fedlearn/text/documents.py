@@ -1,4 +1,4 @@
-"""A text as one stream or as documents between blank lines: split for validation, then encoded."""
+"""A text as one stream or as documents between blank lines: split for validation and test, then encoded."""
 
 import math
 import re
@@ -47,24 +47,36 @@ def encode_documents(text: str, tokenizer: Tokenizer, mode: DocumentMode) -> Enc
     return EncodedText(tokens, sum(map(len, documents)) + len(documents))
 
 
-def split_train_validation(text: str, mode: DocumentMode, validation_fraction: float = 0.1) -> tuple[str, str]:
-    """The beginning of `text` and its last `validation_fraction`; documents are kept whole.
+def split_text(
+    text: str, mode: DocumentMode, *, validation_fraction: float = 0.05, test_fraction: float = 0.05
+) -> tuple[str, str, str]:
+    """The beginning of `text` to train on, then the parts for validation and test; documents are kept whole.
 
     Joined they are `text` again.
 
     Raises:
-        ValueError: the fraction is not between 0 and 1, or a part would be empty.
+        ValueError: a fraction is not above 0, both leave nothing to train on, or a part would be empty.
     """
-    if not 0 < validation_fraction < 1:
-        raise ValueError(f"validation_fraction: expected between 0 and 1, got {validation_fraction}")
-    cut = round(len(text) * (1 - validation_fraction))
+    held_out = validation_fraction + test_fraction
+    if not (validation_fraction > 0 and test_fraction > 0 and held_out < 1):
+        raise ValueError(
+            "validation_fraction, test_fraction: expected each above 0 and both together below 1, "
+            f"got {validation_fraction} and {test_fraction}"
+        )
+    cuts = [round(len(text) * (1 - held_out)), round(len(text) * (1 - test_fraction))]
     if mode == "blank-lines":
         first, last = len(text) - len(text.lstrip()), len(text.rstrip())
-        starts = [gap.end() for gap in _BLANK_LINES.finditer(text, first, last)]
-        cut = min(starts, key=lambda start: abs(start - cut), default=0)
-    if not 0 < cut < len(text):
+        cuts = _nearest([gap.end() for gap in _BLANK_LINES.finditer(text, first, last)], cuts)
+    if not 0 < cuts[0] < cuts[1] < len(text):
         raise ValueError(
-            "text: expected enough to split into training and validation, "
+            "text: expected enough to split into training, validation and test, "
             f"got {len(split_documents(text, mode))} document(s), {len(text)} characters; give a longer text"
         )
-    return text[:cut], text[cut:]
+    return text[: cuts[0]], text[cuts[0] : cuts[1]], text[cuts[1] :]
+
+
+def _nearest(starts: list[int], cuts: list[int]) -> list[int]:
+    """Two different starts, in order, near the cuts; zeros where there are not two."""
+    test = min(starts[1:], key=lambda start: abs(start - cuts[1]), default=0)
+    earlier = [start for start in starts if start < test]
+    return [min(earlier, key=lambda start: abs(start - cuts[0]), default=0), test]

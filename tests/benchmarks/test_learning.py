@@ -1,4 +1,6 @@
+import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -8,7 +10,8 @@ import pytest
 Run = Callable[..., CompletedProcess[str]]
 ReadJson = Callable[..., dict[str, Any]]
 
-TINY = ("--seconds", "0.2", "--threads", "1", "--hidden-size", "8", "--population-limit", "128")
+TINY = ("--threads", "1", "--hidden-size", "8", "--population-limit", "128")
+TOKENS_PER_STEP = 128 * 16
 
 
 @pytest.fixture
@@ -19,50 +22,175 @@ def alternating_text(tmp_path: Path) -> str:
 
 
 def test_report_is_one_object_with_the_documented_keys(read_json: ReadJson, alternating_text: str) -> None:
-    report = read_json("learning", "--data", alternating_text, *TINY)
-    assert set(report) == {
-        "benchmark",
+    report = read_json("learning", "--data", alternating_text, "--seconds", "0.2", *TINY)
+    assert set(report) == {"benchmark", "text", "results", "notices"}
+    assert report["text"]["name"] == "alternating.txt"
+    assert [report["text"][f"{part}_characters"] for part in ("train", "validation", "test")] == [9000, 500, 500]
+    (result,) = report["results"]
+    assert set(result) == {
+        "recipe",
+        "budget",
+        "through_server",
         "machine",
+        "threads",
+        "settings",
         "config",
-        "looks",
-        "final_bits_per_character",
-        "trial_tokens_per_s",
-        "target_bits_per_character",
-        "baselines_bits_per_character",
+        "runs",
     }
-    looks = report["looks"]
+    assert (result["recipe"], result["budget"]) == ("weights", {"unit": "seconds", "amount": 0.2})
+    (run,) = result["runs"]
+    looks = run["looks"]
     assert [set(look) for look in looks] == 11 * [{"seconds", "steps", "trial_tokens", "validation_bits_per_character"}]
     assert looks[0]["steps"] == 0
     assert looks[-1]["seconds"] >= 0.2
-    assert looks[-1]["trial_tokens"] == looks[-1]["steps"] * 128 * 16
-    assert report["final_bits_per_character"] == looks[-1]["validation_bits_per_character"]
-    assert report["final_bits_per_character"] < looks[0]["validation_bits_per_character"]
+    assert looks[-1]["trial_tokens"] == looks[-1]["steps"] * TOKENS_PER_STEP
+    assert run["validation_bits_per_character"] == looks[-1]["validation_bits_per_character"]
+    assert run["validation_bits_per_character"] < looks[0]["validation_bits_per_character"]
+    assert set(run["sample"]) <= {"a", "b"}
+
+
+def test_figures_of_both_parts_are_told_apart(read_json: ReadJson, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("ab" * 4750 + "b" * 500)
+    (result,) = read_json("learning", "--data", str(text), "--tokens", "100000", *TINY)["results"]
+    (run,) = result["runs"]
+    assert run["validation_bits_per_character"] < 0.8
+    assert run["test_bits_per_character"] > 1.2
+
+
+def test_each_budget_of_tokens_is_a_run_that_ends_with_it(read_json: ReadJson, alternating_text: str) -> None:
+    flags = ("--tokens", "10240", "20480", "--seeds", "3", "4")
+    results = read_json("learning", "--data", alternating_text, *flags, *TINY)["results"]
+    assert [result["config"]["steps"] for result in results] == [5, 10]
+    for result in results:
+        assert [run["seed"] for run in result["runs"]] == [3, 4]
+        assert [run["looks"][-1]["trial_tokens"] for run in result["runs"]] == 2 * [result["budget"]["amount"]]
+        first, second = (run["validation_bits_per_character"] for run in result["runs"])
+        assert first != second
+
+
+@pytest.mark.parametrize(("peer", "library"), [("plain-es", "torch"), ("backprop", "torch"), ("evosax", "evosax")])
+def test_peer_begins_where_the_product_does_and_learns(
+    read_json: ReadJson, alternating_text: str, peer: str, library: str
+) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    flags = ("--recipes", "weights", peer, "--tokens", "200000")
+    ours, theirs = read_json("learning", "--data", alternating_text, *flags, *TINY)["results"]
+    assert theirs["recipe"] == peer
+    settings = theirs["settings"]
+    assert settings["learning_rate"] > 0
+    tokens_per_step = settings.get("population", 1) * settings["windows"] * 16
+    ours, theirs = (result["runs"][0]["looks"] for result in (ours, theirs))
+    assert theirs[0] == ours[0] | {"seconds": theirs[0]["seconds"]}
+    assert theirs[-1]["validation_bits_per_character"] < theirs[0]["validation_bits_per_character"] - 0.02
+    assert 200_000 <= theirs[-1]["trial_tokens"] == theirs[-1]["steps"] * tokens_per_step < 240_000
+
+
+def test_peer_takes_other_settings(read_json: ReadJson, run_benchmark: Run, alternating_text: str) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    flags = ("--data", alternating_text, "--recipes", "plain-es", "--tokens", "1000", *TINY, "--peer")
+    (result,) = read_json("learning", *flags, "population=8", "sigma=0.5")["results"]
+    assert (result["settings"]["population"], result["settings"]["sigma"]) == (8, 0.5)
+    assert result["runs"][0]["looks"][-1]["trial_tokens"] == 8 * result["settings"]["windows"] * 16
+    for wrong in ("windoes=8", "population=many"):
+        done = run_benchmark("learning", *flags, wrong)
+        assert done.returncode == 1
+        assert "--peer: expected settings of plain-es" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_baselines_know_a_text_that_alternates(read_json: ReadJson, alternating_text: str) -> None:
-    baselines = read_json("learning", "--data", alternating_text, *TINY)["baselines_bits_per_character"]
-    assert baselines["unigram"] == pytest.approx(1.0, abs=0.01)
-    assert baselines["bigram"] == pytest.approx(0.0, abs=0.01)
-    assert baselines["trigram"] == pytest.approx(0.0, abs=0.01)
+    text = read_json("learning", "--data", alternating_text, "--tokens", "2048", *TINY)["text"]
+    baselines = text["baselines_bits_per_character"]
+    assert baselines["unigram"] == pytest.approx([1.0, 1.0], abs=0.01)
+    for name in ("bigram", "trigram", "4-gram"):
+        assert baselines[name] == pytest.approx([0.0, 0.0], abs=0.01)
+
+
+def test_saved_results_grow_and_are_replaced_by_newer_ones(
+    read_json: ReadJson, alternating_text: str, tmp_path: Path
+) -> None:
+    def save(*flags: str) -> list[tuple[float, int]]:
+        report = read_json("learning", "--data", alternating_text, "--save", str(tmp_path / "kept"), *flags, *TINY)
+        assert len(report["results"]) == 1
+        saved = json.loads((tmp_path / "kept" / "learning.json").read_text())
+        return [(result["budget"]["amount"], len(result["runs"])) for result in saved["results"]]
+
+    assert save("--tokens", "4096") == [(4096, 1)]
+    assert save("--tokens", "2048") == [(2048, 1), (4096, 1)]
+    assert save("--tokens", "4096", "--seeds", "1", "2") == [(2048, 1), (4096, 2)]
+    if find_spec("matplotlib"):
+        assert (tmp_path / "kept" / "learning.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_results_on_another_text_are_not_mixed(run_benchmark: Run, alternating_text: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("abc" * 5000)
+    flags = ("--tokens", "2048", "--save", str(tmp_path / "kept"), *TINY)
+    assert run_benchmark("learning", "--data", alternating_text, *flags).returncode == 0
+    saved = (tmp_path / "kept" / "learning.json").read_bytes()
+    done = run_benchmark("learning", "--data", str(other), *flags)
+    assert done.returncode == 1
+    assert "expected results on other.txt, found alternating.txt" in done.stderr
+    assert "seed" not in done.stderr, "found out after a run, which may have taken long"
+    assert (tmp_path / "kept" / "learning.json").read_bytes() == saved
+
+
+def test_server_with_its_volunteer_learns_for_a_time(read_json: ReadJson, alternating_text: str) -> None:
+    flags = ("--data", alternating_text, "--through-server", "--seconds", "8")
+    (result,) = read_json("learning", *flags, *TINY)["results"]
+    assert result["through_server"] is True
+    (run,) = result["runs"]
+    last = run["looks"][-1]
+    assert last["trial_tokens"] == last["steps"] * TOKENS_PER_STEP > 0
+    assert run["validation_bits_per_character"] < 1.0
+    assert set(run["sample"]) <= {"a", "b"}
+
+
+def test_peer_has_no_server(run_benchmark: Run, alternating_text: str) -> None:
+    flags = ("--recipes", "backprop", "--through-server", "--seconds", "1")
+    done = run_benchmark("learning", "--data", alternating_text, *flags, *TINY)
+    assert done.returncode == 1
+    assert "backprop is a peer: it has no server" in done.stdout
+
+
+def test_server_takes_no_budget_of_tokens(run_benchmark: Run, alternating_text: str) -> None:
+    done = run_benchmark("learning", "--data", alternating_text, "--through-server", "--tokens", "1e6", *TINY)
+    assert done.returncode == 1
+    assert "--through-server: expected budgets in --seconds" in done.stderr
 
 
 def test_people_get_a_table(run_benchmark: Run, alternating_text: str) -> None:
-    done = run_benchmark("learning", "--data", alternating_text, *TINY)
+    flags = ("--tokens", "2048", "--seeds", "1", "2")
+    done = run_benchmark("learning", "--data", alternating_text, *flags, *TINY)
     assert done.returncode == 0, done.stderr
     assert "bits per character" in done.stdout
+    assert "weights, 2048 trial-tokens, seed 2:" in done.stderr
+    header, row = done.stdout.splitlines()[-2:]
+    assert header.split()[:6] == ["recipe", "hidden", "threads", "budget", "seeds", "validation"]
+    assert row.split()[:6] == ["weights", "8", "1", "2048", "trial-tokens", "2"]
+    assert row.count("[") == 2
 
 
 def test_absent_file_is_named(run_benchmark: Run, tmp_path: Path) -> None:
     absent = str(tmp_path / "absent.txt")
-    done = run_benchmark("learning", "--data", absent, *TINY)
+    done = run_benchmark("learning", "--data", absent, "--tokens", "2048", *TINY)
     assert done.returncode == 1
     assert done.stdout == ""
     assert absent in done.stderr
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("amount", ["0", "-1", "inf", "nan", "much"])
+def test_budget_that_is_no_amount_is_refused(run_benchmark: Run, amount: str) -> None:
+    done = run_benchmark("learning", f"--tokens={amount}")
+    assert done.returncode == 2
+    assert "--tokens" in done.stderr
+
+
 def test_help_names_settings_of_the_run(run_benchmark: Run) -> None:
     done = run_benchmark("learning", "--help")
     assert done.returncode == 0
     assert "--seconds" in done.stdout
+    assert "plain-es" in done.stdout
     assert "--hidden-size" in done.stdout

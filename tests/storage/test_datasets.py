@@ -1,3 +1,4 @@
+import json
 import math
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -59,18 +60,22 @@ def test_text_too_short_to_train_on_is_refused(tmp_path: Path) -> None:
         build_dataset(str(tmp_path / "text.txt"))
 
 
-def test_dataset_holds_the_text_in_two_parts(text_file: Path) -> None:
+def test_dataset_holds_the_text_in_three_parts(text_file: Path) -> None:
     dataset = build_dataset(str(text_file))
-    assert dataset.tokenizer.decode([*dataset.train.tokens, *dataset.validation.tokens]) == PARAGRAPHS
-    assert dataset.train.n_characters + dataset.validation.n_characters == len(PARAGRAPHS)
-    assert len(dataset.validation.tokens) == pytest.approx(len(PARAGRAPHS) / 10, abs=1)
+    parts = dataset.train, dataset.validation, dataset.test
+    assert dataset.tokenizer.decode([token for part in parts for token in part.tokens]) == PARAGRAPHS
+    assert sum(part.n_characters for part in parts) == len(PARAGRAPHS)
+    assert len(dataset.validation.tokens) == pytest.approx(len(PARAGRAPHS) / 20, abs=1)
+    assert len(dataset.test.tokens) == pytest.approx(len(PARAGRAPHS) / 20, abs=1)
     assert dataset.validation.bits_per_character(math.log(2)) == pytest.approx(1)
 
 
-def test_tokenizer_has_not_seen_the_validation_text(text_file: Path) -> None:
-    text_file.write_text(PARAGRAPHS + " é")
+def test_tokenizer_has_seen_the_training_text_only(text_file: Path) -> None:
+    cut = round(len(PARAGRAPHS) * 0.95)
+    text_file.write_text(PARAGRAPHS[:cut] + " é" + PARAGRAPHS[cut:] + " é")
     dataset = build_dataset(str(text_file))
-    assert dataset.tokenizer.decode(dataset.validation.tokens[-2:]) == " \ufffd"
+    for part in (dataset.validation, dataset.test):
+        assert dataset.tokenizer.decode(part.tokens).count("\ufffd") == 1
 
 
 def test_unigram_counts_cover_the_vocabulary(text_file: Path) -> None:
@@ -91,7 +96,8 @@ def test_dataset_returns_from_its_folder(
     dataset = build_dataset(str(text_file), tokenizer=kind, documents=documents)
     save_dataset(tmp_path / "run" / "dataset", dataset)
     restored = load_dataset(tmp_path / "run" / "dataset")
-    for part, original in ((restored.train, dataset.train), (restored.validation, dataset.validation)):
+    for name in ("train", "validation", "test"):
+        part, original = getattr(restored, name), getattr(dataset, name)
         assert part.tokens.dtype == np.uint16
         assert part.tokens.tolist() == original.tokens.tolist()
         assert part.n_characters == original.n_characters
@@ -106,12 +112,13 @@ def test_saving_replaces_the_files_and_leaves_nothing_else(tmp_path: Path, text_
     assert {path.name for path in (tmp_path / "dataset").iterdir()} == {
         "train.npy",
         "validation.npy",
+        "test.npy",
         "tokenizer.json",
         "dataset.json",
     }
 
 
-@pytest.mark.parametrize("name", ["train.npy", "validation.npy", "tokenizer.json", "dataset.json"])
+@pytest.mark.parametrize("name", ["train.npy", "validation.npy", "test.npy", "tokenizer.json", "dataset.json"])
 @pytest.mark.parametrize("damage", ["removed", "emptied", "overwritten"])
 def test_damaged_dataset_is_refused(tmp_path: Path, text_file: Path, name: str, damage: str) -> None:
     save_dataset(tmp_path, build_dataset(str(text_file)))
@@ -123,6 +130,15 @@ def test_damaged_dataset_is_refused(tmp_path: Path, text_file: Path, name: str, 
         case "overwritten":
             (tmp_path / name).write_bytes(b"\x93nonsense")
     with pytest.raises(ValueError, match="dataset: expected the files of a dataset"):
+        load_dataset(tmp_path)
+
+
+def test_folder_without_a_test_part_is_refused(tmp_path: Path, text_file: Path) -> None:
+    save_dataset(tmp_path, build_dataset(str(text_file)))
+    record = json.loads((tmp_path / "dataset.json").read_text())
+    del record["test_characters"]
+    (tmp_path / "dataset.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"field `test_characters`; start a new run"):
         load_dataset(tmp_path)
 
 

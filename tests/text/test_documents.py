@@ -11,7 +11,7 @@ from fedlearn.text.documents import (
     EncodedText,
     encode_documents,
     split_documents,
-    split_train_validation,
+    split_text,
 )
 
 LINES = st.lists(st.sampled_from(["", " ", "\t", "a", "  b", "cd "]), max_size=30)
@@ -50,39 +50,52 @@ def test_two_tokens_a_character_double_the_bits() -> None:
     assert encoded.bits_per_character(math.log(2)) == pytest.approx(2)
 
 
-def test_last_tenth_of_a_stream_is_for_validation() -> None:
-    assert split_train_validation("0123456789" * 2, "stream") == ("012345678901234567", "89")
+def test_last_twentieths_of_a_stream_are_for_validation_and_test() -> None:
+    assert split_text("0123456789" * 2, "stream") == ("012345678901234567", "8", "9")
 
 
-def test_documents_are_split_at_the_nearest_boundary() -> None:
-    text = "a" * 50 + "\n\n" + "b" * 40 + "\n \n  " + "c" * 5 + "\n\n"
-    train, validation = split_train_validation(text, "blank-lines")
+def test_documents_are_split_at_the_nearest_boundaries() -> None:
+    text = "a" * 50 + "\n\n" + "b" * 40 + "\n \n  " + "c" * 5 + "\n\n" + "d" * 3 + "\n\n"
+    train, validation, test = split_text(text, "blank-lines")
     assert train.endswith("b\n \n")
     assert validation == "  ccccc\n\n"
-    assert split_train_validation(text, "blank-lines", 0.5)[1].startswith("b")
+    assert test == "ddd\n\n"
+    assert split_text(text, "blank-lines", validation_fraction=0.45)[1].startswith("b")
 
 
-@given(lines=LINES, mode=st.sampled_from(["stream", "blank-lines"]), fraction=st.floats(0.05, 0.95))
-def test_parts_join_to_the_text_and_no_document_is_cut(lines: list[str], mode: DocumentMode, fraction: float) -> None:
+@pytest.mark.parametrize("sizes", [(1, 1, 98), (1, 98, 1), (98, 1, 1)])
+def test_three_documents_suffice_whatever_their_sizes(sizes: tuple[int, ...]) -> None:
+    text = "\n\n".join("x" * size for size in sizes)
+    assert [part.count("x") for part in split_text(text, "blank-lines")] == list(sizes)
+
+
+@given(
+    lines=LINES,
+    mode=st.sampled_from(["stream", "blank-lines"]),
+    fractions=st.tuples(st.floats(0.05, 0.45), st.floats(0.05, 0.45)),
+)
+def test_parts_join_to_the_text_and_no_document_is_cut(
+    lines: list[str], mode: DocumentMode, fractions: tuple[float, float]
+) -> None:
     text = "\n".join(lines)
     try:
-        train, validation = split_train_validation(text, mode, fraction)
+        parts = split_text(text, mode, validation_fraction=fractions[0], test_fraction=fractions[1])
     except ValueError:
-        assert len(text) < 20 if mode == "stream" else len(split_documents(text, mode)) < 2
+        assert len(text) < 30 if mode == "stream" else len(split_documents(text, mode)) < 3
         return
-    assert train + validation == text
+    assert "".join(parts) == text
     if mode == "blank-lines":
-        parts = split_documents(train, mode), split_documents(validation, mode)
-        assert parts[0] + parts[1] == split_documents(text, mode)
-        assert all(parts)
+        documents = [split_documents(part, mode) for part in parts]
+        assert [document for part in documents for document in part] == split_documents(text, mode)
+        assert all(documents)
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, math.nan])
-def test_fraction_out_of_range_is_refused(fraction: float) -> None:
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        split_train_validation("some text", "stream", fraction)
+@pytest.mark.parametrize("fractions", [(0.0, 0.1), (0.1, 0.0), (0.5, 0.5), (-0.1, 0.1), (math.nan, 0.1)])
+def test_fractions_out_of_range_are_refused(fractions: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="both together below 1"):
+        split_text("some text", "stream", validation_fraction=fractions[0], test_fraction=fractions[1])
 
 
-def test_one_document_cannot_be_split() -> None:
-    with pytest.raises(ValueError, match=r"got 1 document\(s\), 6 characters"):
-        split_train_validation("\n\none\n", "blank-lines")
+def test_two_documents_cannot_be_split() -> None:
+    with pytest.raises(ValueError, match=r"got 2 document\(s\), 11 characters"):
+        split_text("\n\none\n\ntwo\n", "blank-lines")

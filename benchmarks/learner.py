@@ -1,0 +1,84 @@
+"""What the learning benchmark asks of whoever learns, and one run of it to the end of a budget."""
+
+from typing import Protocol
+
+import msgspec
+import numpy as np
+from budgets import Budget
+from measure import Stopwatch
+from numpy.typing import NDArray
+
+from fedlearn.app.run import Run
+from fedlearn.text.sampling import sample
+
+SHARES = (0, 1 / 200, 1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 3, 1 / 2, 3 / 4, 1)
+"""Of a budget, after which validation is measured: early on, learning is fast."""
+
+SAMPLE_TOKENS = 400
+SAMPLE_TEMPERATURE = 0.8
+
+
+class Learner(Protocol):
+    """Holds weights, and makes them better step by step."""
+
+    def advance(self, progress: float) -> int:
+        """Takes a step at this share of the budget; gives its trial-tokens, 0 once there are no more steps."""
+
+    def weights(self) -> NDArray[np.float32]:
+        """As they stand, in the layout of the run's objective, [n_parameters]."""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """Where a run stood."""
+
+    seconds: float
+    steps: int
+    trial_tokens: int
+    validation_bits_per_character: float
+
+
+class SeedRun(msgspec.Struct, frozen=True):
+    """One run to the end of its budget."""
+
+    seed: int
+    looks: list[Look]
+    validation_bits_per_character: float
+    test_bits_per_character: float
+    sample: str
+    """What the model writes in the end, at temperature 0.8."""
+
+
+def learn(learner: Learner, run: Run, budget: Budget, watch: Stopwatch) -> list[Look]:
+    """Lets the learner spend the budget, or its last step; what `watch` shows leaves out the looks."""
+    looks: list[Look] = []
+    trial_tokens = steps = 0
+    has_ended = False
+    for share in SHARES:
+        watch.start()
+        while (
+            not has_ended and (progress := budget.progress(seconds=watch.seconds(), trial_tokens=trial_tokens)) < share
+        ):
+            learned = learner.advance(progress)
+            has_ended = learned == 0
+            steps += not has_ended
+            trial_tokens += learned
+        watch.stop()
+        bits = run.validation_bits_per_character(learner.weights(), threads=run.config.threads)
+        looks.append(Look(watch.seconds(), steps, trial_tokens, bits))
+    return looks
+
+
+def conclude(run: Run, weights: NDArray[np.float32], looks: list[Look]) -> SeedRun:
+    """The run's figures with its final weights."""
+    test, tokenizer = run.dataset.test, run.dataset.tokenizer
+    loss = run.objective.text_loss(weights, test.tokens, threads=run.config.threads)
+    model = run.objective.language_model(weights, tokenizer.stop_token)
+    generator = np.random.default_rng(1)
+    written = sample(model, [], length=SAMPLE_TOKENS, generator=generator, temperature=SAMPLE_TEMPERATURE)
+    return SeedRun(
+        seed=run.config.seed,
+        looks=looks,
+        validation_bits_per_character=run.validation_bits_per_character(weights, threads=run.config.threads),
+        test_bits_per_character=test.bits_per_character(loss),
+        sample=tokenizer.decode(written.tokens),
+    )

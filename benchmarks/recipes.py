@@ -1,0 +1,95 @@
+"""Who takes part in the learning benchmark: the product's recipes, and peers with settings of their own.
+
+A recipe of the product is what it changes in the default configuration; flags outrank it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
+import msgspec
+from budgets import Budget
+from in_process import InProcess
+from learner import Learner
+
+from fedlearn.app.run import Run
+from fedlearn.config import KEYS, RunConfig
+
+Settings = dict[str, str | int | float]
+
+PRODUCT: dict[str, Settings] = {
+    "weights": {},
+    "weights-closed-form": {"head": "closed-form"},
+    "activations": {"perturb": "activations"},
+    "activations-closed-form": {"perturb": "activations", "head": "closed-form"},
+}
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Where a learner is found, and the library that it needs."""
+
+    module: str
+    learner: str
+    settings: str
+    library: str
+    extra: str
+    """Of this project, with which pip installs the library."""
+
+
+PEERS = {
+    "plain-es": Peer("plain_es", "PlainEs", "PlainEsSettings", "torch", "torch"),
+    "backprop": Peer("backprop", "Backprop", "BackpropSettings", "torch", "torch"),
+    "evosax": Peer("open_es", "OpenEs", "OpenEsSettings", "evosax", "bench"),
+}
+
+NAMES = (*PRODUCT, *PEERS)
+
+
+def why_absent(recipe: str) -> str | None:
+    """A sentence where the recipe can't be had here."""
+    if recipe in PEERS:
+        peer = PEERS[recipe]
+        remedy = f"{recipe} needs {peer.library}, which is not installed: pip install -e '.[{peer.extra}]'"
+        return None if find_spec(peer.library) else remedy
+    unknown = [key for key in PRODUCT[recipe] if key not in KEYS]
+    return f"{recipe} needs settings that this version lacks: {', '.join(unknown)}" if unknown else None
+
+
+def ending_at(config: RunConfig, budget: Budget) -> RunConfig:
+    """The configuration of a run that ends with the budget: schedules reach their end where the budget does."""
+    if budget.unit == "seconds":
+        return config
+    groups = config.population_limit // config.group_size
+    tokens = groups * config.group_size * config.batch_size * config.sequence_length
+    return msgspec.structs.replace(config, steps=max(round(budget.amount / tokens), 1))
+
+
+@contextmanager
+def open_learner(
+    recipe: str, run: Run, clock: Callable[[], float], peer_settings: dict[str, str]
+) -> Iterator[tuple[Learner, Settings]]:
+    """The learner of a recipe, new, and the settings that make it what it is.
+
+    A peer takes `peer_settings` in place of its own. Raises ValueError for a setting or a network that it can't have.
+    """
+    if recipe in PRODUCT:
+        with closing(InProcess(run, clock)) as learner:
+            yield learner, PRODUCT[recipe]
+        return
+    peer = PEERS[recipe]
+    module: Any = import_module(peer.module)
+    settings = _peer_settings(recipe, getattr(module, peer.settings), peer_settings)
+    yield cast(Learner, getattr(module, peer.learner)(run, settings)), msgspec.structs.asdict(settings)
+
+
+def _peer_settings(recipe: str, kind: type[msgspec.Struct], given: dict[str, str]) -> msgspec.Struct:
+    if unknown := set(given) - set(kind.__struct_fields__):
+        raise ValueError(
+            f"--peer: expected settings of {recipe} ({', '.join(kind.__struct_fields__)}), got {', '.join(unknown)}"
+        )
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"--peer: expected settings of {recipe}: {error}") from error

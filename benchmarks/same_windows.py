@@ -1,0 +1,36 @@
+"""The windows of text that peers read: cut as the product cuts them, on the same network."""
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.app.run import Run
+from fedlearn.text.windows import WindowShape, cut_windows
+
+
+class SameWindows(msgspec.Struct, frozen=True):
+    """Windows of a step."""
+
+    context: NDArray[np.int64]
+    """[windows, context] tokens that only warm up the state."""
+    tokens: NDArray[np.int64]
+    """[windows, T + 1] tokens to read and to predict."""
+    is_cold: NDArray[np.bool_]
+    """[windows] whether the state before `tokens` is the initial state: 1 in 16, which trains it."""
+
+
+def same_windows(run: Run, *, step: int, n_windows: int) -> SameWindows:
+    """The windows of the first groups of a step."""
+    config = run.config
+    shape = WindowShape(1, config.context, config.sequence_length)
+    windows = cut_windows(
+        run.dataset.train.tokens, shape, seed=config.seed, step=step, first_group=0, n_groups=n_windows
+    )
+    tokens = windows.tokens[:, 0].astype(np.int64)
+    return SameWindows(tokens[:, : config.context], tokens[:, config.context :], windows.is_cold.astype(np.bool_))
+
+
+def check_one_layer(run: Run) -> None:
+    """Raises ValueError for a network that the peers do not have."""
+    if run.config.n_layers != 1:
+        raise ValueError(f"n_layers: the peers have 1, got {run.config.n_layers}; leave it out")

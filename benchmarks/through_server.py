@@ -1,0 +1,71 @@
+"""A run through real processes: `server.py` with its local volunteer, for a time, and its last checkpoint."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from learner import Look, SeedRun, conclude
+
+import es_core
+from fedlearn.app import run as runs
+from fedlearn.config import RunConfig, to_json
+from fedlearn.storage.checkpoint import latest_checkpoint
+from fedlearn.storage.metrics import read_last_metrics
+
+SERVER = Path(__file__).parents[1] / "server.py"
+
+LEAVE_S = 60.0
+"""For the server and its volunteer to save and go."""
+
+
+def learn_through_server(config: RunConfig, seconds: float) -> SeedRun:
+    """Starts a server in the empty folder `config.runs`, stops it after this time, start-up included.
+
+    The looks are the server's own, with the seconds since it was started.
+
+    Raises RuntimeError where the server fails.
+    """
+    file = Path(config.runs) / "benchmark.json"
+    file.write_text(to_json(config))
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("FEDLEARN_")}
+    environment["FEDLEARN_ISA"] = es_core.current_isa()
+    began = time.time()
+    server = subprocess.Popen(
+        [sys.executable, str(SERVER), str(file)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said = _stop_after(server, seconds)
+    finally:
+        server.kill()
+        server.wait()
+    if server.returncode != 0:
+        raise RuntimeError(f"server.py: expected exit code 0, got {server.returncode}: {said.strip()}")
+    run = runs.find(config.runs, "latest")
+    snapshot, _ = latest_checkpoint(run.folder)
+    looks, trial_tokens = [], 0
+    metrics = read_last_metrics(run.folder.metrics, snapshot.step)
+    for line in metrics:
+        trial_tokens += line.members * run.objective.tokens_per_member
+        if line.validation_bits_per_character is not None:
+            look = Look(line.time - began, line.step + 1, trial_tokens, line.validation_bits_per_character)
+            looks.append(look)
+    last_s = metrics[-1].time - began if metrics else 0.0
+    bits = run.validation_bits_per_character(snapshot.weights, threads=0)
+    looks.append(Look(last_s, snapshot.step, trial_tokens, bits))
+    return conclude(run, snapshot.weights, looks)
+
+
+def _stop_after(server: "subprocess.Popen[str]", seconds: float) -> str:
+    """Interrupts the server unless it ends by itself; gives what it said to standard error."""
+    try:
+        return server.communicate(timeout=seconds)[1]
+    except subprocess.TimeoutExpired:
+        server.send_signal(signal.SIGINT)
+        return server.communicate(timeout=LEAVE_S)[1]
