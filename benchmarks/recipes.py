@@ -60,7 +60,7 @@ def why_absent(recipe: str) -> str | None:
 def ending_at(config: RunConfig, budget: Budget) -> RunConfig:
     """The configuration of a run that ends with the budget: schedules reach their end where the budget does."""
     if budget.unit == "seconds":
-        return config
+        return msgspec.structs.replace(config, duration=budget.amount)
     groups = config.population_limit // config.group_size
     tokens = groups * config.group_size * config.batch_size * config.sequence_length
     return msgspec.structs.replace(config, steps=max(round(budget.amount / tokens), 1))
