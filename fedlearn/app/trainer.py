@@ -74,7 +74,7 @@ class Trainer:
             run=self.run.folder.path.name,
             seed=config.seed,
             model=self.run.model,
-            n_parameters=self.run.objective.layout.size,
+            layout=self.run.objective.layout,
             blocks=tuple(self.run.blocks),
             new_tokens_interval=config.new_tokens_interval,
             time_per_step=config.time_per_step,

@@ -241,7 +241,7 @@ class Coordinator:
             opened_at=now,
             deadline=now + self._plan.time_per_step,
             first_member=self._first_member,
-            n_parameters=self._plan.n_parameters,
+            layout=self._plan.layout,
         )
         self._open = step
         group_size = step.population.group_size

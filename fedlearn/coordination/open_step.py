@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.partial_sum import as_estimate
+from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate
+from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.strategy import Population
 
 Float32Array = NDArray[np.float32]
-Int32Array = NDArray[np.int32]
 
 
 class Lease(msgspec.Struct):
@@ -18,8 +18,8 @@ class Lease(msgspec.Struct):
 
     first_member: int
     quota: int
-    n_estimated: int = 0
-    """Parameters of the estimate that comes with each Result; 0 where none comes."""
+    layout: ParameterLayout | None = None
+    """Of the estimate that comes with each Result; None where none comes."""
     losses: list[Float32Array] = msgspec.field(default_factory=list)
     estimate: NDArray[np.int64] | None = None
     """Sum of the estimates that came."""
@@ -32,7 +32,7 @@ class Lease(msgspec.Struct):
         """Whether nothing more is to come."""
         return self.n_received == self.quota
 
-    def take(self, first_member: int, losses: Float32Array, estimate: Int32Array, group_size: int) -> str:
+    def take(self, first_member: int, losses: Float32Array, estimate: CodedEstimate, group_size: int) -> str:
         """Counts the next results of the lease; gives what is wrong with them, or an empty text."""
         expected = self.first_member + self.n_received
         left = self.quota - self.n_received
@@ -45,11 +45,13 @@ class Lease(msgspec.Struct):
             )
         if (losses < 0.0).any():
             return f"losses of a Result: expected nats per token, zero or more, got {losses.min()}"
-        if estimate.size != self.n_estimated:
-            return f"estimate of a Result: expected {self.n_estimated} numbers, got {estimate.size}"
+        if self.layout is not None:
+            try:
+                numbers = decode_estimate(self.layout, estimate).astype(np.int64)
+            except ValueError as error:
+                return f"Result: {error}"
+            self.estimate = numbers if self.estimate is None else self.estimate + numbers
         self.losses.append(losses)
-        if self.n_estimated:
-            self.estimate = estimate.astype(np.int64) + (0 if self.estimate is None else self.estimate)
         self.n_received += losses.size
         self.n_finite += int(np.isfinite(losses).sum())
         return ""
@@ -77,10 +79,10 @@ class OpenStep:
     """The population that a step asks for, cut into leases; member numbers begin at `first_member`."""
 
     def __init__(
-        self, population: Population, *, opened_at: float, deadline: float, first_member: int, n_parameters: int
+        self, population: Population, *, opened_at: float, deadline: float, first_member: int, layout: ParameterLayout
     ) -> None:
         self.population = population
-        self._n_estimated = n_parameters if population.perturbation.is_summed else 0
+        self._layout = layout if population.perturbation.is_summed else None
         self.opened_at = opened_at
         self.deadline = deadline
         self.first_member = first_member
@@ -89,7 +91,7 @@ class OpenStep:
 
     def lease(self, quota: int) -> Lease:
         """The next private range of `quota` members."""
-        lease = Lease(self.next_member, quota, self._n_estimated)
+        lease = Lease(self.next_member, quota, self._layout)
         self.next_member += quota
         self._leases.append(lease)
         return lease
@@ -127,10 +129,12 @@ class OpenStep:
                 spans.append((lease.first_member, lease.n_received))
         return tuple(spans), np.concatenate(losses)
 
-    def total_estimate(self) -> Int32Array:
-        """The sum of all estimates that are in, [n_parameters]; empty where none come."""
-        total = np.zeros(self._n_estimated, dtype=np.int64)
+    def total_estimate(self) -> CodedEstimate:
+        """The sum of all estimates that are in; empty where none come."""
+        if self._layout is None:
+            return NO_ESTIMATE
+        total = np.zeros(self._layout.size, dtype=np.int64)
         for lease in self._leases:
             if lease.estimate is not None:
                 total += lease.estimate
-        return as_estimate(total)
+        return encode_estimate(self._layout, total)

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from fedlearn.es.layout import ParameterLayout
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What a run wants, apart from its mathematics."""
@@ -9,7 +11,7 @@ class Plan(msgspec.Struct, frozen=True):
     run: str
     seed: int
     model: dict[str, str | int | float]
-    n_parameters: int
+    layout: ParameterLayout
     blocks: tuple[bytes, ...]
     """Names of the token blocks, used in turn."""
     new_tokens_interval: int

@@ -45,6 +45,15 @@ class ParameterLayout(msgspec.Struct, frozen=True):
         """Where each tensor begins in the flat vector."""
         return tuple(accumulate((tensor.size for tensor in self.tensors[:-1]), initial=0))
 
+    @property
+    def row_lengths(self) -> NDArray[np.int64]:
+        """Parameters of each row, all tensors in order; every element of a vector is a row of its own."""
+        lengths = [
+            np.full(tensor.shape[0], tensor.shape[1]) if tensor.is_matrix else np.ones(tensor.size, dtype=np.int64)
+            for tensor in self.tensors
+        ]
+        return np.concatenate(lengths).astype(np.int64)
+
     def split(self, flat: Float32Array) -> dict[str, Float32Array]:
         """Views of the tensors of a flat vector [size], by name, in their shapes."""
         return {

@@ -9,7 +9,6 @@ import es_core
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import UTILITY_RESOLUTION, normalized, spread_of
-from fedlearn.es.update import Int32Array
 
 Float32Array = NDArray[np.float32]
 
@@ -25,7 +24,7 @@ def partial_sum(
     group_size: int,
     row_masks: NDArray[np.uint8] | None,
     threads: int,
-) -> Int32Array:
+) -> NDArray[np.int64]:
     """`ESTIMATE_UNIT` times the sum over groups of the gradient that members' losses tell, [n_parameters].
 
     The members perturb weights and stand in a row from `first_member` on. Utilities are normalized by the spread of
@@ -45,15 +44,9 @@ def partial_sum(
         threads=threads,
     )
     factor = -es_core.ESTIMATE_UNIT * scale / (UTILITY_RESOLUTION * group_size * perturbation.sigma)
-    summed = np.empty(layout.size, dtype=np.int32)
+    summed = np.empty(layout.size, dtype=np.int64)
     for tensor, offset in zip(layout.tensors, layout.offsets, strict=True):
         interval = slice(offset, offset + tensor.size)
         rank = perturbation.rank if tensor.is_matrix else 0
-        summed[interval] = as_estimate(estimate[interval] * (factor / math.sqrt(max(rank, 1))))
+        summed[interval] = np.rint(estimate[interval] * (factor / math.sqrt(max(rank, 1))))
     return summed
-
-
-def as_estimate(numbers: NDArray[np.floating] | NDArray[np.int64]) -> Int32Array:
-    """Numbers rounded, and cut to what an estimate can hold."""
-    limit = np.iinfo(np.int32).max
-    return np.clip(np.rint(numbers), -limit, limit).astype(np.int32)

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.es.estimate import Int32Array, decode_estimate
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.update import Int32Array, Update
+from fedlearn.es.update import Update
 
 Float32Array = NDArray[np.float32]
 UInt8Array = NDArray[np.uint8]
@@ -92,10 +93,8 @@ class Replica:
         """
         if update.step != self.step:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
-        if update.estimate.size not in (0, self.layout.size):
-            raise ValueError(f"estimate: expected {self.layout.size} numbers or none, got {update.estimate.size}")
-        is_summed = update.estimate.size > 0
-        estimate = update.estimate if is_summed else self._replayed(update, threads)
+        is_summed = update.is_summed
+        estimate = decode_estimate(self.layout, update.estimate) if is_summed else self._replayed(update, threads)
         state = self.optimizer
         state.beta1_power = max(state.beta1_power * update.beta1, SMALLEST_POWER)
         state.beta2_power = max(state.beta2_power * update.beta2, SMALLEST_POWER)

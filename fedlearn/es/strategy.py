@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
 from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
-from fedlearn.es.update import NO_ESTIMATE, Int32Array, Update
+from fedlearn.es.update import Update
 
 Float32Array = NDArray[np.float32]
 
@@ -75,12 +76,12 @@ def tell(
     spans: tuple[tuple[int, int], ...],
     losses: Float32Array,
     duration_s: float,
-    estimate: Int32Array = NO_ESTIMATE,
+    estimate: CodedEstimate = NO_ESTIMATE,
 ) -> Update:
     """The Update that these losses (nats per token, float32, span after span) amount to.
 
     `duration_s` is for how long the step was open; `estimate` is the sum of the volunteers' estimates where the
-    perturbation has one, [n_parameters].
+    perturbation has one.
     """
     spread = spread_of(losses, population.group_size)
     scale = population.shaping_scale or spread

@@ -6,14 +6,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
+
 Int8Array = NDArray[np.int8]
 
-Int32Array = NDArray[np.int32]
 
 MAX_UTILITY = 127
-
-NO_ESTIMATE: Int32Array = np.zeros(0, dtype=np.int32)
-"""The estimate of an Update that is replayed, and of a Result that is."""
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
@@ -46,8 +44,13 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     """Seconds for which the steps up to this one were open: where the schedules stand *after* it."""
     shaping_scale: float
     """Running standard deviation of in-group losses *after* this step; with `elapsed_s` all that the strategy keeps."""
-    estimate: Int32Array = NO_ESTIMATE
-    """[n_parameters], or empty where the gradient is replayed."""
+    estimate: CodedEstimate = NO_ESTIMATE
+    """The sum, or empty where the gradient is replayed."""
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether the gradient is the estimate's, not replayed."""
+        return self.estimate.numbers.size > 0
 
     @property
     def n_members(self) -> int:

@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.update import NO_ESTIMATE, Int32Array, Update
+from fedlearn.es.update import Update
 from fedlearn.text.language_model import LanguageModel
 from fedlearn.text.tokens import TokenArray
 
@@ -35,8 +36,8 @@ class TrialResults(msgspec.Struct, frozen=True, eq=False):
 
     losses: Float32Array
     """Mean nats per token of each member, [n_members]."""
-    estimate: Int32Array
-    """Sum of gradients, [n_parameters]; empty where every replica finds it from the losses."""
+    estimate: CodedEstimate
+    """Sum of gradients; empty where every replica finds it from the losses."""
 
 
 class Objective(ABC):

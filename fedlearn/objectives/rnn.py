@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.es.estimate import encode_estimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.partial_sum import partial_sum
 from fedlearn.es.update import Update
@@ -131,14 +132,14 @@ class RnnObjective(Objective):
         scales = np.where(self._is_head, np.float32(0.0), self._scales)[: self._n_network_tensors]
         losses = self._weight_losses(weights, windows, trials, scales, threads)
         is_finite = np.isfinite(losses.reshape(-1, trials.group_size)).all(axis=1)
-        estimate = es_core.rnn_head_gradient(
+        head = es_core.rnn_head_gradient(
             *self.network(weights),
             tokens=windows.tokens[is_finite],
             context=self.window.context,
             is_cold=windows.is_cold[is_finite],
             threads=threads,
         )
-        summed = partial_sum(
+        rest = partial_sum(
             self._layout,
             trials.perturbation,
             losses,
@@ -149,11 +150,8 @@ class RnnObjective(Objective):
             row_masks=self._masks_of(windows),
             threads=threads,
         )
-        for tensor, offset, is_head in zip(self._layout.tensors, self._layout.offsets, self._is_head, strict=True):
-            if not is_head:
-                interval = slice(offset, offset + tensor.size)
-                estimate[interval] = summed[interval]
-        return TrialResults(losses, estimate)
+        is_head = np.repeat(self._is_head, [tensor.size for tensor in self._layout.tensors])
+        return TrialResults(losses, encode_estimate(self._layout, np.where(is_head, head, rest)))
 
     def _windows_of(self, trials: Trials, block: TokenArray) -> Windows:
         return cut_windows(
@@ -208,7 +206,7 @@ class RnnObjective(Objective):
             int8=self.precision == "int8",
             threads=threads,
         )
-        return TrialResults(losses, estimate)
+        return TrialResults(losses, encode_estimate(self._layout, estimate))
 
     def row_masks(self, update: Update, block: TokenArray) -> UInt8Array | None:
         masks = [

@@ -25,8 +25,8 @@ from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
 
-MAX_RECORD_BYTES = 2**27
-"""128 MiB, above any Update that the wire carries."""
+MAX_RECORD_BYTES = 2**26
+"""64 MiB, above any Update that the wire carries."""
 
 _HEADER = b"fedlearn journal 1\n"
 _MARKER = b"\xf5UPD"

@@ -15,8 +15,8 @@ DEFAULT_MAX_SNAPSHOT_BYTES = 3 * 1024 * _MIB
 _MAX_SMALL_BYTES = 4 * _KIB
 _MAX_BYTES: Mapping[MessageType, int] = {
     Welcome: 64 * _KIB,
-    Result: 68 * _MIB + _MAX_SMALL_BYTES,  # a million losses, and an estimate of sixteen million parameters
-    Update: 68 * _MIB,  # sixteen million utilities or the estimate of as many parameters, and the spans
+    Result: 36 * _MIB + _MAX_SMALL_BYTES,  # a million losses, and an estimate of sixteen million parameters
+    Update: 36 * _MIB,  # sixteen million utilities or an estimate of as many parameters, and the spans
     TokenBlock: 64 * _MIB,  # thirty-three million tokens
 }
 

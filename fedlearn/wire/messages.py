@@ -10,13 +10,13 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
+from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.update import NO_ESTIMATE, Update
+from fedlearn.es.update import Update
 
 PROTOCOL_VERSION = 2
 
 Float32Array = NDArray[np.float32]
-Int32Array = NDArray[np.int32]
 TokenArray = NDArray[np.uint16]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
 """Names and reasons are shown on terminals, which obey control characters."""
@@ -55,7 +55,7 @@ class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     first_member: Count
     losses: Float32Array
     digest: Digest
-    estimate: Int32Array = NO_ESTIMATE
+    estimate: CodedEstimate = NO_ESTIMATE
 
 
 class Goodbye(Struct, frozen=True, array_like=True, tag=4):

@@ -28,6 +28,7 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import KEPT_BLOCKS
+from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.strategy import Strategy
@@ -70,7 +71,7 @@ PLAN = Plan(
     run="7",
     seed=3,
     model={"architecture": "rnn"},
-    n_parameters=3,
+    layout=ParameterLayout((TensorSpec("vector", (3,)),)),
     blocks=BLOCKS,
     new_tokens_interval=0,
     time_per_step=TIME_PER_STEP,

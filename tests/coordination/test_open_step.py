@@ -1,13 +1,16 @@
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from fedlearn.coordination.open_step import Float32Array, Lease, OpenStep
+from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate
+from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import Population
-from fedlearn.es.update import NO_ESTIMATE
 
 GROUP = 4
+
+
+LAYOUT = ParameterLayout((TensorSpec("vector", (3,)),))
 
 
 def numbered(first: int, count: int) -> Float32Array:
@@ -28,7 +31,7 @@ def population(perturbation: Perturbation) -> Population:
 
 @pytest.fixture
 def step() -> OpenStep:
-    return OpenStep(population(Perturbation(0.1, 1)), opened_at=1.0, deadline=2.0, first_member=100, n_parameters=0)
+    return OpenStep(population(Perturbation(0.1, 1)), opened_at=1.0, deadline=2.0, first_member=100, layout=LAYOUT)
 
 
 def test_leases_follow_one_another_without_overlap(step: OpenStep) -> None:
@@ -97,11 +100,11 @@ def test_collected_spans_are_ascending_joined_where_they_touch_and_in_order_of_t
 
 def summed_step() -> OpenStep:
     summed = population(Perturbation(0.1, 1, "activations"))
-    return OpenStep(summed, opened_at=1.0, deadline=2.0, first_member=0, n_parameters=3)
+    return OpenStep(summed, opened_at=1.0, deadline=2.0, first_member=0, layout=LAYOUT)
 
 
-def estimate(*numbers: int) -> NDArray[np.int32]:
-    return np.array(numbers, dtype=np.int32)
+def estimate(*numbers: int) -> CodedEstimate:
+    return encode_estimate(LAYOUT, np.array(numbers, dtype=np.int64))
 
 
 def test_estimates_of_all_leases_add_up_but_for_those_not_trusted() -> None:
@@ -112,22 +115,21 @@ def test_estimates_of_all_leases_add_up_but_for_those_not_trusted() -> None:
     assert leases[1].take(8, numbered(8, 8), estimate(100, 0, -100), GROUP) == ""
     assert leases[2].take(16, numbered(16, 8), estimate(9, 9, 9), GROUP) == ""
     leases[2].void()
-    np.testing.assert_array_equal(step.total_estimate(), [111, 22, -67])
+    np.testing.assert_array_equal(decode_estimate(LAYOUT, step.total_estimate()), [111, 22, -67])
 
 
 def test_sum_beyond_32_bits_is_cut() -> None:
     step = summed_step()
-    most = 2**31 - 1
+    most = 127 << 24
     for first in (0, 4, 8):
         step.lease(4).take(first, numbered(first, 4), estimate(most, -most, 1), GROUP)
-    np.testing.assert_array_equal(step.total_estimate(), [most, -most, 3])
+    np.testing.assert_array_equal(decode_estimate(LAYOUT, step.total_estimate()), [most, -most, 3])
 
 
-def test_estimate_of_another_length_is_named_and_not_counted(step: OpenStep) -> None:
+def test_estimate_of_another_model_is_named_and_not_counted(step: OpenStep) -> None:
     lease = summed_step().lease(8)
-    assert "expected 3 numbers, got 2" in lease.take(0, numbered(0, 4), estimate(1, 2), GROUP)
-    assert "expected 3 numbers, got 0" in lease.take(0, numbered(0, 4), NO_ESTIMATE, GROUP)
+    other = CodedEstimate(np.zeros(2, dtype=np.int8), np.zeros(3, dtype=np.uint8))
+    assert "expected 3 numbers and 3 shifts, got 2 and 3" in lease.take(0, numbered(0, 4), other, GROUP)
+    assert "expected 3 numbers and 3 shifts, got 0 and 0" in lease.take(0, numbered(0, 4), NO_ESTIMATE, GROUP)
     assert lease.n_received == 0
-    replayed = step.lease(8)
-    assert "expected 0 numbers, got 3" in replayed.take(100, numbered(0, 4), estimate(1, 2, 3), GROUP)
-    assert step.total_estimate().size == 0
+    assert step.total_estimate() is NO_ESTIMATE

@@ -18,8 +18,9 @@ from fedlearn.coordination.effects import (
     StoreBlock,
 )
 from fedlearn.coordination.worker import MAX_SLICE_MEMBERS, SLICE_S, Worker
+from fedlearn.es.estimate import NO_ESTIMATE
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.update import NO_ESTIMATE, Update
+from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
 from fedlearn.objectives.base import TrialResults, Trials
 from fedlearn.wire.codec import encode

@@ -110,8 +110,12 @@ class IndependentReplica:
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
         (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *rest) = update
-        beta1, beta2, epsilon, antithetic, weight_decay, _, _, (_, _, estimate) = rest
-        summed = np.frombuffer(estimate, dtype="<i4")
+        beta1, beta2, epsilon, antithetic, weight_decay, _, _, ((_, _, numbers), (_, _, shifts)) = rest
+        shapes = [(t.columns, t.rows) if min(t.rows, t.columns) > 1 else (1, t.columns) for t in self.tensors]
+        lengths = np.concatenate([np.full(n_rows, length) for length, n_rows in shapes])
+        summed = np.frombuffer(numbers, dtype=np.int8).astype(np.int64)
+        if summed.size:
+            summed = summed << np.repeat(np.frombuffer(shifts, dtype=np.uint8).astype(np.int64), lengths)
         text = self.blocks[block]
         members = [member for first, count in spans for member in range(first, first + count)]
         masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}

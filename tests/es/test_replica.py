@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.es.estimate import encode_estimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.replica import OptimizerState, Replica
 from fedlearn.es.update import Update
@@ -259,7 +260,9 @@ def test_bits_do_not_depend_on_flush_to_zero(odd_arithmetic: OddArithmetic) -> N
 
 def test_a_summed_update_takes_its_estimate_as_it_is() -> None:
     replica, twin = new_replica(), new_replica()
-    update = update_of(0, rank=2, optimizer="sgd")
+    update = update_of(0, rank=1, optimizer="sgd")
+    # So small that a byte holds every number of the estimate.
+    update = msgspec.structs.replace(update, utilities=np.sign(update.utilities))
     estimate = es_core.estimate_gradient(
         LAYOUT.table(1),
         LAYOUT.size,
@@ -270,16 +273,17 @@ def test_a_summed_update_takes_its_estimate_as_it_is() -> None:
         utilities=update.utilities,
         row_masks=masks_of(update),
     )
-    twin.apply(msgspec.structs.replace(update, rank=1))
-    summed = msgspec.structs.replace(update, utilities=np.zeros(0, dtype=np.int8), estimate=estimate)
-    replica.apply(summed)
-    assert replica.digest == twin.digest
+    coded = encode_estimate(LAYOUT, estimate)
+    twin.apply(update)
+    replica.apply(msgspec.structs.replace(update, utilities=np.zeros(0, dtype=np.int8), estimate=coded))
+    assert replica.digest == twin.digest != new_replica().digest
 
 
 def test_estimate_of_another_model_is_refused() -> None:
     replica = new_replica()
     before = replica.digest
-    wrong = msgspec.structs.replace(update_of(0), estimate=np.ones(5, dtype=np.int32))
-    with pytest.raises(ValueError, match=f"estimate: expected {LAYOUT.size} numbers or none, got 5"):
+    other = ParameterLayout((TensorSpec("vector", (5,)),))
+    wrong = msgspec.structs.replace(update_of(0), estimate=encode_estimate(other, np.ones(5, dtype=np.int32)))
+    with pytest.raises(ValueError, match=f"estimate: expected {LAYOUT.size} numbers and 16 shifts, got 5 and 5"):
         replica.apply(wrong)
     assert replica.digest == before

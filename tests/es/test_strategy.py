@@ -4,6 +4,7 @@ import pytest
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
@@ -186,9 +187,10 @@ def test_a_summed_step_hands_the_estimate_on_and_averages_over_the_groups_that_c
     strategy = msgspec.structs.replace(STRATEGY, perturbation=noise)
     population = msgspec.structs.replace(ask(strategy, 3, None), group_size=2)
     losses = np.array([1.0, 1.5, np.inf, 1.0, 2.0, 2.5], dtype=np.float32)
-    estimate = np.array([5, -7], dtype=np.int32)
+    estimate = CodedEstimate(np.array([5, -7], dtype=np.int8), np.array([0, 3], dtype=np.uint8))
     update = tell(strategy, population, block=BLOCK, spans=((4, 6),), losses=losses, duration_s=1.0, estimate=estimate)
-    np.testing.assert_array_equal(update.estimate, estimate)
+    assert update.estimate is estimate
+    assert update.is_summed
     assert update.utilities.size == 0
     assert update.n_members == 6
     assert update.gradient_scale == pytest.approx(1 / (2 * es_core.ESTIMATE_UNIT))

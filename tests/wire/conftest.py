@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
@@ -25,7 +26,7 @@ from fedlearn.wire.states import MessageType
 
 DIGEST = bytes(range(8))
 BLOCK = bytes(range(16))
-ESTIMATE = np.array([-(2**31) + 1, 0, 2**31 - 1], dtype=np.int32)
+ESTIMATE = CodedEstimate(np.array([-127, 0, 127], dtype=np.int8), np.array([0, 24], dtype=np.uint8))
 WEIGHTS = np.linspace(-1, 1, 50_000, dtype=np.float32)
 
 EXAMPLES: dict[MessageType, Message] = {

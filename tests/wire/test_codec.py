@@ -22,15 +22,21 @@ def result_bytes(losses: object) -> bytes:
 def test_every_message_comes_back_equal(message: Message) -> None:
     decoded = decode(encode(message), type(message))
     assert type(decoded) is type(message)
+    assert_equal_fields(message, decoded)
+
+
+def assert_equal_fields(message: msgspec.Struct, decoded: msgspec.Struct) -> None:
     for sent, received in zip(msgspec.structs.astuple(message), msgspec.structs.astuple(decoded), strict=True):
+        assert type(received) is type(sent)
         if isinstance(sent, np.ndarray):
             assert received.dtype == sent.dtype
             assert received.tobytes() == sent.tobytes()
             assert not received.flags.writeable
             assert received.flags.aligned
+        elif isinstance(sent, msgspec.Struct):
+            assert_equal_fields(sent, received)
         else:
             assert received == sent
-            assert type(received) is type(sent)
 
 
 @given(st.lists(st.floats(width=32)))
@@ -48,7 +54,7 @@ def test_bytes_are_those_of_the_documentation() -> None:
     losses = np.array([1.5, -2.0], dtype=np.float32)
     assert encode(Result(300, 64, losses, bytes(range(8)))).hex(" ") == (
         "96 03 cd 01 2c 40 93 a3 3c 66 34 91 02 c4 08 00 00 c0 3f 00 00 00 c0 c4 08 00 01 02 03 04 05 06 07 "
-        "93 a3 3c 69 34 91 00 c4 00"
+        "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00"
     )
 
 

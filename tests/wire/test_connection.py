@@ -222,10 +222,10 @@ def test_pongs_are_not_piled_up_for_a_peer_that_does_not_read(active: Connection
 
 
 def test_message_larger_than_its_limit_is_refused_on_either_side(active: ConnectionPair) -> None:
-    too_large = Result(0, 0, np.zeros(18 * 2**20, np.float32), bytes(8))
-    with pytest.raises(LocalProtocolError, match="Result: expected at most 71307264 bytes"):
+    too_large = Result(0, 0, np.zeros(10 * 2**20, np.float32), bytes(8))
+    with pytest.raises(LocalProtocolError, match="Result: expected at most 37752832 bytes"):
         active.client.send(too_large)
-    with pytest.raises(RemoteProtocolError, match="Result: expected at most 71307264 bytes"):
+    with pytest.raises(RemoteProtocolError, match="Result: expected at most 37752832 bytes"):
         active.server.receive_data(as_bytes(too_large), 0.0)
 
 
