@@ -29,6 +29,9 @@ MAX_BLOCK_TOKENS = 2**24
 MAX_PARAMETERS = (DEFAULT_MAX_SNAPSHOT_BYTES - 4096) // 12
 """Of a model: weights and two moments in float32, with a Snapshot's few other bytes."""
 
+MAX_SUMMED_PARAMETERS = 2**24
+"""Of a model whose estimates travel in Results and Updates."""
+
 Model = dict[str, str | int | float]
 
 
@@ -182,8 +185,10 @@ def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
         model["control_taps"] = config.control_variates
         model["control_features"] = "residuals" if config.head == "closed-form" else "tokens"
     objective = build_objective(model, config.seed)
-    if objective.layout.size > MAX_PARAMETERS:
-        raise _too_large(config, f"has at most {MAX_PARAMETERS} parameters")
+    is_summed = strategy_of(config).perturbation.is_summed
+    limit = MAX_SUMMED_PARAMETERS if is_summed else MAX_PARAMETERS
+    if objective.layout.size > limit:
+        raise _too_large(config, f"has at most {limit} parameters")
     tokens = dataset.train.tokens
     block_tokens = config.block_tokens if config.new_tokens_interval else 0
     if (longest := max(length for _, length in cut_blocks(tokens, block_tokens))) > MAX_BLOCK_TOKENS:
