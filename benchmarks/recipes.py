@@ -17,7 +17,7 @@ from learner import Learner
 from fedlearn.app.run import Run
 from fedlearn.config import KEYS, RunConfig
 
-Settings = dict[str, str | int | float]
+Settings = dict[str, str | bool | int | float]
 
 PRODUCT: dict[str, Settings] = {
     "weights": {},
