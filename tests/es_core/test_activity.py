@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.objectives.rnn import control_tensors, rnn_layout
+from fedlearn.objectives.rnn_layout import control_tensors, rnn_layout
 
 Array = NDArray[np.float64]
 SEED, STEP = 77, 5

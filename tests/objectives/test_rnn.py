@@ -13,7 +13,8 @@ from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.perturbation import Head, Perturbation
 from fedlearn.es.update import Update
 from fedlearn.objectives.base import Trials, run_trials
-from fedlearn.objectives.rnn import VALIDATION_ROWS, RnnObjective, to_torch_names
+from fedlearn.objectives.rnn import VALIDATION_ROWS, RnnObjective
+from fedlearn.objectives.rnn_layout import to_torch_names
 from fedlearn.text.windows import Windows, WindowShape, cut_windows
 
 Float32Array = NDArray[np.float32]

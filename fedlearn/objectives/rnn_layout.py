@@ -1,0 +1,61 @@
+"""Which tensors an RNN has, in the order that `es_core` expects, and what PyTorch calls them."""
+
+from typing import Literal
+
+import numpy as np
+
+from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
+
+
+def control_tensors(
+    shape: tuple[int, int, int], taps: int, features: Literal["residuals", "tokens"]
+) -> tuple[TensorSpec, ...]:
+    """Control matrices for noise on activations, in the order that `es_core` expects; zero in a new run.
+
+    One a layer and tap, for the loss so many tokens after the noise; features are the residuals of its prediction, or
+    its target and input tokens, and then there is one for the noise on logits, too.
+    """
+    vocab_size, hidden_size, n_layers = shape
+    n_features = vocab_size if features == "residuals" else 2 * vocab_size
+    tensors = [
+        TensorSpec(f"control.l{layer}.t{tap}", (n_features, hidden_size))
+        for layer in range(n_layers)
+        for tap in range(taps)
+    ]
+    if taps and features == "tokens":
+        tensors.append(TensorSpec("control.logits", (n_features, vocab_size)))
+    return tuple(tensors)
+
+
+def rnn_layout(vocab_size: int, hidden_size: int, n_layers: int, embedding_scale: float) -> ParameterLayout:
+    """Tensors of the RNN in the order that `es_core` expects; names follow PyTorch's where it has the tensor."""
+    tensors = [TensorSpec("embedding.weight", (vocab_size, hidden_size), scale=embedding_scale, mask_column=0)]
+    for layer in range(n_layers):
+        if layer > 0:
+            tensors.append(TensorSpec(f"rnn.weight_ih_l{layer}", (hidden_size, hidden_size)))
+        tensors.append(TensorSpec(f"rnn.weight_hh_l{layer}", (hidden_size, hidden_size)))
+        tensors.append(TensorSpec(f"rnn.bias_l{layer}", (hidden_size,)))
+    tensors += [
+        TensorSpec("head.weight", (vocab_size, hidden_size)),
+        TensorSpec("head.bias", (vocab_size,)),
+        TensorSpec("initial_state", (n_layers * hidden_size,), mask_column=vocab_size),
+    ]
+    return ParameterLayout(tuple(tensors))
+
+
+def to_torch_names(layout: ParameterLayout, weights: Float32Array) -> dict[str, Float32Array]:
+    """The weights as PyTorch names them: `rnn = nn.RNN(vocab, hidden, layers)`, `head = nn.Linear(hidden, vocab)`.
+
+    The RNN reads one-hot tokens; `initial_state` [layers, hidden] is its `h_0`.
+    """
+    parts = layout.split(weights)
+    hidden_size = parts["rnn.bias_l0"].size
+    named = {"head.weight": parts["head.weight"], "head.bias": parts["head.bias"]}
+    named["initial_state"] = parts["initial_state"].reshape(-1, hidden_size)
+    for layer in range(len(named["initial_state"])):
+        input_weights = parts["embedding.weight"].T if layer == 0 else parts[f"rnn.weight_ih_l{layer}"]
+        named[f"rnn.weight_ih_l{layer}"] = np.ascontiguousarray(input_weights)
+        named[f"rnn.weight_hh_l{layer}"] = parts[f"rnn.weight_hh_l{layer}"]
+        named[f"rnn.bias_ih_l{layer}"] = parts[f"rnn.bias_l{layer}"]
+        named[f"rnn.bias_hh_l{layer}"] = np.zeros(hidden_size, dtype=np.float32)
+    return named
