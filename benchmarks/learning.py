@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from budgets import Budget
 from learner import SeedRun, conclude, learn
-from measure import Stopwatch, describe_machine, print_report, use_processors
+from measure import SETTINGS, Stopwatch, describe_machine, print_report, use_processors
 from ngrams import NAMES as NGRAMS
 from ngrams import ngram_bits
 from recipes import NAMES, PRODUCT, Settings, ending_at, open_learner, why_absent
@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace, notices: list[str]) -> Report:
 
 def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> Result:
     """One run a seed, each in a folder of its own that goes with it."""
-    flags = {**PRODUCT.get(recipe, {}), **vars(options)}
+    flags = {**SETTINGS, **PRODUCT.get(recipe, {}), **vars(options)}
     settings = PRODUCT.get(recipe, {})
     runs: list[SeedRun] = []
     seeds = options.seeds or [vars(options).get("seed", 1)]

@@ -18,6 +18,16 @@ import es_core
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Read by the matrix libraries under numpy and PyTorch, when they are loaded and never again."""
 
+SETTINGS: dict[str, int | float] = {
+    "hidden_size": 64,
+    "group_size": 64,
+    "population_limit": 12288,
+    "sigma": 0.01,
+    "learning_rate": 0.006,
+    "time_per_step": 5.0,
+}
+"""Where no flag says otherwise: a run would choose these by the speed of the machine."""
+
 TURN_S = 0.05
 """A turn this long is thousands of times what the caches take to fill."""
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-from measure import Machine, Spread, describe_machine, print_report
+from measure import SETTINGS, Machine, Spread, describe_machine, print_report
 from step_parts import Part, measure_parts, message_bytes, prepare
 from whole_steps import WholeSteps, measure_whole_steps
 
@@ -51,7 +51,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(dir=vars(options).get("runs")) as folder:
             # A figure must not depend on the environment: flags only.
-            config = msgspec.structs.replace(load_config(None, {}, vars(options)), runs=folder)
+            config = msgspec.structs.replace(load_config(None, {}, SETTINGS | vars(options)), runs=folder)
             report = measure(config, options)
     except (ConfigError, StorageError, ValueError, RuntimeError, OSError) as error:
         print(f"step.py: {error}", file=sys.stderr)

@@ -26,8 +26,15 @@ MAX_MEMBERS = (2**31 - 1) // 127
 """Of a step at rank 1: utilities up to 127 each add up to a 32-bit integer."""
 
 
+MAX_POPULATION = 16_000_000
+
+_AUTOMATIC = "0 = chosen when the run begins"
+
+
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run. Meaning, unit and range of each key stand in its description.
+
+    Until a run is created, keys of AUTOMATIC_KEYS may be 0; a run itself has numbers only (`is_settled`).
 
     Raises ConfigError where two keys contradict each other; ranges are checked by `load_config`.
     """
@@ -35,16 +42,16 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     time_per_step: Annotated[
         float,
         Meta(
-            gt=0,
+            ge=0,
             le=86400,
             description="s, most time clients may run trials in one step; "
-            "it closes earlier when population_limit members are in",
+            f"it closes earlier when population_limit members are in; {_AUTOMATIC}",
         ),
-    ] = 5.0
-    learning_rate: Annotated[float, Meta(gt=0, le=1000, description="step size of the optimizer")] = 0.006
+    ] = 0.0
+    learning_rate: Annotated[float, Meta(ge=0, le=1000, description=f"step size of the optimizer; {_AUTOMATIC}")] = 0.0
     sigma: Annotated[
-        float, Meta(gt=0, le=1000, description="standard deviation of the noise on weights, or on hidden units' inputs")
-    ] = 0.01
+        float, Meta(ge=0, le=1000, description=f"standard deviation of noise on weights or inputs; {_AUTOMATIC}")
+    ] = 0.0
     perturb: Annotated[
         Literal["weights", "activations"],
         Meta(description="where the noise goes; activations learn more from a trial, and send more a step"),
@@ -77,7 +84,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     warmup_steps: Annotated[
         int, Meta(ge=0, le=2**53, description="steps over which the learning rate rises to its full size")
     ] = 0
-    hidden_size: Annotated[int, Meta(ge=2, le=65536, description="units, width of each layer")] = 64
+    hidden_size: Annotated[
+        int, Meta(ge=0, le=65536, description=f"units, width of each layer, 2 or more; {_AUTOMATIC}")
+    ] = 0
     vocab_size: Annotated[
         int, Meta(ge=0, le=65535, description="tokens in the vocabulary; 0 = as many as the tokenizer needs")
     ] = 0
@@ -104,15 +113,19 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="start of all noise, initial weights and windows")] = 1
     rank: Annotated[int, Meta(ge=0, le=8, description="rank of a matrix's perturbation; 0 = full rank, far slower")] = 1
     group_size: Annotated[
-        int, Meta(ge=2, le=65536, description="members that are evaluated on the same tokens and compared")
-    ] = 64
+        int, Meta(ge=0, le=65536, description=f"members on the same tokens, to be compared, 2 or more; {_AUTOMATIC}")
+    ] = 0
     context: Annotated[
         int, Meta(ge=0, le=65536, description="tokens that warm up the hidden state before the scored ones")
     ] = 32
     sequence_length: Annotated[int, Meta(ge=1, le=65536, description="scored tokens a sequence")] = 16
     population_limit: Annotated[
-        int, Meta(ge=1, le=16_000_000, description="members a step at most; rounded down to whole groups")
-    ] = 12288
+        int, Meta(ge=0, le=MAX_POPULATION, description=f"members a step at most, in whole groups; {_AUTOMATIC}")
+    ] = 0
+    max_population: Annotated[
+        int,
+        Meta(ge=0, le=MAX_POPULATION, description="what population_limit grows to as volunteers join; 0 = it does not"),
+    ] = 0
     steps: Annotated[int, Meta(ge=0, le=2**53, description="step at which the run ends; 0 = until stopped")] = 0
     duration: Annotated[
         float, Meta(ge=0, le=1e9, description="s of training after which the run ends; 0 = until stopped")
@@ -145,22 +158,33 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sample_time: Annotated[float, Meta(ge=0, le=1e9, description="s between samples on the terminal; 0 = never")] = 30.0
 
     def __post_init__(self) -> None:
-        if self.population_limit < self.group_size:
-            raise ConfigError(
-                f"population_limit: expected at least group_size ({self.group_size}), got {self.population_limit}"
-            )
+        self._check_population()
         self._check_recipe()
-        members = MAX_MEMBERS // max(self.rank, 1)
-        if self.population_limit > members:
-            raise ConfigError(
-                f"population_limit: expected at most {members} with rank {self.rank}, so that the gradient estimate "
-                f"fits 32 bits, got {self.population_limit}"
-            )
         window = self.context + self.sequence_length + 1
         if self.new_tokens_interval > 0 and self.block_tokens < window:
             raise ConfigError(
                 f"block_tokens: expected at least one window (context + sequence_length + 1 = {window}), "
                 f"got {self.block_tokens}"
+            )
+
+    def _check_population(self) -> None:
+        for key in ("hidden_size", "group_size"):
+            if getattr(self, key) == 1:
+                raise ConfigError(f"{key}: expected 2 or more, or 0 for a choice of the run's own, got 1")
+        least, most = max(self.group_size, 2), MAX_MEMBERS // max(self.rank, 1)
+        for key in ("population_limit", "max_population"):
+            members = getattr(self, key)
+            if 0 < members < least:
+                raise ConfigError(f"{key}: expected a group or more ({least} members), got {members}")
+            if members > most:
+                raise ConfigError(
+                    f"{key}: expected at most {most} with rank {self.rank}, so that the gradient estimate "
+                    f"fits 32 bits, got {members}"
+                )
+        if 0 < self.max_population < self.population_limit:
+            raise ConfigError(
+                f"max_population: expected population_limit ({self.population_limit}) or more, or 0 for a population "
+                f"that does not grow, got {self.max_population}"
             )
 
     def _check_recipe(self) -> None:
@@ -190,12 +214,20 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Whether the run ends by itself."""
         return self.steps > 0 or self.duration > 0.0
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left for the run to choose."""
+        return all(getattr(self, key) for key in AUTOMATIC_KEYS)
+
 
 KEYS = RunConfig.__struct_fields__
 
+AUTOMATIC_KEYS = ("hidden_size", "group_size", "sigma", "learning_rate", "population_limit", "time_per_step")
+"""Of which 0 stands for a value that is chosen when the run begins."""
+
 RESUMABLE_KEYS = frozenset(
     {"learning_rate", "learning_rate_schedule", "sigma", "sigma_schedule", "warmup_steps", "weight_decay"}
-    | {"beta1", "beta2", "population_limit", "time_per_step", "steps", "duration"}
+    | {"beta1", "beta2", "population_limit", "max_population", "time_per_step", "steps", "duration"}
     | {"checkpoint_time", "sample_time", "host", "port", "volunteers", "threads", "runs"}
 )
 """What a resumed run may change: travels in each Update, or touches no number of the run."""
@@ -235,9 +267,17 @@ def resume_config(
 ) -> RunConfig:
     """`base`, the configuration in the run's folder, with what is given now.
 
+    What was chosen when the run began stays, unless a value is given: a population that is given does not grow.
+
     Raises ConfigError as `load_config` does, and where a key outside RESUMABLE_KEYS would change.
     """
-    given = _given(file, environ, flags)
+    given = {
+        key: (value, source)
+        for key, (value, source) in _given(file, environ, flags).items()
+        if value or key not in AUTOMATIC_KEYS
+    }
+    if "population_limit" in given:
+        given.setdefault("max_population", (0, ""))
     for key, (value, source) in given.items():
         was = getattr(base, key)
         if value != was and key not in RESUMABLE_KEYS:

@@ -12,13 +12,13 @@ LAYERS = (
     ("es_core", "fedlearn"),
     ("es", "text", "config"),
     ("wire", "objectives"),
-    ("coordination", "storage", "net"),
+    ("coordination", "storage", "net", "recipe"),
     ("app",),
     ("server", "client", "__main__"),
 )
 """Imports go from a later layer to an earlier one only; "fedlearn" is that package's own `__init__.py`."""
 
-PURE = ("es", "objectives", "text", "wire", "coordination", "config")
+PURE = ("es", "objectives", "text", "wire", "coordination", "config", "recipe")
 IMPURE_MODULES = ("asyncio", "socket", "time", "random", "logging", "pathlib")
 MAX_PYTHON_LINES = 400
 MAX_CPP_LINES = 500

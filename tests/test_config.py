@@ -1,9 +1,11 @@
 import argparse
+from typing import Any
 
 import msgspec
 import pytest
 
 from fedlearn.config import (
+    AUTOMATIC_KEYS,
     KEYS,
     RESUMABLE_KEYS,
     ConfigError,
@@ -87,13 +89,14 @@ def test_written_configuration_reads_back_equal() -> None:
         ("sigmaa = 1", ["sigmaa", "run.toml", "did you mean sigma?"]),
         ("batchsize = 1", ["batchsize", "did you mean batch_size?"]),
         ("qqq = 1", ["qqq", "--help"]),
-        ("sigma = -1.0", ["sigma", "above 0", "-1.0", "run.toml"]),
+        ("sigma = -1.0", ["sigma", "at least 0", "-1.0", "run.toml"]),
+        ("logit_sigma = 0.0", ["logit_sigma", "above 0", "0.0", "run.toml"]),
         ("sigma = '0.1'", ["sigma", "a number", "'0.1'"]),
         ("rank = 1.5", ["rank", "a whole number", "at most 8", "1.5"]),
         ("rank = true", ["rank", "a whole number", "True"]),
         ("beta1 = 1", ["beta1", "below 1"]),
         ("antithetic = 1", ["antithetic", "true or false", "got 1"]),
-        ("population_limit = 0", ["population_limit", "at least 1", "got 0"]),
+        ("population_limit = -1", ["population_limit", "at least 0", "got -1"]),
         ("population_limit = 16000001", ["population_limit", "at most 16000000"]),
         ("optimizer = 'adamw'", ["optimizer", "one of adam, sgd", "'adamw'"]),
         ("data = ''", ["data", "text that is not empty", "''"]),
@@ -139,8 +142,49 @@ def test_no_number_may_be_infinite_or_missing(value: str) -> None:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 
 
-def test_population_smaller_than_a_group_is_refused() -> None:
-    assert "at least group_size (64), got 63" in refusal("population_limit = 63")
+@pytest.mark.parametrize("key", ["population_limit", "max_population"])
+def test_population_smaller_than_a_group_is_refused(key: str) -> None:
+    assert f"{key}: expected a group or more (64 members), got 63" in refusal(f"{key} = 63\ngroup_size = 64")
+    assert f"{key}: expected a group or more (2 members), got 1" in refusal(f"{key} = 1")
+
+
+def test_a_population_may_only_grow() -> None:
+    load_config(("run.toml", "population_limit = 640\nmax_population = 640"), {}, {})
+    message = refusal("population_limit = 641\nmax_population = 640")
+    assert "max_population: expected population_limit (641) or more" in message
+
+
+def test_what_a_run_may_choose_is_open_unless_it_is_given() -> None:
+    assert not any(getattr(RunConfig(), key) for key in AUTOMATIC_KEYS)
+    assert load_config(("run.toml", "hidden_size = 0\nlearning_rate = 0"), {"FEDLEARN_SIGMA": "0"}, {}) == RunConfig()
+    given: dict[str, Any] = dict.fromkeys(AUTOMATIC_KEYS, 2)
+    assert RunConfig(**given).is_settled
+    for key in AUTOMATIC_KEYS:
+        assert not RunConfig(**given | {key: 0}).is_settled
+        assert "0 = chosen when the run begins" in FIELDS[key].type.__metadata__[0].description
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "group_size"])
+def test_one_unit_or_member_is_not_enough(key: str) -> None:
+    assert f"{key}: expected 2 or more, or 0" in refusal(f"{key} = 1")
+
+
+def test_what_was_chosen_stays_when_a_run_is_resumed() -> None:
+    base = RunConfig(hidden_size=8, learning_rate=0.5, population_limit=64, max_population=128)
+    assert resume_config(base, ("run.toml", "hidden_size = 0\nlearning_rate = 0"), {}, {}) == base
+    assert resume_config(base, None, {}, parse("--population-limit", "0")) == base
+
+
+def test_a_population_that_is_given_to_a_resumed_run_does_not_grow() -> None:
+    base = RunConfig(population_limit=64, max_population=128)
+    for flags, expected in (
+        (["--population-limit", "96"], (96, 0)),
+        (["--population-limit", "96", "--max-population", "100"], (96, 100)),
+        (["--max-population", "0"], (64, 0)),
+        (["--max-population", "100"], (64, 100)),
+    ):
+        config = resume_config(base, None, {}, parse(*flags))
+        assert (config.population_limit, config.max_population) == expected
 
 
 def test_antithetic_is_given_in_words() -> None:
@@ -205,5 +249,8 @@ def test_resumable_keys_are_keys() -> None:
 
 
 def test_population_must_fit_the_gradient_estimate_at_its_rank() -> None:
-    with pytest.raises(ConfigError, match="population_limit: expected at most 2113665 with rank 8"):
-        RunConfig(rank=8, population_limit=3_000_000)
+    populations: list[dict[str, Any]] = [{"population_limit": 3_000_000}, {"max_population": 3_000_000}]
+    for population in populations:
+        (key,) = population
+        with pytest.raises(ConfigError, match=f"{key}: expected at most 2113665 with rank 8"):
+            RunConfig(rank=8, **population)

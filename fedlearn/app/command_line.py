@@ -191,8 +191,8 @@ def _introduce(chosen: run.Run, step: int, notices: list[str]) -> None:
         f"{len(chosen.dataset.train.tokens)} tokens of {config.data}, population {config.population_limit}, "
         f"from step {step}"
     )
-    for notice in notices:
-        print(notice)
+    for line in (*chosen.reasons, *notices):
+        print(line)
     sys.stdout.flush()
 
 

@@ -2,18 +2,21 @@
 
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from fedlearn.app.snapshots import replica_of, snapshot_of
-from fedlearn.config import ConfigError, RunConfig, load_config, to_json
+from fedlearn.app.throughput import measure_throughput, probe_of, threads_of
+from fedlearn.config import AUTOMATIC_KEYS, ConfigError, RunConfig, load_config, to_json
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica
 from fedlearn.es.schedules import LearningRateSchedule, Schedule
 from fedlearn.es.strategy import Strategy
 from fedlearn.objectives import Objective, build_objective
+from fedlearn.recipe import REFERENCE_HIDDEN_SIZE, settle
 from fedlearn.storage.checkpoint import write_checkpoint
 from fedlearn.storage.datasets import Dataset, build_dataset, load_dataset, save_dataset
 from fedlearn.storage.durable import write_durably
@@ -33,6 +36,8 @@ MAX_SUMMED_PARAMETERS = 2**24
 """Of a model whose estimates travel in Results and Updates."""
 
 Model = dict[str, str | int | float]
+Measure = Callable[..., float]
+"""`measure_throughput`, or what a test has in its place."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -45,6 +50,8 @@ class Run(msgspec.Struct, frozen=True):
     objective: Objective
     blocks: dict[bytes, TokenArray]
     """Token blocks by name, in the order in which they are used."""
+    reasons: tuple[str, ...] = ()
+    """Of a new run: why the values that it chose itself are what they are."""
 
     def bits_per_character(self, loss: float) -> float:
         """The training loss (nats per token) in bits per character of the training text."""
@@ -86,6 +93,7 @@ def strategy_of(config: RunConfig) -> Strategy:
         ),
         group_size=config.group_size,
         population_limit=config.population_limit,
+        max_population=config.max_population,
         learning_rate=config.learning_rate,
         optimizer=config.optimizer,
         beta1=config.beta1,
@@ -108,17 +116,20 @@ def _learning_rate_schedule(config: RunConfig) -> LearningRateSchedule:
     return "linear" if config.has_end else "inverse-sqrt"
 
 
-def create(config: RunConfig) -> Run:
+def create(config: RunConfig, *, measure: Measure = measure_throughput) -> Run:
     """A new run: its folder with configuration, text, and genesis. Where that fails no folder stays.
+
+    Values that the configuration leaves open are chosen here; `measure` is called only where there are any.
 
     Raises ConfigError for a text or a model that can't be had, StorageError where the disk refuses.
     """
     dataset = build_dataset(
         config.data, tokenizer=config.tokenizer, vocab_size=config.vocab_size, documents=config.documents
     )
+    config, reasons = _settle(config, dataset, measure)
     folder = create_run(Path(config.runs))
     try:
-        run = _describe(folder, config, dataset)
+        run = msgspec.structs.replace(_describe(folder, config, dataset), reasons=reasons)
         save_dataset(folder.data, dataset)
         write_checkpoint(folder.genesis, _genesis_of(run), layout=layout_json(run), config=to_json(config))
         write_durably(folder.config, to_json(config).encode())
@@ -137,7 +148,11 @@ def load(folder: RunFolder) -> Run:
 
 def load_run_config(folder: RunFolder) -> RunConfig:
     """The configuration in a run's folder. Raises ConfigError when it was damaged."""
-    return load_config((str(folder.config), folder.config.read_text(encoding="utf-8")), {}, {})
+    config = load_config((str(folder.config), folder.config.read_text(encoding="utf-8")), {}, {})
+    if not config.is_settled:
+        missing = ", ".join(key for key in AUTOMATIC_KEYS if not getattr(config, key))
+        raise ConfigError(f"{missing}: expected the values of the run, got 0 from {folder.config}; put them back")
+    return config
 
 
 def find(root: str, text: str) -> Run:
@@ -156,6 +171,24 @@ def age_of(folder: RunFolder) -> float:
     return time.time() - max(file.stat().st_mtime for file in files if file.exists())
 
 
+def _settle(config: RunConfig, dataset: Dataset, measure: Measure) -> tuple[RunConfig, tuple[str, ...]]:
+    """The configuration with nothing left open, and why it is so."""
+    if config.is_settled:
+        return config, ()
+    n_tokens, vocab_size = len(dataset.train.tokens), dataset.tokenizer.vocab_size
+    probe, _ = settle(probe_of(config), throughput=1.0, n_training_tokens=n_tokens, vocab_size=vocab_size)
+    objective = build_objective(_model_of(probe, vocab_size), probe.seed)
+    threads = threads_of(config)
+    throughput = measure(objective, strategy_of(probe), dataset, threads=threads)
+    settled, reasons = settle(config, throughput=throughput, n_training_tokens=n_tokens, vocab_size=vocab_size)
+    whose = "of the local volunteers" if config.volunteers else "as no volunteer is local"
+    measured = (
+        f"measured: {throughput / 1e6:.3g} million trial-tokens/s at hidden_size {REFERENCE_HIDDEN_SIZE}, "
+        f"{threads} thread{'' if threads == 1 else 's'} {whose}"
+    )
+    return settled, (measured, *reasons)
+
+
 def _genesis_of(run: Run) -> Snapshot:
     weights = run.objective.initial_weights(run.dataset.unigram_counts)
     zeros = np.zeros_like(weights)
@@ -169,10 +202,10 @@ def _too_large(config: RunConfig, limit: str) -> ConfigError:
     )
 
 
-def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
+def _model_of(config: RunConfig, vocab_size: int) -> Model:
     model: Model = {
         "architecture": "rnn",
-        "vocab_size": dataset.tokenizer.vocab_size,
+        "vocab_size": vocab_size,
         "hidden_size": config.hidden_size,
         "n_layers": config.n_layers,
         "context": config.context,
@@ -184,6 +217,11 @@ def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
     if config.perturb == "activations":
         model["control_taps"] = config.control_variates
         model["control_features"] = "residuals" if config.head == "closed-form" else "tokens"
+    return model
+
+
+def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
+    model = _model_of(config, dataset.tokenizer.vocab_size)
     objective = build_objective(model, config.seed)
     is_summed = strategy_of(config).perturbation.is_summed
     limit = MAX_SUMMED_PARAMETERS if is_summed else MAX_PARAMETERS

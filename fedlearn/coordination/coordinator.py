@@ -236,8 +236,9 @@ class Coordinator:
         if self._open is not None or not ready or self._completion:
             return []
         ready = [v for v in ready if v.benched_until <= self._step] or ready
+        members_per_s = sum(v.members_per_s or 0.0 for v in ready)
         step = OpenStep(
-            ask(self._strategy, self._step, self._last),
+            ask(self._strategy, self._step, self._last, members_per_s=members_per_s),
             opened_at=now,
             deadline=now + self._plan.time_per_step,
             first_member=self._first_member,

@@ -23,6 +23,9 @@ ADAM_EPSILON = 1e-8
 SPREAD_DECAY = 0.9
 """How much of the running spread of losses survives a step."""
 
+LEAST_WORK_S = 0.01
+"""Of trials a step, as far as the population may grow: what else a step takes is a few milliseconds."""
+
 
 class Strategy(msgspec.Struct, frozen=True):
     """The choices of a run that make losses into steps; its only state travels in the Updates themselves."""
@@ -37,6 +40,8 @@ class Strategy(msgspec.Struct, frozen=True):
     fitness_shaping: Method
     weight_decay: float = 0.0
     schedule: Schedule = Schedule()
+    max_population: int = 0
+    """Members to which `population_limit` may grow with the volunteers' speed; 0: it stays as it is."""
 
 
 class Population(msgspec.Struct, frozen=True):
@@ -54,14 +59,18 @@ class Population(msgspec.Struct, frozen=True):
     """Running standard deviation of losses within groups, before this step; 0 when nothing is known yet."""
 
 
-def ask(strategy: Strategy, step: int, last: Update | None) -> Population:
-    """The population of `step`, given the Update before it (None at the first step of a run)."""
+def ask(strategy: Strategy, step: int, last: Update | None, *, members_per_s: float = 0.0) -> Population:
+    """The population of `step`, given the Update before it (None at the first step of a run).
+
+    `members_per_s` is the measured speed of all volunteers together, as far as it is known.
+    """
     elapsed_s = last.elapsed_s if last is not None else 0.0
+    limit = max(strategy.population_limit, min(int(LEAST_WORK_S * members_per_s), strategy.max_population))
     return Population(
         step=step,
         perturbation=strategy.perturbation.scaled(sigma_factor(strategy.schedule, step, elapsed_s)),
         group_size=strategy.group_size,
-        limit=strategy.population_limit // strategy.group_size * strategy.group_size,
+        limit=limit // strategy.group_size * strategy.group_size,
         learning_rate=strategy.learning_rate * learning_rate_factor(strategy.schedule, step, elapsed_s),
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,

@@ -12,12 +12,13 @@ from fedlearn.app import history
 from fedlearn.app import run as runs
 from fedlearn.app.run import Run, strategy_of
 from fedlearn.app.snapshots import snapshot_of
-from fedlearn.config import ConfigError, RunConfig
+from fedlearn.config import AUTOMATIC_KEYS, ConfigError, RunConfig
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.update import Update
-from fedlearn.objectives.rnn import RnnObjective
-from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.objectives.rnn import RnnObjective, rnn_layout
+from fedlearn.recipe import settle
+from fedlearn.storage.checkpoint import load_checkpoint, load_checkpoint_config
 from fedlearn.storage.durable import StorageError
 
 
@@ -135,6 +136,60 @@ def test_age_is_since_the_last_file_was_written(run: Run) -> None:
     assert runs.age_of(run.folder) == pytest.approx(2000, abs=60)
 
 
+def test_what_is_left_open_is_chosen_by_the_measured_throughput(config: RunConfig) -> None:
+    measure = Mock(return_value=1e8)
+    open_config = msgspec.structs.replace(config, **dict.fromkeys(AUTOMATIC_KEYS, 0), duration=300.0, threads=1)
+    run = runs.create(open_config, measure=measure)
+    tokens = run.dataset.train.tokens
+    chosen, reasons = settle(
+        open_config, throughput=1e8, n_training_tokens=len(tokens), vocab_size=run.dataset.tokenizer.vocab_size
+    )
+    assert run.config == chosen
+    assert run.reasons == (
+        "measured: 100 million trial-tokens/s at hidden_size 64, 1 thread of the local volunteers",
+        *reasons,
+    )
+    (objective, strategy, dataset), options = measure.call_args
+    assert objective.initial_weights(dataset.unigram_counts).size == objective.layout.size
+    assert objective.layout == rnn_layout(dataset.tokenizer.vocab_size, 64, 1, 10.0)
+    assert (strategy.group_size, strategy.perturbation.sigma) == (64, 0.01)
+    assert np.array_equal(dataset.train.tokens, tokens)
+    assert options == {"threads": 1}
+
+
+def test_what_was_chosen_is_written_down_and_not_chosen_again(config: RunConfig) -> None:
+    open_config = msgspec.structs.replace(config, learning_rate=0.0, population_limit=0)
+    run = runs.create(open_config, measure=lambda *_, **__: 1e7)
+    assert run.config.is_settled
+    found = runs.find(config.runs, "latest")
+    assert (found.config, found.reasons) == (run.config, ())
+    history.check_origin(found)
+    assert '"learning_rate": 0.048' in load_checkpoint_config(run.folder.genesis)
+
+
+def test_a_run_without_local_volunteers_says_what_was_measured(config: RunConfig) -> None:
+    open_config = msgspec.structs.replace(config, sigma=0.0, volunteers=0, threads=4)
+    measure = Mock(return_value=2.5e6)
+    run = runs.create(open_config, measure=measure)
+    assert run.reasons[0] == (
+        "measured: 2.5 million trial-tokens/s at hidden_size 64, 1 thread as no volunteer is local"
+    )
+    assert measure.call_args.kwargs == {"threads": 1}
+
+
+def test_nothing_is_measured_where_everything_was_given(config: RunConfig) -> None:
+    measure = Mock()
+    assert runs.create(config, measure=measure).reasons == ()
+    measure.assert_not_called()
+
+
+def test_a_run_whose_values_were_taken_away_is_refused(run: Run) -> None:
+    text = run.folder.config.read_text()
+    run.folder.config.write_text(text.replace('"hidden_size": 8', '"hidden_size": 0').replace('"sigma": 0.02,', ""))
+    with pytest.raises(ConfigError, match=r"^hidden_size, sigma: expected the values of the run, got 0 from .*json"):
+        runs.load(run.folder)
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -157,6 +212,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
     choices = {
         "group_size": 6,
         "population_limit": 600,
+        "max_population": 900,
         "learning_rate": 0.25,
         "optimizer": "sgd",
         "beta1": 0.75,

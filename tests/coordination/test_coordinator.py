@@ -396,6 +396,33 @@ def test_shares_follow_measured_speed(pair: Scene) -> None:
     assert pair.assignments[2].quota / pair.assignments[1].quota == pytest.approx(3, rel=0.3)
 
 
+def test_population_follows_the_speed_but_not_below_its_limit() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
+    scene.join(1)
+    populations = []
+    for duration_s in (1 / 256, 1 / 8, 1.0, 0.0):
+        populations.append(scene.assignments[1].quota)
+        scene.now += duration_s
+        scene.report(1)
+        scene.applied()
+    assert populations == [LIMIT, 160, 88, LIMIT]
+    assert scene.assignments[1].quota == 1024
+
+
+def test_population_follows_the_speed_of_all_volunteers_together() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
+    scene.join(1)
+    scene.join(2)
+    scene.now += 1 / 256
+    scene.report(1)
+    scene.applied()
+    assert [scene.assignments[peer].quota for peer in (1, 2)] == [80, 80]
+    scene.now += 1 / 128
+    scene.report(1)
+    scene.report(2)
+    assert sum(scene.assignments[peer].quota for peer in (1, 2)) == 232
+
+
 def test_volunteer_cut_by_the_deadline_gets_a_smaller_share(pair: Scene) -> None:
     for _ in range(3):
         pair.now += 1.0

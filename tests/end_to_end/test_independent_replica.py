@@ -187,7 +187,9 @@ def test_the_documents_suffice_to_replay_a_run(tmp_path: Path, changes: dict[str
     text = tmp_path / "text.txt"
     text.write_text("colourless green ideas sleep furiously while the quick brown fox jumps over a lazy dog. " * 20)
     settings = {"hidden_size": 6, "population_limit": 136, "group_size": 4, "context": 3, "sequence_length": 5}
-    config = RunConfig(data=str(text), runs=str(tmp_path / "runs"), steps=3, seed=2**40 + 7, **{**settings, **changes})
+    recipe = {"sigma": 0.01, "learning_rate": 0.006, "time_per_step": 5.0}
+    choices: dict[str, Any] = {**settings, **recipe, **changes}
+    config = RunConfig(data=str(text), runs=str(tmp_path / "runs"), steps=3, seed=2**40 + 7, **choices)
     run = runs.create(config)
     trainer, _ = Trainer.open(run)
     swarm = Swarm(trainer, lambda: 0.0)

@@ -161,6 +161,7 @@ def test_a_resumed_run_goes_on(trained: Path) -> None:
     with ended_at_exit(server):
         _, read = wait_for(server, "all 25 steps are done")
         assert "from step 20" in read
+        assert "measured:" not in read  # what the run chose when it began stays
         assert server.wait(timeout=30) == 0
     assert [line["step"] for line in metrics_of(trained)] == list(range(25))
     assert "equal to" in fedlearn("replay", "1", folder=trained)
@@ -236,10 +237,14 @@ def test_a_client_comes_back_to_a_server_that_was_killed_and_resumed(tmp_path: P
 def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
     server = start("server.py", "--port", "0", "--threads", "1", "--duration", "1", *SHORT_STEPS, folder=tmp_path)
     with ended_at_exit(server):
-        wait_for(server, r"the 1 s of training are over; step \d+ is saved.* --duration 2$")
+        _, read = wait_for(server, r"the 1 s of training are over; step \d+ is saved.* --duration 2$")
         assert server.wait(timeout=30) == 0
     assert len(metrics_of(tmp_path)) >= 3
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
+    # What was not given was chosen, with reasons.
+    chosen = re.findall(r"^(\w+) = ", read, re.MULTILINE)
+    assert chosen == ["hidden_size", "group_size", "sigma", "learning_rate"]
+    assert re.search(r"^learning_rate = 0\.01: .* in a run with an end$", read, re.MULTILINE)
 
 
 def test_a_client_tells_why_it_was_refused(tmp_path: Path) -> None:

@@ -72,6 +72,24 @@ def test_ask_gives_whole_groups_within_the_limit() -> None:
     assert ask(uneven, 0, None).limit == 4000
 
 
+@pytest.mark.parametrize(
+    ("max_population", "members_per_s", "expected"),
+    [
+        (6001, 0.0, 4000),
+        (6001, 399_999.0, 4000),
+        (6001, 500_000.0, 5000),
+        (6001, 500_700.0, 5000),
+        (6001, 9e9, 6000),
+        (0, 9e9, 4000),
+    ],
+)
+def test_the_population_grows_with_the_volunteers_speed(
+    max_population: int, members_per_s: float, expected: int
+) -> None:
+    elastic = msgspec.structs.replace(STRATEGY, max_population=max_population)
+    assert ask(elastic, 0, None, members_per_s=members_per_s).limit == expected
+
+
 def test_the_scale_travels_from_update_to_population() -> None:
     update = told([1.0, 1.2, 1.0, 1.4], 0.5)
     assert ask(STRATEGY, 4, update).shaping_scale == update.shaping_scale

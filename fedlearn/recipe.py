@@ -1,0 +1,168 @@
+"""What a run chooses itself where its configuration says 0, from a machine's speed and the size of the text.
+
+Source: trials on tinyshakespeare with one layer of 64 to 256 tanh units and Adam; docs/design.md, "Automatic settings".
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
+from fedlearn.es.strategy import LEAST_WORK_S
+from fedlearn.objectives.rnn import rnn_layout
+
+REFERENCE_HIDDEN_SIZE = 64
+"""At which throughput is measured."""
+
+USUAL_S = 600.0
+"""What a run without a `duration` is taken to last."""
+
+MOST_WORK_S = 1.0
+"""Of trials a step: a run needs many steps, however large its model."""
+
+LEAST_HIDDEN_SIZE = 16
+LEAST_GROUPS = 64
+"""Of a step with perturbed activations."""
+
+MAX_ACTIVITY_MEMBERS = 16 * 1024
+DEADLINE_S = (1.0, 60.0)
+"""The shortest and the longest `time_per_step`."""
+
+Choice = tuple[dict[str, int | float], str]
+"""Values of keys, and why these."""
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    throughput: float
+    n_training_tokens: int
+    vocab_size: int
+
+
+def settle(
+    config: RunConfig, *, throughput: float, n_training_tokens: int, vocab_size: int
+) -> tuple[RunConfig, tuple[str, ...]]:
+    """The configuration with a value for each key of AUTOMATIC_KEYS, and a sentence for each that was chosen here.
+
+    `throughput` is in trial-tokens per second at hidden size 64, above 0. What the configuration has stays as it is.
+    Raises ConfigError where no value goes with what was given.
+    """
+    facts = _Facts(throughput, n_training_tokens, vocab_size)
+    reasons = []
+    for key, choose in _CHOICES.items():
+        if not getattr(config, key):
+            values, why = choose(config, facts)
+            config = msgspec.structs.replace(config, **values)
+            reasons.append(f"{key} = {values[key]:.10g}: {why}")
+    return config, tuple(reasons)
+
+
+def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
+    trial_tokens = _trial_tokens(config, facts)
+    if config.perturb == "weights":
+        size = 128 if trial_tokens > 2e10 else 64
+    else:
+        size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= 1e10 else 256
+    why = f"for {_millions(trial_tokens)} trial-tokens in {config.duration or USUAL_S:g} s"
+    wanted = size
+    while size > LEAST_HIDDEN_SIZE and 2 * _n_parameters(config, size, facts) > facts.n_training_tokens:
+        size //= 2
+    if size < wanted:
+        why = f"with more units there is more than a parameter for two of the {facts.n_training_tokens} training tokens"
+    return {"hidden_size": size}, why
+
+
+def _group_size(config: RunConfig, facts: _Facts) -> Choice:
+    if config.perturb == "weights":
+        size, why = 64, "learned most with perturbed weights"
+    elif _trial_tokens(config, facts) < 1e8:
+        size, why = 8, "learned most with perturbed activations and less than 100 million trial-tokens"
+    else:
+        size, why = 16, "learned most with perturbed activations"
+    # Powers of two, down to what a population that was given can hold.
+    while size > (config.population_limit or config.max_population or size):
+        size, why = size // 2, "goes into the population that was given"
+    return {"group_size": size}, why
+
+
+def _sigma(config: RunConfig, _: _Facts) -> Choice:
+    sigma = 0.01 if config.perturb == "weights" else 0.05
+    return {"sigma": sigma}, f"learned most with perturbed {config.perturb}"
+
+
+def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
+    if config.perturb == "activations":
+        rate = 0.32 / config.hidden_size
+        why = f"0.32 / {config.hidden_size} units with perturbed activations"
+        if _trial_tokens(config, facts) < 2e7:
+            rate, why = 2.0 * rate, f"twice {why}, for less than 20 million trial-tokens"
+    else:
+        at_reference = 0.01 if config.has_end else 0.006
+        rate = at_reference * REFERENCE_HIDDEN_SIZE / config.hidden_size
+        end = "an end" if config.has_end else "no end"
+        why = f"{at_reference:g} x {REFERENCE_HIDDEN_SIZE} / {config.hidden_size} units, in a run with {end}"
+    return {"learning_rate": rate}, why
+
+
+def _population(config: RunConfig, facts: _Facts) -> Choice:
+    swift = int(LEAST_WORK_S * _members_per_s(config, facts))
+    if config.perturb == "weights":
+        n_parameters = _n_parameters(config, config.hidden_size, facts)
+        least, most = n_parameters // 2, n_parameters
+        bounds = f"from half to all of the {n_parameters} parameters, if {MOST_WORK_S:g} s is enough"
+        affordable = int(MOST_WORK_S * _members_per_s(config, facts))
+    else:
+        least, most = LEAST_GROUPS * config.group_size, MAX_ACTIVITY_MEMBERS
+        bounds = f"from {LEAST_GROUPS} groups to {most} members"
+        affordable = most
+    most = min(config.max_population or most, MAX_POPULATION, MAX_MEMBERS // max(config.rank, 1))
+    limit = _whole_groups(min(max(least, swift), affordable, most), config)
+    max_population = config.max_population or max(_whole_groups(most, config), limit)
+    why = f"{LEAST_WORK_S * 1e3:g} ms of trials are {swift}; {bounds}; up to {max_population} as volunteers join"
+    return {"population_limit": limit, "max_population": max_population}, why
+
+
+def _time_per_step(config: RunConfig, facts: _Facts) -> Choice:
+    expected_s = config.population_limit / _members_per_s(config, facts)
+    shortest, longest = DEADLINE_S
+    deadline = min(max(float(math.ceil(4.0 * expected_s)), shortest), longest)
+    why = f"four times the {expected_s:.2g} s that this machine needs, {shortest:g} to {longest:g} s"
+    return {"time_per_step": deadline}, why
+
+
+_CHOICES: Mapping[str, Callable[[RunConfig, _Facts], Choice]] = {
+    "hidden_size": _hidden_size,
+    "group_size": _group_size,
+    "sigma": _sigma,
+    "learning_rate": _learning_rate,
+    "population_limit": _population,
+    "time_per_step": _time_per_step,
+}
+"""In an order in which each finds what it asks of the configuration."""
+
+
+def _trial_tokens(config: RunConfig, facts: _Facts) -> float:
+    """What this machine does in the time of the run, if it takes 64 units."""
+    return facts.throughput * (config.duration or USUAL_S)
+
+
+def _members_per_s(config: RunConfig, facts: _Facts) -> float:
+    """At the run's own hidden size; a token costs the products with the recurrent and head matrices."""
+
+    def products(size: int) -> int:
+        return (2 * config.n_layers - 1) * size**2 + facts.vocab_size * size
+
+    speed = facts.throughput * products(REFERENCE_HIDDEN_SIZE) / products(config.hidden_size)
+    return speed / (config.batch_size * config.sequence_length)
+
+
+def _n_parameters(config: RunConfig, hidden_size: int, facts: _Facts) -> int:
+    return rnn_layout(facts.vocab_size, hidden_size, config.n_layers, config.embedding_scale).size
+
+
+def _whole_groups(n_members: int, config: RunConfig) -> int:
+    return max(n_members // config.group_size, 1) * config.group_size
+
+
+def _millions(number: float) -> str:
+    return f"{number / 1e6:,.4g} million" if number < 1e9 else f"{number / 1e6:,.0f} million"

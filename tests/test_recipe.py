@@ -1,0 +1,184 @@
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlearn.config import AUTOMATIC_KEYS, MAX_MEMBERS, RunConfig
+from fedlearn.objectives.rnn import rnn_layout
+from fedlearn.recipe import MAX_ACTIVITY_MEMBERS, settle
+
+N_TOKENS = 10**9
+VOCAB_SIZE = 65
+ACTIVATIONS: dict[str, Any] = {"perturb": "activations"}
+
+
+def settled(throughput: float = 1e7, *, n_training_tokens: int = N_TOKENS, **given: Any) -> RunConfig:  # noqa: ANN401 (values of any key)
+    config = RunConfig(**given)
+    return settle(config, throughput=throughput, n_training_tokens=n_training_tokens, vocab_size=VOCAB_SIZE)[0]
+
+
+def n_parameters(hidden_size: int) -> int:
+    return rnn_layout(VOCAB_SIZE, hidden_size, 1, 10.0).size
+
+
+@pytest.mark.parametrize(
+    ("given", "trial_tokens", "expected"),
+    [
+        ({}, 1e6, 64),
+        ({}, 2e10, 64),
+        ({}, 2.01e10, 128),
+        (ACTIVATIONS, 0.99e8, 64),
+        (ACTIVATIONS, 1e8, 128),
+        (ACTIVATIONS, 1e10, 128),
+        (ACTIVATIONS, 1.01e10, 256),
+    ],
+)
+def test_more_trials_are_worth_more_units(given: dict[str, Any], trial_tokens: float, expected: int) -> None:
+    assert settled(trial_tokens / 100.0, duration=100.0, **given).hidden_size == expected
+    assert settled(trial_tokens / 600.0, **given).hidden_size == expected
+    assert settled(trial_tokens / 600.0, steps=7, **given).hidden_size == expected
+
+
+@pytest.mark.parametrize(("fits", "expected"), [(256, 256), (128, 128), (64, 64), (32, 32), (16, 16), (8, 16)])
+def test_a_small_text_gets_a_small_model(fits: int, expected: int) -> None:
+    for n_training_tokens in (2 * n_parameters(fits), 4 * n_parameters(fits) - 1):
+        assert settled(1e9, n_training_tokens=n_training_tokens, **ACTIVATIONS).hidden_size == expected
+
+
+def test_one_token_less_than_two_a_parameter_is_too_few() -> None:
+    assert settled(1e9, n_training_tokens=2 * n_parameters(128) - 1).hidden_size == 64
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (64, 0.01, 0.006)),
+        ({"steps": 9}, (64, 0.01, 0.01)),
+        ({"duration": 600.0}, (64, 0.01, 0.01)),
+        ({"hidden_size": 256}, (64, 0.01, 0.0015)),
+        ({"hidden_size": 128, "steps": 9}, (64, 0.01, 0.005)),
+        (ACTIVATIONS, (16, 0.05, 0.0025)),
+        (ACTIVATIONS | {"hidden_size": 32}, (16, 0.05, 0.01)),
+        (ACTIVATIONS | {"duration": 10.0}, (16, 0.05, 0.0025)),
+        (ACTIVATIONS | {"duration": 9.9}, (8, 0.05, 0.005)),
+        (ACTIVATIONS | {"duration": 2.0}, (8, 0.05, 0.005)),
+        (ACTIVATIONS | {"duration": 1.9}, (8, 0.05, 0.01)),
+    ],
+    ids=str,
+)
+def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
+    given: dict[str, Any], expected: tuple[int, float, float]
+) -> None:
+    config = settled(1e7, **given)
+    assert (config.group_size, config.sigma) == expected[:2]
+    assert config.learning_rate == pytest.approx(expected[2])
+
+
+@pytest.mark.parametrize(
+    ("given", "throughput", "expected"),
+    [
+        # Half the 12,609 parameters, what 10 ms are good for, all parameters; in groups of 64.
+        ({}, 9e6, 6272),
+        ({}, 1.6e7, 9984),
+        ({}, 3e7, 12608),
+        # A second is enough, however many parameters there are.
+        ({"hidden_size": 1024}, 1e7, 4608),
+        ({"hidden_size": 1024}, 1.0, 64),
+        ({"group_size": 50_000}, 1e7, 50_000),
+        ({"max_population": 7000}, 3e7, 6976),
+        ({"max_population": 40}, 3e7, 32),
+        # A member of three sequences of twice the length costs six times as much.
+        ({"hidden_size": 64, "batch_size": 3, "sequence_length": 32}, 6 * 1.6e7, 9984),
+        (ACTIVATIONS | {"duration": 1.0}, 1e5, 512),
+        (ACTIVATIONS | {"hidden_size": 64}, 1e6, 1024),
+        (ACTIVATIONS | {"hidden_size": 64}, 1e7, 6240),
+        (ACTIVATIONS | {"hidden_size": 128}, 1e7, 2080),
+        (ACTIVATIONS | {"hidden_size": 64}, 1e9, 16384),
+    ],
+    ids=str,
+)
+def test_a_step_is_long_enough_for_its_fixed_costs(given: dict[str, Any], throughput: float, expected: int) -> None:
+    assert settled(throughput, **given).population_limit == expected
+
+
+def test_a_population_that_was_chosen_grows_to_the_largest_choice() -> None:
+    assert settled().max_population == n_parameters(64) // 64 * 64
+    assert settled(**ACTIVATIONS).max_population == MAX_ACTIVITY_MEMBERS
+    assert settled(max_population=7000).max_population == 7000
+    assert settled(hidden_size=65536, rank=8).max_population == MAX_MEMBERS // 8 // 64 * 64
+
+
+def test_a_population_that_was_given_stays() -> None:
+    config = settled(population_limit=100)
+    assert (config.population_limit, config.max_population) == (100, 0)
+
+
+@pytest.mark.parametrize(("population", "expected"), [(2, 2), (63, 32), (64, 64), (640, 64)])
+def test_groups_go_into_the_population_that_was_given(population: int, expected: int) -> None:
+    assert settled(population_limit=population).group_size == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"population_limit": 640}, 1.0),
+        ({"population_limit": 200_000}, 2.0),
+        ({"population_limit": 1_600_000}, 11.0),
+        ({"population_limit": 200_000, "hidden_size": 128}, 4.0),
+        ({"population_limit": 200_000, "n_layers": 3}, 2.0),
+        ({"population_limit": 200_000, "hidden_size": 128, "n_layers": 3}, 5.0),
+        ({"population_limit": 16_000_000}, 60.0),
+    ],
+    ids=str,
+)
+def test_the_deadline_leaves_four_times_the_expected_time(given: dict[str, Any], expected: float) -> None:
+    assert settled(1e7, **given).time_per_step == expected
+
+
+def test_each_choice_has_its_reason_in_a_sentence() -> None:
+    config, reasons = settle(RunConfig(sigma=0.5), throughput=1e7, n_training_tokens=N_TOKENS, vocab_size=VOCAB_SIZE)
+    chosen = [key for key in AUTOMATIC_KEYS if key != "sigma"]
+    assert [reason.partition(" = ")[0] for reason in reasons] == chosen
+    for key, reason in zip(chosen, reasons, strict=True):
+        value, _, why = reason.removeprefix(f"{key} = ").partition(": ")
+        assert float(value) == getattr(config, key)
+        assert len(why) > 10
+    assert reasons[0] == "hidden_size = 64: for 6,000 million trial-tokens in 600 s"
+
+
+GIVEN = {
+    "hidden_size": st.integers(2, 4096),
+    "group_size": st.integers(2, 300),
+    "sigma": st.floats(1e-6, 10),
+    "learning_rate": st.floats(1e-6, 10),
+    "population_limit": st.integers(300, 10**6),
+    "time_per_step": st.floats(0.01, 1000),
+    "perturb": st.sampled_from(["weights", "activations"]),
+    "rank": st.integers(0, 8),
+    "n_layers": st.integers(1, 4),
+    "steps": st.integers(1, 100),
+    "duration": st.floats(0.1, 1e6),
+    "batch_size": st.integers(1, 100),
+}
+
+
+@given(
+    given=st.fixed_dictionaries({}, optional=GIVEN),
+    throughput=st.floats(1.0, 1e12),
+    n_training_tokens=st.integers(1, 10**10),
+)
+def test_nothing_that_was_given_changes_and_nothing_stays_open(
+    given: dict[str, Any], throughput: float, n_training_tokens: int
+) -> None:
+    before = RunConfig(**given)
+    config, reasons = settle(before, throughput=throughput, n_training_tokens=n_training_tokens, vocab_size=VOCAB_SIZE)
+    assert config.is_settled
+    changed = {key for key, value in msgspec.structs.asdict(config).items() if value != getattr(before, key)}
+    assert changed == set(AUTOMATIC_KEYS) - set(given) | (set() if "population_limit" in given else {"max_population"})
+    assert len(reasons) == len(changed - {"max_population"})
+    assert settle(config, throughput=1.0, n_training_tokens=1, vocab_size=2) == (config, ())
+    if "population_limit" not in given:
+        assert config.population_limit % config.group_size == config.max_population % config.group_size == 0
+        assert config.population_limit <= config.max_population
