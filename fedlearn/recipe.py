@@ -10,7 +10,7 @@ import msgspec
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
 from fedlearn.es.strategy import LEAST_WORK_S
-from fedlearn.objectives.rnn import rnn_layout
+from fedlearn.objectives.rnn_layout import rnn_layout
 
 REFERENCE_HIDDEN_SIZE = 64
 """At which throughput is measured."""

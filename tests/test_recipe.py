@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlearn.config import AUTOMATIC_KEYS, MAX_MEMBERS, RunConfig
-from fedlearn.objectives.rnn import rnn_layout
+from fedlearn.objectives.rnn_layout import rnn_layout
 from fedlearn.recipe import MAX_ACTIVITY_MEMBERS, settle
 
 N_TOKENS = 10**9

@@ -16,7 +16,8 @@ from fedlearn.config import AUTOMATIC_KEYS, ConfigError, RunConfig
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.update import Update
-from fedlearn.objectives.rnn import RnnObjective, rnn_layout
+from fedlearn.objectives.rnn import RnnObjective
+from fedlearn.objectives.rnn_layout import rnn_layout
 from fedlearn.recipe import settle
 from fedlearn.storage.checkpoint import load_checkpoint, load_checkpoint_config
 from fedlearn.storage.durable import StorageError

@@ -9,7 +9,8 @@ from fedlearn.app.run import strategy_of
 from fedlearn.app.throughput import MEASURE_S, measure_throughput, probe_of, threads_of
 from fedlearn.config import RunConfig
 from fedlearn.objectives.base import Trials
-from fedlearn.objectives.rnn import RnnObjective, rnn_layout
+from fedlearn.objectives.rnn import RnnObjective
+from fedlearn.objectives.rnn_layout import rnn_layout
 from fedlearn.storage.datasets import build_dataset
 from fedlearn.text.windows import WindowShape
 
