@@ -23,7 +23,7 @@ ADAM_EPSILON = 1e-8
 SPREAD_DECAY = 0.9
 """How much of the running spread of losses survives a step."""
 
-LEAST_WORK_S = 0.01
+LEAST_WORK_S = 0.02
 """Of trials a step, as far as the population may grow: what else a step takes is a few milliseconds."""
 
 

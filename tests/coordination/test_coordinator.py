@@ -400,7 +400,7 @@ def test_population_follows_the_speed_but_not_below_its_limit() -> None:
     scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
     scene.join(1)
     populations = []
-    for duration_s in (1 / 256, 1 / 8, 1.0, 0.0):
+    for duration_s in (1 / 128, 1 / 4, 2.0, 0.0):
         populations.append(scene.assignments[1].quota)
         scene.now += duration_s
         scene.report(1)
@@ -413,11 +413,11 @@ def test_population_follows_the_speed_of_all_volunteers_together() -> None:
     scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
     scene.join(1)
     scene.join(2)
-    scene.now += 1 / 256
+    scene.now += 1 / 128
     scene.report(1)
     scene.applied()
     assert [scene.assignments[peer].quota for peer in (1, 2)] == [80, 80]
-    scene.now += 1 / 128
+    scene.now += 1 / 64
     scene.report(1)
     scene.report(2)
     assert sum(scene.assignments[peer].quota for peer in (1, 2)) == 232
