@@ -17,7 +17,7 @@ from learner import SeedRun, conclude, learn
 from measure import SETTINGS, Stopwatch, describe_machine, print_report, use_processors
 from ngrams import NAMES as NGRAMS
 from ngrams import ngram_bits
-from recipes import NAMES, PRODUCT, Settings, ending_at, open_learner, why_absent
+from recipes import NAMES, PEERS, Settings, ending_at, open_learner, settings_of, why_absent
 from results import Report, Result, Text, save, saved_results, table
 from through_server import learn_through_server
 
@@ -56,7 +56,7 @@ def measure(options: argparse.Namespace, notices: list[str]) -> Report:
     """All recipes with all budgets, saved one by one where that is asked for."""
     reasons = {recipe: why_absent(recipe) for recipe in options.recipes}
     if options.through_server:
-        reasons |= {name: f"{name} is a peer: it has no server" for name in options.recipes if name not in PRODUCT}
+        reasons |= {name: f"{name} is a peer: it has no server" for name in options.recipes if name in PEERS}
     recipes = [recipe for recipe in options.recipes if reasons[recipe] is None]
     notices += [reason for reason in reasons.values() if reason]
     report = Report("learning", describe_text(options), [], notices)
@@ -75,8 +75,8 @@ def measure(options: argparse.Namespace, notices: list[str]) -> Report:
 
 def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> Result:
     """One run a seed, each in a folder of its own that goes with it."""
-    flags = {**SETTINGS, **PRODUCT.get(recipe, {}), **vars(options)}
-    settings = PRODUCT.get(recipe, {})
+    settings = settings_of(recipe, budget)
+    flags = {**SETTINGS, **settings, **vars(options)}
     runs: list[SeedRun] = []
     seeds = options.seeds or [vars(options).get("seed", 1)]
     for seed in seeds:
@@ -109,7 +109,7 @@ def learn_in_process(
     """One run of a recipe, and its settings."""
     run = create(config)
     watch = Stopwatch()
-    with open_learner(recipe, run, watch.seconds, peer_settings) as (learner, settings):
+    with open_learner(recipe, budget, run, watch.seconds, peer_settings) as (learner, settings):
         looks = learn(learner, run, budget, watch)
         return conclude(run, learner.weights(), looks), settings
 

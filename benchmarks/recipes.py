@@ -1,12 +1,14 @@
 """Who takes part in the learning benchmark: the product's recipes, and peers with settings of their own.
 
-A recipe of the product is what it changes in the default configuration; flags outrank it.
+A recipe of the product is what it changes in the default configuration for a budget; flags outrank it. Settings were
+chosen on the validation part, see docs/recipe.md.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from math import inf
 from typing import Any, cast
 
 import msgspec
@@ -21,10 +23,50 @@ Settings = dict[str, str | bool | int | float]
 
 PRODUCT: dict[str, Settings] = {
     "weights": {},
-    "weights-closed-form": {"head": "closed-form"},
-    "activations": {"perturb": "activations"},
-    "activations-closed-form": {"perturb": "activations", "head": "closed-form"},
+    "weights-closed-form": {"head": "closed-form", "group_size": 16},
+    "activations": {"perturb": "activations", "sigma": 0.05, "context": 8, "group_size": 16, "discount": 0.7},
+    "activations-closed-form": {
+        "perturb": "activations",
+        "head": "closed-form",
+        "sigma": 0.05,
+        "context": 8,
+        "group_size": 16,
+    },
 }
+"""What a recipe is, whatever the budget."""
+
+LONG: Settings = {"precision": "int8", "hidden_size": 128, "population_limit": 4096}
+BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
+    "weights": (
+        (2e6, {"population_limit": 512, "learning_rate": 0.01}),
+        (2e7, {"population_limit": 2048, "learning_rate": 0.01}),
+        (8e7, {"population_limit": 4096, "learning_rate": 0.01}),
+        (1e9, {"population_limit": 8192, "learning_rate": 0.01}),
+        (inf, {"population_limit": 16384, "learning_rate": 0.01, "context": 16, "precision": "int8"}),
+    ),
+    "weights-closed-form": (
+        (2e7, {"population_limit": 1024, "learning_rate": 0.007}),
+        (1e9, {"population_limit": 2048, "learning_rate": 0.005}),
+        (inf, {"population_limit": 8192, "learning_rate": 0.005, "precision": "int8"}),
+    ),
+    "activations": (
+        (2e6, {"population_limit": 64, "learning_rate": 0.01, "group_size": 8}),
+        (2e7, {"population_limit": 1024, "learning_rate": 0.01}),
+        (1e8, {"population_limit": 1024, "learning_rate": 0.005}),
+        (1e9, {"population_limit": 1024, "learning_rate": 0.003, "hidden_size": 128}),
+        (inf, {"learning_rate": 0.003, **LONG}),
+    ),
+    "activations-closed-form": (
+        (2e6, {"population_limit": 128, "learning_rate": 0.01}),
+        (1e8, {"population_limit": 512, "learning_rate": 0.005}),
+        (1e9, {"population_limit": 1024, "learning_rate": 0.0025, "hidden_size": 128}),
+        (inf, {"learning_rate": 0.0025, **LONG}),
+    ),
+}
+"""Settings up to so many trial-tokens."""
+
+TRIAL_TOKENS_PER_S = 5e6
+"""To find the settings for a budget in seconds."""
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -45,6 +87,13 @@ PEERS = {
 }
 
 NAMES = (*PRODUCT, *PEERS)
+
+
+def settings_of(recipe: str, budget: Budget) -> Settings:
+    """What a recipe of the product changes in the configuration; nothing for a peer."""
+    tokens = budget.amount * (TRIAL_TOKENS_PER_S if budget.unit == "seconds" else 1.0)
+    fitting = (settings for most, settings in BY_BUDGET.get(recipe, ()) if tokens <= most)
+    return {**PRODUCT.get(recipe, {}), **next(fitting, {})}
 
 
 def why_absent(recipe: str) -> str | None:
@@ -68,7 +117,7 @@ def ending_at(config: RunConfig, budget: Budget) -> RunConfig:
 
 @contextmanager
 def open_learner(
-    recipe: str, run: Run, clock: Callable[[], float], peer_settings: dict[str, str]
+    recipe: str, budget: Budget, run: Run, clock: Callable[[], float], peer_settings: dict[str, str]
 ) -> Iterator[tuple[Learner, Settings]]:
     """The learner of a recipe, new, and the settings that make it what it is.
 
@@ -76,7 +125,7 @@ def open_learner(
     """
     if recipe in PRODUCT:
         with closing(InProcess(run, clock)) as learner:
-            yield learner, PRODUCT[recipe]
+            yield learner, settings_of(recipe, budget)
         return
     peer = PEERS[recipe]
     module: Any = import_module(peer.module)
