@@ -69,6 +69,21 @@ def test_each_budget_of_tokens_is_a_run_that_ends_with_it(read_json: ReadJson, a
         assert first != second
 
 
+def test_every_recipe_of_the_product_learns_with_the_settings_of_its_budget(
+    read_json: ReadJson, alternating_text: str
+) -> None:
+    recipes = ("weights", "weights-closed-form", "activations", "activations-closed-form")
+    flags = ("--recipes", *recipes, "--tokens", "50000", "--threads", "1", "--hidden-size", "8")
+    results = read_json("learning", "--data", alternating_text, *flags)["results"]
+    assert [result["recipe"] for result in results] == list(recipes)
+    for result in results:
+        assert result["settings"].items() <= result["config"].items()
+        looks = result["runs"][0]["looks"]
+        assert looks[-1]["validation_bits_per_character"] < looks[0]["validation_bits_per_character"]
+    spaces = [(result["config"]["perturb"], result["config"]["head"]) for result in results]
+    assert len(set(spaces)) == 4
+
+
 @pytest.mark.parametrize(("peer", "library"), [("plain-es", "torch"), ("backprop", "torch"), ("evosax", "evosax")])
 def test_peer_begins_where_the_product_does_and_learns(
     read_json: ReadJson, alternating_text: str, peer: str, library: str
