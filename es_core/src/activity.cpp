@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "activation_signs.h"
 #include "control.h"
 #include "threads.h"
 #include "trajectory.h"
@@ -16,54 +17,6 @@ namespace {
 constexpr std::int64_t kBlockGroups = 128;  // traced together: memory grows with a block, not with the population
 constexpr std::int64_t kItemGroups = 8;     // whose outer products are summed as floats, then rounded
 constexpr std::int64_t kRunRows = 64;       // members side by side in one product: small groups share it
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-// Where the signs of a member's activations stand among its noise: as tensors of rank 0, one a layer, then the logits,
-// then the initial state. A token's signs begin at a whole noise word.
-class ActivationSigns {
-public:
-    ActivationSigns(const Rnn& rnn, const Trials& trials, const ActivationNoise& noise)
-        : hidden_pitch_(round_up(rnn.hidden, 32)) {
-        const std::int64_t n_tokens = trials.batch_size * trials.scored;
-        const std::int64_t logit_pitch = noise.logit_sigma > 0.0f ? round_up(rnn.vocab, 32) : 0;
-        std::vector<Tensor> tensors;
-        const auto add = [&](std::int64_t n) { tensors.push_back({0, 1, n, 0, -1}); };
-        for (std::int64_t layer = 0; layer < rnn.layers; ++layer) add(n_tokens * hidden_pitch_);
-        add(n_tokens * logit_pitch);
-        add(rnn.layers * hidden_pitch_);
-        plan_ = make_noise_plan(tensors);
-        const NoisePlanView plan = plan_.view();
-        rows_.n_blocks = plan.n_blocks;
-        for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-            rows_.hidden_block[layer] = plan.factor(layer, 0).first_block;
-        rows_.hidden_pitch = hidden_pitch_;
-        rows_.hidden_amplitude = noise.sigma;
-        rows_.logit_block = plan.factor(rnn.layers, 0).first_block;
-        rows_.logit_pitch = logit_pitch;
-        rows_.logit_amplitude = noise.logit_sigma;
-        initial_block_ = plan.factor(rnn.layers + 1, 0).first_block;
-    }
-
-    NoisePlanView plan() const { return plan_.view(); }
-    std::int64_t n_words() const { return plan_.view().n_words(); }
-    std::int64_t initial_block() const { return initial_block_; }
-    std::int64_t initial_sign(std::int64_t layer) const { return layer * hidden_pitch_; }
-
-    // The signs of rows whose words stand at `words`, from the first token of a sequence on.
-    SignRows rows(const std::uint32_t* words, std::int64_t first_token) const {
-        SignRows rows = rows_;
-        rows.words = words;
-        rows.first_token = first_token;
-        return rows;
-    }
-
-private:
-    NoisePlan plan_;
-    std::int64_t hidden_pitch_;
-    std::int64_t initial_block_ = 0;
-    SignRows rows_{};
-};
 
 // What all items of a block share.
 struct Block {
@@ -341,7 +294,7 @@ void activation_gradient(std::span<float> losses, std::span<std::int32_t> estima
     }
     const PackedWeights plain(rnn, rnn.weights.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
-    const ActivationSigns signs(rnn, trials, noise);
+    const ActivationSigns signs(rnn, trials, noise.sigma, noise.logit_sigma);
     const ControlMatrices controls(rnn, noise.taps, noise.logit_sigma <= 0.0f);
     for_each_block(trials, [&](const Trials& part, std::int64_t first) {
         const FloatBuffer states = warm_up(plain, part, n_threads);
