@@ -42,7 +42,7 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
         (2e7, {"population_limit": 2048, "learning_rate": 0.01}),
         (8e7, {"population_limit": 4096, "learning_rate": 0.01}),
         (1e9, {"population_limit": 8192, "learning_rate": 0.01}),
-        (inf, {"population_limit": 16384, "learning_rate": 0.01, "context": 16, "precision": "int8"}),
+        (inf, {"population_limit": 16384, "learning_rate": 0.003, "context": 16, "precision": "int8"}),
     ),
     "weights-closed-form": (
         (2e7, {"population_limit": 1024, "learning_rate": 0.007}),
