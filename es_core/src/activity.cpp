@@ -355,8 +355,7 @@ void activation_gradient(std::span<float> losses, std::span<std::int32_t> estima
     std::vector<std::int64_t> totals(estimate.size(), 0);
     if (!all_finite(rnn.weights)) {
         std::ranges::fill(losses, std::numeric_limits<float>::quiet_NaN());
-        cut(estimate, totals);
-        return;
+        return cut(estimate, totals);
     }
     const PackedWeights plain(rnn, rnn.weights.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
