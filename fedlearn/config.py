@@ -28,6 +28,9 @@ MAX_MEMBERS = (2**31 - 1) // 127
 
 MAX_POPULATION = 16_000_000
 
+LAST_STEP = 2**32 - 1
+"""Of a run: noise is drawn with the number of the step in 32 bits."""
+
 _AUTOMATIC = "0 = chosen when the run begins"
 
 
@@ -103,7 +106,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         float, Meta(ge=0, lt=1, description="share of Adam's mean squared gradient kept from step to step")
     ] = 0.999
     step_num: Annotated[
-        int, Meta(ge=0, le=2**53, description="steps, where the run stands; resumed runs start from it")
+        int, Meta(ge=0, le=LAST_STEP, description="steps, where the run stands; resumed runs start from it")
     ] = 0
     checkpoint_time: Annotated[float, Meta(gt=0, le=1e9, description="s between checkpoints")] = 60.0
     new_tokens_interval: Annotated[
@@ -126,7 +129,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         int,
         Meta(ge=0, le=MAX_POPULATION, description="what population_limit grows to as volunteers join; 0 = it does not"),
     ] = 0
-    steps: Annotated[int, Meta(ge=0, le=2**53, description="step at which the run ends; 0 = until stopped")] = 0
+    steps: Annotated[int, Meta(ge=0, le=LAST_STEP, description="step at which the run ends; 0 = until stopped")] = 0
     duration: Annotated[
         float, Meta(ge=0, le=1e9, description="s of training after which the run ends; 0 = until stopped")
     ] = 0.0

@@ -98,6 +98,8 @@ def test_written_configuration_reads_back_equal() -> None:
         ("antithetic = 1", ["antithetic", "true or false", "got 1"]),
         ("population_limit = -1", ["population_limit", "at least 0", "got -1"]),
         ("population_limit = 16000001", ["population_limit", "at most 16000000"]),
+        ("step_num = 4294967296", ["step_num", "at most 4294967295"]),
+        ("steps = 4294967296", ["steps", "at most 4294967295"]),
         ("optimizer = 'adamw'", ["optimizer", "one of adam, sgd", "'adamw'"]),
         ("data = ''", ["data", "text that is not empty", "''"]),
         ("[training]\nsigma = 1", ["training", "a table", "run.toml"]),

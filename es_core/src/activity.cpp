@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct ItemScratch {
     FloatBuffer state;                    // [layers][rows][padded H]
     std::vector<float> losses, credits;   // [scored][rows]
     FloatBuffer deltas;                   // [layers][item's texts * scored][padded H]
+    FloatBuffer initial_deltas;           // [item's groups][layers][padded H], sums over a group's texts
     FloatBuffer initial;                  // [padded H]
     FloatBuffer values;                   // [padded H or V]
     ByteBuffer kernel;
@@ -60,6 +62,7 @@ struct ItemScratch {
         resize(credits, n_rows * scored);
         state = allocate<float>(rnn.layers * n_rows * rnn.padded_hidden);
         deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
+        initial_deltas = allocate<float>(kItemGroups * rnn.layers * rnn.padded_hidden);
         initial = allocate<float>(rnn.padded_hidden);
         values = allocate<float>(std::max(rnn.padded_hidden, block.trajectory.residual_stride));
         kernel = allocate<std::byte>(current_isa().reported->rnn_scratch_bytes(rnn, n_rows));
@@ -123,29 +126,21 @@ void run_members(const Block& block, const Run& run, std::int64_t sequence, Item
     current_isa().reported->rnn_run(block.packed.view(), rows, scratch.kernel.get());
 }
 
-// Centres the losses of one group's rows on their mean at each token, and sums them backwards into discounted credits;
-// false, with zeros, where a loss is not finite.
-bool fill_credits(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
+// Centres the losses of one group's rows on their mean at each token, and sums them backwards into discounted credits.
+void fill_credits(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
     const std::int64_t n = block.trials.group_size;
-    bool is_finite = true;
     for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
         float* losses = scratch.losses.data() + t * run.n_rows + first_row;
         float* credits = scratch.credits.data() + t * run.n_rows + first_row;
         const float* later = credits + run.n_rows;
         float sum = 0.0f;
         for (std::int64_t i = 0; i < n; ++i) sum += losses[i];
-        is_finite = is_finite && std::isfinite(sum);
         const float mean = sum / static_cast<float>(n);
         for (std::int64_t i = 0; i < n; ++i) {
             losses[i] -= mean;
             credits[i] = losses[i] + (t + 1 < block.trials.scored ? block.noise.discount * later[i] : 0.0f);
         }
     }
-    for (std::int64_t t = 0; !is_finite && t < block.trials.scored; ++t) {
-        std::fill_n(scratch.losses.data() + t * run.n_rows + first_row, n, 0.0f);
-        std::fill_n(scratch.credits.data() + t * run.n_rows + first_row, n, 0.0f);
-    }
-    return is_finite;
 }
 
 // Takes what the noise of one group's members is predicted to do off their losses.
@@ -182,8 +177,7 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
     const std::int64_t text = group * trials.batch_size + sequence, scored = trials.scored;
     const SignRows signs = block.signs.rows(scratch.words.data() + first_row * block.signs.n_words(), sequence * scored);
     take_off_predictions(block, run, first_row, item_text, signs, scratch);
-    const bool is_finite = fill_credits(block, run, first_row, scratch);
-    if (!is_finite) scratch.controls.drop(item_text);
+    fill_credits(block, run, first_row, scratch);
     // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
     const float degrees = static_cast<float>(trials.group_size - 1);
     const auto scale = [](float* values, std::int64_t n, float factor) {
@@ -198,30 +192,59 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
                               token * signs.hidden_pitch, rnn.hidden);
             scale(delta, rnn.padded_hidden, 1.0f / (degrees * block.noise.sigma));
         }
-        float* residual = block.trajectory.residuals.get() + (text * scored + t) * block.trajectory.residual_stride;
         if (block.has_perturbed_logits()) {
+            float* residual = block.trajectory.residuals.get() + (text * scored + t) * block.trajectory.residual_stride;
             kernels.sum_signs(residual, scratch.losses.data() + at, signs, trials.group_size, signs.logit_block,
                               token * signs.logit_pitch, rnn.vocab);
             scale(residual, block.trajectory.residual_stride, 1.0f / (degrees * block.noise.logit_sigma));
-        } else if (!is_finite) {
-            std::fill_n(residual, block.trajectory.residual_stride, 0.0f);
         }
     }
     if (trials.is_cold[group] == 0) return;
-    const std::size_t initial_state = TensorIndex(rnn.layers).initial_state;
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
         kernels.sum_signs(scratch.initial.get(), scratch.credits.data() + first_row, signs, trials.group_size,
                           block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden);
+        float* deltas = scratch.initial_deltas.get() +
+                        (item_text / trials.batch_size * rnn.layers + layer) * rnn.padded_hidden;
         for (std::int64_t j = 0; j < rnn.hidden; ++j)
-            scratch.sums.at(initial_state)[layer * rnn.hidden + j] +=
-                scratch.initial[static_cast<std::size_t>(j)] * block.noise.discount / (degrees * block.noise.sigma);
+            deltas[j] += scratch.initial[static_cast<std::size_t>(j)] * block.noise.discount /
+                         (degrees * block.noise.sigma);
     }
+}
+
+// Lets a group of an item count zero: whoever averages over groups leaves it out, too.
+void drop_group(const Block& block, std::int64_t group, std::int64_t item_group, ItemScratch& scratch) {
+    const Trials& trials = block.trials;
+    const PackedRnn& rnn = block.packed.view();
+    const std::int64_t text = item_group * trials.batch_size, n_rows = trials.batch_size * trials.scored;
+    const std::int64_t n_residuals = n_rows * block.trajectory.residual_stride, n_states = rnn.layers * rnn.padded_hidden;
+    for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+        const std::int64_t row = (layer * kItemGroups * trials.batch_size + text) * trials.scored;
+        std::fill_n(scratch.deltas.get() + row * rnn.padded_hidden, n_rows * rnn.padded_hidden, 0.0f);
+    }
+    std::fill_n(block.trajectory.residuals.get() + group * n_residuals, n_residuals, 0.0f);
+    std::fill_n(scratch.initial_deltas.get() + item_group * n_states, n_states, 0.0f);
+    for (std::int64_t i = 0; block.controls.taps() > 0 && i < trials.batch_size; ++i) scratch.controls.drop(text + i);
+}
+
+void add_initial_state_gradient(const Block& block, std::int64_t n_groups, ItemScratch& scratch) {
+    const PackedRnn& rnn = block.packed.view();
+    float* sums = scratch.sums.at(TensorIndex(rnn.layers).initial_state);
+    for (std::int64_t row = 0; row < n_groups * rnn.layers; ++row)
+        for (std::int64_t j = 0; j < rnn.hidden; ++j)
+            sums[row % rnn.layers * rnn.hidden + j] +=
+                scratch.initial_deltas[static_cast<std::size_t>(row * rnn.padded_hidden + j)];
+}
+
+bool all_finite(std::span<const float> values) {
+    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
 // Losses and gradients of the groups [first, first + n) of a block.
 void run_item(std::span<float> losses, const Block& block, std::int64_t first, std::int64_t n, ItemScratch& scratch) {
     const Trials& trials = block.trials;
+    const std::int64_t group_size = trials.group_size;
     scratch.sums.clear();
+    std::fill_n(scratch.initial_deltas.get(), n * block.rnn.layers * block.packed.view().padded_hidden, 0.0f);
     const TextRange range{first * trials.batch_size, n * trials.batch_size};
     if (block.controls.taps() > 0) scratch.controls.start(block.trajectory, range);
     for (std::int64_t done = 0; done < n; done += block.groups_per_run()) {
@@ -232,12 +255,15 @@ void run_item(std::span<float> losses, const Block& block, std::int64_t first, s
             run_members(block, run, sequence, scratch);
             for (std::int64_t t = 0; t < trials.scored; ++t)
                 for (std::int64_t row = 0; row < run.n_rows; ++row)
-                    losses[static_cast<std::size_t>(run.first_group * trials.group_size + row)] +=
+                    losses[static_cast<std::size_t>(run.first_group * group_size + row)] +=
                         scratch.losses[static_cast<std::size_t>(t * run.n_rows + row)];
             for (std::int64_t g = 0; g < n_groups; ++g)
-                fill_deltas(block, run, g * trials.group_size, sequence, (done + g) * trials.batch_size + sequence,
-                            scratch);
+                fill_deltas(block, run, g * group_size, sequence, (done + g) * trials.batch_size + sequence, scratch);
         }
+        for (std::int64_t g = done; g < done + n_groups; ++g)
+            if (!all_finite(losses.subspan(static_cast<std::size_t>((first + g) * group_size),
+                                           static_cast<std::size_t>(group_size))))
+                drop_group(block, first + g, g, scratch);
     }
     const std::int64_t layer_stride =
         kItemGroups * trials.batch_size * trials.scored * block.packed.view().padded_hidden;
@@ -250,18 +276,11 @@ void run_item(std::span<float> losses, const Block& block, std::int64_t first, s
         scratch.controls.finish_logits(scratch.sums, block.trajectory.residuals.get() + range.text * trials.scored *
                                                          block.trajectory.residual_stride);
     add_head_gradient(scratch.sums, block.rnn, trials, block.trajectory, range);
+    add_initial_state_gradient(block, n, scratch);
     scratch.sums.add_rounded(scratch.totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
 }
 
-bool all_finite(std::span<const float> values) {
-    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-}
-
-// estimate <- the totals of all threads, cut to what 32 bits hold.
-void add_totals(std::span<std::int64_t> estimate, std::span<const std::int64_t> totals) {
-    for (std::size_t i = 0; i < estimate.size(); ++i) estimate[i] += totals[i];
-}
-
+// estimate <- the totals, cut to what 32 bits hold.
 void cut(std::span<std::int32_t> estimate, std::span<const std::int64_t> totals) {
     constexpr std::int64_t kGreatest = std::numeric_limits<std::int32_t>::max();
     for (std::size_t i = 0; i < estimate.size(); ++i)
@@ -289,8 +308,7 @@ void activation_gradient(std::span<float> losses, std::span<std::int32_t> estima
     std::vector<std::int64_t> totals(estimate.size(), 0);
     if (!all_finite(rnn.weights)) {
         std::ranges::fill(losses, std::numeric_limits<float>::quiet_NaN());
-        cut(estimate, totals);
-        return;
+        return cut(estimate, totals);
     }
     const PackedWeights plain(rnn, rnn.weights.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
@@ -309,7 +327,7 @@ void activation_gradient(std::span<float> losses, std::span<std::int32_t> estima
             run_item(own, block, item * kItemGroups, std::min(kItemGroups, part.n_groups - item * kItemGroups),
                      scratch[static_cast<std::size_t>(thread)]);
         });
-        for (const ItemScratch& s : scratch) add_totals(totals, s.totals);
+        for (const ItemScratch& s : scratch) std::ranges::transform(totals, s.totals, totals.begin(), std::plus<>{});
     });
     cut(estimate, totals);
     const auto n_scored = static_cast<float>(trials.batch_size * trials.scored);

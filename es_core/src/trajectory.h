@@ -39,7 +39,7 @@ public:
     float* at(std::size_t tensor) const { return sums_.get() + offsets_[tensor]; }
     std::int64_t stride(std::size_t tensor) const { return strides_[tensor]; }
 
-    // totals [n_parameters] += round(factor * relative scale * sum).
+    // totals [n_parameters] += round(factor * relative scale * sum); a sum that is no number counts zero.
     void add_rounded(std::span<std::int64_t> totals, double factor) const;
 
 private:

@@ -16,7 +16,7 @@ from fedlearn.es.replica import Replica
 from fedlearn.es.schedules import LearningRateSchedule, Schedule
 from fedlearn.es.strategy import Strategy
 from fedlearn.objectives import Objective, build_objective
-from fedlearn.recipe import REFERENCE_HIDDEN_SIZE, settle
+from fedlearn.recipe import LEAST_HIDDEN_SIZE, REFERENCE_HIDDEN_SIZE, settle
 from fedlearn.storage.checkpoint import write_checkpoint
 from fedlearn.storage.datasets import Dataset, build_dataset, load_dataset, save_dataset
 from fedlearn.storage.durable import write_durably
@@ -178,6 +178,9 @@ def _settle(config: RunConfig, dataset: Dataset, measure: Measure) -> tuple[RunC
     n_tokens, vocab_size = len(dataset.train.tokens), dataset.tokenizer.vocab_size
     probe, _ = settle(probe_of(config), throughput=1.0, n_training_tokens=n_tokens, vocab_size=vocab_size)
     objective = build_objective(_model_of(probe, vocab_size), probe.seed)
+    # A model that no hidden size makes small enough is refused before it takes memory.
+    least = msgspec.structs.replace(config, hidden_size=config.hidden_size or LEAST_HIDDEN_SIZE)
+    _check_size(least, build_objective(_model_of(least, vocab_size), least.seed))
     threads = threads_of(config)
     throughput = measure(objective, strategy_of(probe), dataset, threads=threads)
     settled, reasons = settle(config, throughput=throughput, n_training_tokens=n_tokens, vocab_size=vocab_size)
@@ -202,6 +205,22 @@ def _too_large(config: RunConfig, limit: str) -> ConfigError:
     )
 
 
+def _check_size(config: RunConfig, objective: Objective) -> None:
+    """Raises ConfigError for a model that messages can't hold."""
+    is_summed = strategy_of(config).perturbation.is_summed
+    limit = MAX_SUMMED_PARAMETERS if is_summed else MAX_PARAMETERS
+    size = objective.layout.size
+    if size <= limit:
+        return
+    n_controls = sum(tensor.size for tensor in objective.layout.tensors if tensor.name.startswith("control."))
+    if size - n_controls <= limit:
+        raise ConfigError(
+            f"control_variates: expected at most {limit} parameters in all, got {size}, of which {n_controls} are "
+            f"control matrices; set control_variates = 0, head = closed-form, or a smaller vocabulary"
+        )
+    raise _too_large(config, f"has at most {limit} parameters")
+
+
 def _model_of(config: RunConfig, vocab_size: int) -> Model:
     model: Model = {
         "architecture": "rnn",
@@ -223,10 +242,7 @@ def _model_of(config: RunConfig, vocab_size: int) -> Model:
 def _describe(folder: RunFolder, config: RunConfig, dataset: Dataset) -> Run:
     model = _model_of(config, dataset.tokenizer.vocab_size)
     objective = build_objective(model, config.seed)
-    is_summed = strategy_of(config).perturbation.is_summed
-    limit = MAX_SUMMED_PARAMETERS if is_summed else MAX_PARAMETERS
-    if objective.layout.size > limit:
-        raise _too_large(config, f"has at most {limit} parameters")
+    _check_size(config, objective)
     tokens = dataset.train.tokens
     block_tokens = config.block_tokens if config.new_tokens_interval else 0
     if (longest := max(length for _, length in cut_blocks(tokens, block_tokens))) > MAX_BLOCK_TOKENS:

@@ -12,6 +12,10 @@ from fedlearn.es.shaping import UTILITY_RESOLUTION, normalized, spread_of
 
 Float32Array = NDArray[np.float32]
 
+GREATEST_SUM = 2**31 - 1
+GREATEST_FACTOR = 2.0**40
+"""With which any integer but 0 becomes a greatest sum, and none overflows."""
+
 
 def partial_sum(
     layout: ParameterLayout,
@@ -28,8 +32,12 @@ def partial_sum(
     """`ESTIMATE_UNIT` times the sum over groups of the gradient that members' losses tell, [n_parameters].
 
     The members perturb weights and stand in a row from `first_member` on. Utilities are normalized by the spread of
-    these very losses.
+    these very losses; sums are cut to what 32 bits hold.
+
+    Raises ValueError where members are not perturbed.
     """
+    if not perturbation.sigma > 0.0:
+        raise ValueError(f"sigma: expected above 0, so that members differ, got {perturbation.sigma}")
     scale = spread_of(losses, group_size)
     estimate = es_core.estimate_gradient(
         layout.table(perturbation.rank),
@@ -43,10 +51,13 @@ def partial_sum(
         antithetic=perturbation.antithetic,
         threads=threads,
     )
-    factor = -es_core.ESTIMATE_UNIT * scale / (UTILITY_RESOLUTION * group_size * perturbation.sigma)
+    factor = -min(
+        es_core.ESTIMATE_UNIT * scale / (UTILITY_RESOLUTION * group_size * perturbation.sigma), GREATEST_FACTOR
+    )
     summed = np.empty(layout.size, dtype=np.int64)
     for tensor, offset in zip(layout.tensors, layout.offsets, strict=True):
         interval = slice(offset, offset + tensor.size)
         rank = perturbation.rank if tensor.is_matrix else 0
-        summed[interval] = np.rint(estimate[interval] * (factor / math.sqrt(max(rank, 1))))
+        sums = estimate[interval] * (factor / math.sqrt(max(rank, 1)))
+        summed[interval] = np.rint(np.clip(sums, -GREATEST_SUM, GREATEST_SUM))
     return summed

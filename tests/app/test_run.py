@@ -95,6 +95,20 @@ def test_model_that_is_too_large_is_refused(config: RunConfig, monkeypatch: pyte
         runs.create(config)
 
 
+def test_control_matrices_that_are_too_large_are_named_before_anything_is_measured(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "MAX_SUMMED_PARAMETERS", 2000)
+    perturbed = msgspec.structs.replace(config, perturb="activations", hidden_size=0)
+    measure = Mock(return_value=1e6)
+    with pytest.raises(
+        ConfigError, match=r"control_variates: .* at most 2000 .* control matrices; set control_variates"
+    ):
+        runs.create(perturbed, measure=measure)
+    measure.assert_not_called()
+    assert runs.create(msgspec.structs.replace(perturbed, control_variates=0), measure=measure).config.hidden_size
+
+
 def test_damaged_configuration_is_named(run: Run) -> None:
     run.folder.config.write_text("{")
     with pytest.raises(ConfigError, match=r"config\.json"):

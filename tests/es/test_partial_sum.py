@@ -44,11 +44,11 @@ def noise_of(member: int, rank: int) -> np.ndarray:
     return np.concatenate([np.reshape(matrix, -1), vector])
 
 
-def test_losses_that_do_not_differ_tell_nothing() -> None:
-    summed = partial_sum(
+def sum_of(losses: np.ndarray, *, sigma: float) -> np.ndarray:
+    return partial_sum(
         LAYOUT,
-        Perturbation(0.01, 1),
-        np.ones(GROUP, dtype=np.float32),
+        Perturbation(sigma, 1),
+        losses,
         seed=5,
         step=2,
         first_member=8,
@@ -56,4 +56,21 @@ def test_losses_that_do_not_differ_tell_nothing() -> None:
         row_masks=None,
         threads=1,
     )
-    assert not summed.any()
+
+
+def test_losses_that_do_not_differ_tell_nothing() -> None:
+    assert not sum_of(np.ones(GROUP, dtype=np.float32), sigma=0.01).any()
+
+
+@pytest.mark.parametrize("sigma", [0.0, -0.01, float("nan")])
+def test_members_that_are_not_perturbed_are_refused(sigma: float) -> None:
+    with pytest.raises(ValueError, match=r"sigma: expected above 0, .*, got"):
+        sum_of(np.ones(GROUP, dtype=np.float32), sigma=sigma)
+
+
+@pytest.mark.parametrize("sigma", [1e-35, 1e-300])
+def test_sums_beyond_32_bits_are_cut_and_keep_their_sign(sigma: float) -> None:
+    losses = np.linspace(1e3, 1e5, GROUP, dtype=np.float32)
+    usual, cut = sum_of(losses, sigma=0.01), sum_of(losses, sigma=sigma)
+    assert usual.any()
+    assert np.array_equal(cut, np.sign(usual) * (2**31 - 1))

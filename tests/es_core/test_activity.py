@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -347,6 +348,35 @@ def test_groups_with_a_loss_that_is_not_finite_count_zero() -> None:
         assert not estimate.any()
     else:
         assert not run(only_bad, weights=broken)[1].any()
+
+
+@pytest.mark.parametrize("logit_sigma", [0.0, 0.2])
+def test_a_group_with_one_broken_text_counts_zero_with_all_its_texts(logit_sigma: float) -> None:
+    tried = case(9, 8, 1, n_groups=1, batch_size=2, context=0, taps=1, logit_sigma=logit_sigma)
+    parts = tried.layout.split(tried.weights)
+    parts["rnn.weight_hh_l0"][:] = parts["head.weight"][0] = 0.0
+    parts["head.weight"][0, :2] = 3e38
+    parts["embedding.weight"][1, :2], parts["embedding.weight"][2, :2] = (
+        -5.0,
+        5.0,
+    )  # token 0 is impossible, or too likely
+    tried.tokens[:] = 1
+    losses, estimate = run(tried)
+    assert np.isfinite(losses).all()
+    assert estimate.any()
+    tried.tokens[0, 1] = 2
+    losses, estimate = run(tried)
+    assert not np.isfinite(losses).any()
+    assert not estimate.any()
+
+
+def test_sums_beyond_what_integers_hold_keep_their_sign() -> None:
+    tried = case(9, 8, 1)
+    vast = [msgspec.structs.replace(tensor, scale=1e30) for tensor in tried.layout.tensors]
+    _, usual = run(tried)
+    _, cut = run(tried._replace(layout=ParameterLayout(tuple(vast))))
+    assert (usual > 0).any()
+    assert (np.sign(cut)[usual != 0] == np.sign(usual)[usual != 0]).all()
 
 
 def test_weights_that_are_not_finite_give_no_estimate() -> None:
