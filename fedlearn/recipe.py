@@ -18,6 +18,9 @@ REFERENCE_HIDDEN_SIZE = 64
 USUAL_S = 600.0
 """What a run without a `duration` is taken to last."""
 
+LONG_TRIAL_TOKENS = 1e9
+"""With perturbed weights, from here on a run that ends wants smaller steps."""
+
 MOST_WORK_S = 1.0
 """Of trials a step: a run needs many steps, however large its model."""
 
@@ -97,9 +100,11 @@ def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
         if _trial_tokens(config, facts) < 2e7:
             rate, why = 2.0 * rate, f"twice {why}, for less than 20 million trial-tokens"
     else:
-        at_reference = 0.01 if config.has_end else 0.006
+        is_long = config.duration > 0 and _trial_tokens(config, facts) > LONG_TRIAL_TOKENS
+        at_reference, end = (
+            (0.003, "a far end") if is_long else (0.01, "an end") if config.has_end else (0.006, "no end")
+        )
         rate = at_reference * REFERENCE_HIDDEN_SIZE / config.hidden_size
-        end = "an end" if config.has_end else "no end"
         why = f"{at_reference:g} x {REFERENCE_HIDDEN_SIZE} / {config.hidden_size} units, in a run with {end}"
     return {"learning_rate": rate}, why
 

@@ -56,7 +56,9 @@ def test_one_token_less_than_two_a_parameter_is_too_few() -> None:
     [
         ({}, (64, 0.01, 0.006)),
         ({"steps": 9}, (64, 0.01, 0.01)),
-        ({"duration": 600.0}, (64, 0.01, 0.01)),
+        ({"duration": 100.0}, (64, 0.01, 0.01)),
+        ({"duration": 101.0}, (64, 0.01, 0.003)),
+        ({"duration": 101.0, "steps": 9}, (64, 0.01, 0.003)),
         ({"hidden_size": 256}, (64, 0.01, 0.0015)),
         ({"hidden_size": 128, "steps": 9}, (64, 0.01, 0.005)),
         (ACTIVATIONS, (16, 0.05, 0.0025)),
