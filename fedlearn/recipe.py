@@ -100,10 +100,12 @@ def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
         if _trial_tokens(config, facts) < 2e7:
             rate, why = 2.0 * rate, f"twice {why}, for less than 20 million trial-tokens"
     else:
-        is_long = config.duration > 0 and _trial_tokens(config, facts) > LONG_TRIAL_TOKENS
-        at_reference, end = (
-            (0.003, "a far end") if is_long else (0.01, "an end") if config.has_end else (0.006, "no end")
-        )
+        if config.duration and _trial_tokens(config, facts) > LONG_TRIAL_TOKENS:
+            at_reference, end = 0.003, "a far end"
+        elif config.has_end:
+            at_reference, end = 0.01, "an end"
+        else:
+            at_reference, end = 0.006, "no end"
         rate = at_reference * REFERENCE_HIDDEN_SIZE / config.hidden_size
         why = f"{at_reference:g} x {REFERENCE_HIDDEN_SIZE} / {config.hidden_size} units, in a run with {end}"
     return {"learning_rate": rate}, why
