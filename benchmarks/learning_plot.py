@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 def plot(report: Report, path: Path) -> None:
     """Writes a PNG: of each recipe its largest budget all along, and where each of its budgets ended."""
-    figure, axes = pyplot.subplots(1, 2, figsize=(13, 6), sharey=True, layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(15, 6), sharey=True, layout="constrained")
     names = sorted({result.name for result in report.results})
     for axis, quantity, label in zip(
         axes, ("trial_tokens", "seconds"), ("trial-tokens (backprop: tokens)", "seconds"), strict=True
@@ -27,7 +27,7 @@ def plot(report: Report, path: Path) -> None:
         axis.set(xscale="log", xlabel=label)
         axis.grid(alpha=0.2)
     axes[0].set_ylabel("validation bits per character")
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     figure.suptitle(f"{report.text.name}: mean of the seeds, shaded from least to greatest; dots: ends of budgets")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
