@@ -170,6 +170,7 @@ def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple
     evaluations: dict[str, tuple[Callable[[], object], int]] = {
         OURS: (trial.evaluate, trial.n_tokens),
         f"{OURS}, int8": (partial(trial.evaluate, int8=True), trial.n_tokens),
+        f"{OURS}, activations with gradient": (trial.gradient_of_activations, trial.n_tokens),
     }
     if options.threads > 1:
         evaluations[f"{OURS}, one thread"] = partial(trial.evaluate, threads=1), trial.n_tokens

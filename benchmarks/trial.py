@@ -73,6 +73,27 @@ class Trial:
             threads=self.threads if threads is None else threads,
         )
 
+    def gradient_of_activations(self) -> NDArray[np.int32]:
+        """Trials with noise on activations and what they say of the gradient; the head's part in closed form."""
+        _, estimate = es_core.rnn_activation_gradient(
+            self.shape,
+            self.layout.table(0),
+            self.scales,
+            self.weights,
+            seed=1,
+            step=0,
+            first_member=0,
+            group_size=self.group_size,
+            tokens=self.tokens,
+            context=0,
+            is_cold=self.is_cold,
+            sigma=0.05,
+            logit_sigma=0.0,
+            discount=0.8,
+            threads=self.threads,
+        )
+        return estimate
+
     def evaluate_with(self, isa: str) -> NDArray[np.float32]:
         """The same in another instruction set."""
         before = es_core.current_isa()
