@@ -51,6 +51,10 @@ class Lease(msgspec.Struct):
             except ValueError as error:
                 return f"Result: {error}"
             self.estimate = numbers if self.estimate is None else self.estimate + numbers
+        elif estimate.numbers.size or estimate.shifts.size:
+            return (
+                f"estimate of a Result: expected none in a run that replays losses, got {estimate.numbers.size} numbers"
+            )
         self.losses.append(losses)
         self.n_received += losses.size
         self.n_finite += int(np.isfinite(losses).sum())

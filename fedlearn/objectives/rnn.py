@@ -4,10 +4,11 @@ The embedding stands for PyTorch's one-hot input weights: `embedding.weight` is 
 token's row lies in one piece. Each layer has one bias, where PyTorch adds two.
 """
 
-from typing import Literal, Self, final
+from typing import Annotated, Literal, Self, final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 import es_core
@@ -28,16 +29,18 @@ NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, 
 
 
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounded, since a server that a volunteer does not know names the sizes of what is then allocated."""
+
     architecture: str
-    vocab_size: int
-    hidden_size: int
-    n_layers: int
-    context: int
-    sequence_length: int
-    batch_size: int
+    vocab_size: Annotated[int, Meta(ge=2, le=2**16)]
+    hidden_size: Annotated[int, Meta(ge=2, le=2**16)]
+    n_layers: Annotated[int, Meta(ge=1, le=16)]
+    context: Annotated[int, Meta(ge=0, le=2**16)]
+    sequence_length: Annotated[int, Meta(ge=1, le=2**16)]
+    batch_size: Annotated[int, Meta(ge=1, le=2**16)]
     embedding_scale: float
     precision: Literal["float32", "int8"]
-    control_taps: int = 0
+    control_taps: Annotated[int, Meta(ge=0, le=16)] = 0
     control_features: Literal["residuals", "tokens"] = "residuals"
 
 

@@ -106,7 +106,10 @@ class Journal:
         try:
             self._syncer.close()
         except OSError as error:
-            raise StorageError(f"{self.path}: the last steps may not be on the disk: {error.strerror}") from error
+            raise StorageError(
+                f"{self.path}: the last steps may not be on the disk: {error.strerror}; "
+                "see that the disk is well, then resume the run"
+            ) from error
         finally:
             self._file.close()
 

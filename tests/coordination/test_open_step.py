@@ -133,3 +133,9 @@ def test_estimate_of_another_model_is_named_and_not_counted(step: OpenStep) -> N
     assert "expected 3 numbers and 3 shifts, got 0 and 0" in lease.take(0, numbered(0, 4), NO_ESTIMATE, GROUP)
     assert lease.n_received == 0
     assert step.total_estimate() is NO_ESTIMATE
+
+
+def test_estimate_that_nobody_asked_for_is_named_and_not_counted(step: OpenStep) -> None:
+    lease = step.lease(8)
+    assert "expected none" in lease.take(100, numbered(0, 4), estimate(1, 2, 3), GROUP)
+    assert lease.n_received == 0

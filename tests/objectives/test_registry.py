@@ -36,7 +36,14 @@ def test_an_unknown_architecture_is_refused_with_the_choices(architecture: str |
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"hidden_size": "wide"}, "hidden_size"), ({"heads": 3}, "heads"), ({"n_layers": 1.5}, "n_layers")],
+    [
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"heads": 3}, "heads"),
+        ({"n_layers": 1.5}, "n_layers"),
+        ({"n_layers": 17}, "<= 16 .*n_layers"),
+        ({"control_taps": 17}, "<= 16 .*control_taps"),
+        ({"hidden_size": 2**16 + 1}, "<= 65536 .*hidden_size"),
+    ],
 )
 def test_a_description_that_makes_no_sense_is_refused(change: dict[str, str | int | float], message: str) -> None:
     with pytest.raises(ValueError, match=f"model: .*{message}"):
