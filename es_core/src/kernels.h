@@ -163,6 +163,8 @@ struct ReportedKernels {
     // is a multiple of the lanes.
     void (*add_outer)(float* sums, std::int64_t sums_stride, const LeftRows& left, std::int64_t n_left,
                       const float* right, std::int64_t right_stride, std::int64_t n_rows);
+    // totals [n] += factor * sums [n rounded up to lanes], to the nearest integer of 32 bits; what is no number counts 0.
+    void (*add_rounded)(std::int64_t* totals, const float* sums, float factor, std::int64_t n);
     std::int64_t (*rnn_scratch_bytes)(const PackedRnn& rnn, std::int64_t n_rows);
     void (*rnn_run)(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch);
 };

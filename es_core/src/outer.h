@@ -1,4 +1,5 @@
-// Sums of outer products: what perturbed activations and their inputs amount to as gradients of weights.
+// Sums of outer products: what perturbed activations and their inputs amount to as gradients of weights, and their
+// rounding to integers.
 #pragma once
 
 #include "kernels.h"
@@ -44,6 +45,25 @@ void add_outer(float* sums, std::int64_t sums_stride, const LeftRows& left, std:
         outer_panel<kTileVectors>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
     for (; column < sums_stride; column += kLanes)
         outer_panel<1>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
+}
+
+void add_rounded(std::int64_t* totals, const float* sums, float factor, std::int64_t n) {
+    constexpr float kGreatest = 0x7FFFFF80p0f;  // the last before 2^31
+    const Words sign = Words{} + 0x80000000u, half = reinterpret_cast<Words>(Floats{} + 0.5f);
+    for (std::int64_t first = 0; first < n; first += kLanes) {
+        const Floats value = factor * load<Floats>(sums + first);
+        const Floats cut = value > kGreatest ? Floats{} + kGreatest : value < -kGreatest ? Floats{} - kGreatest : value;
+        const Words bits = reinterpret_cast<Words>(cut);
+        const Floats nearest = cut + reinterpret_cast<Floats>((bits & sign) | half);
+        const Ints integers = __builtin_convertvector(value == value ? nearest : Floats{}, Ints);
+        std::int32_t lanes[kLanes];
+        store(lanes, integers);
+        const auto n_lanes = static_cast<int>(smaller<std::int64_t>(n - first, kLanes));
+        if (n_lanes == kLanes)
+            for (int lane = 0; lane < kLanes; ++lane) totals[first + lane] += lanes[lane];
+        else
+            for (int lane = 0; lane < n_lanes; ++lane) totals[first + lane] += lanes[lane];
+    }
 }
 
 }  // namespace

@@ -343,5 +343,6 @@ void rnn_run(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch) {
 namespace fedlearn {
 extern const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA);
 const ReportedKernels FEDLEARN_JOIN(reported_, FEDLEARN_ISA) = {
-    kLanes, tail_of, pack, pack_bytes, expand_signs, expand_bits, sum_signs, add_sign_dots, add_outer, rnn_scratch_bytes, rnn_run};
+    kLanes, tail_of, pack, pack_bytes, expand_signs, expand_bits, sum_signs, add_sign_dots,
+    add_outer, add_rounded, rnn_scratch_bytes, rnn_run};
 }  // namespace fedlearn

@@ -22,13 +22,6 @@ void add_rows(float* sum, const float* rows, std::int64_t stride, std::int64_t n
         for (std::int64_t i = 0; i < n; ++i) sum[i] += rows[row * stride + i];
 }
 
-// The nearest integer, within 2^40 of zero; 0 for what is no number.
-std::int64_t rounded(float value) {
-    constexpr float kGreatest = 0x1p40f;  // beyond what an estimate can hold, and sums of millions still fit 64 bits
-    const float cut = value > kGreatest ? kGreatest : value < -kGreatest ? -kGreatest : value == value ? value : 0.0f;
-    return static_cast<std::int64_t>(cut + (cut < 0.0f ? -0.5f : 0.5f));
-}
-
 }  // namespace
 
 std::int64_t padded_columns(std::int64_t n) {
@@ -109,9 +102,8 @@ void GradientSums::add_rounded(std::span<std::int64_t> totals, double factor) co
         const Tensor& tensor = rnn_.tensors[t];
         const auto scale = static_cast<float>(factor * static_cast<double>(rnn_.scales[t]));
         for (std::int64_t row = 0; row < tensor.rows; ++row) {
-            const float* sums = at(t) + row * strides_[t];
             std::int64_t* out = totals.data() + tensor.offset + row * tensor.columns;
-            for (std::int64_t i = 0; i < tensor.columns; ++i) out[i] += rounded(sums[i] * scale);
+            current_isa().reported->add_rounded(out, at(t) + row * strides_[t], scale, tensor.columns);
         }
     }
 }
