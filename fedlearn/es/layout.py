@@ -1,5 +1,6 @@
 """How a model's named tensors lie in one flat float32 vector: the only address space of noise, optimizer and digest."""
 
+from functools import cached_property
 from itertools import accumulate
 
 import msgspec
@@ -30,29 +31,31 @@ class TensorSpec(msgspec.Struct, frozen=True):
         return len(self.shape) == 2 and min(self.shape) > 1
 
 
-class ParameterLayout(msgspec.Struct, frozen=True):
+class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
     """Tensors in the order in which they lie in the flat vector, without gaps."""
 
     tensors: tuple[TensorSpec, ...]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of parameters."""
         return sum(tensor.size for tensor in self.tensors)
 
-    @property
+    @cached_property
     def offsets(self) -> tuple[int, ...]:
         """Where each tensor begins in the flat vector."""
         return tuple(accumulate((tensor.size for tensor in self.tensors[:-1]), initial=0))
 
-    @property
+    @cached_property
     def row_lengths(self) -> NDArray[np.int64]:
         """Parameters of each row, all tensors in order; every element of a vector is a row of its own."""
         lengths = [
             np.full(tensor.shape[0], tensor.shape[1]) if tensor.is_matrix else np.ones(tensor.size, dtype=np.int64)
             for tensor in self.tensors
         ]
-        return np.concatenate(lengths).astype(np.int64)
+        row_lengths = np.concatenate(lengths).astype(np.int64)
+        row_lengths.flags.writeable = False
+        return row_lengths
 
     def split(self, flat: Float32Array) -> dict[str, Float32Array]:
         """Views of the tensors of a flat vector [size], by name, in their shapes."""
