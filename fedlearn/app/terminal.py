@@ -1,5 +1,6 @@
 """What the person at the terminal sees: one status line that renews itself, and lines that stay."""
 
+import math
 import shutil
 import sys
 import time
@@ -15,6 +16,9 @@ LINE_INTERVAL_S = 1.0
 KEPT_LINE_INTERVAL_S = 10.0
 """On a terminal a line of figures stays this often, so that the way down can be read."""
 
+LONG_STEP_S = 1.0
+"""Once a step takes longer, the status line says when it closes."""
+
 
 @final
 class Terminal:
@@ -26,6 +30,7 @@ class Terminal:
         self._stream: TextIO | None = stream if stream is not None else sys.stdout
         self._is_terminal = self._stream is not None and self._stream.isatty()
         self._last: StepMetrics | None = None
+        self._stepped_at = 0.0
         self._unsaid = ""
         self._status_due = 0.0
         self._line_due = 0.0
@@ -38,7 +43,7 @@ class Terminal:
     def step(self, metrics: StepMetrics, status: Status) -> None:
         """The figures of a step; not every step gets its line when steps are short."""
         now = time.monotonic()
-        self._last = metrics
+        self._last, self._stepped_at = metrics, now
         line = format_step(metrics, status, tokens_per_member=self._tokens_per_member)
         if now >= self._line_due:
             self._line_due = now + (KEPT_LINE_INTERVAL_S if self._is_terminal else LINE_INTERVAL_S)
@@ -62,6 +67,8 @@ class Terminal:
             return
         self._status_due = now + STATUS_INTERVAL_S
         line = format_step(self._last, status, tokens_per_member=self._tokens_per_member)
+        if now >= self._stepped_at + LONG_STEP_S:
+            line += f"  step {status.step} closes in {status.step_left_s:.0f} s"
         # A line that fills the terminal wraps, and can't be cleared as one.
         line = line[: max(shutil.get_terminal_size().columns - 1, 0)]
         self._write(self._clear() + line)
@@ -89,14 +96,15 @@ def escape(text: str) -> str:
 
 
 def format_step(metrics: StepMetrics, status: Status, *, tokens_per_member: int) -> str:
-    """One line: step, loss, volunteers, speed, and the time left in the step that is open now."""
+    """One line: step, loss, volunteers, speed, and the training time left where it is limited."""
     bits = metrics.bits_per_character
     loss = "no loss" if bits is None else f"{bits:.3f} bits/character"
     volunteers = f"{metrics.volunteers} volunteer{'' if metrics.volunteers == 1 else 's'}"
     members_per_s = format_count(metrics.trial_tokens_per_s / tokens_per_member)
+    left = f"  {format_duration(status.run_left_s)} left" if math.isfinite(status.run_left_s) else ""
     return (
         f"step {metrics.step:>5}  {loss}  {volunteers}  {members_per_s:>5} members/s  "
-        f"{format_count(metrics.trial_tokens_per_s):>5} trial-tokens/s  {status.time_left_s:.1f} s left"
+        f"{format_count(metrics.trial_tokens_per_s):>5} trial-tokens/s{left}"
     )
 
 

@@ -5,6 +5,7 @@ Update is journalled, broadcast together with the next Assignments, and applied 
 volunteers already work on the next step.
 """
 
+import math
 from typing import final
 
 import msgspec
@@ -159,8 +160,9 @@ class Coordinator:
     def status(self, now: float) -> Status:
         """Where the run stands, for people and pages."""
         ready = sum(volunteer.phase is Phase.READY for volunteer in self._volunteers.values())
-        left = max(self._open.deadline - now, 0.0) if self._open is not None else 0.0
-        return Status(step=self._step, volunteers=ready, time_left_s=left)
+        step_left_s = max(self._open.deadline - now, 0.0) if self._open is not None else 0.0
+        run_left_s = self._plan.duration_s - self._elapsed_s if self._plan.duration_s > 0.0 else math.inf
+        return Status(step=self._step, volunteers=ready, step_left_s=step_left_s, run_left_s=max(run_left_s, 0.0))
 
     # ---- volunteers come and go
 
@@ -342,7 +344,11 @@ class Coordinator:
 
     @property
     def _completion(self) -> str:
-        return self._plan.completion(self._step, self._last.elapsed_s if self._last is not None else 0.0)
+        return self._plan.completion(self._step, self._elapsed_s)
+
+    @property
+    def _elapsed_s(self) -> float:
+        return self._last.elapsed_s if self._last is not None else 0.0
 
     def _end(self, reason: str) -> list[ServerEffect]:
         self._is_over, self._open = True, None

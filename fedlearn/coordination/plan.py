@@ -41,4 +41,7 @@ class Status(msgspec.Struct, frozen=True):
 
     step: int
     volunteers: int
-    time_left_s: float
+    step_left_s: float
+    """Until the open step closes, 0 without one."""
+    run_left_s: float
+    """Until the training time is over, inf where the run has no `duration`."""

@@ -1,12 +1,14 @@
 import io
+import math
 
+import msgspec
 import pytest
 
 from fedlearn.app.terminal import Terminal, escape
 from fedlearn.coordination.plan import Status
 from fedlearn.storage.metrics import StepMetrics
 
-STATUS = Status(step=8, volunteers=2, time_left_s=1.5)
+STATUS = Status(step=8, volunteers=2, step_left_s=1.5, run_left_s=math.inf)
 
 
 class Screen(io.StringIO):
@@ -55,6 +57,27 @@ def test_status_line_gives_way_to_a_line_that_stays(monkeypatch: pytest.MonkeyPa
     terminal.tick(STATUS)
     terminal.say("hello")
     assert screen.getvalue().endswith("\r\033[Khello\n")
+
+
+def test_status_line_says_when_a_long_step_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    screen = Screen()
+    terminal = Terminal(stream=screen)
+    for now, expected in ((100.0, False), (100.5, False), (101.0, True), (107.0, True)):
+        monkeypatch.setattr("time.monotonic", lambda now=now: now)
+        if now == 100.0:
+            terminal.step(metrics_of(7), STATUS)
+        screen.seek(0)
+        screen.truncate()
+        terminal.tick(msgspec.structs.replace(STATUS, step_left_s=60.0))
+        assert screen.getvalue().endswith("step 8 closes in 60 s") is expected
+
+
+def test_lines_say_how_long_a_limited_run_goes_on() -> None:
+    for run_left_s, expected in ((300.0, "5 min left"), (math.inf, "trial-tokens/s")):
+        stream = io.StringIO()
+        Terminal(stream=stream).step(metrics_of(7), msgspec.structs.replace(STATUS, run_left_s=run_left_s))
+        assert stream.getvalue().endswith(f"{expected}\n")
 
 
 def test_last_step_has_its_line_in_the_end() -> None:

@@ -26,7 +26,7 @@ from fedlearn.coordination.effects import (
     ServerEffect,
     StepReport,
 )
-from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import KEPT_BLOCKS
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
@@ -842,6 +842,7 @@ def test_run_ends_with_the_step_in_which_its_time_is_over() -> None:
         scene.now += seconds
         assert sent(Assignment, scene.report(1)) != []
         assert of(EndRun, scene.applied()) == []
+    assert scene.coordinator.status(scene.now).run_left_s == 0.5
     scene.now += 0.5
     assert sent(Assignment, scene.report(1)) == []
     effects = scene.applied()
@@ -960,9 +961,9 @@ def test_status_says_where_the_run_stands(pair: Scene) -> None:
     pair.greet(3)  # is not ready
     pair.now += 4.0
     status = pair.coordinator.status(pair.now)
-    assert (status.step, status.volunteers, status.time_left_s) == (1, 2, TIME_PER_STEP - 4.0)
-    assert pair.coordinator.status(pair.now + 100.0).time_left_s == 0.0
-    assert Scene(step=9).coordinator.status(0.0).time_left_s == 0.0
+    assert status == Status(step=1, volunteers=2, step_left_s=TIME_PER_STEP - 4.0, run_left_s=math.inf)
+    assert pair.coordinator.status(pair.now + 100.0).step_left_s == 0.0
+    assert Scene(step=9).coordinator.status(0.0).step_left_s == 0.0
 
 
 # ---- whatever happens
