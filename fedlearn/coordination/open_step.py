@@ -12,6 +12,9 @@ from fedlearn.es.strategy import Population
 
 Float32Array = NDArray[np.float32]
 
+MAX_LOSS = 1e6
+"""Nats per token; a greater loss counts as infinite, since float32 would not hold the gradient that it makes."""
+
 
 class Lease(msgspec.Struct):
     """A private range of members, and the losses that came back for its beginning."""
@@ -45,6 +48,7 @@ class Lease(msgspec.Struct):
             )
         if (losses < 0.0).any():
             return f"losses of a Result: expected nats per token, zero or more, got {losses.min()}"
+        losses = np.where(losses <= MAX_LOSS, losses, np.float32(np.inf))
         if self.layout is not None:
             try:
                 numbers = decode_estimate(self.layout, estimate).astype(np.int64)

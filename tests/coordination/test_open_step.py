@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.open_step import Float32Array, Lease, OpenStep
+from fedlearn.coordination.open_step import MAX_LOSS, Float32Array, Lease, OpenStep
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
@@ -66,6 +66,16 @@ def test_result_that_is_not_what_comes_next_is_named_and_not_counted(
     lease.take(8, numbered(8, 4), NO_ESTIMATE, GROUP)
     assert complaint in lease.take(first_member, losses, NO_ESTIMATE, GROUP)
     assert lease.n_received == 4
+
+
+def test_losses_that_no_model_has_count_as_infinite() -> None:
+    """Otherwise their spread makes gradients beyond float32, and weights that are not numbers for ever after."""
+    lease = Lease(8, 4)
+    given = np.array([1.0, MAX_LOSS, 1.1 * MAX_LOSS, np.nan], dtype=np.float32)
+    assert lease.take(8, given, NO_ESTIMATE, GROUP) == ""
+    np.testing.assert_array_equal(lease.losses[0], np.array([1.0, MAX_LOSS, np.inf, np.inf], dtype=np.float32))
+    assert lease.losses[0].dtype == np.float32
+    assert lease.n_finite == 2
 
 
 def test_lease_of_someone_who_left_keeps_its_results(step: OpenStep) -> None:
