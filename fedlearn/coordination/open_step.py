@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate
 from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.shaping import n_counted
 from fedlearn.es.strategy import Population
 
 Float32Array = NDArray[np.float32]
@@ -25,7 +26,7 @@ class Lease(msgspec.Struct):
     """Of the estimate that comes with each Result; None where none comes."""
     losses: list[Float32Array] = msgspec.field(default_factory=list)
     estimate: NDArray[np.int64] | None = None
-    """Sum of the estimates that came."""
+    """Sum of the estimates that came with a group of finite losses: without one there is nothing to estimate from."""
     n_received: int = 0
     n_finite: int = 0
     """Of those received; the others cost their sender nothing, and say nothing about its speed."""
@@ -54,7 +55,8 @@ class Lease(msgspec.Struct):
                 numbers = decode_estimate(self.layout, estimate).astype(np.int64)
             except ValueError as error:
                 return f"Result: {error}"
-            self.estimate = numbers if self.estimate is None else self.estimate + numbers
+            if n_counted(losses, group_size):
+                self.estimate = numbers if self.estimate is None else self.estimate + numbers
         elif estimate.numbers.size or estimate.shifts.size:
             return (
                 f"estimate of a Result: expected none in a run that replays losses, got {estimate.numbers.size} numbers"

@@ -128,6 +128,18 @@ def test_estimates_of_all_leases_add_up_but_for_those_not_trusted() -> None:
     np.testing.assert_array_equal(decode_estimate(LAYOUT, step.total_estimate()), [111, 22, -67])
 
 
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_estimate_without_a_group_of_finite_losses_does_not_count(broken: float) -> None:
+    step = summed_step()
+    lease = step.lease(12)
+    losses = numbered(0, 4)
+    losses[2] = broken
+    assert lease.take(0, losses, estimate(9, 9, 9), GROUP) == ""
+    np.testing.assert_array_equal(decode_estimate(LAYOUT, step.total_estimate()), [0, 0, 0])
+    assert lease.take(4, np.concatenate([losses, numbered(4, 4)]), estimate(1, 2, 3), GROUP) == ""
+    np.testing.assert_array_equal(decode_estimate(LAYOUT, step.total_estimate()), [1, 2, 3])
+
+
 def test_sum_beyond_32_bits_is_cut() -> None:
     step = summed_step()
     most = 127 << 24
