@@ -113,7 +113,8 @@ def _describe(folder: RunFolder) -> str:
 def replay_command(options: argparse.Namespace) -> int:
     """`fedlearn replay RUN`: 0 when the rebuilt digest equals the recorded one, 1 when it differs.
 
-    Without a step it looks at the whole run, and files that can't be used give 1 too.
+    Without a step it looks at the whole run, and compares the last digest that was recorded; files that can't be used
+    give 1 too.
     """
     chosen = run.find(options.runs, options.run)
     begun = load_checkpoint(chosen.folder.genesis).step
@@ -121,7 +122,8 @@ def replay_command(options: argparse.Namespace) -> int:
         raise ValueError(f"--step: expected {begun} or more, where the run begins, got {options.step}")
     # Read before the replay: a running server saves newer ones meanwhile.
     newest, problems = latest_checkpoint(chosen.folder)
-    replica, _ = history.replay(chosen, until=options.step)
+    recorded_step = _last_recorded_step(chosen, newest.step) if options.step is None else options.step
+    replica, _ = history.replay(chosen, until=recorded_step)
     if options.step not in (None, replica.step):
         raise ValueError(f"--step: expected at most {replica.step}, where the journal ends, got {options.step}")
     if options.step is None and newest.step > replica.step:
@@ -135,7 +137,22 @@ def replay_command(options: argparse.Namespace) -> int:
         return 1
     is_equal = recorded == replica.digest
     print(f"{'equal to' if is_equal else 'DIFFERENT from'} {recorded.hex()} in {source}")
+    if options.step is None:
+        compared_step = replica.step
+        history.follow_journal(chosen, replica)
+        if replica.step > compared_step:
+            print(f"the journal goes on to step {replica.step}, whose digest was not recorded when this replay began")
     return 0 if is_equal and (options.step is not None or not problems) else 1
+
+
+def _last_recorded_step(chosen: run.Run, checkpoint_step: int) -> int | None:
+    """Where the digest that was recorded last belongs; None where there is none but that of genesis.
+
+    The journal may go on: a server that was killed, or is at work, has journalled a step before it knows its digest.
+    """
+    lines = read_last_metrics(chosen.folder.metrics)
+    step = max([checkpoint_step, *(line.step + 1 for line in lines)])
+    return step if step > load_checkpoint(chosen.folder.genesis).step else None
 
 
 def _recorded_digest(chosen: run.Run, step: int) -> tuple[bytes | None, str]:

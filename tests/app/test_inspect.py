@@ -113,8 +113,21 @@ def test_replay_of_other_weights_than_recorded_fails(run: Run, capsys: pytest.Ca
     assert "DIFFERENT from" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("n_lines", "step", "source"), [(3, 4, "metrics.jsonl"), (0, 3, "000000000003.safetensors")])
+def test_replay_of_a_run_whose_server_was_killed_compares_what_was_recorded_last(
+    run: Run, capsys: pytest.CaptureFixture[str], n_lines: int, step: int, source: str
+) -> None:
+    lines = run.folder.metrics.read_text().splitlines(keepends=True)
+    run.folder.metrics.write_text("".join(lines[:n_lines]))
+    assert inspect.replay_command(options_of(run)) == 0
+    shown = capsys.readouterr().out
+    assert re.search(rf"step {step}: digest .*\nequal to .* in {source}\nthe journal goes on to step 5", shown)
+
+
 def test_replay_without_anything_to_compare_with_fails(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run.folder.metrics.unlink()
+    for checkpoint in run.folder.checkpoints.iterdir():
+        checkpoint.unlink()
     assert inspect.replay_command(options_of(run)) == 1
     assert "nothing to compare it with" in capsys.readouterr().out
 
@@ -132,7 +145,9 @@ def test_replay_names_a_journal_that_ends_before_the_newest_checkpoint(
 ) -> None:
     run.folder.journal.unlink()
     assert inspect.replay_command(options_of(run)) == 1
-    assert "it ends at step 1, before checkpoint 3" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "it ends at step 1, before checkpoint 3" in shown
+    assert "goes on" not in shown
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0, "1 or more"), (-1, "1 or more"), (6, "at most 5")])
