@@ -241,6 +241,10 @@ def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
         assert server.wait(timeout=30) == 0
     assert len(metrics_of(tmp_path)) >= 3
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
+    # Twice a shorter duration would be over at once.
+    resumed = start("server.py", "--resume", "1", "--duration", "0.25", folder=tmp_path)
+    with ended_at_exit(resumed):
+        wait_for(resumed, r"the 0\.25 s of training are over; .* --duration 2$")
     # What was not given was chosen, with reasons.
     chosen = re.findall(r"^(\w+) = ", read, re.MULTILINE)
     assert chosen == ["hidden_size", "group_size", "sigma", "learning_rate"]
