@@ -269,7 +269,9 @@ struct Run {
             const Floats normalizers = greatest + log_of(sums);
             const auto n = smaller<std::int64_t>(rows.n_rows - first, kLanes);
             for (std::int64_t i = 0; i < n; ++i) {
-                const float loss = normalizers[i] - logit(first + i, token(first + i, t + 1));
+                const float rounded = normalizers[i] - logit(first + i, token(first + i, t + 1));
+                // The sum of exp rounds to less than its greatest term where that is all of it. NaN stays.
+                const float loss = rounded < 0.0f ? 0.0f : rounded;
                 if (rows.losses != nullptr) rows.losses[first + i] += loss;
                 if (rows.token_losses != nullptr) rows.token_losses[t * rows.n_rows + first + i] = loss;
             }

@@ -225,6 +225,21 @@ def test_weights_that_are_no_finite_numbers_give_losses_that_are_none(poison: fl
 
 
 @pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_certain_token_costs_nothing_and_never_less(int8: bool) -> None:
+    """A server refuses whoever reports a loss below zero."""
+    rnn = network(9, 8, 1, rank=1)
+    tried = trials(9, group_size=16, n_groups=2, batch_size=1, context=0, scored=3)
+    tried.tokens[:] = 4
+    bias = rnn_layout(9, 8, 1, embedding_scale=3.0).split(rnn.weights)["head.bias"]
+    for certainty in np.geomspace(20.0, 1e5, 40):
+        bias[4] = certainty
+        losses = member_losses(rnn, tried, int8=int8)
+        assert (losses >= 0.0).all()
+        assert losses.max() < 1e-6 * certainty
+
+
+@pytest.mark.usefixtures("isa")
 def test_nan_weights_give_nan_texts() -> None:
     rnn = network(9, 8, 2, rank=0)
     rnn.weights[:] = np.nan
