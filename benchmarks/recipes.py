@@ -35,7 +35,7 @@ PRODUCT: dict[str, Settings] = {
 }
 """What a recipe is, whatever the budget."""
 
-LONG: Settings = {"precision": "int8", "hidden_size": 128, "population_limit": 4096}
+LONG: Settings = {"precision": "int8", "hidden_size": 256, "population_limit": 4096}
 BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
     "weights": (
         (2e6, {"population_limit": 512, "learning_rate": 0.01}),
@@ -54,13 +54,13 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
         (2e7, {"population_limit": 1024, "learning_rate": 0.01}),
         (1e8, {"population_limit": 1024, "learning_rate": 0.005}),
         (1e9, {"population_limit": 1024, "learning_rate": 0.003, "hidden_size": 128}),
-        (inf, {"learning_rate": 0.003, **LONG}),
+        (inf, {"learning_rate": 0.0015, **LONG}),
     ),
     "activations-closed-form": (
         (2e6, {"population_limit": 128, "learning_rate": 0.01}),
         (1e8, {"population_limit": 512, "learning_rate": 0.005}),
         (1e9, {"population_limit": 1024, "learning_rate": 0.0025, "hidden_size": 128}),
-        (inf, {"learning_rate": 0.0025, **LONG}),
+        (inf, {"learning_rate": 0.00125, **LONG}),
     ),
 }
 """Settings up to so many trial-tokens."""
