@@ -65,7 +65,7 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     if config.perturb == "weights":
         size = 128 if trial_tokens > 2e10 else 64
     else:
-        size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= 1e10 else 256
+        size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= 3e9 else 256
     why = f"for {_millions(trial_tokens)} trial-tokens in {config.duration or USUAL_S:g} s"
     wanted = size
     while size > LEAST_HIDDEN_SIZE and 2 * _n_parameters(config, size, facts) > facts.n_training_tokens:

@@ -31,8 +31,8 @@ def n_parameters(hidden_size: int) -> int:
         ({}, 2.01e10, 128),
         (ACTIVATIONS, 0.99e8, 64),
         (ACTIVATIONS, 1e8, 128),
-        (ACTIVATIONS, 1e10, 128),
-        (ACTIVATIONS, 1.01e10, 256),
+        (ACTIVATIONS, 3e9, 128),
+        (ACTIVATIONS, 3.01e9, 256),
     ],
 )
 def test_more_trials_are_worth_more_units(given: dict[str, Any], trial_tokens: float, expected: int) -> None:
@@ -61,7 +61,8 @@ def test_one_token_less_than_two_a_parameter_is_too_few() -> None:
         ({"duration": 101.0, "steps": 9}, (64, 0.01, 0.003)),
         ({"hidden_size": 256}, (64, 0.01, 0.0015)),
         ({"hidden_size": 128, "steps": 9}, (64, 0.01, 0.005)),
-        (ACTIVATIONS, (16, 0.05, 0.0025)),
+        (ACTIVATIONS, (16, 0.05, 0.00125)),
+        (ACTIVATIONS | {"duration": 300.0}, (16, 0.05, 0.0025)),
         (ACTIVATIONS | {"hidden_size": 32}, (16, 0.05, 0.01)),
         (ACTIVATIONS | {"duration": 10.0}, (16, 0.05, 0.0025)),
         (ACTIVATIONS | {"duration": 9.9}, (8, 0.05, 0.005)),
