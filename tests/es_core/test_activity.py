@@ -279,7 +279,7 @@ def test_every_instruction_set_gives_the_same_up_to_rounding(isa: str, logit_sig
 
 @pytest.mark.parametrize("threads", [2, 3, 0])
 def test_results_do_not_depend_on_the_threads(threads: int) -> None:
-    tried = case(65, 33, 1, group_size=4, n_groups=200, taps=2)
+    tried = case(65, 33, 1, group_size=4, n_groups=300, taps=2)
     for one, several in zip(run(tried), run(tried, threads=threads), strict=True):
         np.testing.assert_array_equal(one, several)
 
