@@ -237,7 +237,7 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(trainer: Trainer, listening: socket.socket) -> int:
     """Runs the server until the run ends; gives the exit code. Raises StorageError when the disk fails."""
     config = trainer.run.config
-    terminal = Terminal(tokens_per_member=trainer.run.objective.tokens_per_member)
+    terminal = Terminal()
 
     async def main() -> str:
         return await Server(trainer, terminal).run(

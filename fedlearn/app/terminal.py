@@ -17,15 +17,14 @@ KEPT_LINE_INTERVAL_S = 10.0
 """On a terminal a line of figures stays this often, so that the way down can be read."""
 
 LONG_STEP_S = 1.0
-"""Once a step takes longer, the status line says when it closes."""
+"""Once a step takes longer, the status line says when the next one begins at the latest."""
 
 
 @final
 class Terminal:
     """Writes to a stream; on a terminal the last line shows where the run stands."""
 
-    def __init__(self, *, tokens_per_member: int = 1, stream: TextIO | None = None) -> None:
-        self._tokens_per_member = tokens_per_member
+    def __init__(self, *, stream: TextIO | None = None) -> None:
         # A process without a terminal may have no stdout at all, whatever its type says.
         self._stream: TextIO | None = stream if stream is not None else sys.stdout
         self._is_terminal = self._stream is not None and self._stream.isatty()
@@ -44,7 +43,7 @@ class Terminal:
         """The figures of a step; not every step gets its line when steps are short."""
         now = time.monotonic()
         self._last, self._stepped_at = metrics, now
-        line = format_step(metrics, status, tokens_per_member=self._tokens_per_member)
+        line = format_step(metrics, status)
         if now >= self._line_due:
             self._line_due = now + (KEPT_LINE_INTERVAL_S if self._is_terminal else LINE_INTERVAL_S)
             self._unsaid = ""
@@ -66,9 +65,9 @@ class Terminal:
         if self._last is None or not self._is_terminal or now < self._status_due:
             return
         self._status_due = now + STATUS_INTERVAL_S
-        line = format_step(self._last, status, tokens_per_member=self._tokens_per_member)
+        line = format_step(self._last, status)
         if now >= self._stepped_at + LONG_STEP_S:
-            line += f"  step {status.step} closes in {status.step_left_s:.0f} s"
+            line += f"  next in {status.step_left_s:.0f} s"
         # A line that fills the terminal wraps, and can't be cleared as one.
         line = line[: max(shutil.get_terminal_size().columns - 1, 0)]
         self._write(self._clear() + line)
@@ -95,17 +94,14 @@ def escape(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def format_step(metrics: StepMetrics, status: Status, *, tokens_per_member: int) -> str:
+def format_step(metrics: StepMetrics, status: Status) -> str:
     """One line: step, loss, volunteers, speed, and the training time left where it is limited."""
     bits = metrics.bits_per_character
     loss = "no loss" if bits is None else f"{bits:.3f} bits/character"
     volunteers = f"{metrics.volunteers} volunteer{'' if metrics.volunteers == 1 else 's'}"
-    members_per_s = format_count(metrics.trial_tokens_per_s / tokens_per_member)
     left = f"  {format_duration(status.run_left_s)} left" if math.isfinite(status.run_left_s) else ""
-    return (
-        f"step {metrics.step:>5}  {loss}  {volunteers}  {members_per_s:>5} members/s  "
-        f"{format_count(metrics.trial_tokens_per_s):>5} trial-tokens/s{left}"
-    )
+    speed = format_count(metrics.trial_tokens_per_s)
+    return f"step {metrics.step:>5}  {loss}  {volunteers}  {speed:>5} trial-tokens/s{left}"
 
 
 def format_count(number: float) -> str:

@@ -59,7 +59,7 @@ def test_status_line_gives_way_to_a_line_that_stays(monkeypatch: pytest.MonkeyPa
     assert screen.getvalue().endswith("\r\033[Khello\n")
 
 
-def test_status_line_says_when_a_long_step_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_line_says_when_a_long_step_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     screen = Screen()
     terminal = Terminal(stream=screen)
@@ -70,7 +70,7 @@ def test_status_line_says_when_a_long_step_closes(monkeypatch: pytest.MonkeyPatc
         screen.seek(0)
         screen.truncate()
         terminal.tick(msgspec.structs.replace(STATUS, step_left_s=60.0))
-        assert screen.getvalue().endswith("step 8 closes in 60 s") is expected
+        assert screen.getvalue().endswith("next in 60 s") is expected
 
 
 def test_lines_say_how_long_a_limited_run_goes_on() -> None:
