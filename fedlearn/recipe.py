@@ -25,8 +25,11 @@ MOST_WORK_S = 1.0
 """Of trials a step: a run needs many steps, however large its model."""
 
 LEAST_HIDDEN_SIZE = 16
-LEAST_GROUPS = 64
-"""Of a step with perturbed activations."""
+LARGE_TRIAL_TOKENS = 3e9
+"""With perturbed activations, above this more units and more groups a step learn more."""
+
+LEAST_GROUPS = (64, 256)
+"""Of a step with perturbed activations: up to LARGE_TRIAL_TOKENS, and above."""
 
 MAX_ACTIVITY_MEMBERS = 16 * 1024
 DEADLINE_S = (1.0, 60.0)
@@ -65,7 +68,7 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     if config.perturb == "weights":
         size = 128 if trial_tokens > 2e10 else 64
     else:
-        size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= 3e9 else 256
+        size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= LARGE_TRIAL_TOKENS else 256
     why = f"for {_millions(trial_tokens)} trial-tokens in {config.duration or USUAL_S:g} s"
     wanted = size
     while size > LEAST_HIDDEN_SIZE and 2 * _n_parameters(config, size, facts) > facts.n_training_tokens:
@@ -119,8 +122,9 @@ def _population(config: RunConfig, facts: _Facts) -> Choice:
         bounds = f"from half to all of the {n_parameters} parameters, if {MOST_WORK_S:g} s is enough"
         affordable = int(MOST_WORK_S * _members_per_s(config, facts))
     else:
-        least, most = LEAST_GROUPS * config.group_size, MAX_ACTIVITY_MEMBERS
-        bounds = f"from {LEAST_GROUPS} groups to {most} members"
+        least_groups = LEAST_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS]
+        least, most = least_groups * config.group_size, MAX_ACTIVITY_MEMBERS
+        bounds = f"from {least_groups} groups to {most} members"
         affordable = most
     most = min(config.max_population or most, MAX_POPULATION, MAX_MEMBERS // max(config.rank, 1))
     limit = _whole_groups(min(max(least, swift), affordable, most), config)

@@ -99,6 +99,9 @@ def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
         (ACTIVATIONS | {"hidden_size": 64}, 5e6, 6240),
         (ACTIVATIONS | {"hidden_size": 128}, 5e6, 2080),
         (ACTIVATIONS | {"hidden_size": 64}, 1e9, 16384),
+        # More than 3e9 trial-tokens in 600 s: more groups a step.
+        (ACTIVATIONS | {"hidden_size": 256}, 5e6, 1024),
+        (ACTIVATIONS | {"hidden_size": 256}, 5.01e6, 4096),
     ],
     ids=str,
 )
