@@ -13,7 +13,7 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
 from fedlearn.es.replica import Replica
-from fedlearn.es.update import Update
+from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint, set_aside_checkpoints
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal
@@ -89,7 +89,7 @@ class Trainer:
     @property
     def elapsed_s(self) -> float:
         """Seconds of training behind the replica."""
-        return self._last.elapsed_s if self._last is not None else 0.0
+        return elapsed_s_after(self._last)
 
     def snapshot(self) -> Snapshot:
         """The replica for a joiner."""

@@ -29,7 +29,7 @@ from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_groups
 from fedlearn.es.strategy import Strategy, ask, tell
-from fedlearn.es.update import Update
+from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -161,7 +161,7 @@ class Coordinator:
         """Where the run stands, for people and pages."""
         ready = sum(volunteer.phase is Phase.READY for volunteer in self._volunteers.values())
         step_left_s = max(self._open.deadline - now, 0.0) if self._open is not None else 0.0
-        run_left_s = self._plan.duration_s - self._elapsed_s if self._plan.duration_s > 0.0 else math.inf
+        run_left_s = self._plan.duration_s - elapsed_s_after(self._last) if self._plan.duration_s > 0.0 else math.inf
         return Status(step=self._step, volunteers=ready, step_left_s=step_left_s, run_left_s=max(run_left_s, 0.0))
 
     # ---- volunteers come and go
@@ -344,11 +344,7 @@ class Coordinator:
 
     @property
     def _completion(self) -> str:
-        return self._plan.completion(self._step, self._elapsed_s)
-
-    @property
-    def _elapsed_s(self) -> float:
-        return self._last.elapsed_s if self._last is not None else 0.0
+        return self._plan.completion(self._step, elapsed_s_after(self._last))
 
     def _end(self, reason: str) -> list[ServerEffect]:
         self._is_over, self._open = True, None

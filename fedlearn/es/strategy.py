@@ -15,7 +15,7 @@ from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
 from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
-from fedlearn.es.update import Update
+from fedlearn.es.update import Update, elapsed_s_after
 
 Float32Array = NDArray[np.float32]
 
@@ -64,7 +64,7 @@ def ask(strategy: Strategy, step: int, last: Update | None, *, members_per_s: fl
 
     `members_per_s` is the measured speed of all volunteers together, as far as it is known.
     """
-    elapsed_s = last.elapsed_s if last is not None else 0.0
+    elapsed_s = elapsed_s_after(last)
     limit = max(strategy.population_limit, min(int(LEAST_WORK_S * members_per_s), strategy.max_population))
     return Population(
         step=step,

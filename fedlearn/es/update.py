@@ -56,3 +56,8 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     def n_members(self) -> int:
         """Members that count."""
         return sum(count for _, count in self.spans)
+
+
+def elapsed_s_after(last: Update | None) -> float:
+    """Seconds for which steps were open in a run whose last Update is this, None before its first step."""
+    return last.elapsed_s if last is not None else 0.0
