@@ -122,7 +122,7 @@ def replay_command(options: argparse.Namespace) -> int:
         raise ValueError(f"--step: expected {begun} or more, where the run begins, got {options.step}")
     # Read before the replay: a running server saves newer ones meanwhile.
     newest, problems = latest_checkpoint(chosen.folder)
-    recorded_step = _last_recorded_step(chosen, newest.step) if options.step is None else options.step
+    recorded_step = _last_recorded_step(chosen, begun, newest.step) if options.step is None else options.step
     replica, _ = history.replay(chosen, until=recorded_step)
     if options.step not in (None, replica.step):
         raise ValueError(f"--step: expected at most {replica.step}, where the journal ends, got {options.step}")
@@ -145,14 +145,14 @@ def replay_command(options: argparse.Namespace) -> int:
     return 0 if is_equal and (options.step is not None or not problems) else 1
 
 
-def _last_recorded_step(chosen: run.Run, checkpoint_step: int) -> int | None:
+def _last_recorded_step(chosen: run.Run, begun: int, checkpoint_step: int) -> int | None:
     """Where the digest that was recorded last belongs; None where there is none but that of genesis.
 
     The journal may go on: a server that was killed, or is at work, has journalled a step before it knows its digest.
     """
     lines = read_last_metrics(chosen.folder.metrics)
     step = max([checkpoint_step, *(line.step + 1 for line in lines)])
-    return step if step > load_checkpoint(chosen.folder.genesis).step else None
+    return step if step > begun else None
 
 
 def _recorded_digest(chosen: run.Run, step: int) -> tuple[bytes | None, str]:
