@@ -254,6 +254,6 @@ def serve(trainer: Trainer, listening: socket.socket) -> int:
         remedy += f" --steps {2 * step}"
     if 0.0 < config.duration <= trainer.elapsed_s:
         # Of a run that was resumed with a shorter duration, much more may be over than that.
-        remedy += f" --duration {2.0 * max(config.duration, trainer.elapsed_s // 1.0):.10g}"
+        remedy += f" --duration {2.0 * max(config.duration, int(trainer.elapsed_s)):.10g}"
     terminal.say(f"{reason}; step {step} is saved; {remedy}")
     return 0
