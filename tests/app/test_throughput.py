@@ -11,8 +11,19 @@ from fedlearn.config import RunConfig
 from fedlearn.objectives.base import Trials
 from fedlearn.objectives.rnn import RnnObjective
 from fedlearn.objectives.rnn_layout import rnn_layout
-from fedlearn.storage.datasets import build_dataset
+from fedlearn.storage.datasets import Dataset, build_dataset
 from fedlearn.text.windows import WindowShape
+
+
+def small_objective(dataset: Dataset) -> RnnObjective:
+    return RnnObjective(
+        seed=1,
+        vocab_size=dataset.tokenizer.vocab_size,
+        hidden_size=8,
+        n_layers=1,
+        window=WindowShape(1, 4, 8),
+        embedding_scale=10.0,
+    )
 
 
 def test_the_best_of_ever_larger_evaluations_counts(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,14 +39,7 @@ def test_the_best_of_ever_larger_evaluations_counts(config: RunConfig, monkeypat
 
     monkeypatch.setattr(RnnObjective, "member_losses", member_losses)
     dataset = build_dataset(config.data)
-    objective = RnnObjective(
-        seed=1,
-        vocab_size=dataset.tokenizer.vocab_size,
-        hidden_size=8,
-        n_layers=1,
-        window=WindowShape(1, 4, 8),
-        embedding_scale=10.0,
-    )
+    objective = small_objective(dataset)
     strategy = strategy_of(config)
     throughput = measure_throughput(objective, strategy, dataset, threads=3, clock=lambda: now[0])
     assert [(trials.group_size, trials.n_members) for trials in evaluated] == [(8, 8), (8, 16), (8, 32), (8, 64)]
@@ -47,14 +51,7 @@ def test_the_best_of_ever_larger_evaluations_counts(config: RunConfig, monkeypat
 def test_a_clock_that_stands_still_for_a_while_does_no_harm(config: RunConfig, perturb: str) -> None:
     dataset = build_dataset(config.data)
     config = msgspec.structs.replace(config, perturb=perturb)
-    objective = RnnObjective(
-        seed=1,
-        vocab_size=dataset.tokenizer.vocab_size,
-        hidden_size=8,
-        n_layers=1,
-        window=WindowShape(1, 4, 8),
-        embedding_scale=10.0,
-    )
+    objective = small_objective(dataset)
     ticks = (0.05 * (number // 3) for number in count())
     throughput = measure_throughput(objective, strategy_of(config), dataset, threads=1, clock=lambda: next(ticks))
     assert 0.0 < throughput < float("inf")
