@@ -7,6 +7,8 @@ namespace fedlearn {
 
 namespace {
 
+using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // vocabulary, hidden units, layers
+
 // The RNN's arguments, checked and kept alive for a call.
 struct RnnArguments {
     std::vector<Tensor> tensors;
@@ -14,9 +16,8 @@ struct RnnArguments {
     Rnn rnn;
 
     // Control matrices of so many taps stand behind the model's tensors; with those of perturbed logits.
-    RnnArguments(const std::tuple<std::int64_t, std::int64_t, std::int64_t>& shape, const py::array& table,
-                 const py::array& tensor_scales, const py::array& flat, std::int64_t control_taps = 0,
-                 bool has_perturbed_logits = false)
+    RnnArguments(const Shape& shape, const py::array& table, const py::array& tensor_scales, const py::array& flat,
+                 std::int64_t control_taps = 0, bool has_perturbed_logits = false)
         : scales(checked<float>("scales", tensor_scales, 1)), weights(checked<float>("weights", flat, 1)), rnn{} {
         tensors = tensors_from(table, weights.size());
         const auto [vocab, hidden, layers] = shape;
@@ -54,8 +55,6 @@ struct RnnArguments {
                                            std::to_string(token));
     }
 };
-
-using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
 // What members are evaluated on, checked.
 struct TrialArguments {
