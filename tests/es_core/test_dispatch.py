@@ -48,3 +48,13 @@ def test_an_unknown_instruction_set_in_the_environment_is_refused_with_the_choic
 
 def test_the_process_may_use_at_least_one_processor() -> None:
     assert 1 <= es_core.usable_processors() <= (os.cpu_count() or 1)
+
+
+def test_a_process_bound_to_one_processor_uses_one() -> None:
+    result = run_python(
+        "import os, es_core\n"
+        "os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])\n"
+        "print(es_core.usable_processors())",
+        "",
+    )
+    assert result.stdout.strip() == "1", result.stderr
