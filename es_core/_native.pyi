@@ -11,6 +11,25 @@ def sign_noise(
 ) -> NDArray[np.int8]:
     """Signs (+1, -1) number `offset` to `offset + count` of one factor of one tensor of one member's noise."""
 
+def member_signs(
+    seed: int,
+    step: int,
+    first_member: int,
+    n_members: int,
+    factors: NDArray[np.int64],
+    scales: NDArray[np.float32] | None = None,
+    *,
+    antithetic: bool = False,
+    threads: int = 0,
+) -> NDArray[np.float32]:
+    """Signs of consecutive members times a scale of their factor, float32 [n_members, sum of lengths].
+
+    `factors` has a row (tensor, factor, length) each; their signs stand one factor behind the other, and are those of
+    `sign_noise` from offset 0 on. `scales` has a number each; 1 without. Of antithetic pairs, members 2k and 2k + 1,
+    the odd one has the signs of the even one, those of factors with an even number negated: a product of two factors
+    then changes its sign once.
+    """
+
 def random_words(seed: int, step: int, first_stream: int, n_streams: int, count: int) -> NDArray[np.uint32]:
     """The first `count` random words of consecutive streams, e.g. groups, apart from all noise: [streams, count]."""
 
@@ -75,6 +94,12 @@ def sgd_step(
 ) -> None:
     """One step of gradient descent with momentum, in place over arrays of one length; `decay` as with Adam."""
 
+def pull_towards(weights: NDArray[np.float32], start: NDArray[np.float32], share: float) -> None:
+    """Takes the weights that share of the way to `start`, in place: `(1 - share) * weights + share * start`.
+
+    Both factors are rounded to float32 once. It is weight decay that leads back to where training began.
+    """
+
 def rnn_member_losses(
     shape: tuple[int, int, int],
     tensors: NDArray[np.int64],
@@ -89,6 +114,7 @@ def rnn_member_losses(
     context: int,
     is_cold: NDArray[np.uint8],
     sigma: float,
+    cell: str = "tanh",
     antithetic: bool = False,
     int8: bool = False,
     threads: int = 0,
@@ -99,6 +125,10 @@ def rnn_member_losses(
     `shape` is (vocabulary, hidden, layers); `tokens` [groups, sequences, context + scored + 1]; a cold group
     (`is_cold` [groups]) skips the context and starts at the perturbed initial state. `int8` evaluates members of low
     rank with weights and states of 8 bits (an initial state is cut to [-1, 1]); full rank stays in float32.
+
+    `cell` is "tanh", or "gru" for the units of torch.nn.GRU: then there are three rows for each hidden unit, those of
+    reset, update and new state one behind the other, and after a layer's bias stands that of PyTorch's second one which
+    the reset gate multiplies, [1, hidden]. In the reset and update rows the first bias is the sum of PyTorch's two.
     """
 
 def rnn_activation_gradient(
@@ -117,6 +147,7 @@ def rnn_activation_gradient(
     sigma: float,
     logit_sigma: float,
     discount: float,
+    cell: str = "tanh",
     control_taps: int = 0,
     int8: bool = False,
     threads: int = 0,
@@ -142,6 +173,7 @@ def rnn_head_gradient(
     tokens: NDArray[np.uint16],
     context: int,
     is_cold: NDArray[np.uint8],
+    cell: str = "tanh",
     threads: int = 0,
 ) -> NDArray[np.int32]:
     """The closed-form gradient of head weights and bias on unperturbed texts, as `rnn_activation_gradient` counts it.
@@ -157,6 +189,7 @@ def rnn_text_losses(
     *,
     tokens: NDArray[np.uint16],
     state: NDArray[np.float32],
+    cell: str = "tanh",
     threads: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Summed nats of the unperturbed network on each row of `tokens` [rows, n + 1], and its state after them.
@@ -172,6 +205,7 @@ def rnn_next_log_probabilities(
     *,
     tokens: NDArray[np.uint16],
     state: NDArray[np.float32],
+    cell: str = "tanh",
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Log-probabilities [rows, vocabulary] of what follows `tokens` [rows, n], and the state after reading them."""
 

@@ -2,14 +2,20 @@
 // the interpreter lock.
 #include "bindings.h"
 
+#include "dispatch.h"
+#include "replicated/estimate.h"
+#include "replicated/member_signs.h"
+#include "replicated/optimizers.h"
+#include "replicated/utilities.h"
 #include "threads.h"
-#include "update.h"
 
 namespace py = pybind11;
 
 namespace {
 
 using namespace fedlearn;
+
+constexpr std::int64_t kMaxSigns = std::int64_t{1} << 40;
 
 py::array_t<std::int8_t> sign_noise(std::uint64_t seed, std::uint32_t step, std::uint64_t member, std::uint32_t tensor,
                                     std::uint32_t factor, std::uint64_t offset, std::int64_t count) {
@@ -18,6 +24,45 @@ py::array_t<std::int8_t> sign_noise(std::uint64_t seed, std::uint32_t step, std:
                 std::to_string(tensor) + ", " + std::to_string(factor) + ", " + std::to_string(count));
     py::array_t<std::int8_t> signs(count);
     fill_signs(writable("signs", signs), make_key(seed, step, Domain::kNoise), member, tensor, factor, offset);
+    return signs;
+}
+
+// Rows of (tensor, factor, length) with a scale each, checked.
+std::vector<SignFactor> factors_from(const py::array& table, const std::optional<py::array>& scales) {
+    const auto rows = checked<std::int64_t>("factors", table, 2);
+    require(rows.shape(1) == 3, "factors: expected rows of (tensor, factor, length), got " + shape_text(table));
+    py::array_t<float> given;
+    if (scales.has_value()) {
+        given = checked<float>("scales", *scales, 1);
+        require(given.size() == rows.shape(0), "scales: expected one a factor, " + std::to_string(rows.shape(0)) +
+                                                   ", got " + std::to_string(given.size()));
+    }
+    std::vector<SignFactor> factors;
+    for (py::ssize_t i = 0; i < rows.shape(0); ++i) {
+        const std::int64_t tensor = rows.at(i, 0), factor = rows.at(i, 1), length = rows.at(i, 2);
+        require(tensor >= 0 && tensor < 65536 && factor >= 0 && factor < 65536 && length > 0 &&
+                    length <= kMaxParameters,
+                "factors: expected a tensor and a factor from 0 to 65535 and a length of 1 to 2^31, got " +
+                    std::to_string(tensor) + ", " + std::to_string(factor) + ", " + std::to_string(length));
+        factors.push_back(sign_factor(static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(factor), length,
+                                      scales.has_value() ? given.at(i) : 1.0f));
+    }
+    return factors;
+}
+
+py::array_t<float> member_signs(std::uint64_t seed, std::uint32_t step, std::uint64_t first_member,
+                                std::int64_t n_members, const py::array& table, const std::optional<py::array>& scales,
+                                bool antithetic, int threads) {
+    const std::vector<SignFactor> factors = factors_from(table, scales);
+    std::int64_t n_signs = 0;
+    for (const SignFactor& factor : factors) n_signs += factor.length;
+    require(n_members >= 0 && n_members <= kMaxSigns / std::max<std::int64_t>(n_signs, 1),
+            "n_members: expected zero or more, of at most 2^40 signs together, got " + std::to_string(n_members));
+    py::array_t<float> signs({n_members, n_signs});
+    const auto out = writable("signs", signs);
+    const py::gil_scoped_release release;
+    fill_member_signs(out, factors, {make_key(seed, step, Domain::kNoise), first_member, n_members, antithetic},
+                      *current_isa().replicated, threads);
     return signs;
 }
 
@@ -97,7 +142,7 @@ py::array_t<std::int32_t> gradient_of(const py::array& table, std::int64_t n_par
     if (naive) {
         estimate_gradient_naive(out, tensors, population);
     } else {
-        estimate_gradient(out, tensors, population, threads);
+        estimate_gradient(out, tensors, population, *current_isa().replicated, threads);
     }
     return estimate;
 }
@@ -126,7 +171,7 @@ void adam_of(const py::array& weights, const py::array& first_moment, const py::
     float* m = writable("first_moment", arrays.first).data();
     float* v = writable("second_moment", arrays.second).data();
     const py::gil_scoped_release release;
-    adam_step(w, m, v, arrays.estimate.data(), arrays.estimate.size(), step);
+    adam_step(w, m, v, arrays.estimate.data(), arrays.estimate.size(), step, *current_isa().replicated);
 }
 
 void sgd_of(const py::array& weights, const py::array& momentum_buffer, const py::array& estimate,
@@ -136,7 +181,19 @@ void sgd_of(const py::array& weights, const py::array& momentum_buffer, const py
     float* w = writable("weights", arrays.weights).data();
     float* buffer = writable("momentum_buffer", arrays.first).data();
     const py::gil_scoped_release release;
-    sgd_step(w, buffer, arrays.estimate.data(), arrays.estimate.size(), step);
+    sgd_step(w, buffer, arrays.estimate.data(), arrays.estimate.size(), step, *current_isa().replicated);
+}
+
+void pull_towards_of(const py::array& weights, const py::array& start, double share) {
+    auto pulled = checked<float>("weights", weights, 1);
+    const auto towards = checked<float>("start", start, 1);
+    require(pulled.size() == towards.size(), "weights, start: expected one length, got " +
+                                                 std::to_string(pulled.size()) + " and " +
+                                                 std::to_string(towards.size()));
+    require(share >= 0.0 && share <= 1.0, "share: expected 0 to 1, got " + std::to_string(share));
+    float* w = writable("weights", pulled).data();
+    const py::gil_scoped_release release;
+    pull_towards(w, towards.data(), towards.size(), share, *current_isa().replicated);
 }
 
 std::vector<std::string> supported_isas() {
@@ -151,6 +208,8 @@ std::vector<std::string> supported_isas() {
 PYBIND11_MODULE(_native, m) {
     using namespace pybind11::literals;
     m.def("sign_noise", sign_noise, "seed"_a, "step"_a, "member"_a, "tensor"_a, "factor"_a, "offset"_a, "count"_a);
+    m.def("member_signs", member_signs, "seed"_a, "step"_a, "first_member"_a, "n_members"_a, "factors"_a,
+          "scales"_a = py::none(), py::kw_only(), "antithetic"_a = false, "threads"_a = 0);
     m.def("random_words", random_words, "seed"_a, "step"_a, "first_stream"_a, "n_streams"_a, "count"_a);
     m.def("normalized_utilities", utilities_of, "losses"_a, "group_size"_a, "scale"_a, "resolution"_a);
     m.def("estimate_gradient", gradient_of, "tensors"_a, "n_parameters"_a, py::kw_only(), "seed"_a, "step"_a,
@@ -161,6 +220,7 @@ PYBIND11_MODULE(_native, m) {
           "decay"_a = 0.0);
     m.def("sgd_step", sgd_of, "weights"_a, "momentum_buffer"_a, "estimate"_a, py::kw_only(), "gradient_scale"_a,
           "learning_rate"_a, "momentum"_a, "decay"_a = 0.0);
+    m.def("pull_towards", pull_towards_of, "weights"_a, "start"_a, "share"_a);
     bind_rnn(m);
     m.def("supported_isas", supported_isas);
     m.def("current_isa", [] { return std::string(current_isa().name); });

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels.h"
+#include "replicated/noise.h"
 
 namespace fedlearn {
 

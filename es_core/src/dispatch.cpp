@@ -5,13 +5,18 @@
 #include <string>
 #include <string_view>
 
-#include "kernels.h"
+#include "dispatch.h"
+
+#include "activations/kernels.h"
+#include "replicated/kernels.h"
+#include "rnn/kernels.h"
 
 namespace fedlearn {
 
-#define FEDLEARN_DECLARE(isa)                      \
+#define FEDLEARN_DECLARE(isa)                        \
     extern const ReplicatedKernels replicated_##isa; \
-    extern const ReportedKernels reported_##isa;
+    extern const RnnKernels rnn_##isa;               \
+    extern const ActivationKernels activations_##isa;
 
 #if defined(__x86_64__)
 FEDLEARN_DECLARE(v4_vnni)
@@ -36,11 +41,11 @@ bool has_v4_vnni() { return has_v4() && __builtin_cpu_supports("avx512vnni"); }
 
 const Isa kIsas[] = {
 #if defined(__x86_64__)
-    {"v4-vnni", has_v4_vnni, &replicated_v4_vnni, &reported_v4_vnni},
-    {"v4", has_v4, &replicated_v4, &reported_v4},
-    {"v3", has_v3, &replicated_v3, &reported_v3},
+    {"v4-vnni", has_v4_vnni, &replicated_v4_vnni, &rnn_v4_vnni, &activations_v4_vnni},
+    {"v4", has_v4, &replicated_v4, &rnn_v4, &activations_v4},
+    {"v3", has_v3, &replicated_v3, &rnn_v3, &activations_v3},
 #endif
-    {"base", [] { return true; }, &replicated_base, &reported_base},
+    {"base", [] { return true; }, &replicated_base, &rnn_base, &activations_base},
 };
 
 const Isa& find_isa(std::string_view name) {

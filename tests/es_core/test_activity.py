@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.objectives.rnn_layout import control_tensors, rnn_layout
+from fedlearn.tasks.rnn.layout import control_tensors, rnn_layout
 
 Array = NDArray[np.float64]
 SEED, STEP = 77, 5
@@ -66,6 +66,7 @@ def case(
 def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[np.int32]]:  # noqa: ANN401 (options)
     shape, layout, weights, tokens, context, is_cold, group_size, taps, sigma, logit_sigma, discount = given_case
     options: dict[str, Any] = {"threads": 1, "weights": weights, **changes}
+    first_group = options.pop("first_group", FIRST_GROUP)
     return es_core.rnn_activation_gradient(
         shape,
         layout.table(0),
@@ -73,7 +74,7 @@ def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[
         options.pop("weights"),
         seed=SEED,
         step=STEP,
-        first_member=FIRST_GROUP * group_size,
+        first_member=first_group * group_size,
         group_size=group_size,
         tokens=tokens,
         context=context,
@@ -294,6 +295,19 @@ def test_parts_add_up_to_the_whole() -> None:
     np.testing.assert_array_equal(first[head] + second[head], whole[head])
 
 
+def test_groups_of_every_block_have_noise_of_their_own() -> None:
+    """A block is 256 groups; those of the next one go on where it ends."""
+    tried = case(11, 8, 1, group_size=2, n_groups=520, context=2, scored=3, taps=1)
+    losses, whole = run(tried, threads=2)
+    parts = np.zeros_like(whole)
+    for first, last in ((0, 248), (248, 264), (264, 512), (512, 520)):
+        part = tried._replace(tokens=tried.tokens[first:last], is_cold=tried.is_cold[first:last])
+        part_losses, estimate = run(part, first_group=FIRST_GROUP + first)
+        np.testing.assert_allclose(part_losses, losses[2 * first : 2 * last], rtol=1e-6)
+        parts += estimate
+    np.testing.assert_array_equal(parts, whole)
+
+
 def test_the_closed_form_of_the_head_is_the_gradient_of_the_loss() -> None:
     tried = case(20, 12, 2, n_groups=4, scored=9)
     shape, layout, weights = tried.shape, tried.layout, tried.weights
@@ -368,6 +382,31 @@ def test_a_group_with_one_broken_text_counts_zero_with_all_its_texts(logit_sigma
     losses, estimate = run(tried)
     assert not np.isfinite(losses).any()
     assert not estimate.any()
+
+
+@pytest.mark.parametrize("logit_sigma", [0.0, 0.2])
+@pytest.mark.parametrize("is_cold", [0, 1])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_broken_group_takes_nothing_from_its_neighbours(broken: int, is_cold: int, logit_sigma: float) -> None:
+    tried = case(9, 8, 1, n_groups=3, batch_size=2, context=1, scored=4, taps=1, logit_sigma=logit_sigma)
+    parts = tried.layout.split(tried.weights)
+    parts["rnn.weight_hh_l0"][:] = parts["head.weight"][0] = 0.0
+    parts["head.weight"][0, :2] = 3e38
+    parts["embedding.weight"][1, :2], parts["embedding.weight"][2, :2] = -5.0, 5.0  # token 0: impossible, too likely
+    tried.tokens[:] = 1
+    tried.is_cold[:] = is_cold
+
+    def alone(group: int) -> NDArray[np.int32]:
+        one = tried._replace(tokens=tried.tokens[group : group + 1], is_cold=tried.is_cold[group : group + 1])
+        return run(one, first_group=FIRST_GROUP + group)[1]
+
+    others = [alone(group) for group in range(3) if group != broken]
+    tried.tokens[broken, 1, 2] = 2
+    losses, estimate = run(tried)
+    assert np.isfinite(losses.reshape(3, -1)).all(axis=1).tolist() == [group != broken for group in range(3)]
+    initial_state = tried.layout.split(estimate.astype(np.float32))["initial_state"]
+    assert initial_state.any() == is_cold
+    np.testing.assert_allclose(estimate, sum(others), rtol=0, atol=2)  # rounded together, or one by one
 
 
 def test_sums_beyond_what_integers_hold_keep_their_sign() -> None:

@@ -135,3 +135,93 @@ def test_bad_addresses_are_refused() -> None:
         es_core.sign_noise(0, 0, 0, 0, 0, 0, -1)
     with pytest.raises(ValueError, match="n_streams, count"):
         es_core.random_words(0, 0, 0, 1, -1)
+
+
+def factors_of(*rows: tuple[int, int, int]) -> NDArray[np.int64]:
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+UNEVEN = factors_of((0, 0, 1), (0, 1, 127), (3, 4, 128), (65535, 65535, 129), (2, 0, 1000), (2, 3, 64))
+
+
+def signs_one_by_one(
+    first_member: int, n_members: int, factors: NDArray[np.int64], *, antithetic: bool
+) -> NDArray[np.float32]:
+    rows = []
+    for member in range(first_member, first_member + n_members):
+        is_mirror = antithetic and member % 2 == 1
+        row = []
+        for tensor, factor, length in factors.tolist():
+            signs = es_core.sign_noise(2**63 + 1, 9, member - is_mirror, tensor, factor, 0, length)
+            row.append(-signs if is_mirror and factor % 2 == 0 else signs)
+        rows.append(np.concatenate(row))
+    return np.array(rows, dtype=np.float32)
+
+
+def test_signs_of_members_have_the_known_answers(known_answers: KnownAnswers) -> None:
+    for answer in known_answers("noise.txt"):
+        seed, step, member, tensor, factor, offset, count = (
+            int(answer[key][0]) for key in ("seed", "step", "member", "tensor", "factor", "offset", "count")
+        )
+        if offset + count < 1000:
+            signs = es_core.member_signs(seed, step, member, 1, factors_of((tensor, factor, offset + count)))
+            assert packed(signs[0, offset:].astype(np.int8)) == answer["signs"]
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("antithetic", [False, True])
+@pytest.mark.parametrize("first_member", [0, 5, 2**32 - 4, 2**64 - 33])
+def test_signs_of_members_are_those_drawn_one_by_one(first_member: int, antithetic: bool, threads: int) -> None:
+    for n_members in (1, 2, 33):
+        signs = es_core.member_signs(
+            2**63 + 1, 9, first_member, n_members, UNEVEN, antithetic=antithetic, threads=threads
+        )
+        assert signs.dtype == np.float32
+        expected = signs_one_by_one(first_member, n_members, UNEVEN, antithetic=antithetic)
+        np.testing.assert_array_equal(signs, expected)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_share_the_signs_of_large_factors(threads: int) -> None:
+    # Threads take 2048 blocks of 128 signs at once: in the first, the second and the last factor of some member.
+    factors = factors_of((0, 0, 200_001), (1, 0, 130_000), (1, 1, 77), (2, 1, 100_000))
+    signs = es_core.member_signs(2**63 + 1, 9, 7, 5, factors, antithetic=True, threads=threads)
+    np.testing.assert_array_equal(signs, signs_one_by_one(7, 5, factors, antithetic=True))
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_each_factor_is_multiplied_by_its_scale(antithetic: bool) -> None:
+    scales = np.array([0.1, -3.0, 0.0, 1e-42, np.inf, 1.0], dtype=np.float32)
+    signs = es_core.member_signs(5, 3, 1, 9, UNEVEN, antithetic=antithetic)
+    scaled = es_core.member_signs(5, 3, 1, 9, UNEVEN, scales, antithetic=antithetic)
+    expected = signs * np.repeat(scales, UNEVEN[:, 2])
+    np.testing.assert_array_equal(scaled.view(np.uint32), expected.view(np.uint32))
+
+
+def test_nobody_and_nothing_have_no_signs() -> None:
+    assert es_core.member_signs(1, 1, 1, 0, UNEVEN).shape == (0, UNEVEN[:, 2].sum())
+    assert es_core.member_signs(1, 1, 1, 3, factors_of()).shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_members": -1}, "n_members: expected zero or more, of at most 2.40 signs together, got -1"),
+        ({"n_members": 2**40}, "n_members: expected zero or more"),
+        ({"factors": UNEVEN[:, :2].copy()}, r"factors: expected rows of \(tensor, factor, length\)"),
+        ({"factors": UNEVEN.astype(np.int32)}, "factors: expected a C-contiguous array of int64"),
+        ({"factors": factors_of((65536, 0, 1))}, "factors: expected a tensor and a factor .* got 65536, 0, 1"),
+        ({"factors": factors_of((0, -1, 1))}, "factors: .* got 0, -1, 1"),
+        ({"factors": factors_of((0, 0, 0))}, "factors: .* got 0, 0, 0"),
+        ({"factors": factors_of((0, 0, 2**31 + 1))}, "factors: .* a length of 1 to 2.31"),
+        ({"scales": np.ones(5, dtype=np.float32)}, "scales: expected one a factor, 6, got 5"),
+        ({"scales": np.ones(6)}, "scales: expected a C-contiguous array of float32"),
+    ],
+)
+def test_bad_requests_for_signs_are_refused(change: dict[str, object], message: str) -> None:
+    arguments: dict[str, object] = {"seed": 1, "step": 1, "first_member": 0, "n_members": 2, "factors": UNEVEN}
+    with pytest.raises(ValueError, match=message):
+        es_core.member_signs(**(arguments | change))  # type: ignore[arg-type]

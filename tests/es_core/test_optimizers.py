@@ -72,6 +72,16 @@ def plain_sgd(arrays: Arrays, hyperparameters: dict[str, float]) -> list[Float32
     return [weights * np.float32(1.0 - hyperparameters["decay"]) - lr * velocity, velocity]
 
 
+def plain_pull(weights: Float32Array, start: Float32Array, share: float) -> Float32Array:
+    return np.asarray(weights * np.float32(1.0 - share) + np.float32(share) * start)
+
+
+def core_pull(weights: Float32Array, start: Float32Array, share: float) -> Float32Array:
+    pulled = weights.copy()
+    es_core.pull_towards(pulled, start, share)
+    return pulled
+
+
 def core_adam(arrays: Arrays, hyperparameters: dict[str, float]) -> list[Float32Array]:
     weights, m, v = (array.copy() for array in arrays[:3])
     es_core.adam_step(weights, m, v, arrays[3], **hyperparameters)
@@ -175,3 +185,49 @@ def test_read_only_weights_are_refused() -> None:
         es_core.adam_step(weights, m, v, estimate, **EARLY)
     with pytest.raises(ValueError, match="weights: expected a writable array"):
         es_core.sgd_step(weights, m, estimate, **MOMENTUM)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 70),
+    st.sampled_from([0.0, 1e-9, 1e-3, 0.3, 0.9, 1.0]),
+    st.sampled_from(es_core.supported_isas()),
+)
+def test_a_pull_equals_numpy_to_the_bit(seed: int, n: int, share: float, isa: str) -> None:
+    weights, start = random_arrays(seed, n)[:2]
+    before = es_core.current_isa()
+    es_core.select_isa(isa)
+    try:
+        pulled = core_pull(weights, start, share)
+    finally:
+        es_core.select_isa(before)
+    assert bits(pulled) == bits(plain_pull(weights, start, share))
+
+
+def test_a_pull_goes_its_share_of_the_way() -> None:
+    weights, start = np.array([4.0, 1.0], dtype=np.float32), np.array([0.0, 1.0], dtype=np.float32)
+    assert core_pull(weights, start, 0.25).tolist() == [3.0, 1.0]
+    assert core_pull(weights, start, 1.0).tolist() == start.tolist()
+
+
+@pytest.mark.usefixtures("isa")
+def test_a_pull_keeps_its_bits_in_odd_arithmetic(odd_arithmetic: OddArithmetic) -> None:
+    weights, start = random_arrays(1, 5000)[:2]
+    usual = core_pull(weights, start, 1e-3)
+    with odd_arithmetic():
+        odd = core_pull(weights, start, 1e-3)
+    assert bits(odd) == bits(usual)
+
+
+def test_a_pull_nowhere_is_refused() -> None:
+    weights = np.zeros(3, dtype=np.float32)
+    with pytest.raises(ValueError, match="weights, start: expected one length, got 3 and 2"):
+        es_core.pull_towards(weights, weights[:2], 0.1)
+    for share in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="share: expected 0 to 1, got"):
+            es_core.pull_towards(weights, weights, share)
+    with pytest.raises(ValueError, match="start: expected a C-contiguous array of float32"):
+        es_core.pull_towards(weights, np.zeros(3), 0.1)  # type: ignore[arg-type]
+    weights.flags.writeable = False
+    with pytest.raises(ValueError, match="weights: expected a writable array"):
+        es_core.pull_towards(weights, np.zeros(3, dtype=np.float32), 0.1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.objectives.rnn_layout import rnn_layout
+from fedlearn.tasks.rnn.layout import rnn_layout
 
 Float32Array = NDArray[np.float32]
 TOLERANCE = 1e-5  # nats per token

@@ -20,7 +20,13 @@ Printed = Callable[..., dict[str, str]]
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[1]
 SOURCES = REPOSITORY / "es_core" / "src"
-FILES = [*(SOURCES / f"{name}.cpp" for name in ("update", "dispatch", "noise", "threads")), FOLDER / "golden.cpp"]
+REPLICATED = SOURCES / "replicated"
+KERNELS = REPLICATED / "replicated_kernels.cpp"
+FILES = [
+    *sorted(set(REPLICATED.glob("*.cpp")) - {KERNELS}),
+    *(SOURCES / f"{name}.cpp" for name in ("dispatch", "threads")),
+    FOLDER / "golden.cpp",
+]
 
 BUILDS: dict[str, tuple[str, dict[str, str]]] = {
     "gcc": ("g++", {}),
@@ -103,7 +109,7 @@ def driver(
     @cache
     def build(name: str) -> str:
         folder = tmp_path_factory.mktemp("golden")
-        objects = compile_kernels(SOURCES / "update_kernels.cpp", folder, build=name, files=FILES)
+        objects = compile_kernels(KERNELS, folder, build=name, files=FILES)
         compiler = tool(BUILDS[name][0])
         # An emulator finds no libraries of another architecture.
         how = ["-static"] if compiler.endswith("aarch64-linux-gnu-g++") else []

@@ -11,17 +11,24 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels.h"
-#include "update.h"
+#include "activations/kernels.h"
+#include "dispatch.h"
+#include "replicated/estimate.h"
+#include "replicated/member_signs.h"
+#include "replicated/optimizers.h"
+#include "replicated/utilities.h"
+#include "rnn/kernels.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
 
 // dispatch.cpp names the reported kernels too; nothing here calls them.
-#define FEDLEARN_NO_REPORTED(isa)               \
-    extern const ReportedKernels reported_##isa; \
-    const ReportedKernels reported_##isa{};
+#define FEDLEARN_NO_REPORTED(isa)                     \
+    extern const RnnKernels rnn_##isa;                \
+    const RnnKernels rnn_##isa{};                     \
+    extern const ActivationKernels activations_##isa; \
+    const ActivationKernels activations_##isa{};
 namespace fedlearn {
 #if defined(__x86_64__)
 FEDLEARN_NO_REPORTED(v4_vnni)
@@ -112,11 +119,22 @@ std::vector<std::uint32_t> random_words(std::uint64_t stream, std::size_t count)
     return words;
 }
 
+// Antithetic members on both sides of 2^32, an odd one first; scales that are subnormal and zero.
+void print_member_signs(const Options& options) {
+    const std::vector<SignFactor> factors{sign_factor(0, 0, 33, 0.3f), sign_factor(0, 1, 129, 1.0f),
+                                          sign_factor(65535, 4, 128, -1e-42f), sign_factor(7, 0, 5000, 0.0f)};
+    std::vector<float> signs(9 * (33 + 129 + 128 + 5000));
+    const MemberRange members{make_key(kSeed, kStep, Domain::kNoise), 4294967291, 9, true};
+    call(options, [&] { fill_member_signs(signs, factors, members, *current_isa().replicated, options.threads); });
+    Digest().add(signs).print("member_signs");
+}
+
 void print_noise(const Options& options) {
     Digest().add(random_words((std::uint64_t{1} << 40) + 5, 1001)).print("random_words");
     std::vector<std::int8_t> signs(1001);
     fill_signs(signs, make_key(kSeed, kStep, Domain::kNoise), (std::uint64_t{1} << 33) + 3, 5, 1, 129);
     Digest().add(signs).print("signs");
+    print_member_signs(options);
 
     std::vector<float> losses;
     for (const std::uint32_t word : random_words(1, 490)) losses.push_back(std::bit_cast<float>(0x40000000 | word >> 9));
@@ -150,7 +168,7 @@ std::vector<std::int32_t> estimate(const Options& options, const std::vector<Ten
         if (options.is_naive) {
             estimate_gradient_naive(sums, tensors, population);
         } else {
-            estimate_gradient(sums, tensors, population, options.threads);
+            estimate_gradient(sums, tensors, population, *current_isa().replicated, options.threads);
         }
     });
     return sums;
@@ -217,14 +235,27 @@ void print_optimizers(const Options& options, double decay, const char* adam_nam
     for (const double scale : {-3.7e-7, 1e-20, 1e-41}) {
         add_fifty_steps(adam, options, [&](Floats& w, Floats& m, Floats& v, const Integers& sums, double c1, double c2) {
             adam_step(w.data(), m.data(), v.data(), sums.data(), std::ssize(sums),
-                      {scale, 0.006, kBeta1, kBeta2, 1e-8, c1, c2, decay});
+                      {scale, 0.006, kBeta1, kBeta2, 1e-8, c1, c2, decay}, *current_isa().replicated);
         });
         add_fifty_steps(sgd, options, [&](Floats& w, Floats& m, Floats&, const Integers& sums, double, double) {
-            sgd_step(w.data(), m.data(), sums.data(), std::ssize(sums), {scale, 0.3, kBeta1, decay});
+            sgd_step(w.data(), m.data(), sums.data(), std::ssize(sums), {scale, 0.3, kBeta1, decay},
+                     *current_isa().replicated);
         });
     }
     adam.print(adam_name);
     sgd.print(sgd_name);
+}
+
+void print_pull(const Options& options) {
+    std::vector<float> weights, start;
+    for (const std::uint32_t word : random_words(10, 1003)) weights.push_back(std::bit_cast<float>(word & 0xbfffffff));
+    for (const std::uint32_t word : random_words(11, 1003)) start.push_back(std::bit_cast<float>(word & 0xbfffffff));
+    Digest digest;
+    for (const double share : {1e-3, 0.3, 1e-9, 1.0}) {
+        call(options, [&] { pull_towards(weights.data(), start.data(), std::ssize(weights), share, *current_isa().replicated); });
+        digest.add(weights);
+    }
+    digest.print("pull_towards");
 }
 
 Options parse(int n_arguments, char** arguments) {
@@ -245,6 +276,7 @@ int main(int n_arguments, char** arguments) {
         print_gradients(options);
         print_optimizers(options, 0.0, "adam", "sgd");
         print_optimizers(options, kDecay, "adam_with_decay", "sgd_with_decay");
+        print_pull(options);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

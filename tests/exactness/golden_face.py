@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.replica import OptimizerState, Replica
+from fedlearn.es.optimizers import Adam, Sgd
+from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.update import Update
-from fedlearn.objectives.rnn import RnnObjective
 from fedlearn.storage.journal import read_journal
+from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.text.windows import WindowShape
 
 SEED = 0x9E3779B97F4A7C15
@@ -61,12 +62,14 @@ def digests(core: Any, *, threads: int) -> dict[str, str]:  # noqa: ANN401  a mo
     return {
         "random_words": digest_of(random_words(2**40 + 5, 1001)),
         "signs": digest_of(core.sign_noise(SEED, STEP, 2**33 + 3, 5, 1, 129, 1001)),
+        "member_signs": digest_of(_member_signs(core, threads)),
         "utilities": _utilities(core),
         **_gradients(core, threads),
         "adam": digest_of(*_fifty_steps(adam(0.0), weights)),
         "adam_with_decay": digest_of(*_fifty_steps(adam(DECAY), weights)),
         "sgd": digest_of(*_fifty_steps(sgd(0.0), weights)),
         "sgd_with_decay": digest_of(*_fifty_steps(sgd(DECAY), weights)),
+        "pull_towards": digest_of(*_pulled(core)),
     }
 
 
@@ -79,10 +82,27 @@ def _signed_bytes(words: NDArray[np.uint32]) -> NDArray[np.int8]:
     return ((words % 255).astype(np.int32) - 127).astype(np.int8)
 
 
+def _member_signs(core: Any, threads: int) -> NDArray[np.float32]:  # noqa: ANN401
+    factors = np.array([(0, 0, 33), (0, 1, 129), (65535, 4, 128), (7, 0, 5000)], dtype=np.int64)
+    # 0.3, 1.0, -1e-42 and 0.0 as bits: under odd arithmetic NumPy would round other numbers.
+    scales = np.array([0x3E99999A, 0x3F800000, 0x800002CA, 0], dtype=np.uint32).view(np.float32)
+    signs: NDArray[np.float32] = core.member_signs(
+        SEED, STEP, 4294967291, 9, factors, scales, antithetic=True, threads=threads
+    )
+    return signs
+
+
 def _utilities(core: Any) -> str:  # noqa: ANN401
     losses = (0x40000000 | random_words(1, 490) >> 9).astype(np.uint32).view(np.float32)
     losses[20], losses[40] = np.nan, np.inf
     return digest_of(core.normalized_utilities(losses, 7, 0.4, 32.0))
+
+
+def _pulled(core: Any) -> Iterator[NDArray[np.float32]]:  # noqa: ANN401
+    weights, start = ((random_words(stream, 1003) & 0xBFFFFFFF).view(np.float32) for stream in (10, 11))
+    for share in (1e-3, 0.3, 1e-9, 1.0):
+        core.pull_towards(weights, start, share)
+        yield weights.copy()
 
 
 def _table(rank: int, *, is_masked: bool) -> NDArray[np.int64]:
@@ -163,13 +183,10 @@ def training_updates() -> Iterator[Update]:
             rank=step % 4,
             group_size=6,
             gradient_scale=-3e-22 if is_adam else -1e-4,
-            optimizer="adam" if is_adam else "sgd",
-            learning_rate=0.01 * 0.99**step,
-            beta1=BETA1,
-            beta2=BETA2,
-            epsilon=1e-20,
+            optimizer=Adam(0.01 * 0.99**step, BETA1, BETA2, 1e-20) if is_adam else Sgd(0.01 * 0.99**step, BETA1),
             antithetic=False,
             weight_decay=0.0,
+            decay_towards="zero",
             elapsed_s=0.0,
             shaping_scale=0.1,
         )
@@ -181,17 +198,15 @@ def replay(journal: Path, *, threads: int) -> str:
         seed=SEED, vocab_size=11, hidden_size=9, n_layers=2, window=WindowShape(2, 3, 5), embedding_scale=8.0
     )
     block = (random_words(5, 300) % 11).astype(np.uint16)
-    zeros = np.zeros(objective.layout.size, dtype=np.float32)
     replica = Replica(
         objective.layout,
+        genesis(objective.layout, (random_words(6, objective.layout.size) & 0xBFFFFFFF).view(np.float32)),
         seed=SEED,
-        step=0,
-        weights=(random_words(6, objective.layout.size) & 0xBFFFFFFF).view(np.float32),
-        optimizer=OptimizerState(zeros, zeros),
-        row_masks=lambda update: objective.row_masks(update, block),
+        row_masks=lambda update: objective.row_masks(update, {"tokens": block}),
+        threads=threads,
     )
     for update in read_journal(journal):
-        replica.apply(update, threads=threads)
+        replica.apply(update)
     return replica.digest.hex()
 
 

@@ -80,4 +80,4 @@ def test_contraction_would_change_the_optimizers_and_nothing_else(
 ) -> None:
     contracted = printed(driver("gcc with contraction"), "1", FEDLEARN_ISA=isa)
     changed = {name for name, digest in golden_of_driver.items() if contracted[name] != digest}
-    assert changed == {"adam", "sgd", "adam_with_decay", "sgd_with_decay"}
+    assert changed == {"adam", "sgd", "adam_with_decay", "sgd_with_decay", "pull_towards"}

@@ -79,13 +79,38 @@ def test_the_golden_digests_are_those_of_plain_arithmetic(
     plain = SimpleNamespace(
         adam_step=plain_adam,
         sgd_step=plain_sgd,
+        pull_towards=plain_pull,
         estimate_gradient=partial(es_core.estimate_gradient, naive=True),
         normalized_utilities=plain_utilities,
         sign_noise=es_core.sign_noise,
+        member_signs=plain_member_signs,
     )
     monkeypatch.setattr(fedlearn.es.replica, "es_core", plain)
     journal_digest = face["replay"](journal, threads=1)
     assert face["digests"](plain, threads=1) | {"journal": journal_digest} == golden
+
+
+def plain_member_signs(
+    seed: int,
+    step: int,
+    first_member: int,
+    n_members: int,
+    factors: NDArray[np.int64],
+    scales: Float32Array,
+    **options: object,
+) -> Float32Array:
+    """As the golden digest has it: in antithetic pairs."""
+    assert options["antithetic"]
+    signs = np.empty((n_members, factors[:, 2].sum()), dtype=np.float32)
+    for i, row in enumerate(signs):
+        member = first_member + i
+        first = 0
+        for (tensor, factor, length), scale in zip(factors.tolist(), scales, strict=True):
+            drawn = es_core.sign_noise(seed, step, member - member % 2, tensor, factor, 0, length)
+            is_negated = member % 2 == 1 and factor % 2 == 0
+            row[first : first + length] = drawn * (-scale if is_negated else scale)
+            first += length
+    return signs
 
 
 def plain_utilities(losses: Float32Array, group_size: int, scale: float, resolution: float) -> NDArray[np.int8]:
@@ -116,3 +141,8 @@ def plain_sgd(
     momentum_buffer[:] = single["momentum"] * momentum_buffer + gradient
     weights *= np.float32(1.0 - hyperparameters["decay"])
     weights -= single["learning_rate"] * momentum_buffer
+
+
+def plain_pull(weights: Float32Array, start: Float32Array, share: float) -> None:
+    weights *= np.float32(1.0 - share)
+    weights += np.float32(share) * start

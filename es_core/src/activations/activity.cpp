@@ -1,0 +1,355 @@
+#include "activations/activity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "activations/activation_signs.h"
+#include "activations/control.h"
+#include "activations/trajectory.h"
+#include "activations/kernels.h"
+#include "isa.h"
+#include "replicated/kernels.h"
+#include "threads.h"
+
+namespace fedlearn {
+
+namespace {
+
+constexpr std::int64_t kBlockGroups = 256;  // traced together: memory grows with a block, not with the population
+constexpr std::int64_t kItemGroups = 8;     // whose outer products are summed as floats, then rounded
+constexpr std::int64_t kRunRows = 64;       // members side by side in one product: small groups share it
+
+// What all items of a block share.
+struct Block {
+    const Rnn& rnn;
+    const Trials& trials;
+    const ActivationNoise& noise;
+    const PackedWeights& packed;
+    const ActivationSigns& signs;
+    const float* states;      // [texts][layers][padded H] where the scored tokens begin
+    Trajectory& trajectory;
+    const ControlMatrices& controls;
+
+    bool has_perturbed_logits() const { return noise.logit_sigma > 0.0f; }
+    std::int64_t groups_per_run() const { return std::max<std::int64_t>(1, kRunRows / trials.group_size); }
+};
+
+// Memory of one thread.
+struct ItemScratch {
+    std::vector<std::uint32_t> words;     // [rows][n_words]
+    std::vector<std::uint16_t> tokens;    // [rows][scored + 1]
+    FloatBuffer state;                    // [layers][rows][padded H]
+    std::vector<float> losses, credits;   // [scored][rows]
+    FloatBuffer deltas;                   // [layers][item's texts * scored][padded H]
+    FloatBuffer initial_deltas;           // [item's groups][layers][padded H], sums over a group's texts
+    FloatBuffer initial;                  // [padded H]
+    FloatBuffer values;                   // [padded H or V]
+    ByteBuffer kernel;
+    GradientSums sums;
+    ControlVariates controls;
+    std::vector<std::int64_t> totals;     // [n_parameters]
+
+    explicit ItemScratch(const Block& block)
+        : sums(block.rnn),
+          controls(block.rnn, block.trials, block.controls, kItemGroups * block.trials.batch_size),
+          totals(block.rnn.weights.size(), 0) {
+        const PackedRnn& rnn = block.packed.view();
+        const std::int64_t n_rows = block.groups_per_run() * block.trials.group_size, scored = block.trials.scored;
+        const auto resize = [](auto& vector, std::int64_t n) { vector.resize(static_cast<std::size_t>(n)); };
+        resize(words, n_rows * block.signs.n_words());
+        resize(tokens, n_rows * (scored + 1));
+        resize(losses, n_rows * scored);
+        resize(credits, n_rows * scored);
+        state = allocate<float>(rnn.layers * n_rows * rnn.padded_hidden);
+        deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
+        initial_deltas = allocate<float>(kItemGroups * rnn.layers * rnn.padded_hidden);
+        initial = allocate<float>(rnn.padded_hidden);
+        values = allocate<float>(std::max(rnn.padded_hidden, block.trajectory.residual_stride));
+        kernel = allocate<std::byte>(block.packed.kernels().scratch_bytes(rnn, n_rows));
+    }
+};
+
+// A few groups of a block whose members run side by side.
+struct Run {
+    std::int64_t first_group;
+    std::int64_t n_groups;
+    std::int64_t n_rows;
+};
+
+void draw_noise(const Block& block, const Run& run, ItemScratch& scratch) {
+    const std::uint64_t first =
+        block.trials.first_member + static_cast<std::uint64_t>(run.first_group * block.trials.group_size);
+    for (std::int64_t row = 0; row < run.n_rows; ++row)
+        block.rnn.isa->replicated->sign_words(scratch.words.data() + row * block.signs.n_words(), block.trials.key,
+                                             block.signs.plan(), first + static_cast<std::uint64_t>(row));
+}
+
+// Rows start at their text's state; those of cold groups at the initial state with noise of its own.
+void set_states(const Block& block, const Run& run, std::int64_t sequence, ItemScratch& scratch) {
+    const PackedRnn& rnn = block.packed.view();
+    const std::int64_t group_size = block.trials.group_size;
+    for (std::int64_t row = 0; row < run.n_rows; ++row) {
+        const std::int64_t group = run.first_group + row / group_size;
+        const float* start =
+            block.states + (group * block.trials.batch_size + sequence) * rnn.layers * rnn.padded_hidden;
+        for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+            float* state = scratch.state.get() + (layer * run.n_rows + row) * rnn.padded_hidden;
+            std::copy_n(start + layer * rnn.padded_hidden, rnn.padded_hidden, state);
+            if (block.trials.is_cold[group] == 0) continue;
+            block.packed.kernels().expand_signs(
+                scratch.initial.get(), scratch.words.data() + row * block.signs.n_words(), block.signs.plan().n_blocks,
+                block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden, block.noise.sigma);
+            for (std::int64_t j = 0; j < rnn.padded_hidden; ++j) state[j] += scratch.initial[static_cast<std::size_t>(j)];
+        }
+    }
+}
+
+// scratch.losses [scored][rows] <- nats of every member and token.
+void run_members(const Block& block, const Run& run, std::int64_t sequence, ItemScratch& scratch) {
+    const Trials& trials = block.trials;
+    const std::int64_t text_length = trials.context + trials.scored + 1;
+    for (std::int64_t row = 0; row < run.n_rows; ++row) {
+        const std::int64_t text = (run.first_group + row / trials.group_size) * trials.batch_size + sequence;
+        std::copy_n(trials.tokens + text * text_length + trials.context, trials.scored + 1,
+                    scratch.tokens.data() + row * (trials.scored + 1));
+    }
+    set_states(block, run, sequence, scratch);
+    const SignRows signs = block.signs.rows(scratch.words.data(), sequence * trials.scored);
+    RnnRows rows{};
+    rows.n_rows = run.n_rows;
+    rows.n_tokens = trials.scored;
+    rows.tokens = scratch.tokens.data();
+    rows.token_stride = trials.scored + 1;
+    rows.state = scratch.state.get();
+    rows.signs = &signs;
+    rows.token_losses = scratch.losses.data();
+    block.packed.kernels().run(block.packed.view(), rows, scratch.kernel.get());
+}
+
+// Centres the losses of one group's rows on their mean at each token, and sums them backwards into discounted credits.
+void fill_credits(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
+    const std::int64_t n = block.trials.group_size;
+    for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
+        float* losses = scratch.losses.data() + t * run.n_rows + first_row;
+        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
+        const float* later = credits + run.n_rows;
+        float sum = 0.0f;
+        for (std::int64_t i = 0; i < n; ++i) sum += losses[i];
+        const float mean = sum / static_cast<float>(n);
+        for (std::int64_t i = 0; i < n; ++i) {
+            losses[i] -= mean;
+            credits[i] = losses[i] + (t + 1 < block.trials.scored ? block.noise.discount * later[i] : 0.0f);
+        }
+    }
+}
+
+// Takes what the noise of one group's members is predicted to do off their losses.
+void take_off_predictions(const Block& block, const Run& run, std::int64_t first_row, std::int64_t item_text,
+                          const SignRows& signs, ItemScratch& scratch) {
+    const PackedRnn& rnn = block.packed.view();
+    const std::int64_t scored = block.trials.scored, hidden = rnn.padded_hidden;
+    const auto take_off = [&](std::int64_t t, const float* s, std::int64_t n, std::int64_t first_block,
+                              std::int64_t first_sign, std::int64_t count, float sigma) {
+        float* values = scratch.values.get();
+        for (std::int64_t j = 0; j < n; ++j) values[j] = -sigma * s[j];
+        block.rnn.isa->activations->add_sign_dots(scratch.losses.data() + t * run.n_rows + first_row, values, signs,
+                                              block.trials.group_size, first_block, first_sign, count);
+    };
+    for (std::int64_t t = 0; block.controls.taps() > 0 && t < scored; ++t) {
+        const std::int64_t row = item_text * scored + t, token = signs.first_token + t;
+        for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
+            for (std::int64_t tap = 0; tap < std::min(block.controls.taps(), scored - t); ++tap)
+                take_off(t + tap, scratch.controls.hidden(layer, tap, row), hidden, signs.hidden_block[layer],
+                         token * signs.hidden_pitch, rnn.hidden, block.noise.sigma);
+        if (block.has_perturbed_logits())
+            take_off(t, scratch.controls.logits(row), block.trajectory.residual_stride, signs.logit_block,
+                     token * signs.logit_pitch, rnn.vocab, block.noise.logit_sigma);
+    }
+}
+
+// Gradients at the inputs of one group's units, on the text of one sequence.
+void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std::int64_t sequence,
+                 std::int64_t item_text, ItemScratch& scratch) {
+    const Trials& trials = block.trials;
+    const PackedRnn& rnn = block.packed.view();
+    const ActivationKernels& kernels = *block.rnn.isa->activations;
+    const std::int64_t group = run.first_group + first_row / trials.group_size;
+    const std::int64_t text = group * trials.batch_size + sequence, scored = trials.scored;
+    const SignRows signs = block.signs.rows(scratch.words.data() + first_row * block.signs.n_words(), sequence * scored);
+    take_off_predictions(block, run, first_row, item_text, signs, scratch);
+    fill_credits(block, run, first_row, scratch);
+    // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
+    const float degrees = static_cast<float>(trials.group_size - 1);
+    const auto scale = [](float* values, std::int64_t n, float factor) {
+        for (std::int64_t i = 0; i < n; ++i) values[i] *= factor;
+    };
+    for (std::int64_t t = 0; t < scored; ++t) {
+        const std::int64_t at = t * run.n_rows + first_row, token = signs.first_token + t;
+        for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+            const std::int64_t row = (layer * kItemGroups * trials.batch_size + item_text) * scored + t;
+            float* delta = scratch.deltas.get() + row * rnn.padded_hidden;
+            kernels.sum_signs(delta, scratch.credits.data() + at, signs, trials.group_size, signs.hidden_block[layer],
+                              token * signs.hidden_pitch, rnn.hidden);
+            scale(delta, rnn.padded_hidden, 1.0f / (degrees * block.noise.sigma));
+        }
+        if (block.has_perturbed_logits()) {
+            float* residual = block.trajectory.residuals.get() + (text * scored + t) * block.trajectory.residual_stride;
+            kernels.sum_signs(residual, scratch.losses.data() + at, signs, trials.group_size, signs.logit_block,
+                              token * signs.logit_pitch, rnn.vocab);
+            scale(residual, block.trajectory.residual_stride, 1.0f / (degrees * block.noise.logit_sigma));
+        }
+    }
+    if (trials.is_cold[group] == 0) return;
+    for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+        kernels.sum_signs(scratch.initial.get(), scratch.credits.data() + first_row, signs, trials.group_size,
+                          block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden);
+        float* deltas = scratch.initial_deltas.get() +
+                        (item_text / trials.batch_size * rnn.layers + layer) * rnn.padded_hidden;
+        for (std::int64_t j = 0; j < rnn.hidden; ++j)
+            deltas[j] += scratch.initial[static_cast<std::size_t>(j)] * block.noise.discount /
+                         (degrees * block.noise.sigma);
+    }
+}
+
+// Lets a group of an item count zero: whoever averages over groups leaves it out, too.
+void drop_group(const Block& block, std::int64_t group, std::int64_t item_group, ItemScratch& scratch) {
+    const Trials& trials = block.trials;
+    const PackedRnn& rnn = block.packed.view();
+    const std::int64_t text = item_group * trials.batch_size, n_rows = trials.batch_size * trials.scored;
+    const std::int64_t n_residuals = n_rows * block.trajectory.residual_stride, n_states = rnn.layers * rnn.padded_hidden;
+    for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+        const std::int64_t row = (layer * kItemGroups * trials.batch_size + text) * trials.scored;
+        std::fill_n(scratch.deltas.get() + row * rnn.padded_hidden, n_rows * rnn.padded_hidden, 0.0f);
+    }
+    std::fill_n(block.trajectory.residuals.get() + group * n_residuals, n_residuals, 0.0f);
+    std::fill_n(scratch.initial_deltas.get() + item_group * n_states, n_states, 0.0f);
+    for (std::int64_t i = 0; block.controls.taps() > 0 && i < trials.batch_size; ++i) scratch.controls.drop(text + i);
+}
+
+void add_initial_state_gradient(const Block& block, std::int64_t n_groups, ItemScratch& scratch) {
+    const PackedRnn& rnn = block.packed.view();
+    float* sums = scratch.sums.at(TensorIndex(block.rnn).initial_state);
+    for (std::int64_t row = 0; row < n_groups * rnn.layers; ++row)
+        for (std::int64_t j = 0; j < rnn.hidden; ++j)
+            sums[row % rnn.layers * rnn.hidden + j] +=
+                scratch.initial_deltas[static_cast<std::size_t>(row * rnn.padded_hidden + j)];
+}
+
+bool all_finite(std::span<const float> values) {
+    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+// Losses and gradients of the groups [first, first + n) of a block.
+void run_item(std::span<float> losses, const Block& block, std::int64_t first, std::int64_t n, ItemScratch& scratch) {
+    const Trials& trials = block.trials;
+    const std::int64_t group_size = trials.group_size;
+    scratch.sums.clear();
+    std::fill_n(scratch.initial_deltas.get(), n * block.rnn.layers * block.packed.view().padded_hidden, 0.0f);
+    const TextRange range{first * trials.batch_size, n * trials.batch_size};
+    if (block.controls.taps() > 0) scratch.controls.start(block.trajectory, range);
+    for (std::int64_t done = 0; done < n; done += block.groups_per_run()) {
+        const std::int64_t n_groups = std::min(block.groups_per_run(), n - done);
+        const Run run{first + done, n_groups, n_groups * trials.group_size};
+        draw_noise(block, run, scratch);
+        for (std::int64_t sequence = 0; sequence < trials.batch_size; ++sequence) {
+            run_members(block, run, sequence, scratch);
+            for (std::int64_t t = 0; t < trials.scored; ++t)
+                for (std::int64_t row = 0; row < run.n_rows; ++row)
+                    losses[static_cast<std::size_t>(run.first_group * group_size + row)] +=
+                        scratch.losses[static_cast<std::size_t>(t * run.n_rows + row)];
+            for (std::int64_t g = 0; g < n_groups; ++g)
+                fill_deltas(block, run, g * group_size, sequence, (done + g) * trials.batch_size + sequence, scratch);
+        }
+        for (std::int64_t g = done; g < done + n_groups; ++g)
+            if (!all_finite(losses.subspan(static_cast<std::size_t>((first + g) * group_size),
+                                           static_cast<std::size_t>(group_size))))
+                drop_group(block, first + g, g, scratch);
+    }
+    const std::int64_t layer_stride =
+        kItemGroups * trials.batch_size * trials.scored * block.packed.view().padded_hidden;
+    for (std::int64_t layer = 0; layer < block.rnn.layers; ++layer) {
+        float* deltas = scratch.deltas.get() + layer * layer_stride;
+        if (block.controls.taps() > 0) scratch.controls.finish_layer(scratch.sums, deltas, layer, block.noise.discount);
+        add_layer_gradient(scratch.sums, block.rnn, trials, block.trajectory, range, layer, deltas);
+    }
+    if (block.controls.taps() > 0 && block.has_perturbed_logits())
+        scratch.controls.finish_logits(scratch.sums, block.trajectory.residuals.get() + range.text * trials.scored *
+                                                         block.trajectory.residual_stride);
+    add_head_gradient(scratch.sums, block.rnn, trials, block.trajectory, range);
+    add_initial_state_gradient(block, n, scratch);
+    scratch.sums.add_rounded(scratch.totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
+}
+
+// estimate <- the totals, cut to what 32 bits hold.
+void cut(std::span<std::int32_t> estimate, std::span<const std::int64_t> totals) {
+    constexpr std::int64_t kGreatest = std::numeric_limits<std::int32_t>::max();
+    for (std::size_t i = 0; i < estimate.size(); ++i)
+        estimate[i] = static_cast<std::int32_t>(std::clamp(totals[i], -kGreatest, kGreatest));
+}
+
+// Calls work(block of trials, its first group) for every block.
+template <class Work>
+void for_each_block(const Trials& trials, const Work& work) {
+    for (std::int64_t first = 0; first < trials.n_groups; first += kBlockGroups) {
+        Trials block = trials;
+        block.first_member += static_cast<std::uint64_t>(first * trials.group_size);
+        block.n_groups = std::min(kBlockGroups, trials.n_groups - first);
+        block.tokens += first * trials.batch_size * (trials.context + trials.scored + 1);
+        block.is_cold += first;
+        work(block, first);
+    }
+}
+
+}  // namespace
+
+void activation_gradient(std::span<float> losses, std::span<std::int32_t> estimate, const Rnn& rnn,
+                         const Trials& trials, const ActivationNoise& noise, int n_threads) {
+    std::ranges::fill(losses, 0.0f);
+    std::vector<std::int64_t> totals(estimate.size(), 0);
+    if (!all_finite(rnn.weights)) {
+        std::ranges::fill(losses, std::numeric_limits<float>::quiet_NaN());
+        return cut(estimate, totals);
+    }
+    const PackedWeights plain(rnn, rnn.weights.data(), false);
+    const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
+    const ActivationSigns signs(rnn, trials, noise.sigma, noise.logit_sigma);
+    const ControlMatrices controls(rnn, noise.taps, noise.logit_sigma <= 0.0f);
+    for_each_block(trials, [&](const Trials& part, std::int64_t first) {
+        const FloatBuffer states = warm_up(plain, part, n_threads);
+        Trajectory trajectory = trace(plain, part, states.get(), noise.logit_sigma <= 0.0f, n_threads);
+        const Block block{rnn, part, noise, packed, signs, states.get(), trajectory, controls};
+        const std::int64_t n_items = (part.n_groups + kItemGroups - 1) / kItemGroups;
+        std::vector<ItemScratch> scratch;
+        for (int thread = 0; thread < thread_count(n_threads, n_items); ++thread) scratch.emplace_back(block);
+        const auto own = losses.subspan(static_cast<std::size_t>(first * trials.group_size),
+                                        static_cast<std::size_t>(part.n_groups * trials.group_size));
+        parallel_for(n_items, static_cast<int>(scratch.size()), [&](int thread, std::int64_t item) {
+            run_item(own, block, item * kItemGroups, std::min(kItemGroups, part.n_groups - item * kItemGroups),
+                     scratch[static_cast<std::size_t>(thread)]);
+        });
+        for (const ItemScratch& s : scratch) std::ranges::transform(totals, s.totals, totals.begin(), std::plus<>{});
+    });
+    cut(estimate, totals);
+    const auto n_scored = static_cast<float>(trials.batch_size * trials.scored);
+    for (float& loss : losses) loss /= n_scored;
+}
+
+void head_gradient(std::span<std::int32_t> estimate, const Rnn& rnn, const Trials& trials, int n_threads) {
+    std::vector<std::int64_t> totals(estimate.size(), 0);
+    if (!all_finite(rnn.weights)) return cut(estimate, totals);
+    const PackedWeights packed(rnn, rnn.weights.data(), false);
+    GradientSums sums(rnn);
+    for_each_block(trials, [&](const Trials& part, std::int64_t) {
+        const FloatBuffer states = warm_up(packed, part, n_threads);
+        const Trajectory trajectory = trace(packed, part, states.get(), true, n_threads);
+        sums.clear();
+        add_head_gradient(sums, rnn, part, trajectory, {0, part.n_groups * part.batch_size});
+        sums.add_rounded(totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
+    });
+    cut(estimate, totals);
+}
+
+}  // namespace fedlearn

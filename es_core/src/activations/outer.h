@@ -1,0 +1,69 @@
+// Sums of outer products: what perturbed activations and their inputs amount to as gradients of weights, and their
+// rounding to integers.
+#pragma once
+
+#include "activations/kernels.h"
+#include "vectors.h"
+
+namespace {
+
+using fedlearn::LeftRows;
+
+// A tile of `Left` x `Vectors` of the sum of outer products.
+template <int Left, int Vectors>
+void outer_tile(float* sums, std::int64_t sums_stride, const LeftRows& left, const float* right,
+                std::int64_t right_stride, std::int64_t n_rows) {
+    Floats acc[Left][Vectors] = {};
+    for (std::int64_t row = 0; row < n_rows; ++row) {
+        Floats vectors[Vectors];
+        for (int j = 0; j < Vectors; ++j) vectors[j] = load<Floats>(right + row * right_stride + j * kLanes);
+        for (int i = 0; i < Left; ++i)
+            for (int j = 0; j < Vectors; ++j) acc[i][j] += left.at(row, i) * vectors[j];
+    }
+    for (int i = 0; i < Left; ++i)
+        for (int j = 0; j < Vectors; ++j) {
+            float* out = sums + i * sums_stride + j * kLanes;
+            store(out, load<Floats>(out) + acc[i][j]);
+        }
+}
+
+template <int Vectors>
+void outer_panel(float* sums, std::int64_t sums_stride, LeftRows left, std::int64_t n_left, const float* right,
+                 std::int64_t right_stride, std::int64_t n_rows) {
+    const auto skip = [&](std::int64_t n) {
+        sums += n * sums_stride;
+        left.values += n * left.column_stride;
+    };
+    for (; n_left >= 4; n_left -= 4, skip(4)) outer_tile<4, Vectors>(sums, sums_stride, left, right, right_stride, n_rows);
+    for (; n_left > 0; --n_left, skip(1)) outer_tile<1, Vectors>(sums, sums_stride, left, right, right_stride, n_rows);
+}
+
+void add_outer(float* sums, std::int64_t sums_stride, const LeftRows& left, std::int64_t n_left, const float* right,
+               std::int64_t right_stride, std::int64_t n_rows) {
+    std::int64_t column = 0;
+    for (; column + kTileColumns <= sums_stride; column += kTileColumns)
+        outer_panel<kTileVectors>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
+    for (; column < sums_stride; column += kLanes)
+        outer_panel<1>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
+}
+
+void add_rounded(std::int64_t* totals, const float* sums, float factor, std::int64_t n) {
+    constexpr float kGreatest = 0x7FFFFF80p0f;  // the last before 2^31
+    const Words sign = Words{} + 0x80000000u, half = reinterpret_cast<Words>(Floats{} + 0.5f);
+    for (std::int64_t first = 0; first < n; first += kLanes) {
+        const Floats value = factor * load<Floats>(sums + first);
+        const Floats cut = value > kGreatest ? Floats{} + kGreatest : value < -kGreatest ? Floats{} - kGreatest : value;
+        const Words bits = reinterpret_cast<Words>(cut);
+        const Floats nearest = cut + reinterpret_cast<Floats>((bits & sign) | half);
+        const Ints integers = __builtin_convertvector(value == value ? nearest : Floats{}, Ints);
+        std::int32_t lanes[kLanes];
+        store(lanes, integers);
+        const auto n_lanes = static_cast<int>(smaller<std::int64_t>(n - first, kLanes));
+        if (n_lanes == kLanes)
+            for (int lane = 0; lane < kLanes; ++lane) totals[first + lane] += lanes[lane];
+        else
+            for (int lane = 0; lane < n_lanes; ++lane) totals[first + lane] += lanes[lane];
+    }
+}
+
+}  // namespace

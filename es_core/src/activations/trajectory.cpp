@@ -1,0 +1,147 @@
+#include "activations/trajectory.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "activations/kernels.h"
+#include "isa.h"
+#include "threads.h"
+
+namespace fedlearn {
+
+namespace {
+
+// residual [padded V] <- probabilities less one for the target; zero beyond V.
+void fill_residual(float* residual, const float* log_probabilities, std::int64_t vocab, std::int64_t stride,
+                   std::uint16_t target) {
+    for (std::int64_t v = 0; v < vocab; ++v) residual[v] = std::exp(log_probabilities[v]);
+    std::fill(residual + vocab, residual + stride, 0.0f);
+    residual[target] -= 1.0f;
+}
+
+void add_rows(float* sum, const float* rows, std::int64_t stride, std::int64_t n_rows, std::int64_t n) {
+    for (std::int64_t row = 0; row < n_rows; ++row)
+        for (std::int64_t i = 0; i < n; ++i) sum[i] += rows[row * stride + i];
+}
+
+}  // namespace
+
+std::int64_t padded_columns(const RnnKernels& kernels, std::int64_t n) {
+    return (n + kernels.lanes - 1) / kernels.lanes * kernels.lanes;
+}
+
+const std::uint16_t* scored_tokens(const Trials& trials, std::int64_t text, std::int64_t row) {
+    const std::int64_t length = trials.context + trials.scored + 1;
+    return trials.tokens + (text + row / trials.scored) * length + trials.context + row % trials.scored;
+}
+
+Trajectory trace(const PackedWeights& packed, const Trials& trials, const float* states, bool has_residuals,
+                 int n_threads) {
+    const PackedRnn& rnn = packed.view();
+    const RnnKernels& kernels = packed.kernels();
+    const std::int64_t n_texts = trials.n_groups * trials.batch_size, scored = trials.scored;
+    const std::int64_t state_stride = rnn.layers * rnn.padded_hidden, residual_stride = padded_columns(kernels, rnn.vocab);
+    Trajectory trajectory{state_stride, residual_stride, allocate<float>(n_texts * scored * state_stride),
+                          allocate<float>(n_texts * scored * state_stride),
+                          allocate<float>(n_texts * scored * residual_stride)};
+    const std::int64_t n_items = (n_texts + kContextRows - 1) / kContextRows;
+    parallel_for(n_items, thread_count(n_threads, n_items), [&](int, std::int64_t item) {
+        const std::int64_t first = item * kContextRows, n_rows = std::min(kContextRows, n_texts - first);
+        const FloatBuffer state = allocate<float>(n_rows * state_stride);
+        const FloatBuffer log_probabilities = allocate<float>(n_rows * rnn.vocab);
+        const ByteBuffer scratch = allocate<std::byte>(kernels.scratch_bytes(rnn, n_rows));
+        // The kernel's state is [layers][rows][padded H].
+        const auto copy_states = [&](const auto& copy) {
+            for (std::int64_t row = 0; row < n_rows; ++row)
+                for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
+                    copy(state.get() + (layer * n_rows + row) * rnn.padded_hidden, row, layer * rnn.padded_hidden);
+        };
+        const std::int64_t text_length = trials.context + scored + 1;
+        const std::uint16_t* tokens = trials.tokens + first * text_length + trials.context;
+        RnnRows rows{};
+        rows.n_rows = n_rows;
+        rows.n_tokens = 1;
+        rows.token_stride = text_length;
+        rows.state = state.get();
+        rows.log_probabilities = has_residuals ? log_probabilities.get() : nullptr;
+        copy_states([&](float* own, std::int64_t row, std::int64_t offset) {
+            std::copy_n(states + (first + row) * state_stride + offset, rnn.padded_hidden, own);
+        });
+        for (std::int64_t t = 0; t < scored; ++t) {
+            const auto place = [&](const FloatBuffer& buffer, std::int64_t row, std::int64_t stride) {
+                return buffer.get() + ((first + row) * scored + t) * stride;
+            };
+            copy_states([&](const float* own, std::int64_t row, std::int64_t offset) {
+                std::copy_n(own, rnn.padded_hidden, place(trajectory.before, row, state_stride) + offset);
+            });
+            rows.tokens = tokens + t;
+            kernels.run(rnn, rows, scratch.get());
+            copy_states([&](const float* own, std::int64_t row, std::int64_t offset) {
+                std::copy_n(own, rnn.padded_hidden, place(trajectory.after, row, state_stride) + offset);
+            });
+            for (std::int64_t row = 0; has_residuals && row < n_rows; ++row)
+                fill_residual(place(trajectory.residuals, row, residual_stride), log_probabilities.get() + row * rnn.vocab,
+                              rnn.vocab, residual_stride, tokens[row * text_length + t + 1]);
+        }
+    });
+    return trajectory;
+}
+
+GradientSums::GradientSums(const Rnn& rnn) : rnn_(rnn) {
+    for (const Tensor& tensor : rnn.tensors) {
+        offsets_.push_back(size_);
+        strides_.push_back(padded_columns(*rnn.isa->rnn, tensor.columns));
+        size_ += tensor.rows * strides_.back();
+    }
+    sums_ = allocate<float>(size_);
+}
+
+void GradientSums::clear() { std::fill_n(sums_.get(), size_, 0.0f); }
+
+void GradientSums::add_rounded(std::span<std::int64_t> totals, double factor) const {
+    for (std::size_t t = 0; t < rnn_.tensors.size(); ++t) {
+        const Tensor& tensor = rnn_.tensors[t];
+        const auto scale = static_cast<float>(factor * static_cast<double>(rnn_.scales[t]));
+        for (std::int64_t row = 0; row < tensor.rows; ++row) {
+            std::int64_t* out = totals.data() + tensor.offset + row * tensor.columns;
+            rnn_.isa->activations->add_rounded(out, at(t) + row * strides_[t], scale, tensor.columns);
+        }
+    }
+}
+
+void add_head_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,
+                       const TextRange& range) {
+    const TensorIndex index(rnn);
+    const std::int64_t first = range.text * trials.scored, n_rows = range.n_texts * trials.scored;
+    const float* residuals = trajectory.residuals.get() + first * trajectory.residual_stride;
+    const float* states = trajectory.after.get() + first * trajectory.state_stride +
+                          (rnn.layers - 1) * sums.stride(index.head);
+    rnn.isa->activations->add_outer(sums.at(index.head), sums.stride(index.head),
+                                      {residuals, trajectory.residual_stride, 1}, rnn.vocab, states,
+                                      trajectory.state_stride, n_rows);
+    add_rows(sums.at(index.head_bias), residuals, trajectory.residual_stride, n_rows, rnn.vocab);
+}
+
+void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,
+                        const TextRange& range, std::int64_t layer, const float* deltas) {
+    const TensorIndex index(rnn);
+    const auto at = static_cast<std::size_t>(layer);
+    const std::int64_t first = range.text * trials.scored, n_rows = range.n_texts * trials.scored;
+    const std::int64_t stride = sums.stride(index.recurrent[at]);
+    const auto add_outer = [&](std::size_t tensor, const FloatBuffer& states, std::int64_t from) {
+        rnn.isa->activations->add_outer(sums.at(tensor), stride, {deltas, stride, 1}, rnn.hidden,
+                                          states.get() + first * trajectory.state_stride + from * stride,
+                                          trajectory.state_stride, n_rows);
+    };
+    add_outer(index.recurrent[at], trajectory.before, layer);
+    add_rows(sums.at(index.bias[at]), deltas, stride, n_rows, rnn.hidden);
+    if (layer > 0) {
+        add_outer(index.input[at], trajectory.after, layer - 1);
+        return;
+    }
+    for (std::int64_t row = 0; row < n_rows; ++row)
+        add_rows(sums.at(index.embedding) + *scored_tokens(trials, range.text, row) * stride, deltas + row * stride,
+                 stride, 1, rnn.hidden);
+}
+
+}  // namespace fedlearn

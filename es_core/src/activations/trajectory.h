@@ -1,0 +1,66 @@
+// What the unperturbed network does on the scored tokens, and the gradients that follow from it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "memory.h"
+#include "rnn/evaluate.h"
+#include "rnn/packing.h"
+
+namespace fedlearn {
+
+// States and head residuals of every text, token by token; a text is one sequence of a group.
+struct Trajectory {
+    std::int64_t state_stride;     // floats of one token's states, [layers][padded H]
+    std::int64_t residual_stride;  // padded V
+    FloatBuffer before;            // [texts][scored][layers][padded H] states before a token is read
+    FloatBuffer after;             // the same after it is read
+    FloatBuffer residuals;         // [texts][scored][padded V] probabilities less one for the target
+};
+
+// The trajectory from `states` [texts][layers][padded H] on; without residuals that buffer is there but not filled.
+Trajectory trace(const PackedWeights& packed, const Trials& trials, const float* states, bool has_residuals,
+                 int n_threads);
+
+// Columns of a matrix, rounded up to whole vectors.
+std::int64_t padded_columns(const RnnKernels& kernels, std::int64_t n);
+
+// The token that is read at a row of consecutive texts' scored tokens, `text` the first; its target stands behind it.
+const std::uint16_t* scored_tokens(const Trials& trials, std::int64_t text, std::int64_t row);
+
+// Sums of gradients of all tensors, rows padded to whole vectors.
+class GradientSums {
+public:
+    explicit GradientSums(const Rnn& rnn);
+
+    void clear();
+    float* at(std::size_t tensor) const { return sums_.get() + offsets_[tensor]; }
+    std::int64_t stride(std::size_t tensor) const { return strides_[tensor]; }
+
+    // totals [n_parameters] += round(factor * relative scale * sum); a sum that is no number counts zero.
+    void add_rounded(std::span<std::int64_t> totals, double factor) const;
+
+private:
+    const Rnn& rnn_;
+    std::vector<std::int64_t> offsets_, strides_;
+    std::int64_t size_ = 0;
+    FloatBuffer sums_;
+};
+
+// Rows of consecutive texts' tokens: `text` is the first, `n_texts` * scored the number of rows.
+struct TextRange {
+    std::int64_t text;
+    std::int64_t n_texts;
+};
+
+// sums += the head's gradient, from residuals [rows][residual stride] of the range.
+void add_head_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,
+                       const TextRange& range);
+
+// sums += gradients of one layer's tensors, from the gradients at its inputs, deltas [rows][padded H].
+void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,
+                        const TextRange& range, std::int64_t layer, const float* deltas);
+
+}  // namespace fedlearn

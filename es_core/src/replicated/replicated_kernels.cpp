@@ -1,0 +1,15 @@
+// The replicated kernels of one instruction set, with one result on all of them: noise and estimate are integers, and
+// the optimizers are compiled without contraction (-ffp-contract=off).
+#include "replicated/estimate_kernel.h"
+#include "replicated/member_signs_kernel.h"
+#include "replicated/optimizers_kernel.h"
+#include "replicated/sign_words_kernel.h"
+
+#define FEDLEARN_JOIN_(a, b) a##b
+#define FEDLEARN_JOIN(a, b) FEDLEARN_JOIN_(a, b)
+
+namespace fedlearn {
+extern const ReplicatedKernels FEDLEARN_JOIN(replicated_, FEDLEARN_ISA);
+const ReplicatedKernels FEDLEARN_JOIN(replicated_, FEDLEARN_ISA) = {
+    sign_words, member_signs, gradient_scratch_bytes, accumulate_gradient, adam, sgd, pull_towards};
+}  // namespace fedlearn

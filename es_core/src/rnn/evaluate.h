@@ -1,0 +1,70 @@
+// The reported half of a step, over threads: losses of members on the text of their groups.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "isa.h"
+#include "memory.h"
+#include "rnn/kernels.h"
+
+namespace fedlearn {
+
+// An RNN over the flat weight vector. With n gates, 1 of a tanh unit and 3 of a GRU's, the tensors are in this order:
+// embedding [V,nH]; for each layer [input weights [nH,H], above the first], recurrent weights [nH,H], bias [1,nH] and, of
+// a GRU, the bias [1,H] within what the reset gate multiplies; head weights [V,H]; head bias [1,V]; initial state
+// [1,layers*H].
+struct Rnn {
+    Cell cell;
+    std::int64_t vocab;
+    std::int64_t hidden;
+    std::int64_t layers;
+    std::span<const Tensor> tensors;
+    std::span<const float> scales;   // relative scale of each tensor's noise
+    std::span<const float> weights;  // [n_parameters]
+    bool is_int8;                    // evaluate low-rank members in int8
+    const Isa* isa;                  // whose kernels run it
+};
+
+inline std::int64_t gates_of(Cell cell) { return cell == Cell::kGru ? 3 : 1; }
+
+struct Trials {
+    Key key;
+    std::uint64_t first_member;
+    std::int64_t group_size;
+    std::int64_t n_groups;
+    std::int64_t batch_size;         // sequences a group is evaluated on
+    std::int64_t context;            // tokens that only warm up the state
+    std::int64_t scored;             // tokens that are predicted
+    const std::uint16_t* tokens;     // [n_groups][batch_size][context + scored + 1]
+    const std::uint8_t* is_cold;     // [n_groups] 1: starts at the initial state, without context
+    float sigma;
+    bool is_antithetic;              // members 2k and 2k + 1 have opposite noise
+};
+
+class PackedWeights;
+
+// Texts that are read side by side by one call of the kernel.
+inline constexpr std::int64_t kContextRows = 48;
+
+// The state after each text's context under unperturbed weights, [texts][layers][padded H]; texts are the groups'
+// sequences, one after the other. Cold groups get the initial state.
+FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_threads);
+
+// losses [n_groups * group_size] <- mean nats per token of each member.
+void member_losses(std::span<float> losses, const Rnn& rnn, const Trials& trials, int n_threads);
+
+// perturbed [n_parameters] <- weights + sigma * noise of one member, one element after the other.
+void perturb(std::vector<float>& perturbed, const Rnn& rnn, const Trials& trials, std::uint64_t member);
+
+// The same with one perturbed copy of the weights a member and plain loops: what the fast path must agree with.
+void member_losses_naive(std::span<float> losses, const Rnn& rnn, const Trials& trials);
+
+// losses [n_rows] <- summed nats of unperturbed weights on each row of tokens [n_rows][n_tokens + 1], and, where
+// log_probabilities is given, [n_rows][V] of what follows each row's last read token.
+// state [n_rows][layers][H] is carried in and out.
+void text_losses(float* losses, float* log_probabilities, float* state, const Rnn& rnn, const std::uint16_t* tokens,
+                 std::int64_t token_stride, std::int64_t n_rows, std::int64_t n_tokens, int n_threads);
+
+}  // namespace fedlearn
