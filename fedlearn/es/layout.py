@@ -1,5 +1,6 @@
 """How a model's named tensors lie in one flat float32 vector: the only address space of noise, optimizer and digest."""
 
+import math
 from functools import cached_property
 from itertools import accumulate
 
@@ -13,8 +14,10 @@ Float32Array = NDArray[np.float32]
 class TensorSpec(msgspec.Struct, frozen=True):
     """One named tensor of the model.
 
-    `scale` multiplies both its sigma and its step. A matrix takes low-rank noise, everything else one sign an
-    element. `mask_column` is the place of its first row in a group's row mask, -1 where no row is ever masked.
+    `scale` multiplies both its sigma and its step: a tensor with 0 never changes. A matrix takes low-rank noise,
+    everything else one sign an element; a tensor of more than two dimensions, such as a convolution's kernel, is the
+    matrix of its rows along the first. `mask_column` is the place of its first row in a group's row mask, -1 where no
+    row is ever masked.
     """
 
     name: str
@@ -24,11 +27,16 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Rows and columns of its noise; what is no matrix is one row."""
+        return (self.shape[0], self.size // self.shape[0]) if self.is_matrix else (1, self.size)
 
     @property
     def is_matrix(self) -> bool:
-        return len(self.shape) == 2 and min(self.shape) > 1
+        return len(self.shape) > 1 and 1 < self.shape[0] < self.size
 
 
 class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
@@ -50,7 +58,7 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
     def row_lengths(self) -> NDArray[np.int64]:
         """Parameters of each row, all tensors in order; every element of a vector is a row of its own."""
         lengths = [
-            np.full(tensor.shape[0], tensor.shape[1]) if tensor.is_matrix else np.ones(tensor.size, dtype=np.int64)
+            np.full(*tensor.sides) if tensor.is_matrix else np.ones(tensor.size, dtype=np.int64)
             for tensor in self.tensors
         ]
         row_lengths = np.concatenate(lengths).astype(np.int64)
@@ -68,6 +76,5 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         """Rows (offset, rows, columns, rank, mask column), as `es_core` wants them; vectors are one row of rank 0."""
         rows = []
         for tensor, offset in zip(self.tensors, self.offsets, strict=True):
-            shape = tensor.shape if tensor.is_matrix else (1, tensor.size)
-            rows.append((offset, *shape, rank if tensor.is_matrix else 0, tensor.mask_column))
+            rows.append((offset, *tensor.sides, rank if tensor.is_matrix else 0, tensor.mask_column))
         return np.array(rows, dtype=np.int64)

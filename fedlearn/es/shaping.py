@@ -3,8 +3,7 @@
 A higher utility is a lower loss. Groups in which any loss is not finite count zero.
 """
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,9 @@ import es_core
 from fedlearn.es.update import MAX_UTILITY, Int8Array
 
 Float32Array = NDArray[np.float32]
-Method = Literal["normalized", "centered-ranks", "sign"]
+
+MAX_LOSS = 1e6
+"""Of either sign; what is beyond it counts as infinite, since float32 would not hold the gradient that it makes."""
 
 UTILITY_RESOLUTION = 32
 """Utility of a loss one `scale` better than its group's mean: clipping begins four standard deviations out."""
@@ -49,11 +50,12 @@ def _without_broken_groups(groups: Float32Array, shaped: NDArray[np.int8]) -> In
     return shaped.reshape(-1)
 
 
-SHAPINGS: dict[Method, Callable[[Float32Array, int, float], Int8Array]] = {
+SHAPINGS: Mapping[str, Callable[[Float32Array, int, float], Int8Array]] = {
     "normalized": normalized,
     "centered-ranks": centered_ranks,
     "sign": sign,
 }
+"""By the names that configurations use: a new rule is a function, and an entry here."""
 
 
 def spread_of(losses: Float32Array, group_size: int) -> float:
@@ -64,6 +66,11 @@ def spread_of(losses: Float32Array, group_size: int) -> float:
     groups = losses.reshape(-1, group_size).astype(np.float64)
     finite = groups[np.isfinite(groups).all(axis=1)]
     return float(np.median(finite.std(axis=1, ddof=1))) if finite.size and group_size > 1 else 0.0
+
+
+def bounded(losses: Float32Array) -> Float32Array:
+    """The losses, infinite where they are beyond MAX_LOSS or no number."""
+    return np.where(np.abs(losses) <= MAX_LOSS, losses, np.float32(np.inf))
 
 
 def n_counted(losses: Float32Array, group_size: int) -> int:

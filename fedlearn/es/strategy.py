@@ -4,22 +4,20 @@ Source: Salimans et al., "Evolution Strategies as a Scalable Alternative to Rein
 low-rank perturbations as in EGGROLL, arXiv 2511.16652.
 """
 
-from typing import Literal
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.optimizers import AnyOptimizer
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
-from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
-from fedlearn.es.update import Update, elapsed_s_after
+from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, n_counted, spread_of
+from fedlearn.es.update import DecayTowards, Update, elapsed_s_after
 
 Float32Array = NDArray[np.float32]
 
-ADAM_EPSILON = 1e-8
 SPREAD_DECAY = 0.9
 """How much of the running spread of losses survives a step."""
 
@@ -33,12 +31,12 @@ class Strategy(msgspec.Struct, frozen=True):
     perturbation: Perturbation
     group_size: int
     population_limit: int
-    learning_rate: float
-    optimizer: Literal["adam", "sgd"]
-    beta1: float
-    beta2: float
-    fitness_shaping: Method
+    optimizer: AnyOptimizer
+    """With the learning rate that the schedule takes its shares of."""
+    fitness_shaping: str
+    """A name of `SHAPINGS`."""
     weight_decay: float = 0.0
+    decay_towards: DecayTowards = "zero"
     schedule: Schedule = Schedule()
     max_population: int = 0
     """Members to which `population_limit` may grow with the volunteers' speed; 0: it stays as it is."""
@@ -52,7 +50,7 @@ class Population(msgspec.Struct, frozen=True):
     group_size: int
     limit: int
     """Members, a multiple of `group_size`."""
-    learning_rate: float
+    optimizer: AnyOptimizer
     elapsed_s: float
     """Seconds for which the steps before this one were open."""
     shaping_scale: float
@@ -65,13 +63,14 @@ def ask(strategy: Strategy, step: int, last: Update | None, *, members_per_s: fl
     `members_per_s` is the measured speed of all volunteers together, as far as it is known.
     """
     elapsed_s = elapsed_s_after(last)
+    factor = learning_rate_factor(strategy.schedule, step, elapsed_s)
     limit = max(strategy.population_limit, min(int(LEAST_WORK_S * members_per_s), strategy.max_population))
     return Population(
         step=step,
         perturbation=strategy.perturbation.scaled(sigma_factor(strategy.schedule, step, elapsed_s)),
         group_size=strategy.group_size,
         limit=limit // strategy.group_size * strategy.group_size,
-        learning_rate=strategy.learning_rate * learning_rate_factor(strategy.schedule, step, elapsed_s),
+        optimizer=msgspec.structs.replace(strategy.optimizer, learning_rate=strategy.optimizer.learning_rate * factor),
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
     )
@@ -87,7 +86,7 @@ def tell(
     duration_s: float,
     estimate: CodedEstimate = NO_ESTIMATE,
 ) -> Update:
-    """The Update that these losses (nats per token, float32, span after span) amount to.
+    """The Update that these losses (float32, span after span) amount to.
 
     `duration_s` is for how long the step was open; `estimate` is the sum of the volunteers' estimates where the
     perturbation has one.
@@ -111,13 +110,10 @@ def tell(
         rank=perturbation.rank,
         group_size=population.group_size,
         gradient_scale=gradient_scale,
-        optimizer=strategy.optimizer,
-        learning_rate=population.learning_rate,
-        beta1=strategy.beta1,
-        beta2=strategy.beta2,
-        epsilon=ADAM_EPSILON,
+        optimizer=population.optimizer,
         antithetic=perturbation.antithetic,
         weight_decay=strategy.weight_decay,
+        decay_towards=strategy.decay_towards,
         elapsed_s=population.elapsed_s + duration_s,
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
         estimate=estimate,

@@ -7,15 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.optimizers import AnyOptimizer
 
 Int8Array = NDArray[np.int8]
-
+DecayTowards = Literal["zero", "start"]
 
 MAX_UTILITY = 127
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
-    """One optimizer step, complete: a replica needs nothing else but the token block named here.
+    """One optimizer step, complete: a replica needs nothing else but the block of data named here.
 
     `spans` lists the members that count as (first member, number of members); both are multiples of
     `group_size`, ascending and disjoint. A gradient is replayed or summed: either `utilities` holds one int8 a member,
@@ -24,22 +25,20 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
 
     step: int
     block: bytes
-    """Content hash (16 bytes) of the token block that the members were evaluated on."""
+    """Name (16 bytes) of the block of data that the members were evaluated on; empty where a task has no data."""
     spans: tuple[tuple[int, int], ...]
     utilities: Int8Array
     rank: int
     group_size: int
     gradient_scale: float
-    """Multiplies the integer estimate; the product estimates the gradient of the loss (nats per token)."""
-    optimizer: Literal["adam", "sgd"]
-    learning_rate: float
-    beta1: float
-    beta2: float
-    epsilon: float
+    """Multiplies the integer estimate; the product estimates the gradient of the loss."""
+    optimizer: AnyOptimizer
     antithetic: bool
     """Members 2k and 2k + 1 have the noise of 2k, the odd one negated."""
     weight_decay: float
-    """Share of the matrices that a learning rate of 1 takes away before the step."""
+    """Decoupled, as in AdamW: before the step weights are moved by `learning_rate * weight_decay` of their way."""
+    decay_towards: DecayTowards
+    """Where to: "zero", which spares vectors, or the weights with which the run began."""
     elapsed_s: float
     """Seconds for which the steps up to this one were open: where the schedules stand *after* it."""
     shaping_scale: float

@@ -31,13 +31,19 @@ def test_split_gives_views_in_their_shapes() -> None:
     assert (flat[15:22] == -1).all()
 
 
-def test_only_matrices_take_low_rank_noise() -> None:
+def test_matrices_and_kernels_take_low_rank_noise_and_vectors_do_not() -> None:
     assert LAYOUT.table(3).tolist() == [
         [0, 3, 5, 3, 4],
         [15, 1, 7, 0, -1],
         [22, 1, 4, 0, -1],
-        [26, 1, 8, 0, -1],
+        [26, 2, 4, 3, -1],
     ]
+
+
+def test_a_kernel_has_a_row_for_each_place_along_its_first_side() -> None:
+    assert TensorSpec("kernel", (8, 3, 5, 5)).sides == (8, 75)
+    assert TensorSpec("depthwise", (8, 1, 1)).sides == (1, 8)
+    assert ParameterLayout((TensorSpec("kernel", (2, 2, 2)),)).row_lengths.tolist() == [4, 4]
 
 
 def test_full_rank_gives_every_tensor_a_sign_an_element() -> None:

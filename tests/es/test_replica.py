@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal
+from hashlib import blake2b
 
 import msgspec
 import numpy as np
@@ -10,93 +10,61 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.estimate import encode_estimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
-from fedlearn.es.replica import OptimizerState, Replica
-from fedlearn.es.update import Update
+from fedlearn.es.optimizers import Adam, AnyOptimizer, Sgd
+from fedlearn.es.replica import START, Replica, genesis
+from fedlearn.es.snapshot import Snapshot
+from tests.es.replicas import (
+    ADAM,
+    LAYOUT,
+    MOMENTUM,
+    SPANS,
+    WEIGHTS,
+    masks_of,
+    new_replica,
+    replay,
+    restored,
+    update_of,
+    without_members,
+)
 
 OddArithmetic = Callable[[], AbstractContextManager[None]]
-Optimizer = Literal["adam", "sgd"]
-
-LAYOUT = ParameterLayout(
-    (
-        TensorSpec("matrix", (5, 3), scale=10.0, mask_column=0),
-        TensorSpec("vector", (7,)),
-        TensorSpec("square", (4, 4)),
-    )
-)
-SPANS = ((0, 8), (20, 4))
 
 
-def masks_of(update: Update) -> NDArray[np.uint8]:
-    """Row r of the matrix takes part in group g unless r + g is a multiple of 3."""
-    groups = [
-        first // update.group_size + i for first, count in update.spans for i in range(count // update.group_size)
-    ]
-    rows = np.array(groups)[:, np.newaxis] + np.arange(5)
-    mask: NDArray[np.uint8] = (rows % 3 != 0).astype(np.uint8)
-    return mask
-
-
-def new_replica(*, step: int = 0) -> Replica:
-    zeros = np.zeros(LAYOUT.size, dtype=np.float32)
-    return Replica(
-        LAYOUT,
-        seed=99,
-        step=step,
-        weights=np.linspace(-1, 1, LAYOUT.size, dtype=np.float32),
-        optimizer=OptimizerState(zeros, zeros),
-        row_masks=masks_of,
-    )
-
-
-def update_of(step: int, *, optimizer: Optimizer = "adam", rank: int = 2) -> Update:
-    n_members = sum(count for _, count in SPANS)
-    return Update(
-        step=step,
-        block=bytes(16),
-        spans=SPANS,
-        utilities=np.random.default_rng(step).integers(-127, 128, n_members).astype(np.int8),
-        rank=rank,
-        group_size=4,
-        gradient_scale=-0.001,
-        optimizer=optimizer,
-        learning_rate=0.01,
-        beta1=0.9,
-        beta2=0.99,
-        epsilon=1e-8,
-        antithetic=False,
-        weight_decay=0.0,
-        elapsed_s=0.0,
-        shaping_scale=0.1,
-    )
-
-
-def replay(n_steps: int, *, optimizer: Optimizer = "adam", threads: int = 1) -> Replica:
-    replica = new_replica()
-    for step in range(n_steps):
-        replica.apply(update_of(step, optimizer=optimizer), threads=threads)
-    return replica
+def hash_of(replica: Replica) -> str:
+    """Of the bits of weights and slots, whatever the digest's definition."""
+    arrays = [replica.weights, *(replica.slots[name] for name in sorted(replica.slots))]
+    return blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).hexdigest()
 
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize(("optimizer", "digest"), [("adam", "6490bfd9e09d90cb"), ("sgd", "7c1a184aefd9b167")])
-def test_twenty_updates_have_the_known_digest(optimizer: Optimizer, digest: str, threads: int) -> None:
-    assert replay(20, optimizer=optimizer, threads=threads).digest.hex() == digest
+@pytest.mark.parametrize(
+    ("optimizer", "bits", "digest"),
+    [
+        (ADAM, "f16160983f3f43bb", "1a944c6f1b6703cb"),
+        (MOMENTUM, "0089305d3fedb4a5", "7e294a7df2e9e8b7"),
+        (Sgd(0.01), "3c8e6aafc3a727ae", "20ddee56913b050d"),
+    ],
+)
+def test_twenty_updates_have_the_known_bits_and_digest(
+    optimizer: AnyOptimizer, bits: str, digest: str, threads: int
+) -> None:
+    replica = replay(20, optimizer=optimizer, threads=threads)
+    assert (hash_of(replica), replica.digest.hex()) == (bits, digest)
 
 
 def test_a_new_replica_has_the_known_digest() -> None:
-    assert new_replica().digest.hex() == "a9df8a7aaa61c41f"
+    assert new_replica().digest.hex() == "f1ecfb7fdb8d650e"
 
 
 def test_the_digest_covers_weights_and_the_whole_optimizer_state() -> None:
     digests = set()
     for change in range(6):
-        replica = new_replica()
-        state = replica.optimizer
+        replica = replay(1)
         if change < 3:
-            (replica.weights, state.first_moment, state.second_moment)[change][-1] += 1
+            (replica.weights, replica.slots["first_moment"], replica.slots["second_moment"])[change][-1] += 1
         elif change < 5:
-            setattr(state, ("beta1_power", "beta2_power")[change - 3], 0.5)
+            replica.numbers[("beta1_power", "beta2_power")[change - 3]] = 0.5
         digests.add(replica.digest)
     assert len(digests) == 6
 
@@ -119,26 +87,42 @@ def test_a_step_is_counted() -> None:
 def test_arrays_of_another_model_are_refused(broken: str, wrong: NDArray[np.float32]) -> None:
     arrays = dict.fromkeys(("weights", "first_moment", "second_moment"), np.zeros(38, dtype=np.float32))
     arrays[broken] = wrong
+    snapshot = Snapshot(0, bytes(8), arrays.pop("weights"), arrays, {})
     with pytest.raises(ValueError, match=rf"{broken}: expected float32 \[38\], got .* for another model"):
-        Replica(
-            LAYOUT,
-            seed=1,
-            step=0,
-            weights=arrays["weights"],
-            optimizer=OptimizerState(arrays["first_moment"], arrays["second_moment"]),
-            row_masks=masks_of,
-        )
+        restored(snapshot)
 
 
 def test_a_replica_owns_its_arrays() -> None:
     weights, first, second = (np.zeros(LAYOUT.size, dtype=np.float32) for _ in range(3))
-    replica = Replica(
-        LAYOUT, seed=1, step=0, weights=weights, optimizer=OptimizerState(first, second), row_masks=masks_of
-    )
+    slots = {"first_moment": first, "second_moment": second}
+    numbers = {"beta1_power": 0.5, "beta2_power": 0.5}
+    replica = restored(Snapshot(0, bytes(8), weights, slots, numbers))
     replica.apply(update_of(0))
     assert not weights.any()
     assert not first.any()
     assert not second.any()
+    assert numbers == {"beta1_power": 0.5, "beta2_power": 0.5}
+
+
+def test_a_snapshot_shares_nothing_with_its_replica() -> None:
+    replica = replay(3)
+    snapshot, digest = replica.snapshot(), replica.digest
+    replica.apply(update_of(3))
+    assert (snapshot.step, snapshot.digest) == (3, digest)
+    assert restored(snapshot).digest == digest
+
+
+def test_what_an_optimizer_remembers_appears_with_its_first_step() -> None:
+    replica = new_replica()
+    assert (replica.slots, replica.numbers) == ({}, {})
+    replica.apply(without_members(update_of(0, optimizer=Sgd(0.01))))
+    assert (replica.slots, replica.numbers) == ({}, {})
+    replica.apply(update_of(1, optimizer=MOMENTUM))
+    assert set(replica.slots) == {"momentum_buffer"}
+    replica.apply(without_members(update_of(2)))
+    assert set(replica.slots) == {"momentum_buffer", "first_moment", "second_moment"}
+    assert not replica.slots["first_moment"].any()
+    assert replica.numbers == {"beta1_power": 0.9, "beta2_power": 0.99}
 
 
 def test_spans_may_be_cut_anywhere_between_groups() -> None:
@@ -157,11 +141,33 @@ def test_spans_may_come_in_any_order_with_their_utilities() -> None:
     assert turned.digest == whole.digest
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"group_size": 0},
+        {"group_size": -4},
+        {"spans": ((0, 8), (20, 4), (40, 4))},
+        {"spans": ((0, 2**40),)},
+        {"spans": ((-12, 12),)},
+        {"spans": ((2**63, 12),)},
+        {"spans": ((0, 24), (40, -12))},
+        {"spans": ((0, 10), (20, 2))},
+    ],
+    ids=str,
+)
+def test_members_that_cannot_be_are_refused_before_anything_is_made_for_them(change: dict[str, object]) -> None:
+    replica = new_replica()
+    before = replica.digest
+    with pytest.raises(ValueError, match="spans: expected"):
+        replica.apply(msgspec.structs.replace(update_of(0), **change))
+    assert (replica.digest, replica.step) == (before, 0)
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2, 3])
 def test_plain_sgd_steps_along_the_scaled_sum_of_utility_times_noise(rank: int) -> None:
     replica = new_replica()
     before = replica.weights.copy()
-    update = msgspec.structs.replace(update_of(0, optimizer="sgd", rank=rank), beta1=0.0)
+    update = update_of(0, optimizer=Sgd(0.01), rank=rank)
     replica.apply(update)
     sums = LAYOUT.split(
         es_core.estimate_gradient(
@@ -176,7 +182,7 @@ def test_plain_sgd_steps_along_the_scaled_sum_of_utility_times_noise(rank: int) 
             naive=True,
         ).astype(np.float32)
     )
-    moved = LAYOUT.split((replica.weights - before) / (update.gradient_scale * update.learning_rate))
+    moved = LAYOUT.split((replica.weights - before) / (update.gradient_scale * update.optimizer.learning_rate))
     # A sum of `rank` products has the variance of one element when it is divided by its root.
     root = max(rank, 1) ** 0.5
     np.testing.assert_allclose(moved["matrix"], -10.0 * sums["matrix"] / root, rtol=1e-2, atol=0.1)
@@ -188,30 +194,17 @@ def test_adam_first_moves_each_weight_by_its_learning_rate_against_the_gradient(
     replica = new_replica()
     before = LAYOUT.split(replica.weights.copy())
     replica.apply(update_of(0))
-    after, gradient = LAYOUT.split(replica.weights), LAYOUT.split(replica.optimizer.first_moment)
+    after, gradient = LAYOUT.split(replica.weights), LAYOUT.split(replica.slots["first_moment"])
     for name, learning_rate in (("matrix", 0.1), ("vector", 0.01), ("square", 0.01)):
         np.testing.assert_allclose(
             after[name] - before[name], -learning_rate * np.sign(gradient[name]), rtol=1e-3, atol=1e-7
         )
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_weight_decay_shrinks_matrices_by_the_unscaled_learning_rate(optimizer: Optimizer) -> None:
-    replica = new_replica()
-    before = LAYOUT.split(replica.weights.copy())
-    still = msgspec.structs.replace(
-        update_of(0, optimizer=optimizer), spans=(), utilities=np.zeros(0, dtype=np.int8), weight_decay=5.0
-    )
-    replica.apply(still)
-    after = LAYOUT.split(replica.weights)
-    for name, kept in (("matrix", 0.95), ("vector", 1.0), ("square", 0.95)):
-        np.testing.assert_array_equal(after[name], before[name] * np.float32(kept))
-
-
 def test_equal_losses_of_an_antithetic_pair_cancel() -> None:
     replica = new_replica()
     before = replica.weights.copy()
-    update = update_of(0, optimizer="sgd")
+    update = update_of(0, optimizer=MOMENTUM)
     equal = msgspec.structs.replace(update, antithetic=True, utilities=np.repeat(update.utilities[::2], 2))
     replica.apply(equal)
     np.testing.assert_array_equal(replica.weights, before)
@@ -221,35 +214,30 @@ def test_equal_losses_of_an_antithetic_pair_cancel() -> None:
 
 def test_an_update_without_members_moves_the_optimizer_on() -> None:
     replica = replay(1)
-    weights, moment = replica.weights.copy(), replica.optimizer.first_moment.copy()
-    empty = msgspec.structs.replace(update_of(1), spans=(), utilities=np.zeros(0, dtype=np.int8))
-    replica.apply(empty)
+    weights, moment = replica.weights.copy(), replica.slots["first_moment"].copy()
+    replica.apply(without_members(update_of(1)))
     assert replica.step == 2
     assert not np.array_equal(replica.weights, weights)
-    np.testing.assert_allclose(replica.optimizer.first_moment, 0.9 * moment, rtol=1e-6)
+    np.testing.assert_allclose(replica.slots["first_moment"], 0.9 * moment, rtol=1e-6)
 
 
-def test_a_restored_replica_goes_on_to_the_bit() -> None:
-    straight, first_half = replay(6), replay(3)
-    restored = Replica(
-        LAYOUT,
-        seed=99,
-        step=3,
-        weights=first_half.weights,
-        optimizer=first_half.optimizer,
-        row_masks=masks_of,
-    )
+@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01)])
+def test_a_restored_replica_goes_on_to_the_bit(optimizer: AnyOptimizer) -> None:
+    straight, first_half = replay(6, optimizer=optimizer), replay(3, optimizer=optimizer)
+    second_half = restored(first_half.snapshot())
+    assert (second_half.step, second_half.digest) == (3, first_half.digest)
     for step in range(3, 6):
-        restored.apply(update_of(step))
-    assert restored.digest == straight.digest
+        second_half.apply(update_of(step, optimizer=optimizer))
+    assert second_half.digest == straight.digest
 
 
 @pytest.mark.parametrize("odd_arithmetic", ["flush-to-zero"], indirect=True)
 def test_bits_do_not_depend_on_flush_to_zero(odd_arithmetic: OddArithmetic) -> None:
     usual, odd = replay(3), replay(3)
     for replica in (usual, odd):
-        replica.optimizer.beta1_power = 2.0**-1020  # as after a thousand steps at 0.5: subnormal numbers are near
-    updates = [msgspec.structs.replace(update_of(step), beta1=0.5) for step in range(3, 9)]
+        for name in replica.numbers:
+            replica.numbers[name] = 2.0**-1020  # as after a thousand steps at 0.5: subnormal numbers are near
+    updates = [update_of(step, optimizer=Adam(0.01, 0.5, 0.5)) for step in range(3, 9)]
     for update in updates:
         usual.apply(update)
     with odd_arithmetic():
@@ -258,9 +246,10 @@ def test_bits_do_not_depend_on_flush_to_zero(odd_arithmetic: OddArithmetic) -> N
     assert odd.digest == usual.digest
 
 
-def test_a_summed_update_takes_its_estimate_as_it_is() -> None:
+@pytest.mark.parametrize("rank", [1, 3])
+def test_a_summed_update_takes_its_estimate_as_it_is(rank: int) -> None:
     replica, twin = new_replica(), new_replica()
-    update = update_of(0, rank=1, optimizer="sgd")
+    update = update_of(0, rank=1, optimizer=MOMENTUM)
     # So small that a byte holds every number of the estimate.
     update = msgspec.structs.replace(update, utilities=np.sign(update.utilities))
     estimate = es_core.estimate_gradient(
@@ -273,17 +262,26 @@ def test_a_summed_update_takes_its_estimate_as_it_is() -> None:
         utilities=update.utilities,
         row_masks=masks_of(update),
     )
-    coded = encode_estimate(LAYOUT, estimate)
     twin.apply(update)
-    replica.apply(msgspec.structs.replace(update, utilities=np.zeros(0, dtype=np.int8), estimate=coded))
+    no_utilities, coded = np.zeros(0, dtype=np.int8), encode_estimate(LAYOUT, estimate)
+    replica.apply(msgspec.structs.replace(update, rank=rank, utilities=no_utilities, estimate=coded))
     assert replica.digest == twin.digest != new_replica().digest
 
 
-def test_estimate_of_another_model_is_refused() -> None:
+def test_estimate_of_another_model_is_refused_and_leaves_no_empty_slots_behind() -> None:
     replica = new_replica()
     before = replica.digest
     other = ParameterLayout((TensorSpec("vector", (5,)),))
     wrong = msgspec.structs.replace(update_of(0), estimate=encode_estimate(other, np.ones(5, dtype=np.int32)))
     with pytest.raises(ValueError, match=f"estimate: expected {LAYOUT.size} numbers and 16 shifts, got 5 and 5"):
         replica.apply(wrong)
-    assert replica.digest == before
+    assert (replica.digest, replica.slots, replica.numbers) == (before, {}, {})
+
+
+@pytest.mark.parametrize("keeps_start", [False, True])
+def test_genesis_has_the_digest_of_the_replica_that_begins_with_it(keeps_start: bool) -> None:
+    snapshot = genesis(LAYOUT, WEIGHTS, step=7, keeps_start=keeps_start, threads=1)
+    assert (snapshot.step, snapshot.numbers) == (7, {})
+    assert list(snapshot.slots) == [START] * keeps_start
+    assert restored(snapshot).digest == snapshot.digest
+    np.testing.assert_array_equal(snapshot.weights, WEIGHTS)

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, Method, n_counted, spread_of
+from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, bounded, n_counted, spread_of
 from fedlearn.es.update import MAX_UTILITY
 
-METHODS: list[Method] = list(SHAPINGS)
+METHODS: list[str] = list(SHAPINGS)
 
 
 def losses_of(*values: float) -> NDArray[np.float32]:
@@ -45,13 +45,13 @@ def test_sign_tells_the_better_half_from_the_worse() -> None:
 
 
 @pytest.mark.parametrize("method", ["normalized", "sign"])
-def test_a_group_of_equal_losses_has_no_utility(method: Method) -> None:
+def test_a_group_of_equal_losses_has_no_utility(method: str) -> None:
     assert SHAPINGS[method](losses_of(2.0, 2.0, 2.0, 2.0), 4, 1.0).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-def test_a_group_with_a_broken_loss_counts_zero_and_spares_the_others(method: Method, poison: float) -> None:
+def test_a_group_with_a_broken_loss_counts_zero_and_spares_the_others(method: str, poison: float) -> None:
     healthy = [1.0, 2.0, 4.0]
     utilities = SHAPINGS[method](losses_of(1.0, poison, 3.0, *healthy), 3, 1.0)
     assert utilities[:3].tolist() == [0, 0, 0]
@@ -60,7 +60,7 @@ def test_a_group_with_a_broken_loss_counts_zero_and_spares_the_others(method: Me
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_nobody_has_no_utilities(method: Method) -> None:
+def test_nobody_has_no_utilities(method: str) -> None:
     assert SHAPINGS[method](losses_of(), 4, 1.0).shape == (0,)
 
 
@@ -70,7 +70,7 @@ def test_nobody_has_no_utilities(method: Method) -> None:
         lambda n: st.lists(st.lists(st.floats(0, 20, width=32), min_size=n, max_size=n), min_size=1, max_size=4)
     ),
 )
-def test_lower_losses_never_have_lower_utilities(method: Method, groups: list[list[float]]) -> None:
+def test_lower_losses_never_have_lower_utilities(method: str, groups: list[list[float]]) -> None:
     group_size = len(groups[0])
     utilities = SHAPINGS[method](losses_of(*np.ravel(groups)), group_size, 0.5)
     assert utilities.dtype == np.int8
@@ -94,6 +94,19 @@ def test_a_few_groups_of_false_losses_hardly_move_the_spread() -> None:
     honest = spread_of(losses.reshape(-1), 6)
     losses[:5] = [0.0, 3e38, 0.0, 3e38, 0.0, 3e38]
     assert spread_of(losses.reshape(-1), 6) == pytest.approx(honest, rel=0.2)
+
+
+def test_losses_beyond_a_million_of_either_sign_count_as_infinite() -> None:
+    losses = losses_of(-1e6, 1e6, -1.5, 1.1e6, -1.1e6, np.nan, -np.inf, np.inf)
+    assert bounded(losses).tolist() == [-1e6, 1e6, -1.5, *[np.inf] * 5]
+    assert bounded(losses).dtype == np.float32
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_losses_may_be_negative(method: str) -> None:
+    below, above = losses_of(-3.0, -1.0, -2.0, -2.5), losses_of(7.0, 9.0, 8.0, 7.5)
+    assert SHAPINGS[method](below, 4, 1.0).tolist() == SHAPINGS[method](above, 4, 1.0).tolist()
+    assert spread_of(below, 4) == spread_of(above, 4)
 
 
 def test_members_of_broken_groups_are_not_counted() -> None:

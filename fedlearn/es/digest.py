@@ -1,0 +1,46 @@
+"""Digests: a few bytes that tell whether two machines hold the same weights, to the bit.
+
+Source: BLAKE3, https://github.com/BLAKE3-team/BLAKE3-specs; a tree of hashes, so that threads share a large tensor.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from blake3 import blake3
+
+from fedlearn.es.layout import Float32Array, ParameterLayout
+
+DIGEST_BYTES = 8
+TENSOR_DIGEST_BYTES = 16
+
+_SEVERAL_THREADS_BYTES = 2**20
+"""Of one array; below it, starting threads takes longer than hashing."""
+
+
+def tensor_digests(
+    layout: ParameterLayout, weights: Float32Array, slots: Mapping[str, Float32Array], *, threads: int
+) -> list[bytes]:
+    """16 bytes for each tensor: of its interval of the weights, then of each slot in the order of their names.
+
+    Little-endian float32; 0 threads: all processors.
+    """
+    arrays = [weights, *(slots[name] for name in sorted(slots))]
+    arrays = [array.astype("<f4", copy=False) for array in arrays]
+    return [
+        _hashed([array[offset : offset + tensor.size] for array in arrays], threads)
+        for tensor, offset in zip(layout.tensors, layout.offsets, strict=True)
+    ]
+
+
+def run_digest(tensors: Sequence[bytes], numbers: Mapping[str, float]) -> bytes:
+    """8 bytes: of the tensors' digests, then of the optimizer's numbers in the order of their names, as float64."""
+    ordered = np.array([numbers[name] for name in sorted(numbers)], dtype="<f8")
+    return blake3(b"".join(tensors) + ordered.tobytes()).digest(DIGEST_BYTES)
+
+
+def _hashed(arrays: Sequence[Float32Array], threads: int) -> bytes:
+    is_large = arrays[0].nbytes >= _SEVERAL_THREADS_BYTES
+    digest = blake3(max_threads=(threads or blake3.AUTO) if is_large else 1)
+    for array in arrays:
+        digest.update(array.view(np.uint8).data)
+    return digest.digest(TENSOR_DIGEST_BYTES)
