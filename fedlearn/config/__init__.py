@@ -1,0 +1,41 @@
+"""The one schema of a run's settings: for its file, its environment variables and its command line flags."""
+
+from fedlearn.config.flags import add_config_flags
+from fedlearn.config.run_config import (
+    LAST_STEP,
+    MAX_MEMBERS,
+    MAX_POPULATION,
+    OptimizerSettings,
+    RunConfig,
+    RunSettings,
+    ServerSettings,
+    StrategySettings,
+    VolunteerSettings,
+)
+from fedlearn.config.schema import OPTIONS, Schema
+from fedlearn.config.setting import ConfigError, setting
+from fedlearn.config.sources import SourceFile, flag_of, load_config, resume_config, setting_of, task_of, to_json
+
+__all__ = [
+    "LAST_STEP",
+    "MAX_MEMBERS",
+    "MAX_POPULATION",
+    "OPTIONS",
+    "ConfigError",
+    "OptimizerSettings",
+    "RunConfig",
+    "RunSettings",
+    "Schema",
+    "ServerSettings",
+    "SourceFile",
+    "StrategySettings",
+    "VolunteerSettings",
+    "add_config_flags",
+    "flag_of",
+    "load_config",
+    "resume_config",
+    "setting",
+    "setting_of",
+    "task_of",
+    "to_json",
+]

@@ -1,0 +1,255 @@
+"""The settings that every run has, in groups; those of its task come from the task's kind."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fedlearn.config.setting import ConfigError, automatic_keys, setting
+from fedlearn.es.optimizers import OPTIMIZERS
+from fedlearn.es.shaping import SHAPINGS
+
+MAX_MEMBERS = (2**31 - 1) // 127
+"""Of a step at rank 1: utilities up to 127 each add up to a 32-bit integer."""
+
+MAX_POPULATION = 16_000_000
+
+LAST_STEP = 2**32 - 1
+"""Of a run: noise is drawn with the number of the step in 32 bits."""
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is trained, how long, and where it is kept."""
+
+    task: Annotated[
+        str,
+        setting("what is trained: a kind such as rnn, or FILE.py:NAME of a task", min_length=1, resumable=True),
+    ] = "rnn"
+    seed: Annotated[int, setting("start of all noise, initial weights and rows of data", ge=0, le=2**63 - 1)] = 1
+    steps: Annotated[
+        int, setting("step at which the run ends; 0 = until stopped", ge=0, le=LAST_STEP, resumable=True)
+    ] = 0
+    duration: Annotated[
+        float, setting("s of training after which the run ends; 0 = until stopped", ge=0, le=1e9, resumable=True)
+    ] = 0.0
+    step_num: Annotated[int, setting("steps, where the run stands; resumed runs start from it", ge=0, le=LAST_STEP)] = 0
+    runs: Annotated[str, setting("folder that holds the run folders", min_length=1, resumable=True)] = "trainingRuns"
+    checkpoint_time: Annotated[float, setting("s between checkpoints", gt=0, le=1e9, resumable=True)] = 60.0
+    sample_time: Annotated[
+        float,
+        setting(
+            "s between looks at the unperturbed model: validation, a sample; 0 = never", ge=0, le=1e9, resumable=True
+        ),
+    ] = 30.0
+
+
+class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What members are tried, and what their losses count."""
+
+    perturb: Annotated[
+        Literal["weights", "activations"],
+        setting("where the noise goes; activations learn more from a trial, and send more a step"),
+    ] = "weights"
+    head: Annotated[
+        Literal["perturbed", "closed-form"],
+        setting("output layer: perturbed like the rest, or by the closed form of its gradient"),
+    ] = "perturbed"
+    sigma: Annotated[
+        float,
+        setting("standard deviation of noise on weights or inputs", ge=0, le=1000, automatic=True, resumable=True),
+    ] = 0.0
+    sigma_schedule: Annotated[
+        Literal["constant", "linear", "cosine"],
+        setting("how sigma falls to a tenth at the end of the run", resumable=True),
+    ] = "constant"
+    logit_sigma: Annotated[
+        float, setting("standard deviation of the noise on logits, with perturbed activations", gt=0, le=1000)
+    ] = 0.05
+    discount: Annotated[
+        float, setting("weight of a loss for each token after the noise on an activation", ge=0, le=1)
+    ] = 0.8
+    rank: Annotated[int, setting("rank of a matrix's perturbation; 0 = full rank, far slower", ge=0, le=8)] = 1
+    antithetic: Annotated[bool, setting("members come in pairs with opposite noise")] = False
+    group_size: Annotated[
+        int, setting("members on the same data, to be compared, 2 or more", ge=0, le=65536, automatic=True)
+    ] = 0
+    population_limit: Annotated[
+        int,
+        setting("members a step at most, in whole groups", ge=0, le=MAX_POPULATION, automatic=True, resumable=True),
+    ] = 0
+    max_population: Annotated[
+        int,
+        setting(
+            "what population_limit grows to as volunteers join; 0 = it does not",
+            ge=0,
+            le=MAX_POPULATION,
+            resumable=True,
+        ),
+    ] = 0
+    time_per_step: Annotated[
+        float,
+        setting(
+            "s, most time clients may run trials in one step; it closes earlier when population_limit members are in",
+            ge=0,
+            le=86400,
+            automatic=True,
+            resumable=True,
+        ),
+    ] = 0.0
+    fitness_shaping: Annotated[str, setting("how losses within a group become utilities", choices=SHAPINGS)] = (
+        "normalized"
+    )
+
+
+class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a gradient estimate."""
+
+    optimizer: Annotated[str, setting("rule that turns gradients into steps", choices=OPTIMIZERS)] = "adam"
+    learning_rate: Annotated[
+        float, setting("step size of the optimizer", ge=0, le=1000, automatic=True, resumable=True)
+    ] = 0.0
+    learning_rate_schedule: Annotated[
+        Literal["auto", "constant", "linear", "cosine", "inverse-sqrt"],
+        setting("how the learning rate falls; auto = linear if the run has an end, else inverse-sqrt", resumable=True),
+    ] = "auto"
+    warmup_steps: Annotated[
+        int, setting("steps over which the learning rate rises to its full size", ge=0, le=2**53, resumable=True)
+    ] = 0
+    weight_decay: Annotated[float, setting("decoupled weight decay, as in AdamW", ge=0, le=1e6, resumable=True)] = 0.0
+    weight_decay_towards: Annotated[
+        Literal["zero", "start"],
+        setting("where weights decay to: zero (matrices only), or the weights that the run began with"),
+    ] = "zero"
+    beta1: Annotated[
+        float,
+        setting("share of Adam's mean gradient, or SGD's momentum, kept from step to step", ge=0, lt=1, resumable=True),
+    ] = 0.9
+    beta2: Annotated[
+        float, setting("share of Adam's mean squared gradient kept from step to step", ge=0, lt=1, resumable=True)
+    ] = 0.999
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server listens."""
+
+    host: Annotated[str, setting("address the server listens on", min_length=1, resumable=True)] = "127.0.0.1"
+    port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, resumable=True)] = 55551
+
+
+class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The volunteers that the server starts on its own machine."""
+
+    volunteers: Annotated[
+        int, setting("local volunteer processes that the server starts", ge=0, le=1024, resumable=True)
+    ] = 1
+    threads: Annotated[int, setting("threads of a local volunteer; 0 = all cores", ge=0, le=1024, resumable=True)] = 0
+    device: Annotated[
+        Literal["cpu", "cuda", "mps"],
+        setting("where local volunteers run the trials of PyTorch models", resumable=True),
+    ] = "cpu"
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one run. Meaning, unit and range of each key stand in its description.
+
+    Until a run is created, automatic keys may be 0; a run itself has numbers only.
+
+    Raises ConfigError where two keys contradict each other; ranges are checked by `load_config`.
+    """
+
+    run: RunSettings = RunSettings()
+    strategy: StrategySettings = StrategySettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    server: ServerSettings = ServerSettings()
+    volunteers: VolunteerSettings = VolunteerSettings()
+    options: msgspec.Struct
+    """Of the task, as its kind declares them."""
+
+    def __post_init__(self) -> None:
+        _check_population(self.strategy)
+        self._check_sums()
+        self._check_schedules()
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the run ends by itself."""
+        return self.run.steps > 0 or self.run.duration > 0.0
+
+    @property
+    def open_keys(self) -> tuple[str, ...]:
+        """Automatic keys that are still to be chosen."""
+        groups: list[msgspec.Struct] = [getattr(self, name) for name in self.__struct_fields__]
+        return tuple(key for group in groups for key in automatic_keys(type(group)) if not getattr(group, key))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left for the run to choose."""
+        return not self.open_keys
+
+    def get(self, key: str) -> Any:  # noqa: ANN401 (a key's type is the key's)
+        """The value of a key, in whichever group it stands."""
+        return getattr(getattr(self, _group_of(self, key)), key)
+
+    def replace(self, values: Mapping[str, Any]) -> "RunConfig":
+        """The same with other values of some keys, which stand in whichever group."""
+        groups: dict[str, dict[str, Any]] = {}
+        for key, value in values.items():
+            groups.setdefault(_group_of(self, key), {})[key] = value
+        return msgspec.structs.replace(
+            self, **{name: msgspec.structs.replace(getattr(self, name), **given) for name, given in groups.items()}
+        )
+
+    def _check_sums(self) -> None:
+        strategy = self.strategy
+        if strategy.fitness_shaping != "normalized" and (
+            strategy.perturb == "activations" or strategy.head == "closed-form"
+        ):
+            raise ConfigError(
+                f"fitness_shaping: expected normalized where volunteers send sums of gradients "
+                f"(perturb = {strategy.perturb}, head = {strategy.head}), got {strategy.fitness_shaping}"
+            )
+        if strategy.antithetic and strategy.perturb == "activations":
+            raise ConfigError("antithetic: expected false with perturb = activations, got true; leave it out")
+
+    def _check_schedules(self) -> None:
+        rate, decay = self.optimizer.learning_rate, self.optimizer.weight_decay
+        if rate * decay >= 1.0:
+            raise ConfigError(
+                f"weight_decay: expected less than 1 / learning_rate ({1.0 / rate:g}), "
+                f"so that a step leaves something of the weights, got {decay:g}"
+            )
+        for key in ("learning_rate_schedule", "sigma_schedule"):
+            if self.get(key) in ("linear", "cosine") and not self.has_end:
+                raise ConfigError(
+                    f"{key}: expected steps or duration with {self.get(key)}, got neither; "
+                    "set one, or choose a schedule that needs no end"
+                )
+
+
+def _group_of(config: RunConfig, key: str) -> str:
+    for name in config.__struct_fields__:
+        if key in getattr(config, name).__struct_fields__:
+            return name
+    raise KeyError(key)
+
+
+def _check_population(strategy: StrategySettings) -> None:
+    if strategy.group_size == 1:
+        raise ConfigError("group_size: expected 2 or more, or 0 for a choice of the run's own, got 1")
+    least, most = max(strategy.group_size, 2), MAX_MEMBERS // max(strategy.rank, 1)
+    for key in ("population_limit", "max_population"):
+        members = getattr(strategy, key)
+        if 0 < members < least:
+            raise ConfigError(f"{key}: expected a group or more ({least} members), got {members}")
+        if members > most:
+            raise ConfigError(
+                f"{key}: expected at most {most} with rank {strategy.rank}, so that the gradient estimate "
+                f"fits 32 bits, got {members}"
+            )
+    if 0 < strategy.max_population < strategy.population_limit:
+        raise ConfigError(
+            f"max_population: expected population_limit ({strategy.population_limit}) or more, or 0 for a population "
+            f"that does not grow, got {strategy.max_population}"
+        )
+    if strategy.antithetic and strategy.group_size % 2:
+        raise ConfigError(f"group_size: expected an even number with antithetic pairs, got {strategy.group_size}")

@@ -1,0 +1,100 @@
+"""All keys of a run: those that every run has, and those of its task's kind."""
+
+from functools import cached_property
+from typing import Any, final
+
+import msgspec
+from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
+
+from fedlearn.config.run_config import RunConfig
+from fedlearn.config.setting import ConfigError, automatic_keys, resumable_keys
+
+OPTIONS = "options"
+"""Name of the group that holds the keys of the task's kind."""
+
+GROUPS = {
+    field.name: field.type
+    for field in msgspec.structs.fields(RunConfig)
+    if isinstance(field.type, type) and field.name != OPTIONS
+}
+"""Struct of each group that every run has, by its name."""
+
+
+@final
+class Schema:
+    """Keys with their groups, types, ranges and help, for runs whose task has these options."""
+
+    def __init__(self, options: type[msgspec.Struct]) -> None:
+        self.groups: dict[str, type[msgspec.Struct]] = {**GROUPS, OPTIONS: options}
+        self.group_of: dict[str, str] = {}
+        self.fields: dict[str, msgspec.structs.FieldInfo] = {}
+        for name, group in self.groups.items():
+            for field in msgspec.structs.fields(group):
+                assert field.name not in self.fields, f"{field.name} stands in two groups"
+                self.group_of[field.name] = name
+                self.fields[field.name] = field
+
+    @cached_property
+    def automatic(self) -> tuple[str, ...]:
+        """Keys of which 0 stands for a value that is chosen when the run begins."""
+        return tuple(key for group in self.groups.values() for key in automatic_keys(group))
+
+    @cached_property
+    def resumable(self) -> frozenset[str]:
+        """Keys that a resumed run may change."""
+        return frozenset(key for group in self.groups.values() for key in resumable_keys(group))
+
+    def build(self, values: dict[str, Any]) -> RunConfig:
+        """The configuration with these values of keys, the others at their defaults; ranges are not checked here."""
+        return RunConfig(options=self.groups[OPTIONS]()).replace(values)
+
+    def checked(self, key: str, value: object, source: str, *, strict: bool) -> Any:  # noqa: ANN401
+        """The value in its key's type; unless strict, text becomes a number where one is due.
+
+        Raises ConfigError that names the source.
+        """
+        try:
+            converted = msgspec.convert(value, self.fields[key].type, strict=strict)
+        except msgspec.ValidationError:
+            converted = None
+        choices = self.choices_of(key)
+        if converted is None or (choices and converted not in choices):
+            raise ConfigError(f"{key}: expected {self._expectation(key)}, got {value!r} from {source}")
+        return converted
+
+    def choices_of(self, key: str) -> tuple[Any, ...]:
+        """All values that a key takes; none where they can't be counted."""
+        described = self._described(key)
+        if isinstance(described.type, LiteralType):
+            return described.type.values
+        registered: tuple[Any, ...] = (described.extra or {})["choices"]
+        return registered
+
+    def type_of(self, key: str) -> Type:
+        """What values a key takes."""
+        return self._described(key).type
+
+    def help_of(self, key: str) -> str:
+        """The key's description."""
+        extra = self._described(key).extra_json_schema or {}
+        return str(extra["description"])
+
+    def _described(self, key: str) -> Metadata:
+        described = type_info(self.fields[key].type)
+        assert isinstance(described, Metadata), f"{key} lacks its setting(...)"
+        return described
+
+    def _expectation(self, key: str) -> str:
+        if choices := self.choices_of(key):
+            return f"one of {', '.join(map(str, choices))}"
+        kind = self.type_of(key)
+        match kind:
+            case BoolType():
+                return "true or false"
+            case IntType() | FloatType():
+                noun = "a whole number" if isinstance(kind, IntType) else "a number"
+                bounds = {"at least": kind.ge, "above": kind.gt, "at most": kind.le, "below": kind.lt}
+                limits = [f"{words} {bound}" for words, bound in bounds.items() if bound is not None]
+                return f"{noun}, {' and '.join(limits)}"
+            case _:
+                return "text that is not empty"

@@ -1,0 +1,179 @@
+"""Where settings come from: defaults of the task, a file, the environment, flags; a later one outranks an earlier one.
+
+Nothing here reads a file: callers bring its text.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from fedlearn.config.run_config import RunConfig, RunSettings
+from fedlearn.config.schema import Schema
+from fedlearn.config.setting import ConfigError
+
+SourceFile = tuple[str, str]
+"""Name (its suffix, .toml or .json, tells the format) and text of a configuration file."""
+
+Given = dict[str, tuple[Any, str]]
+"""Each key that a source gives: its checked value, and the source that won."""
+
+_CAMEL_CASE = {
+    "timePerStep": "time_per_step",
+    "learningRate": "learning_rate",
+    "hiddenSize": "hidden_size",
+    "vocabSize": "vocab_size",
+    "nLayers": "n_layers",
+    "stepNum": "step_num",
+    "checkPointTime": "checkpoint_time",
+    "newTokensInterval": "new_tokens_interval",
+    "batchSize": "batch_size",
+}
+_PREFIX = "FEDLEARN_"
+_OF_TASK = "the task's settings"
+_FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_ISA", "FEDLEARN_NAME"})
+"""Read by other programs of the project; no keys of a run."""
+
+
+def load_config(
+    schema: Schema,
+    file: SourceFile | None,
+    environ: Mapping[str, str],
+    flags: Mapping[str, Any],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The configuration of a new run.
+
+    `defaults` are the task's own settings. `flags` may be `vars()` of a parser's namespace: a name that is no key
+    belongs to the command and is ignored.
+    Raises ConfigError.
+    """
+    given = {
+        _known(key, {key: key for key in schema.fields}, _OF_TASK): (
+            schema.checked(key, value, _OF_TASK, strict=False),
+            _OF_TASK,
+        )
+        for key, value in (defaults or {}).items()
+    }
+    given |= _given(schema, file, environ, flags)
+    return schema.build({key: value for key, (value, _) in given.items()})
+
+
+def resume_config(
+    schema: Schema, base: RunConfig, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]
+) -> RunConfig:
+    """`base`, the configuration in the run's folder, with what is given now.
+
+    What was chosen when the run began stays, unless a value is given: a population that is given does not grow.
+
+    Raises ConfigError as `load_config` does, and where a key that is not resumable would change.
+    """
+    given = {
+        key: (value, source)
+        for key, (value, source) in _given(schema, file, environ, flags).items()
+        if value or key not in schema.automatic
+    }
+    if "population_limit" in given:
+        given.setdefault("max_population", (0, ""))
+    for key, (value, source) in given.items():
+        was = base.get(key)
+        if value != was and key not in schema.resumable:
+            raise ConfigError(
+                f"{key}: expected {was!r} as in the run that is resumed, got {value!r} from {source}; "
+                f"leave it out, or start a new run"
+            )
+    return base.replace({key: value for key, (value, _) in given.items()})
+
+
+def to_json(config: RunConfig) -> str:
+    """JSON text that `load_config` reads back equal: an object for each group."""
+    return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
+
+
+def task_of(file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> str:
+    """What is to be trained: it has to be known before other keys, which depend on it. Raises ConfigError."""
+    return setting_of("task", file, environ, flags)
+
+
+def setting_of(
+    key: str, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
+) -> str:
+    """A text that stands in the group `run`, by itself. Raises ConfigError for anything but a text."""
+    entries = _entries(*file) if file else {}
+    group = entries.get("run")
+    named = entries.get(key, group.get(key) if isinstance(group, dict) else None)
+    value = (flags or {}).get(key, environ.get(_PREFIX + key.upper(), named))
+    if value is None:
+        return str(getattr(RunSettings(), key))
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{key}: expected text that is not empty, got {value!r}")
+    return value
+
+
+def _given(schema: Schema, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Given:
+    given = _from_file(schema, *file) if file else {}
+    variables = {_PREFIX + key.upper(): key for key in schema.fields}
+    for name, text in environ.items():
+        if name.startswith(_PREFIX) and name not in _FOREIGN_VARIABLES:
+            key = _known(name, variables, "the environment", others=_FOREIGN_VARIABLES)
+            source = f"environment variable {name}"
+            given[key] = schema.checked(key, text, source, strict=False), source
+    for key in schema.fields:
+        if key in flags:
+            source = f"flag {flag_of(key)}"
+            given[key] = schema.checked(key, flags[key], source, strict=False), source
+    return given
+
+
+def flag_of(key: str) -> str:
+    """The key as a flag."""
+    return f"--{key.replace('_', '-')}"
+
+
+def _from_file(schema: Schema, name: str, text: str) -> Given:
+    given: Given = {}
+    for entry, value in _entries(name, text).items():
+        is_group = entry in schema.groups and isinstance(value, dict)
+        for spelling, inner in value.items() if is_group else [(entry, value)]:
+            _add_entry(schema, given, spelling, inner, name, group=entry if is_group else None)
+    return given
+
+
+def _add_entry(schema: Schema, given: Given, spelling: str, value: object, name: str, *, group: str | None) -> None:
+    if isinstance(value, dict):
+        raise ConfigError(
+            f"{spelling}: expected a value, got a table from {name}; tables are {', '.join(schema.groups)}"
+        )
+    spellings = {key: key for key in schema.fields} | {c: k for c, k in _CAMEL_CASE.items() if k in schema.fields}
+    key = _known(spelling, spellings, name)
+    if group not in (None, schema.group_of[key]):
+        raise ConfigError(f"{spelling}: expected in the table {schema.group_of[key]} of {name}, got it in {group}")
+    if key in given:
+        raise ConfigError(f"{spelling}: expected one spelling of {key}, got two from {name}; delete one")
+    given[key] = schema.checked(key, value, name, strict=True), name
+
+
+def _entries(name: str, text: str) -> dict[str, Any]:
+    """What stands at the top of a configuration file."""
+    suffix = name.lower().rpartition(".")[2]
+    decoders: dict[str, Callable[[str], Any]] = {"toml": tomllib.loads, "json": msgspec.json.decode}
+    if suffix not in decoders:
+        raise ConfigError(f"{name}: expected a file name that ends in .toml or .json")
+    try:
+        entries = decoders[suffix](text)
+    except ValueError as error:
+        raise ConfigError(f"{name}: expected valid {suffix.upper()}: {error}") from error
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{name}: expected an object of keys and values, got {text.strip()[:40]!r}")
+    return entries
+
+
+def _known(spelling: str, spellings: Mapping[str, str], source: str, others: Iterable[str] = ()) -> str:
+    if spelling in spellings:
+        return spellings[spelling]
+    nearest = difflib.get_close_matches(spelling, [*spellings, *others], n=1)
+    remedy = f"did you mean {nearest[0]}?" if nearest else "--help lists all keys"
+    raise ConfigError(f"{spelling}: expected a known key, got this one from {source}; {remedy}")

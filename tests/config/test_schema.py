@@ -1,0 +1,78 @@
+from typing import Annotated
+
+import msgspec
+import pytest
+from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, StrType
+
+from fedlearn.config import ConfigError, RunSettings, Schema, StrategySettings, setting
+from fedlearn.tasks.task_options import TaskOptions
+
+
+class Clash(msgspec.Struct):
+    sigma: Annotated[float, setting("again", ge=0, le=1)] = 0.5
+
+
+def test_keys_are_those_of_every_run_and_of_the_kind(schema: Schema) -> None:
+    assert list(schema.groups) == ["run", "strategy", "optimizer", "server", "volunteers", "options"]
+    assert schema.group_of["seed"] == "run"
+    assert schema.group_of["sigma"] == "strategy"
+    assert schema.group_of["beta1"] == "optimizer"
+    assert schema.group_of["volunteers"] == "volunteers"
+    assert schema.group_of["width"] == "options"
+    assert set(schema.fields) == set(schema.group_of)
+    assert "hidden_size" not in schema.fields
+
+
+@pytest.mark.parametrize("name", ["schema", "rnn_schema"])
+def test_defaults_lie_within_their_own_ranges(name: str, request: pytest.FixtureRequest) -> None:
+    schema: Schema = request.getfixturevalue(name)
+    for key, field in schema.fields.items():
+        assert schema.checked(key, field.default, "here", strict=True) == field.default
+
+
+def test_every_key_says_what_it_is() -> None:
+    for key in Schema(TaskOptions).fields:
+        assert len(Schema(TaskOptions).help_of(key)) > 3
+
+
+def test_a_key_stands_in_one_group_only() -> None:
+    with pytest.raises(AssertionError, match="sigma stands in two groups"):
+        Schema(Clash)
+
+
+def test_automatic_and_resumable_keys_are_those_of_all_groups(schema: Schema) -> None:
+    assert set(schema.automatic) == {
+        "sigma",
+        "group_size",
+        "population_limit",
+        "time_per_step",
+        "learning_rate",
+        "width",
+    }
+    assert {"shape", "sigma", "steps", "weight_decay", "port", "threads"} <= schema.resumable
+    assert schema.resumable.isdisjoint({"width", "seed", "rank", "group_size", "optimizer", "weight_decay_towards"})
+
+
+def test_zero_of_an_automatic_key_is_within_its_range(rnn_schema: Schema) -> None:
+    for key in rnn_schema.automatic:
+        assert rnn_schema.checked(key, 0, "here", strict=True) == 0
+        assert "0 = chosen when the run begins" in rnn_schema.help_of(key)
+
+
+def test_a_configuration_is_built_from_keys_of_any_group(schema: Schema) -> None:
+    config = schema.build({"sigma": 0.5, "seed": 7, "width": 3})
+    assert config.run == RunSettings(seed=7)
+    assert config.strategy == StrategySettings(sigma=0.5)
+    assert msgspec.structs.asdict(config.options) == {"width": 3, "shape": "round", "note": "none"}
+
+
+def test_types_of_keys_are_told(schema: Schema) -> None:
+    types = {"seed": IntType, "sigma": FloatType, "antithetic": BoolType, "note": StrType, "shape": LiteralType}
+    assert {key: type(schema.type_of(key)) for key in types} == types
+
+
+@pytest.mark.parametrize(("text", "value"), [("3", 3), ("0", 0)])
+def test_text_becomes_a_number_only_where_that_is_allowed(schema: Schema, text: str, value: int) -> None:
+    assert schema.checked("width", text, "a flag", strict=False) == value
+    with pytest.raises(ConfigError, match=f"width: expected a whole number, .* got '{text}' from a file"):
+        schema.checked("width", text, "a file", strict=True)
