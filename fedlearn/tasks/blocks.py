@@ -1,0 +1,101 @@
+"""Blocks of data: named arrays of one length that volunteers are sent, and the rows of them that groups are given.
+
+A block travels as safetensors bytes, a format of arrays that runs nothing (https://huggingface.co/docs/safetensors),
+and is named by its content.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from blake3 import blake3
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+import es_core
+
+Columns = Mapping[str, NDArray[Any]]
+"""Named arrays of one length: row i of every column is one example. Empty where a task has no data."""
+
+NO_BLOCK = b""
+"""Name of the block of a task without data."""
+
+NAME_BYTES = 16
+MAX_BLOCK_BYTES = 60 * 2**20
+"""Of one block, which a volunteer holds in memory and receives in one message."""
+
+
+def n_rows(columns: Columns) -> int:
+    """Rows of the columns; 0 if there are none. Raises ValueError where columns are of different lengths."""
+    lengths = {name: len(column) if column.ndim else 0 for name, column in sorted(columns.items())}
+    if len(set(lengths.values())) > 1:
+        each = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise ValueError(f"data: expected columns of one length, got {each}; give every column a value for each row")
+    return next(iter(lengths.values()), 0)
+
+
+def column_of(columns: Columns, name: str) -> NDArray[Any]:
+    """One of the columns. Raises ValueError where there is none of that name."""
+    if name not in columns:
+        raise ValueError(f"data: expected a column {name!r}, got {', '.join(sorted(columns)) or 'none'}")
+    return columns[name]
+
+
+def block_name(columns: Columns) -> bytes:
+    """16 bytes that name the content: names, types, shapes and numbers of all columns, whatever their order."""
+    if not columns:
+        return NO_BLOCK
+    digest = blake3(max_threads=blake3.AUTO)
+    for name in sorted(columns):
+        column = _little_endian(columns[name])
+        header = f"{name}\0{column.dtype.str}\0{column.shape}\0"
+        digest.update(header.encode())
+        digest.update(column.reshape(-1).view(np.uint8).data)
+    return digest.digest(NAME_BYTES)
+
+
+def encode_block(columns: Columns) -> bytes:
+    """The columns as safetensors bytes."""
+    return safetensors.numpy.save({name: _little_endian(column) for name, column in columns.items()})
+
+
+def decode_block(payload: bytes) -> Columns:
+    """What `encode_block` was given. Raises ValueError for anything else."""
+    try:
+        columns = safetensors.numpy.load(payload)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"block: expected safetensors bytes, got something else: {error}") from error
+    n_rows(columns)
+    return columns
+
+
+def cut(columns: Columns, max_bytes: int = MAX_BLOCK_BYTES) -> list[Columns]:
+    """The rows in as few pieces of nearly one size as there may be, in order; none without data.
+
+    Raises ValueError where a row is larger than a piece may be.
+    """
+    rows = n_rows(columns)
+    if rows == 0:
+        return []
+    row_bytes = sum(column.nbytes for column in columns.values()) // rows
+    if row_bytes > max_bytes:
+        raise ValueError(f"data: expected rows of at most {max_bytes} bytes, got {row_bytes}; make them smaller")
+    n_pieces = -(-rows // (max_bytes // max(row_bytes, 1)))
+    bounds = [rows * piece // n_pieces for piece in range(n_pieces + 1)]
+    return [{name: column[start:end] for name, column in columns.items()} for start, end in pairwise(bounds)]
+
+
+def group_words(seed: int, step: int, first_group: int, n_groups: int, batch_size: int) -> NDArray[np.uint64]:
+    """Random words of each group, [n_groups, 1 + batch_size]: its seed, then one for each row."""
+    return es_core.random_words(seed, step, first_group, n_groups, 1 + batch_size).astype(np.uint64)
+
+
+def row_numbers(words: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
+    """The rows that groups are given, [n_groups, batch_size], by their words: drawn with replacement."""
+    return (words[:, 1:] * np.uint64(rows) >> np.uint64(32)).astype(np.int64)
+
+
+def _little_endian(column: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<"))

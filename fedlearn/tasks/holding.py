@@ -1,0 +1,90 @@
+"""What one machine holds of a run: the objective, blocks of data, and the replica."""
+
+from collections.abc import Mapping
+from typing import final
+
+from fedlearn.es.replica import Replica, UInt8Array, genesis
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.es.update import Update
+from fedlearn.tasks.blocks import NO_BLOCK, Columns
+from fedlearn.tasks.objective import MasksRows, Objective, SumsGradients
+
+
+@final
+class Holding:
+    """Blocks come by name; a machine that keeps only the newest `kept` of them forgets the oldest. 0: keeps all."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        *,
+        seed: int,
+        threads: int = 0,
+        blocks: Mapping[bytes, Columns] | None = None,
+        kept: int = 0,
+    ) -> None:
+        self.objective = objective
+        self._seed = seed
+        self._threads = threads
+        self._blocks = dict(blocks or {})
+        self._kept = kept
+        self._replica: Replica | None = None
+
+    @property
+    def replica(self) -> Replica:
+        """The replica. Raises ValueError before there is one."""
+        if self._replica is None:
+            raise ValueError("replica: expected a Snapshot or a Start first")
+        return self._replica
+
+    @property
+    def has_replica(self) -> bool:
+        """Whether there are weights."""
+        return self._replica is not None
+
+    def store(self, name: bytes, columns: Columns) -> None:
+        """Keeps a block."""
+        self._blocks[name] = columns
+        while self._kept and len(self._blocks) > self._kept:
+            del self._blocks[next(iter(self._blocks))]
+
+    def block(self, name: bytes) -> Columns:
+        """The block of that name. Raises ValueError for one that is not held."""
+        if name == NO_BLOCK:
+            return {}
+        if name not in self._blocks:
+            raise ValueError(f"block {name.hex()}: expected one that is held here, got a name without data")
+        return self._blocks[name]
+
+    def load(self, snapshot: Snapshot) -> bytes:
+        """Takes the snapshot's place in the run; gives the digest. Raises ValueError for another model's."""
+        self._replica = Replica(
+            self.objective.layout, snapshot, seed=self._seed, row_masks=self._row_masks, threads=self._threads
+        )
+        return self._replica.digest
+
+    def begin(self, step: int, *, keeps_start: bool) -> bytes:
+        """Takes the place in which the run began, before `step`; gives the digest."""
+        layout = self.objective.layout
+        weights = self.objective.initial_weights()
+        return self.load(genesis(layout, weights, step=step, keeps_start=keeps_start, threads=self._threads))
+
+    def apply(self, update: Update) -> bytes:
+        """Takes a step; gives the digest after it. Raises ValueError as the replica does."""
+        self.replica.apply(update)
+        return self.replica.digest
+
+    def evaluate(self, trials: Trials, block: bytes) -> TrialResults:
+        """What a volunteer reports of these trials. Raises ValueError where they ask for what the task can't do."""
+        objective, weights, data = self.objective, self.replica.weights, self.block(block)
+        if not trials.perturbation.is_summed:
+            return TrialResults(objective.evaluate(weights, data, trials, threads=self._threads))
+        if not isinstance(objective, SumsGradients):
+            raise ValueError("perturb, head: expected weights and perturbed, got a task that can't sum gradients")
+        return objective.gradient_sum(weights, data, trials, threads=self._threads)
+
+    def _row_masks(self, update: Update) -> UInt8Array | None:
+        if not isinstance(self.objective, MasksRows):
+            return None
+        return self.objective.row_masks(update, self.block(update.block))

@@ -1,0 +1,110 @@
+"""A kind of task: how runs of it are prepared on a server, and joined on a volunteer's machine."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from fedlearn.config import RunConfig
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.strategy import Strategy
+from fedlearn.tasks.blocks import Columns, block_name
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.task import Device
+from fedlearn.text.language_model import LanguageModel
+from fedlearn.text.tokenizer import Tokenizer
+
+ReadFile = Callable[[str], bytes]
+"""Gives the content of a file by its name or path; raises OSError."""
+
+Measure = Callable[[Objective, Strategy, Columns], float]
+"""Gives members per second of this machine."""
+
+
+class Examiner(Protocol):
+    """Looks at a run for people: none of it changes a weight."""
+
+    def show(self, loss: float) -> tuple[str, float]:
+        """The mean loss of members as people read it: what it is called, and its value."""
+
+    def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
+        """Named figures of unperturbed weights on held-out data; empty where there are none."""
+
+
+@runtime_checkable
+class WritesText(Protocol):
+    """An examiner of models that write."""
+
+    tokenizer: Tokenizer
+
+    def language_model(self, weights: Float32Array) -> LanguageModel:
+        """The model with these weights, to be sampled and searched."""
+
+
+@runtime_checkable
+class ReadsText(Protocol):
+    """An examiner of models that can be tried on another text."""
+
+    def validate_on(self, weights: Float32Array, text: str, *, threads: int) -> dict[str, float]:
+        """Named figures of unperturbed weights on a text. Raises ValueError for one that is too short."""
+
+
+class Prepared(msgspec.Struct, frozen=True, eq=False):
+    """A run's task, ready to be trained."""
+
+    config: RunConfig
+    """With a value for each key."""
+    objective: Objective
+    examiner: Examiner
+    invitation: Invitation
+    blocks: tuple[Columns, ...] = ()
+    """The data in the order in which they are used; none for a task without data."""
+    steps_per_block: int = 0
+    """0: the first block only."""
+    entry: str = ""
+    """FILE.py:NAME of the task, where the user brought one."""
+    needs_task: bool = False
+    """Whether volunteers have to name the task too, since its code does not travel."""
+    is_start_shared: bool = False
+    """Whether volunteers can make the weights that the run begins with."""
+    files: Mapping[str, bytes] = MappingProxyType({})
+    """Of a new run: what `reopen` will want to read again."""
+    reasons: tuple[str, ...] = ()
+    """Of a new run: why the values that it chose itself are what they are."""
+
+    @property
+    def named_blocks(self) -> dict[bytes, Columns]:
+        """The blocks by name; without data one that is empty."""
+        return {block_name(block): block for block in self.blocks or ({},)}
+
+
+class Kind(Protocol):
+    """What fedlearn needs of a kind of tasks; registered by its name under the entry points `fedlearn.tasks`."""
+
+    @property
+    def name(self) -> str:
+        """As it stands in Invitations, and in configurations of kinds that need no user's task."""
+
+    @property
+    def options(self) -> type[msgspec.Struct]:
+        """The settings of its own; their annotations say ranges and help."""
+
+    def start(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile, measure: Measure) -> Prepared:
+        """A new run's task, with a value for each setting that the configuration leaves open.
+
+        `task` is what the user brought, None where the configuration names a kind alone. `measure` is called only
+        where a choice depends on speed.
+        Raises ConfigError for what can't be had.
+        """
+
+    def reopen(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile) -> Prepared:
+        """The task of a run that was prepared before; `read_file` gives what `Prepared.files` held.
+
+        Without a task that needs one there is just enough to replay the run. Raises ValueError for damaged files.
+        """
+
+    def join(self, invitation: Invitation, task: NamedTask | None, *, device: Device) -> Objective:
+        """The objective on a volunteer's machine. Raises ValueError that names what differs from the server's."""

@@ -1,0 +1,53 @@
+"""A task that the person at this machine named, and what must be equal wherever else it is named."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import msgspec
+import numpy as np
+from blake3 import blake3
+
+from fedlearn.tasks.blocks import Columns, block_name
+from fedlearn.tasks.task import Task
+
+_HASH_BYTES = 16
+
+
+class NamedTask(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """A task with where it came from."""
+
+    task: Task
+    entry: str
+    """FILE.py:NAME, as this machine finds it."""
+    source: bytes
+    """Hash of the source that it was made by."""
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """A hash for each thing that has to be equal on server and volunteers, by what it is of."""
+        frozen: Columns = {name: np.asarray(array) for name, array in self.task.frozen.items()}
+        return {
+            "source": self.source.hex(),
+            "frozen tensors": block_name(frozen).hex(),
+            "tensors": _tensors_hash(self.task).hex(),
+        }
+
+
+def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """What of two identities is not equal."""
+    return [what for what in other if own.get(what) != other[what]]
+
+
+def check_identity(own: Mapping[str, str], servers: Mapping[str, str]) -> None:
+    """Raises ValueError that names what differs from the server's."""
+    if different := differences(own, servers):
+        raise ValueError(
+            f"task: expected the server's {' and '.join(different)}, got other ones; "
+            "take the same version of the task's files as the server has"
+        )
+
+
+def _tensors_hash(task: Task) -> bytes:
+    """16 bytes of names, shapes, scales and masks of what is learned, and of what the masks follow from."""
+    described = (task.layout, sorted(task.reads.items()), task.batch_size)
+    return blake3(msgspec.json.encode(described)).digest(_HASH_BYTES)

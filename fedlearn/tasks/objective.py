@@ -1,0 +1,71 @@
+"""What the inside needs of a task: an objective, and the abilities that one may have beyond the least."""
+
+from abc import abstractmethod
+from typing import Protocol, runtime_checkable
+
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.replica import UInt8Array
+from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.es.update import Update
+from fedlearn.tasks.blocks import Columns
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """Turns weights and data into losses; a value without weights of its own."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> ParameterLayout:
+        """Where each tensor lies in the flat weights."""
+
+    @property
+    @abstractmethod
+    def work_per_member(self) -> int:
+        """Units of work that one member costs."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """What `work_per_member` counts: tokens, examples, episodes, ..."""
+
+    @abstractmethod
+    def initial_weights(self) -> Float32Array:
+        """Weights [n_parameters] that a run begins with."""
+
+    @abstractmethod
+    def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
+        """Loss of each member, [n_members]: lower is better, and what is not finite does not count.
+
+        Last digits may differ between machines.
+        """
+
+
+@runtime_checkable
+class MasksRows(Protocol):
+    """Some rows of some tensors matter to some groups only."""
+
+    @abstractmethod
+    def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
+        """[groups, columns] 1 for each row of a masked tensor that could change the group's loss; exact."""
+
+
+@runtime_checkable
+class SumsGradients(Protocol):
+    """Its trials can tell more of the gradient than losses do."""
+
+    @abstractmethod
+    def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
+        """The losses with what the trials say of the gradient: `ESTIMATE_UNIT` times its sum over groups.
+
+        Last digits may differ between machines; of groups with a loss that is not finite it says nothing.
+        """
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """Finds out how trials run best on this machine."""
+
+    @abstractmethod
+    def report(self) -> str:
+        """Lines that say how, and why; empty where there is nothing to choose."""

@@ -1,0 +1,57 @@
+"""What a run keeps of a user's task, so that it can be replayed where the task's code is not."""
+
+from typing import final
+
+import msgspec
+
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.replica import UInt8Array
+from fedlearn.es.trials import Trials
+from fedlearn.es.update import Update
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.row_masks import RowReader
+
+
+class TaskRecord(msgspec.Struct, frozen=True):
+    """`task.json` in the run's data folder."""
+
+    layout: ParameterLayout
+    reads: dict[str, str]
+    batch_size: int
+    unit: str
+    work_per_member: int
+    identity: dict[str, str]
+    n_blocks: int
+
+
+@final
+class RecordedObjective:
+    """Knows where noise lies and which rows count, and evaluates nothing."""
+
+    def __init__(self, record: TaskRecord, *, seed: int) -> None:
+        self.layout = record.layout
+        self.unit = record.unit
+        self.work_per_member = record.work_per_member
+        self._reader = RowReader(record.layout, record.reads, batch_size=record.batch_size, seed=seed)
+
+    def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
+        return self._reader.row_masks(update, data)
+
+    def initial_weights(self) -> Float32Array:
+        raise ValueError("task: expected the task's own file for its start, got a record of it")
+
+    def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
+        del weights, data, trials, threads
+        raise ValueError("task: expected the task's own file for its losses, got a record of it")
+
+
+@final
+class RecordedExaminer:
+    """Shows losses as they are."""
+
+    def show(self, loss: float) -> tuple[str, float]:
+        return "loss", loss
+
+    def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
+        del weights, threads
+        return {}

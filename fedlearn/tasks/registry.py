@@ -1,0 +1,27 @@
+"""The kinds of tasks that are installed: fedlearn's own, and those of other packages."""
+
+from functools import cache
+from importlib.metadata import entry_points
+
+from fedlearn.tasks.kind import Kind
+
+GROUP = "fedlearn.tasks"
+"""Entry points of a package that brings a kind."""
+
+
+def kind_names() -> list[str]:
+    """Names of all kinds that are installed."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+@cache
+def find_kind(name: str) -> Kind:
+    """The kind of that name. Raises ValueError with those that there are."""
+    for entry in entry_points(group=GROUP):
+        if entry.name == name:
+            kind: Kind = entry.load()
+            return kind
+    raise ValueError(
+        f"task: expected one of {', '.join(kind_names())}, or FILE.py:NAME of a task, got {name!r}; "
+        "is this version of fedlearn older than the server's?"
+    )

@@ -1,0 +1,45 @@
+"""From a run's settings to its strategy."""
+
+from fedlearn.config import RunConfig
+from fedlearn.es.optimizers import OPTIMIZERS
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.schedules import LearningRateSchedule, Schedule
+from fedlearn.es.strategy import Strategy
+
+
+def strategy_of(config: RunConfig) -> Strategy:
+    """The strategy that a configuration stands for."""
+    strategy, settings = config.strategy, config.optimizer
+    return Strategy(
+        perturbation=Perturbation(
+            space=strategy.perturb,
+            sigma=strategy.sigma,
+            rank=strategy.rank,
+            antithetic=strategy.antithetic,
+            head=strategy.head,
+            logit_sigma=strategy.logit_sigma,
+            discount=strategy.discount,
+        ),
+        group_size=strategy.group_size,
+        population_limit=strategy.population_limit,
+        max_population=strategy.max_population,
+        optimizer=OPTIMIZERS[settings.optimizer].configured(
+            learning_rate=settings.learning_rate, beta1=settings.beta1, beta2=settings.beta2
+        ),
+        fitness_shaping=strategy.fitness_shaping,
+        weight_decay=settings.weight_decay,
+        decay_towards=settings.weight_decay_towards,
+        schedule=Schedule(
+            learning_rate=_learning_rate_schedule(config),
+            sigma=strategy.sigma_schedule,
+            warmup_steps=settings.warmup_steps,
+            steps=config.run.steps,
+            duration_s=config.run.duration,
+        ),
+    )
+
+
+def _learning_rate_schedule(config: RunConfig) -> LearningRateSchedule:
+    if config.optimizer.learning_rate_schedule != "auto":
+        return config.optimizer.learning_rate_schedule
+    return "linear" if config.has_end else "inverse-sqrt"

@@ -1,0 +1,162 @@
+"""The kinds of tasks that users bring in a file: prepared alike, since the task itself says what differs."""
+
+from typing import final
+
+import msgspec
+
+from fedlearn.config import ConfigError, RunConfig
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.blocks import Columns, cut, decode_block, encode_block, n_rows
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.kind import Measure, Prepared, ReadFile
+from fedlearn.tasks.named_task import NamedTask, check_identity, differences
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.recommendation import settle
+from fedlearn.tasks.record import RecordedExaminer, RecordedObjective, TaskRecord
+from fedlearn.tasks.task import Device, Task
+from fedlearn.tasks.task_objective import TaskObjective
+from fedlearn.tasks.task_options import TaskOptions, options_of
+
+GRAPH = "graph"
+"""Kind of what travels as data."""
+
+RECORD_FILE = "task.json"
+
+
+@final
+class TaskExaminer:
+    """Looks at a run through the eyes of its task."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def show(self, loss: float) -> tuple[str, float]:
+        return self._task.show(loss)
+
+    def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
+        return self._task.evaluate(weights, threads=threads)
+
+
+@final
+class TaskKind:
+    """A kind of which the user's file says all but the settings of the run."""
+
+    options = TaskOptions
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def start(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile, measure: Measure) -> Prepared:
+        del read_file
+        named = self._needed(task)
+        blocks = _blocks(named.task)
+        objective = TaskObjective(named.task, seed=config.run.seed, device=config.volunteers.device)
+        settled, reasons = settle(config, objective, blocks[0] if blocks else {}, measure)
+        prepared, notes = _prepared(self.name, settled, named, objective, blocks)
+        record = TaskRecord(
+            layout=objective.layout,
+            reads=dict(named.task.reads),
+            batch_size=named.task.batch_size,
+            unit=objective.unit,
+            work_per_member=objective.work_per_member,
+            identity=named.identity,
+            n_blocks=len(blocks),
+        )
+        files = {_block_file(number): encode_block(block) for number, block in enumerate(blocks)}
+        files[RECORD_FILE] = msgspec.json.encode(record)
+        return msgspec.structs.replace(prepared, files=files, reasons=(*reasons, *notes))
+
+    def reopen(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile) -> Prepared:
+        try:
+            record = msgspec.json.decode(read_file(RECORD_FILE), type=TaskRecord)
+            blocks = tuple(decode_block(read_file(_block_file(number))) for number in range(record.n_blocks))
+        except (OSError, msgspec.DecodeError) as error:
+            raise ValueError(f"{RECORD_FILE}: expected the files of the run's task, got: {error}") from error
+        if task is not None:
+            changed = _changed(task, record)
+            objective = TaskObjective(task.task, seed=config.run.seed, device=config.volunteers.device)
+            prepared, notes = _prepared(self.name, config, task, objective, blocks)
+            return msgspec.structs.replace(prepared, reasons=(*changed, *notes))
+        return Prepared(
+            config=config,
+            objective=RecordedObjective(record, seed=config.run.seed),
+            examiner=RecordedExaminer(),
+            invitation=Invitation(self.name, config.run.seed, {}, record.identity),
+            blocks=blocks,
+            steps_per_block=_steps_per_block(config, blocks),
+        )
+
+    def join(self, invitation: Invitation, task: NamedTask | None, *, device: Device) -> Objective:
+        named = self._needed(task)
+        check_identity(named.identity, invitation.identity)
+        return TaskObjective(named.task, seed=invitation.seed, device=device)
+
+    def _needed(self, task: NamedTask | None) -> NamedTask:
+        if task is None:
+            raise ValueError(
+                f"task: expected a file, since this run trains a task of kind {self.name} whose code does not travel; "
+                "name your copy of it with --task FILE.py:NAME"
+            )
+        return task
+
+
+SUPERVISED, FUNCTION, ENVIRONMENT, REWARD = (
+    TaskKind(name) for name in ("supervised", "function", "environment", "reward")
+)
+
+
+def _changed(task: NamedTask, record: TaskRecord) -> tuple[str, ...]:
+    """What to say of a task that is not to the letter what the run began with; ValueError if it can't go on so."""
+    different = differences(task.identity, record.identity)
+    if vital := [what for what in different if what != "source"]:
+        raise ValueError(
+            f"task: expected the {' and '.join(vital)} that the run began with, got other ones from {task.entry}; "
+            "put them back, or start a new run"
+        )
+    return ("task: its source has changed since the run began; volunteers need the present one",) if different else ()
+
+
+def _prepared(
+    name: str, config: RunConfig, named: NamedTask, objective: TaskObjective, blocks: tuple[Columns, ...]
+) -> tuple[Prepared, tuple[str, ...]]:
+    """The task as it is trained, and what is to be said of what travels."""
+    attachment, notes = _attachment(named.task, options_of(config))
+    prepared = Prepared(
+        config=config,
+        objective=objective,
+        examiner=TaskExaminer(named.task),
+        invitation=Invitation(GRAPH if attachment else name, config.run.seed, {}, named.identity, attachment),
+        blocks=blocks,
+        steps_per_block=_steps_per_block(config, blocks),
+        entry=named.entry,
+        needs_task=not attachment,
+        is_start_shared=not attachment,
+    )
+    return prepared, notes
+
+
+def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, tuple[str, ...]]:
+    """The task as data, or nothing and why."""
+    if options.share == "nothing":
+        return b"", ()
+    try:
+        return task.as_graph(), ("share = graph: volunteers need no file of the task's",)
+    except ValueError as error:
+        if options.share == "graph":
+            raise ConfigError(f"share: expected a task that travels as a graph, got another: {error}") from error
+        return b"", (f"share = nothing: {error}",)
+
+
+def _blocks(task: Task) -> tuple[Columns, ...]:
+    """The data, cut where they are too large for one block."""
+    if task.data and n_rows(task.data) == 0:
+        raise ConfigError("data: expected rows to train on, got none")
+    return tuple(cut(task.data))
+
+
+def _steps_per_block(config: RunConfig, blocks: tuple[Columns, ...]) -> int:
+    return options_of(config).steps_per_block if len(blocks) > 1 else 0
+
+
+def _block_file(number: int) -> str:
+    return f"block-{number}.safetensors"

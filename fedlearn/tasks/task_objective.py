@@ -1,0 +1,76 @@
+"""The objective of a task that a user brought: noise and rows by their addresses, losses by the task."""
+
+from typing import final
+
+import numpy as np
+
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.noise import member_noise
+from fedlearn.es.replica import UInt8Array
+from fedlearn.es.trials import Trials
+from fedlearn.es.update import Update
+from fedlearn.tasks.blocks import Columns, group_words, n_rows, row_numbers
+from fedlearn.tasks.row_masks import RowReader
+from fedlearn.tasks.task import Batch, Device, Task, flat_weights
+
+NOISE_BYTES = 2**28
+"""Of the members that are evaluated in one call."""
+
+
+@final
+class TaskObjective:
+    """What trials of a user's task are; tasks on PyTorch run them on `device`."""
+
+    def __init__(self, task: Task, *, seed: int, device: Device = "cpu") -> None:
+        self.task = task
+        self.layout: ParameterLayout = task.layout
+        self.unit = task.unit
+        self._seed = seed
+        self._device: Device = device
+        self._threads: int | None = None
+        self._reader = RowReader(self.layout, task.reads, batch_size=task.batch_size, seed=seed)
+
+    @property
+    def work_per_member(self) -> int:
+        return self.task.work_per_member
+
+    def initial_weights(self) -> Float32Array:
+        return flat_weights(self.task.tensors)
+
+    def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
+        if threads != self._threads:
+            self.task.use(self._device, threads=threads)
+            self._threads = threads
+        groups_at_once = max(NOISE_BYTES // (trials.group_size * self._noise_bytes(trials)), 1)
+        losses = []
+        for first in range(0, trials.n_groups, groups_at_once):
+            part = trials.part(first, min(groups_at_once, trials.n_groups - first))
+            losses.append(self._evaluate(weights, data, part))
+        return np.concatenate(losses)
+
+    def report(self) -> str:
+        return self.task.report()
+
+    def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
+        return self._reader.row_masks(update, data)
+
+    def _evaluate(self, weights: Float32Array, data: Columns, trials: Trials) -> Float32Array:
+        words = group_words(self._seed, trials.step, trials.first_group, trials.n_groups, self.task.batch_size)
+        numbers = row_numbers(words, n_rows(data))
+        batch = Batch({name: column[numbers] for name, column in data.items()}, tuple(words[:, 0].tolist()))
+        noise = member_noise(self.layout, trials, seed=self._seed)
+        members = self.task.members(weights, noise, n_groups=trials.n_groups)
+        losses = np.asarray(self.task.losses(members, batch), dtype=np.float32)
+        if losses.shape != (trials.n_members,):
+            raise ValueError(
+                f"losses: expected a number for each of {trials.n_members} members, got shape {list(losses.shape)}; "
+                "a loss must give one number a member"
+            )
+        return losses
+
+    def _noise_bytes(self, trials: Trials) -> int:
+        """Of one member."""
+        rank = trials.perturbation.rank
+        low_rank = [rank * sum(tensor.sides) for tensor in self.layout.tensors if tensor.is_matrix and rank]
+        dense = [tensor.size for tensor in self.layout.tensors if not (tensor.is_matrix and rank)]
+        return 4 * sum([*low_rank, *dense])

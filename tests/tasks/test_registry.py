@@ -1,0 +1,62 @@
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from fedlearn.tasks import registry
+from fedlearn.tasks.kind import Kind
+from fedlearn.tasks.registry import find_kind, kind_names
+from fedlearn.tasks.rnn.kind import KIND
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    find_kind.cache_clear()
+    yield
+    find_kind.cache_clear()
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+    """The entry points that packages bring; tests may add to them."""
+    points = [EntryPoint("rnn", "fedlearn.tasks.rnn.kind:KIND", registry.GROUP)]
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: points if group == "fedlearn.tasks" else [])
+    return points
+
+
+def test_fedlearns_own_kinds_are_found() -> None:
+    names = kind_names()
+    assert {"environment", "function", "graph", "reward", "rnn", "supervised"} <= set(names)
+    assert names == sorted(names)
+    assert find_kind("rnn") is KIND
+
+
+@pytest.mark.parametrize("name", ["environment", "function", "graph", "reward", "rnn", "supervised"])
+def test_a_kind_has_the_name_under_which_it_is_registered(name: str) -> None:
+    kind: Kind = find_kind(name)
+    assert kind.name == name
+
+
+def test_another_package_may_bring_a_kind(installed: list[EntryPoint]) -> None:
+    installed.append(EntryPoint("words", "fedlearn.tasks.rnn.kind:KIND", registry.GROUP))
+    assert kind_names() == ["rnn", "words"]
+    assert find_kind("words") is KIND
+
+
+def test_a_kind_that_nobody_brings_is_refused_with_those_that_there_are(installed: list[EntryPoint]) -> None:
+    del installed[1:]
+    with pytest.raises(
+        ValueError, match=r"task: expected one of rnn, or FILE\.py:NAME of a task, got 'gpt'; is this version"
+    ):
+        find_kind("gpt")
+
+
+def test_a_package_that_was_installed_twice_is_listed_once(installed: list[EntryPoint]) -> None:
+    installed.append(installed[0])
+    assert kind_names() == ["rnn"]
+
+
+def test_a_kind_is_looked_for_once(installed: list[EntryPoint]) -> None:
+    first = find_kind("rnn")
+    installed.clear()
+    assert find_kind("rnn") is first

@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+
+from fedlearn.es.layout import TensorSpec
+from fedlearn.tasks.task import flat_weights
+from tests.tasks.counting import CountingTask
+
+TENSORS = {
+    "layer.0.weight": np.ones((2, 3), dtype=np.float32),
+    "layer.0.bias": np.full(2, 2.0, dtype=np.float32),
+    "tokens.weight": np.full((5, 2), 3.0, dtype=np.float32),
+    "places.weight": np.full((4, 2), 4.0, dtype=np.float32),
+}
+
+
+def test_tensors_lie_in_the_order_of_the_task_without_scales_and_masks_of_their_own() -> None:
+    assert CountingTask(TENSORS).layout.tensors == tuple(TensorSpec(name, t.shape) for name, t in TENSORS.items())
+
+
+def test_the_first_scale_whose_key_is_part_of_a_name_counts() -> None:
+    task = CountingTask(TENSORS)
+    task.scales = {"tokens": 2.0, "weight": 0.5, "tokens.weight": 7.0}
+    assert [spec.scale for spec in task.layout.tensors] == [0.5, 1.0, 2.0, 0.5]
+
+
+def test_rows_that_data_name_have_mask_columns_one_behind_the_other() -> None:
+    task = CountingTask(TENSORS)
+    task.reads = {"places.weight": "place", "tokens.weight": "token"}
+    assert [spec.mask_column for spec in task.layout.tensors] == [-1, -1, 0, 5]
+
+
+def test_flat_weights_are_the_tensors_in_their_order() -> None:
+    flat = flat_weights(TENSORS)
+    assert flat.dtype == np.float32
+    assert flat.tolist() == [1.0] * 6 + [2.0] * 2 + [3.0] * 10 + [4.0] * 8
+
+
+def test_a_task_says_little_unless_it_has_more_to_say() -> None:
+    task = CountingTask(TENSORS, batch_size=7)
+    assert task.work_per_member == 7
+    assert task.show(-1.5) == ("loss", -1.5)
+    assert task.evaluate(flat_weights(TENSORS), threads=1) == {}
+    assert task.report() == ""
+    with pytest.raises(ValueError, match="a task of kind counting is code, which does not travel"):
+        task.as_graph()
