@@ -1,16 +1,8 @@
-"""Token blocks: the pieces in which text is sent to volunteers, named by their content."""
+"""Token blocks: the pieces in which text is sent to volunteers."""
 
-import hashlib
 from itertools import pairwise
 
 from fedlearn.text.tokens import TokenArray
-
-BLOCK_ID_BYTES = 16
-
-
-def block_id(tokens: TokenArray) -> bytes:
-    """The name of a block: 16 bytes of BLAKE2b over its tokens as little-endian 16-bit numbers."""
-    return hashlib.blake2b(tokens.astype("<u2").tobytes(), digest_size=BLOCK_ID_BYTES).digest()
 
 
 def cut_blocks(tokens: TokenArray, block_tokens: int) -> list[tuple[int, int]]:

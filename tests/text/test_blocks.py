@@ -3,22 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlearn.text.blocks import block_id, cut_blocks
-
-
-def test_block_id_is_pinned() -> None:
-    tokens = np.array([0, 1, 258, 65_534], dtype=np.uint16)
-    assert block_id(tokens).hex() == "c0f3a57faddd6abec541ed673f7cfc45"
-
-
-def test_block_id_does_not_depend_on_byte_order_or_layout() -> None:
-    tokens = np.arange(20, dtype=np.uint16)
-    assert block_id(tokens.astype(">u2")) == block_id(tokens)
-    assert block_id(np.repeat(tokens, 2)[::2]) == block_id(tokens)
-
-
-def test_other_tokens_have_another_id() -> None:
-    assert block_id(np.array([1], dtype=np.uint16)) != block_id(np.array([2], dtype=np.uint16))
+from fedlearn.text.blocks import cut_blocks
 
 
 @given(n_tokens=st.integers(0, 1000), block_tokens=st.integers(1, 300))

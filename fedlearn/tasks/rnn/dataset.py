@@ -1,19 +1,21 @@
-"""Texts from disk, and the dataset of a run: its tokens for training, validation and test with their tokenizer.
+"""The text of a run: its tokens for training, validation and test, with their tokenizer.
 
-A folder holds `train.npy`, `validation.npy`, `test.npy`, `tokenizer.json` and, written last, `dataset.json`.
+Its files are `train.npy`, `validation.npy`, `test.npy`, `tokenizer.json` and `dataset.json`.
 """
 
 import io
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.storage.durable import write_durably
 from fedlearn.text.documents import DocumentMode, EncodedText, encode_documents, split_text
 from fedlearn.text.tokenizer import Tokenizer, TokenizerKind, tokenizer_from_json, train_tokenizer
 from fedlearn.text.tokens import TokenArray, as_tokens
+
+ReadFile = Callable[[str], bytes]
+"""Gives the content of a file by its name or path; raises OSError."""
 
 PYTHON_DOCS = "python-docs"
 MIN_CHARACTERS = 1000
@@ -48,7 +50,7 @@ class _Record(msgspec.Struct, frozen=True):
     test_characters: int
 
 
-def load_text(source: str) -> str:
+def load_text(source: str, read_file: ReadFile) -> str:
     """The text of a UTF-8 file, or for 'python-docs' of the language reference that comes with CPython.
 
     Line ends become newlines, a byte order mark is dropped.
@@ -61,7 +63,7 @@ def load_text(source: str) -> str:
 
         return "\n\n".join(topics[name] for name in sorted(topics))
     try:
-        text = Path(source).read_text(encoding="utf-8-sig")
+        text = read_file(source).decode("utf-8-sig")
     except OSError as error:
         raise ValueError(
             f"data: expected {PYTHON_DOCS!r} or the path of a text file, got {source!r}: {error.strerror}"
@@ -70,6 +72,7 @@ def load_text(source: str) -> str:
         raise ValueError(
             f"data: expected UTF-8 text, got other bytes at {error.start} in {source!r}; convert the file"
         ) from error
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
         raise ValueError(f"data: expected a text, got only white space in {source!r}; choose another file")
     return text
@@ -77,6 +80,7 @@ def load_text(source: str) -> str:
 
 def build_dataset(
     source: str,
+    read_file: ReadFile,
     *,
     tokenizer: TokenizerKind = "chars",
     vocab_size: int = 0,
@@ -88,7 +92,7 @@ def build_dataset(
         ValueError: the text cannot be read or is too short, or the tokenizer cannot have that size.
         ImportError: `bpe` without the `tokenizers` library.
     """
-    text = load_text(source)
+    text = load_text(source, read_file)
     if len(text) < MIN_CHARACTERS:
         raise ValueError(
             f"data: expected at least {MIN_CHARACTERS} characters to train on, got {len(text)} in {source!r}"
@@ -104,34 +108,34 @@ def build_dataset(
     )
 
 
-def save_dataset(folder: Path, dataset: Dataset) -> None:
-    """Writes the dataset into `folder`, which is made if need be; each file is replaced as a whole."""
-    folder.mkdir(parents=True, exist_ok=True)
+def dataset_files(dataset: Dataset) -> dict[str, bytes]:
+    """The files of the dataset, by name; `dataset_of` reads them again."""
     parts = dataset.train, dataset.validation, dataset.test
     record = _Record(dataset.documents, *(part.n_characters for part in parts))
-    for name, part in zip(_PARTS, parts, strict=True):
-        write_durably(folder / f"{name}.npy", _npy(part.tokens))
-    write_durably(folder / "tokenizer.json", dataset.tokenizer.to_json().encode())
-    write_durably(folder / "dataset.json", msgspec.json.encode(record))
+    return {
+        **{f"{name}.npy": _npy(part.tokens) for name, part in zip(_PARTS, parts, strict=True)},
+        "tokenizer.json": dataset.tokenizer.to_json().encode(),
+        "dataset.json": msgspec.json.encode(record),
+    }
 
 
-def load_dataset(folder: Path) -> Dataset:
-    """The dataset that `save_dataset` wrote into `folder`.
+def dataset_of(read_file: ReadFile) -> Dataset:
+    """The dataset whose files these are.
 
     Raises:
         ValueError: a file is missing, damaged, or of a version that had no part for tests.
     """
     try:
-        record = msgspec.json.decode((folder / "dataset.json").read_bytes(), type=_Record)
-        tokenizer = tokenizer_from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        record = msgspec.json.decode(read_file("dataset.json"), type=_Record)
+        tokenizer = tokenizer_from_json(read_file("tokenizer.json").decode())
         train, validation, test = (
-            as_tokens(np.load(folder / f"{name}.npy", allow_pickle=False), vocab_size=tokenizer.vocab_size)
+            as_tokens(
+                np.load(io.BytesIO(read_file(f"{name}.npy")), allow_pickle=False), vocab_size=tokenizer.vocab_size
+            )
             for name in _PARTS
         )
     except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
-        raise ValueError(
-            f"dataset: expected the files of a dataset in {str(folder)!r}, got: {error}; start a new run"
-        ) from error
+        raise ValueError(f"dataset: expected the files of a dataset, got: {error}; start a new run") from error
     return Dataset(
         train=EncodedText(train, record.train_characters),
         validation=EncodedText(validation, record.validation_characters),

@@ -1,13 +1,17 @@
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlearn.config import AUTOMATIC_KEYS, MAX_MEMBERS, RunConfig
-from fedlearn.objectives.rnn_layout import rnn_layout
-from fedlearn.recipe import MAX_ACTIVITY_MEMBERS, settle
+from fedlearn.config import MAX_MEMBERS, RunConfig, Schema
+from fedlearn.tasks.rnn.layout import rnn_layout
+from fedlearn.tasks.rnn.options import RnnOptions
+from fedlearn.tasks.rnn.recipe import MAX_ACTIVITY_MEMBERS, settle
+
+SCHEMA = Schema(RnnOptions)
+AUTOMATIC_KEYS = ("hidden_size", "group_size", "sigma", "learning_rate", "population_limit", "time_per_step")
+"""In the order in which they are chosen."""
 
 N_TOKENS = 10**9
 VOCAB_SIZE = 65
@@ -15,7 +19,7 @@ ACTIVATIONS: dict[str, Any] = {"perturb": "activations"}
 
 
 def settled(throughput: float = 1e7, *, n_training_tokens: int = N_TOKENS, **given: Any) -> RunConfig:  # noqa: ANN401 (values of any key)
-    config = RunConfig(**given)
+    config = SCHEMA.build(given)
     return settle(config, throughput=throughput, n_training_tokens=n_training_tokens, vocab_size=VOCAB_SIZE)[0]
 
 
@@ -36,19 +40,19 @@ def n_parameters(hidden_size: int) -> int:
     ],
 )
 def test_more_trials_are_worth_more_units(given: dict[str, Any], trial_tokens: float, expected: int) -> None:
-    assert settled(trial_tokens / 100.0, duration=100.0, **given).hidden_size == expected
-    assert settled(trial_tokens / 600.0, **given).hidden_size == expected
-    assert settled(trial_tokens / 600.0, steps=7, **given).hidden_size == expected
+    assert settled(trial_tokens / 100.0, duration=100.0, **given).get("hidden_size") == expected
+    assert settled(trial_tokens / 600.0, **given).get("hidden_size") == expected
+    assert settled(trial_tokens / 600.0, steps=7, **given).get("hidden_size") == expected
 
 
 @pytest.mark.parametrize(("fits", "expected"), [(256, 256), (128, 128), (64, 64), (32, 32), (16, 16), (8, 16)])
 def test_a_small_text_gets_a_small_model(fits: int, expected: int) -> None:
     for n_training_tokens in (2 * n_parameters(fits), 4 * n_parameters(fits) - 1):
-        assert settled(1e9, n_training_tokens=n_training_tokens, **ACTIVATIONS).hidden_size == expected
+        assert settled(1e9, n_training_tokens=n_training_tokens, **ACTIVATIONS).get("hidden_size") == expected
 
 
 def test_one_token_less_than_two_a_parameter_is_too_few() -> None:
-    assert settled(1e9, n_training_tokens=2 * n_parameters(128) - 1).hidden_size == 64
+    assert settled(1e9, n_training_tokens=2 * n_parameters(128) - 1).get("hidden_size") == 64
 
 
 @pytest.mark.parametrize(
@@ -75,8 +79,8 @@ def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
     given: dict[str, Any], expected: tuple[int, float, float]
 ) -> None:
     config = settled(1e7, **given)
-    assert (config.group_size, config.sigma) == expected[:2]
-    assert config.learning_rate == pytest.approx(expected[2])
+    assert (config.strategy.group_size, config.strategy.sigma) == expected[:2]
+    assert config.optimizer.learning_rate == pytest.approx(expected[2])
 
 
 @pytest.mark.parametrize(
@@ -106,24 +110,25 @@ def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
     ids=str,
 )
 def test_a_step_is_long_enough_for_its_fixed_costs(given: dict[str, Any], throughput: float, expected: int) -> None:
-    assert settled(throughput, **given).population_limit == expected
+    assert settled(throughput, **given).strategy.population_limit == expected
 
 
 def test_a_population_that_was_chosen_grows_to_the_largest_choice() -> None:
-    assert settled().max_population == n_parameters(64) // 64 * 64
-    assert settled(**ACTIVATIONS).max_population == MAX_ACTIVITY_MEMBERS
-    assert settled(max_population=7000).max_population == 7000
-    assert settled(hidden_size=65536, rank=8).max_population == MAX_MEMBERS // 8 // 64 * 64
+    assert settled().strategy.max_population == n_parameters(64) // 64 * 64
+    assert settled(cell="gru").strategy.max_population == rnn_layout(VOCAB_SIZE, 64, 1, 10.0, "gru").size // 64 * 64
+    assert settled(**ACTIVATIONS).strategy.max_population == MAX_ACTIVITY_MEMBERS
+    assert settled(max_population=7000).strategy.max_population == 7000
+    assert settled(hidden_size=65536, rank=8).strategy.max_population == MAX_MEMBERS // 8 // 64 * 64
 
 
 def test_a_population_that_was_given_stays() -> None:
-    config = settled(population_limit=100)
+    config = settled(population_limit=100).strategy
     assert (config.population_limit, config.max_population) == (100, 0)
 
 
 @pytest.mark.parametrize(("population", "expected"), [(2, 2), (63, 32), (64, 64), (640, 64)])
 def test_groups_go_into_the_population_that_was_given(population: int, expected: int) -> None:
-    assert settled(population_limit=population).group_size == expected
+    assert settled(population_limit=population).strategy.group_size == expected
 
 
 @pytest.mark.parametrize(
@@ -135,21 +140,24 @@ def test_groups_go_into_the_population_that_was_given(population: int, expected:
         ({"population_limit": 200_000, "hidden_size": 128}, 4.0),
         ({"population_limit": 200_000, "n_layers": 3}, 2.0),
         ({"population_limit": 200_000, "hidden_size": 128, "n_layers": 3}, 5.0),
+        ({"population_limit": 200_000, "hidden_size": 128, "cell": "gru"}, 5.0),
         ({"population_limit": 16_000_000}, 60.0),
     ],
     ids=str,
 )
 def test_the_deadline_leaves_four_times_the_expected_time(given: dict[str, Any], expected: float) -> None:
-    assert settled(1e7, **given).time_per_step == expected
+    assert settled(1e7, **given).strategy.time_per_step == expected
 
 
 def test_each_choice_has_its_reason_in_a_sentence() -> None:
-    config, reasons = settle(RunConfig(sigma=0.5), throughput=1e7, n_training_tokens=N_TOKENS, vocab_size=VOCAB_SIZE)
+    config, reasons = settle(
+        SCHEMA.build({"sigma": 0.5}), throughput=1e7, n_training_tokens=N_TOKENS, vocab_size=VOCAB_SIZE
+    )
     chosen = [key for key in AUTOMATIC_KEYS if key != "sigma"]
     assert [reason.partition(" = ")[0] for reason in reasons] == chosen
     for key, reason in zip(chosen, reasons, strict=True):
         value, _, why = reason.removeprefix(f"{key} = ").partition(": ")
-        assert float(value) == getattr(config, key)
+        assert float(value) == config.get(key)
         assert len(why) > 10
     assert reasons[0] == "hidden_size = 64: for 6,000 million trial-tokens in 600 s"
 
@@ -178,13 +186,14 @@ GIVEN = {
 def test_nothing_that_was_given_changes_and_nothing_stays_open(
     given: dict[str, Any], throughput: float, n_training_tokens: int
 ) -> None:
-    before = RunConfig(**given)
+    before = SCHEMA.build(given)
     config, reasons = settle(before, throughput=throughput, n_training_tokens=n_training_tokens, vocab_size=VOCAB_SIZE)
     assert config.is_settled
-    changed = {key for key, value in msgspec.structs.asdict(config).items() if value != getattr(before, key)}
+    changed = {key for key in SCHEMA.fields if config.get(key) != before.get(key)}
     assert changed == set(AUTOMATIC_KEYS) - set(given) | (set() if "population_limit" in given else {"max_population"})
     assert len(reasons) == len(changed - {"max_population"})
     assert settle(config, throughput=1.0, n_training_tokens=1, vocab_size=2) == (config, ())
     if "population_limit" not in given:
-        assert config.population_limit % config.group_size == config.max_population % config.group_size == 0
-        assert config.population_limit <= config.max_population
+        strategy = config.strategy
+        assert strategy.population_limit % strategy.group_size == strategy.max_population % strategy.group_size == 0
+        assert strategy.population_limit <= strategy.max_population

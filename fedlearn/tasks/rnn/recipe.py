@@ -10,7 +10,8 @@ import msgspec
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
 from fedlearn.es.strategy import LEAST_WORK_S
-from fedlearn.objectives.rnn_layout import rnn_layout
+from fedlearn.tasks.rnn.layout import GATES, rnn_layout
+from fedlearn.tasks.rnn.options import options_of
 
 REFERENCE_HIDDEN_SIZE = 64
 """At which throughput is measured."""
@@ -23,6 +24,11 @@ LONG_TRIAL_TOKENS = 1e9
 
 MOST_WORK_S = 1.0
 """Of trials a step: a run needs many steps, however large its model."""
+
+_MAX_PROBED_WINDOW = 64
+"""Tokens of context, and scored ones: speed hardly depends on more, and a measurement must be short."""
+
+_MAX_PROBED_GROUP_SIZE = 64
 
 LEAST_HIDDEN_SIZE = 16
 LARGE_TRIAL_TOKENS = 3e9
@@ -48,7 +54,7 @@ class _Facts(msgspec.Struct, frozen=True):
 def settle(
     config: RunConfig, *, throughput: float, n_training_tokens: int, vocab_size: int
 ) -> tuple[RunConfig, tuple[str, ...]]:
-    """The configuration with a value for each key of AUTOMATIC_KEYS, and a sentence for each that was chosen here.
+    """The configuration with a value for each automatic key, and a sentence for each that was chosen here.
 
     `throughput` is in trial-tokens per second at hidden size 64, above 0. What the configuration has stays as it is.
     Raises ConfigError where no value goes with what was given.
@@ -56,20 +62,36 @@ def settle(
     facts = _Facts(throughput, n_training_tokens, vocab_size)
     reasons = []
     for key, choose in _CHOICES.items():
-        if not getattr(config, key):
+        if not config.get(key):
             values, why = choose(config, facts)
-            config = msgspec.structs.replace(config, **values)
+            config = config.replace(values)
             reasons.append(f"{key} = {values[key]:.10g}: {why}")
     return config, tuple(reasons)
 
 
+def probe_of(config: RunConfig) -> RunConfig:
+    """The configuration with trials that are quick to measure, of the reference size; not settled yet."""
+    options = options_of(config)
+    return config.replace(
+        {
+            "hidden_size": REFERENCE_HIDDEN_SIZE,
+            "batch_size": 1,
+            "context": min(options.context, _MAX_PROBED_WINDOW),
+            "sequence_length": min(options.sequence_length, _MAX_PROBED_WINDOW),
+            "group_size": min(config.strategy.group_size, _MAX_PROBED_GROUP_SIZE),
+            "population_limit": 0,
+            "max_population": 0,
+        }
+    )
+
+
 def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     trial_tokens = _trial_tokens(config, facts)
-    if config.perturb == "weights":
+    if config.strategy.perturb == "weights":
         size = 128 if trial_tokens > 2e10 else 64
     else:
         size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= LARGE_TRIAL_TOKENS else 256
-    why = f"for {_millions(trial_tokens)} trial-tokens in {config.duration or USUAL_S:g} s"
+    why = f"for {_millions(trial_tokens)} trial-tokens in {config.run.duration or USUAL_S:g} s"
     wanted = size
     while size > LEAST_HIDDEN_SIZE and 2 * _n_parameters(config, size, facts) > facts.n_training_tokens:
         size //= 2
@@ -79,62 +101,64 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
 
 
 def _group_size(config: RunConfig, facts: _Facts) -> Choice:
-    if config.perturb == "weights":
+    if config.strategy.perturb == "weights":
         size, why = 64, "learned most with perturbed weights"
     elif _trial_tokens(config, facts) < 1e8:
         size, why = 8, "learned most with perturbed activations and less than 100 million trial-tokens"
     else:
         size, why = 16, "learned most with perturbed activations"
     # Powers of two, down to what a population that was given can hold.
-    while size > (config.population_limit or config.max_population or size):
+    while size > (config.strategy.population_limit or config.strategy.max_population or size):
         size, why = size // 2, "goes into the population that was given"
     return {"group_size": size}, why
 
 
 def _sigma(config: RunConfig, _: _Facts) -> Choice:
-    sigma = 0.01 if config.perturb == "weights" else 0.05
-    return {"sigma": sigma}, f"learned most with perturbed {config.perturb}"
+    sigma = 0.01 if config.strategy.perturb == "weights" else 0.05
+    return {"sigma": sigma}, f"learned most with perturbed {config.strategy.perturb}"
 
 
 def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
-    if config.perturb == "activations":
-        rate = 0.32 / config.hidden_size
-        why = f"0.32 / {config.hidden_size} units with perturbed activations"
+    if config.strategy.perturb == "activations":
+        rate = 0.32 / options_of(config).hidden_size
+        why = f"0.32 / {options_of(config).hidden_size} units with perturbed activations"
         if _trial_tokens(config, facts) < 2e7:
             rate, why = 2.0 * rate, f"twice {why}, for less than 20 million trial-tokens"
     else:
-        if config.duration and _trial_tokens(config, facts) > LONG_TRIAL_TOKENS:
+        if config.run.duration and _trial_tokens(config, facts) > LONG_TRIAL_TOKENS:
             at_reference, end = 0.003, "a far end"
         elif config.has_end:
             at_reference, end = 0.01, "an end"
         else:
             at_reference, end = 0.006, "no end"
-        rate = at_reference * REFERENCE_HIDDEN_SIZE / config.hidden_size
-        why = f"{at_reference:g} x {REFERENCE_HIDDEN_SIZE} / {config.hidden_size} units, in a run with {end}"
+        rate = at_reference * REFERENCE_HIDDEN_SIZE / options_of(config).hidden_size
+        why = (
+            f"{at_reference:g} x {REFERENCE_HIDDEN_SIZE} / {options_of(config).hidden_size} units, in a run with {end}"
+        )
     return {"learning_rate": rate}, why
 
 
 def _population(config: RunConfig, facts: _Facts) -> Choice:
     swift = int(LEAST_WORK_S * _members_per_s(config, facts))
-    if config.perturb == "weights":
-        n_parameters = _n_parameters(config, config.hidden_size, facts)
+    if config.strategy.perturb == "weights":
+        n_parameters = _n_parameters(config, options_of(config).hidden_size, facts)
         least, most = n_parameters // 2, n_parameters
         bounds = f"from half to all of the {n_parameters} parameters, if {MOST_WORK_S:g} s is enough"
         affordable = int(MOST_WORK_S * _members_per_s(config, facts))
     else:
         least_groups = LEAST_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS]
-        least, most = least_groups * config.group_size, MAX_ACTIVITY_MEMBERS
+        least, most = least_groups * config.strategy.group_size, MAX_ACTIVITY_MEMBERS
         bounds = f"from {least_groups} groups to {most} members"
         affordable = most
-    most = min(config.max_population or most, MAX_POPULATION, MAX_MEMBERS // max(config.rank, 1))
+    most = min(config.strategy.max_population or most, MAX_POPULATION, MAX_MEMBERS // max(config.strategy.rank, 1))
     limit = _whole_groups(min(max(least, swift), affordable, most), config)
-    max_population = config.max_population or max(_whole_groups(most, config), limit)
+    max_population = config.strategy.max_population or max(_whole_groups(most, config), limit)
     why = f"{LEAST_WORK_S * 1e3:g} ms of trials are {swift}; {bounds}; up to {max_population} as volunteers join"
     return {"population_limit": limit, "max_population": max_population}, why
 
 
 def _time_per_step(config: RunConfig, facts: _Facts) -> Choice:
-    expected_s = config.population_limit / _members_per_s(config, facts)
+    expected_s = config.strategy.population_limit / _members_per_s(config, facts)
     shortest, longest = DEADLINE_S
     deadline = min(max(float(math.ceil(4.0 * expected_s)), shortest), longest)
     why = f"four times the {expected_s:.2g} s that this machine needs, {shortest:g} to {longest:g} s"
@@ -154,25 +178,27 @@ _CHOICES: Mapping[str, Callable[[RunConfig, _Facts], Choice]] = {
 
 def _trial_tokens(config: RunConfig, facts: _Facts) -> float:
     """What this machine does in the time of the run, if it takes 64 units."""
-    return facts.throughput * (config.duration or USUAL_S)
+    return facts.throughput * (config.run.duration or USUAL_S)
 
 
 def _members_per_s(config: RunConfig, facts: _Facts) -> float:
     """At the run's own hidden size; a token costs the products with the recurrent and head matrices."""
+    options = options_of(config)
 
     def products(size: int) -> int:
-        return (2 * config.n_layers - 1) * size**2 + facts.vocab_size * size
+        return (2 * options.n_layers - 1) * GATES[options.cell] * size**2 + facts.vocab_size * size
 
-    speed = facts.throughput * products(REFERENCE_HIDDEN_SIZE) / products(config.hidden_size)
-    return speed / (config.batch_size * config.sequence_length)
+    speed = facts.throughput * products(REFERENCE_HIDDEN_SIZE) / products(options.hidden_size)
+    return speed / (options.batch_size * options.sequence_length)
 
 
 def _n_parameters(config: RunConfig, hidden_size: int, facts: _Facts) -> int:
-    return rnn_layout(facts.vocab_size, hidden_size, config.n_layers, config.embedding_scale).size
+    options = options_of(config)
+    return rnn_layout(facts.vocab_size, hidden_size, options.n_layers, options.embedding_scale, options.cell).size
 
 
 def _whole_groups(n_members: int, config: RunConfig) -> int:
-    return max(n_members // config.group_size, 1) * config.group_size
+    return max(n_members // config.strategy.group_size, 1) * config.strategy.group_size
 
 
 def _millions(number: float) -> str:

@@ -1,10 +1,15 @@
 """Which tensors an RNN has, in the order that `es_core` expects, and what PyTorch calls them."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
+from fedlearn.tasks.rnn.options import Cell
+
+GATES: Mapping[Cell, int] = {"tanh": 1, "gru": 3}
+"""Sums that each unit of a cell makes: rows of its matrices for each hidden unit."""
 
 
 def control_tensors(
@@ -27,14 +32,19 @@ def control_tensors(
     return tuple(tensors)
 
 
-def rnn_layout(vocab_size: int, hidden_size: int, n_layers: int, embedding_scale: float) -> ParameterLayout:
-    """Tensors of the RNN in the order that `es_core` expects; names follow PyTorch's where it has the tensor."""
-    tensors = [TensorSpec("embedding.weight", (vocab_size, hidden_size), scale=embedding_scale, mask_column=0)]
+def rnn_layout(
+    vocab_size: int, hidden_size: int, n_layers: int, embedding_scale: float, cell: Cell = "tanh"
+) -> ParameterLayout:
+    """Tensors of the network in the order that `es_core` expects; names follow PyTorch's where it has the tensor."""
+    rows = GATES[cell] * hidden_size
+    tensors = [TensorSpec("embedding.weight", (vocab_size, rows), scale=embedding_scale, mask_column=0)]
     for layer in range(n_layers):
         if layer > 0:
-            tensors.append(TensorSpec(f"rnn.weight_ih_l{layer}", (hidden_size, hidden_size)))
-        tensors.append(TensorSpec(f"rnn.weight_hh_l{layer}", (hidden_size, hidden_size)))
-        tensors.append(TensorSpec(f"rnn.bias_l{layer}", (hidden_size,)))
+            tensors.append(TensorSpec(f"rnn.weight_ih_l{layer}", (rows, hidden_size)))
+        tensors.append(TensorSpec(f"rnn.weight_hh_l{layer}", (rows, hidden_size)))
+        tensors.append(TensorSpec(f"rnn.bias_l{layer}", (rows,)))
+        if cell == "gru":
+            tensors.append(TensorSpec(f"rnn.bias_hn_l{layer}", (hidden_size,)))
     tensors += [
         TensorSpec("head.weight", (vocab_size, hidden_size)),
         TensorSpec("head.bias", (vocab_size,)),
@@ -46,16 +56,19 @@ def rnn_layout(vocab_size: int, hidden_size: int, n_layers: int, embedding_scale
 def to_torch_names(layout: ParameterLayout, weights: Float32Array) -> dict[str, Float32Array]:
     """The weights as PyTorch names them: `rnn = nn.RNN(vocab, hidden, layers)`, `head = nn.Linear(hidden, vocab)`.
 
-    The RNN reads one-hot tokens; `initial_state` [layers, hidden] is its `h_0`.
+    Of a GRU it is `rnn = nn.GRU(...)`. It reads one-hot tokens; `initial_state` [layers, hidden] is its `h_0`.
     """
     parts = layout.split(weights)
-    hidden_size = parts["rnn.bias_l0"].size
+    hidden_size = parts["rnn.weight_hh_l0"].shape[1]
     named = {"head.weight": parts["head.weight"], "head.bias": parts["head.bias"]}
     named["initial_state"] = parts["initial_state"].reshape(-1, hidden_size)
     for layer in range(len(named["initial_state"])):
         input_weights = parts["embedding.weight"].T if layer == 0 else parts[f"rnn.weight_ih_l{layer}"]
+        second_bias = np.zeros_like(parts[f"rnn.bias_l{layer}"])
+        if f"rnn.bias_hn_l{layer}" in parts:
+            second_bias[2 * hidden_size :] = parts[f"rnn.bias_hn_l{layer}"]
         named[f"rnn.weight_ih_l{layer}"] = np.ascontiguousarray(input_weights)
         named[f"rnn.weight_hh_l{layer}"] = parts[f"rnn.weight_hh_l{layer}"]
         named[f"rnn.bias_ih_l{layer}"] = parts[f"rnn.bias_l{layer}"]
-        named[f"rnn.bias_hh_l{layer}"] = np.zeros(hidden_size, dtype=np.float32)
+        named[f"rnn.bias_hh_l{layer}"] = second_bias
     return named

@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
+from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.replica import OptimizerState, Replica
 from fedlearn.es.strategy import Strategy, ask, tell
+from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import Trials
-from fedlearn.objectives.rnn import RnnObjective
+from fedlearn.tasks.blocks import block_name
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.rnn.examiner import text_loss
+from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.text.tokens import TokenArray
 from fedlearn.text.windows import WindowShape
 
@@ -37,28 +40,19 @@ def test_training_lowers_the_loss_of_unseen_text(rank: int, n_layers: int) -> No
         n_layers=n_layers,
         window=WindowShape(batch_size=1, context=8, scored=8),
         embedding_scale=3.0,
+        unigram_counts=np.bincount(training, minlength=VOCAB),
     )
     strategy = Strategy(
         perturbation=Perturbation(sigma=0.02, rank=rank),
         group_size=16,
         population_limit=1024,
-        learning_rate=0.02,
-        optimizer="adam",
-        beta1=0.9,
-        beta2=0.99,
+        optimizer=Adam(0.02, 0.9, 0.99),
         fitness_shaping="normalized",
     )
-    weights = objective.initial_weights(np.bincount(training, minlength=VOCAB))
-    zeros = np.zeros(objective.layout.size, dtype=np.float32)
-    replica = Replica(
-        objective.layout,
-        seed=4,
-        step=0,
-        weights=weights,
-        optimizer=OptimizerState(zeros, zeros),
-        row_masks=lambda update: objective.row_masks(update, training),
-    )
-    before = objective.text_loss(replica.weights, unseen, threads=2)
+    block = block_name({"tokens": training})
+    holding = Holding(objective, seed=4, threads=2, blocks={block: {"tokens": training}})
+    holding.begin(0, keeps_start=False)
+    before = text_loss(objective, holding.replica.weights, unseen, threads=2)
     last: Update | None = None
     for step in range(50):
         population = ask(strategy, step, last)
@@ -69,10 +63,10 @@ def test_training_lowers_the_loss_of_unseen_text(rank: int, n_layers: int) -> No
             first_member=0,
             n_members=population.limit,
         )
-        losses = objective.member_losses(replica.weights, training, trials, threads=2)
+        losses = holding.evaluate(trials, block).losses
         spans = ((0, population.limit),)
-        last = tell(strategy, population, block=bytes(16), spans=spans, losses=losses, duration_s=0.0)
-        replica.apply(last, threads=2)
-    after = objective.text_loss(replica.weights, unseen, threads=2)
+        last = tell(strategy, population, block=block, spans=spans, losses=losses, duration_s=0.0)
+        holding.apply(last)
+    after = text_loss(objective, holding.replica.weights, unseen, threads=2)
     assert before == pytest.approx(UNIGRAM_ENTROPY, abs=0.1)
     assert TRIGRAM_ENTROPY - 0.05 < after < 0.7 < BIGRAM_ENTROPY  # it remembers more than the last token

@@ -1,9 +1,10 @@
-"""A tanh RNN that predicts the next token, in the layout of `torch.nn.RNN(nonlinearity="tanh")`.
+"""A recurrent network that predicts the next token: tanh units as in `torch.nn.RNN`, or those of `torch.nn.GRU`.
 
 The embedding stands for PyTorch's one-hot input weights: `embedding.weight` is `rnn.weight_ih_l0` transposed, so that a
-token's row lies in one piece. Each layer has one bias, where PyTorch adds two.
+token's row lies in one piece. Where PyTorch adds two biases there is one, their sum.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self, final
 
 import msgspec
@@ -13,17 +14,17 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.estimate import encode_estimate
-from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.partial_sum import partial_sum
+from fedlearn.es.replica import UInt8Array
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import Float32Array, Model, Objective, TrialResults, Trials, UInt8Array
-from fedlearn.objectives.rnn_layout import control_tensors, rnn_layout
+from fedlearn.tasks.blocks import Columns, column_of
+from fedlearn.tasks.invitation import Option
+from fedlearn.tasks.rnn.layout import control_tensors, rnn_layout
+from fedlearn.tasks.rnn.options import Cell, Precision
 from fedlearn.text.tokens import TokenArray
 from fedlearn.text.windows import Windows, WindowShape, cut_windows
-
-VALIDATION_ROWS = 64
-"""Pieces of a text that are read side by side; each starts at the initial state."""
-
 
 NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, Float32Array]
 
@@ -31,7 +32,6 @@ NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, 
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounded, since a server that a volunteer does not know names the sizes of what is then allocated."""
 
-    architecture: str
     vocab_size: Annotated[int, Meta(ge=2, le=2**16)]
     hidden_size: Annotated[int, Meta(ge=2, le=2**16)]
     n_layers: Annotated[int, Meta(ge=1, le=16)]
@@ -39,14 +39,15 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence_length: Annotated[int, Meta(ge=1, le=2**16)]
     batch_size: Annotated[int, Meta(ge=1, le=2**16)]
     embedding_scale: float
-    precision: Literal["float32", "int8"]
+    precision: Precision
+    cell: Cell = "tanh"
     control_taps: Annotated[int, Meta(ge=0, le=16)] = 0
     control_features: Literal["residuals", "tokens"] = "residuals"
 
 
 @final
-class RnnObjective(Objective):
-    """`hidden_size` tanh units in `n_layers` layers over `vocab_size` tokens."""
+class RnnObjective:
+    """`hidden_size` units in `n_layers` layers over `vocab_size` tokens."""
 
     def __init__(
         self,
@@ -57,36 +58,50 @@ class RnnObjective(Objective):
         n_layers: int,
         window: WindowShape,
         embedding_scale: float,
-        precision: Literal["float32", "int8"] = "float32",
+        precision: Precision = "float32",
+        cell: Cell = "tanh",
         control_taps: int = 0,
         control_features: Literal["residuals", "tokens"] = "residuals",
+        unigram_counts: NDArray[np.int64] | None = None,
     ) -> None:
+        self.unit = "tokens"
         self.seed = seed
         self.window = window
         self.precision = precision
-        self._shape = (vocab_size, hidden_size, n_layers)
+        self.cell = cell
+        self.shape = (vocab_size, hidden_size, n_layers)
         self.control_taps = control_taps
-        network = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale).tensors
-        controls = control_tensors(self._shape, control_taps, control_features)
+        self._unigram_counts = np.ones(vocab_size) if unigram_counts is None else unigram_counts
+        network = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale, cell).tensors
+        controls = control_tensors(self.shape, control_taps, control_features)
         self._n_network_tensors = len(network)
         self._layout = ParameterLayout((*network, *controls))
         self._scales = np.array([tensor.scale for tensor in self._layout.tensors], dtype=np.float32)
         self._is_head = [tensor.name.startswith("head.") for tensor in self._layout.tensors]
 
     @classmethod
-    def from_model(cls, model: Model, seed: int) -> Self:
+    def from_options(
+        cls, options: Mapping[str, Option], seed: int, *, unigram_counts: NDArray[np.int64] | None = None
+    ) -> Self:
+        """The objective that an Invitation's options stand for.
+
+        `unigram_counts` [vocab_size], how often each token occurs, is known to who makes the initial weights.
+        Raises ValueError where the options make no sense.
+        """
         try:
-            values = msgspec.convert(dict(model), _Model)
+            values = msgspec.convert(dict(options), _Model)
         except msgspec.ValidationError as error:
-            raise ValueError(f"model: {error}; is this version of fedlearn older than the server's?") from error
+            raise ValueError(f"options: {error}; is this version of fedlearn older than the server's?") from error
         return cls(
             seed=seed,
+            unigram_counts=unigram_counts,
             vocab_size=values.vocab_size,
             hidden_size=values.hidden_size,
             n_layers=values.n_layers,
             window=WindowShape(values.batch_size, values.context, values.sequence_length),
             embedding_scale=values.embedding_scale,
             precision=values.precision,
+            cell=values.cell,
             control_taps=values.control_taps,
             control_features=values.control_features,
         )
@@ -98,14 +113,14 @@ class RnnObjective(Objective):
     def network(self, weights: Float32Array, rank: int = 0) -> "NetworkArguments":
         """What `es_core` asks of the network alone: shape, tensor table, relative scales, weights."""
         n = self._n_network_tensors
-        return self._shape, self._layout.table(rank)[:n], self._scales[:n], weights
+        return self.shape, self._layout.table(rank)[:n], self._scales[:n], weights
 
     @property
-    def tokens_per_member(self) -> int:
+    def work_per_member(self) -> int:
         return self.window.batch_size * self.window.scored
 
-    def initial_weights(self, unigram_counts: NDArray[np.int64]) -> Float32Array:
-        _, hidden_size, n_layers = self._shape
+    def initial_weights(self) -> Float32Array:
+        _, hidden_size, n_layers = self.shape
         generator = np.random.default_rng(self.seed)
         weights = np.zeros(self._layout.size, dtype=np.float32)
         parts = self._layout.split(weights)
@@ -120,16 +135,16 @@ class RnnObjective(Objective):
             fill(f"rnn.weight_hh_l{layer}", 0.7 / hidden_size**0.5)
         fill("head.weight", 0.3 / hidden_size**0.5)
         # The head starts at the unigram model; unseen tokens count once.
-        counts = np.maximum(unigram_counts, 1)
+        counts = np.maximum(self._unigram_counts, 1)
         parts["head.bias"][:] = np.log(counts / counts.sum())
         return weights
 
-    def member_losses(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> Float32Array:
+    def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
         scales = self._scales[: self._n_network_tensors]
-        return self._weight_losses(weights, self._windows_of(trials, block), trials, scales, threads)
+        return self._weight_losses(weights, self._windows_of(trials, _tokens_of(data)), trials, scales, threads)
 
-    def gradient_sum(self, weights: Float32Array, block: TokenArray, trials: Trials, *, threads: int) -> TrialResults:
-        windows = self._windows_of(trials, block)
+    def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
+        windows = self._windows_of(trials, _tokens_of(data))
         if trials.perturbation.space == "activations":
             return self._activation_sum(weights, windows, trials, threads)
         # The members leave the head alone: its gradient follows from the unperturbed trajectory.
@@ -141,6 +156,7 @@ class RnnObjective(Objective):
             tokens=windows.tokens[is_finite],
             context=self.window.context,
             is_cold=windows.is_cold[is_finite],
+            cell=self.cell,
             threads=threads,
         )
         rest = partial_sum(
@@ -163,8 +179,8 @@ class RnnObjective(Objective):
             self.window,
             seed=self.seed,
             step=trials.step,
-            first_group=trials.first_member // trials.group_size,
-            n_groups=trials.n_members // trials.group_size,
+            first_group=trials.first_group,
+            n_groups=trials.n_groups,
         )
 
     def _weight_losses(
@@ -184,6 +200,7 @@ class RnnObjective(Objective):
             context=self.window.context,
             is_cold=windows.is_cold,
             sigma=trials.perturbation.sigma,
+            cell=self.cell,
             antithetic=trials.perturbation.antithetic,
             int8=self.precision == "int8",
             threads=threads,
@@ -192,7 +209,7 @@ class RnnObjective(Objective):
     def _activation_sum(self, weights: Float32Array, windows: Windows, trials: Trials, threads: int) -> TrialResults:
         perturbation = trials.perturbation
         losses, estimate = es_core.rnn_activation_gradient(
-            self._shape,
+            self.shape,
             self._layout.table(0),
             self._scales,
             weights,
@@ -206,17 +223,18 @@ class RnnObjective(Objective):
             sigma=perturbation.sigma,
             logit_sigma=perturbation.logit_sigma if perturbation.head == "perturbed" else 0.0,
             discount=perturbation.discount,
+            cell=self.cell,
             control_taps=self.control_taps,
             int8=self.precision == "int8",
             threads=threads,
         )
         return TrialResults(losses, encode_estimate(self._layout, estimate))
 
-    def row_masks(self, update: Update, block: TokenArray) -> UInt8Array | None:
+    def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
         masks = [
             self._masks_of(
                 cut_windows(
-                    block,
+                    _tokens_of(data),
                     self.window,
                     seed=self.seed,
                     step=update.step,
@@ -230,48 +248,19 @@ class RnnObjective(Objective):
 
     def _masks_of(self, windows: Windows) -> UInt8Array:
         """A column a token (does the group read it?), and a last one for the initial state (is the group cold?)."""
-        vocab_size = self._shape[0]
+        vocab_size = self.shape[0]
         read = windows.tokens[:, :, self.window.context : -1].reshape(len(windows.is_cold), -1)
+        if read.max(initial=0) >= vocab_size:
+            raise ValueError(f"tokens: expected tokens below {vocab_size}, got {read.max()}")
         mask = np.zeros((len(read), vocab_size + 1), dtype=np.uint8)
         np.put_along_axis(mask, read.astype(np.int64), 1, axis=1)
         mask[:, vocab_size] = windows.is_cold
         return mask
 
-    def text_loss(self, weights: Float32Array, tokens: TokenArray, *, threads: int) -> float:
-        n_rows = min(VALIDATION_ROWS, len(tokens) - 1)
-        if n_rows < 1:
-            raise ValueError(f"text: expected at least 2 tokens, got {len(tokens)}")
-        length = (len(tokens) - 1) // n_rows
-        # Rows overlap by one token: the last target of one is the first input of the next.
-        places = np.arange(n_rows)[:, np.newaxis] * length + np.arange(length + 1)
-        model = RnnLanguageModel(self, weights, stop_token=0)
-        losses, _ = es_core.rnn_text_losses(
-            *model.arguments, tokens=tokens[places], state=model.initial_state(n_rows), threads=threads
-        )
-        return float(losses.sum(dtype=np.float64)) / (n_rows * length)
 
-    def language_model(self, weights: Float32Array, stop_token: int) -> "RnnLanguageModel":
-        return RnnLanguageModel(self, weights, stop_token)
-
-
-@final
-class RnnLanguageModel:
-    """An RNN with its weights, read one token a sequence at a time; its state is [n, layers, hidden]."""
-
-    def __init__(self, objective: RnnObjective, weights: Float32Array, stop_token: int) -> None:
-        self.vocab_size = objective._shape[0]
-        self.stop_token = stop_token
-        self.arguments = objective.network(weights)
-        _, hidden_size, n_layers = objective._shape
-        self._initial_state = objective._layout.split(weights)["initial_state"].reshape(n_layers, hidden_size)
-
-    def initial_state(self, n_sequences: int) -> Float32Array:
-        return np.repeat(self._initial_state[np.newaxis], n_sequences, axis=0)
-
-    def next_log_probabilities(self, state: Float32Array, tokens: TokenArray) -> tuple[Float32Array, Float32Array]:
-        log_probabilities, new_state = es_core.rnn_next_log_probabilities(
-            *self.arguments,
-            tokens=np.ascontiguousarray(tokens)[:, np.newaxis],
-            state=np.ascontiguousarray(state),
-        )
-        return new_state, log_probabilities
+def _tokens_of(data: Columns) -> TokenArray:
+    """The block's tokens. Raises ValueError for data that are none."""
+    tokens = column_of(data, "tokens")
+    if tokens.dtype != np.uint16 or tokens.ndim != 1:
+        raise ValueError(f"tokens: expected one dimension of uint16, got {tokens.dtype} {list(tokens.shape)}")
+    return tokens

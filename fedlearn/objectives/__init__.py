@@ -1,6 +1,0 @@
-"""What is optimised: objectives turn weights and text into losses."""
-
-from fedlearn.objectives.base import Objective
-from fedlearn.objectives.registry import build_objective
-
-__all__ = ["Objective", "build_objective"]

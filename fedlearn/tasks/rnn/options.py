@@ -1,0 +1,80 @@
+"""The settings of a recurrent network and its text."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from fedlearn.config import ConfigError, RunConfig, setting
+
+Cell = Literal["tanh", "gru"]
+Precision = Literal["float32", "int8"]
+
+
+class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A recurrent network that predicts the next token of a text."""
+
+    data: Annotated[str, setting("corpus: python-docs or a text file's path", min_length=1)] = "python-docs"
+    tokenizer: Annotated[Literal["chars", "bytes", "bpe"], setting("how text becomes tokens")] = "chars"
+    vocab_size: Annotated[
+        int, setting("tokens in the vocabulary; 0 = as many as the tokenizer needs", ge=0, le=65535)
+    ] = 0
+    documents: Annotated[
+        Literal["stream", "blank-lines"],
+        setting("the corpus is one stream, or documents separated by blank lines"),
+    ] = "stream"
+    new_tokens_interval: Annotated[
+        int, setting("steps between new token blocks; 0 = one block for the run", ge=0, le=2**53)
+    ] = 0
+    block_tokens: Annotated[int, setting("tokens a block when new_tokens_interval is above 0", ge=2, le=2**22)] = (
+        1048576
+    )
+    cell: Annotated[Cell, setting("what a recurrent layer computes")] = "tanh"
+    hidden_size: Annotated[int, setting("units, width of each layer, 2 or more", ge=0, le=65536, automatic=True)] = 0
+    n_layers: Annotated[int, setting("recurrent layers", ge=1, le=16)] = 1
+    embedding_scale: Annotated[float, setting("factor on sigma and learning rate of the embedding", gt=0, le=1e6)] = (
+        10.0
+    )
+    precision: Annotated[
+        Precision,
+        setting("arithmetic of the trials; int8 is faster where the processor has int8 dot products"),
+    ] = "float32"
+    batch_size: Annotated[int, setting("sequences a member is evaluated on", ge=1, le=65536)] = 1
+    context: Annotated[int, setting("tokens that warm up the hidden state before the scored ones", ge=0, le=65536)] = 32
+    sequence_length: Annotated[int, setting("scored tokens a sequence", ge=1, le=65536)] = 16
+    control_variates: Annotated[
+        int,
+        setting(
+            "tokens whose losses are predicted from the noise on an activation, to take that off; 0 = none",
+            ge=0,
+            le=16,
+        ),
+    ] = 2
+
+    def __post_init__(self) -> None:
+        if self.hidden_size == 1:
+            raise ConfigError("hidden_size: expected 2 or more, or 0 for a choice of the run's own, got 1")
+        window = self.context + self.sequence_length + 1
+        if self.new_tokens_interval > 0 and self.block_tokens < window:
+            raise ConfigError(
+                f"block_tokens: expected at least one window (context + sequence_length + 1 = {window}), "
+                f"got {self.block_tokens}"
+            )
+
+
+def check_abilities(config: RunConfig) -> None:
+    """Raises ConfigError where the cell has no kernel for what the run wants."""
+    options, strategy = options_of(config), config.strategy
+    wants = (
+        ("perturb", strategy.perturb, "weights"),
+        ("head", strategy.head, "perturbed"),
+        ("precision", options.precision, "float32"),
+    )
+    for key, value, expected in wants:
+        if options.cell != "tanh" and value != expected:
+            raise ConfigError(f"{key}: expected {expected} with cell = {options.cell}, got {value}; take cell = tanh")
+
+
+def options_of(config: RunConfig) -> RnnOptions:
+    """The settings of a run that trains a recurrent network."""
+    assert isinstance(config.options, RnnOptions), f"expected RnnOptions, got {type(config.options).__name__}"
+    return config.options

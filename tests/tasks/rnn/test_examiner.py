@@ -1,0 +1,113 @@
+import math
+
+import numpy as np
+import pytest
+
+from fedlearn.config import RunConfig
+from fedlearn.tasks.kind import Examiner, ReadsText, WritesText
+from fedlearn.tasks.rnn.dataset import Dataset, build_dataset
+from fedlearn.tasks.rnn.examiner import VALIDATION_ROWS, RnnExaminer, text_loss
+from fedlearn.tasks.rnn.objective import RnnObjective
+from fedlearn.tasks.rnn.options import Cell
+from fedlearn.text.documents import DocumentMode
+from fedlearn.text.windows import WindowShape
+from tests.runs import created
+from tests.tasks.rnn.networks import TOLERANCE, TorchRnn, rnn_of, text_of, weights_of
+
+PARAGRAPHS = "\n\n".join(f"Paragraph {number} says hello." for number in range(100))
+
+
+def dataset_of(documents: DocumentMode = "stream") -> Dataset:
+    return build_dataset("text.txt", lambda _: PARAGRAPHS.encode(), documents=documents)
+
+
+def objective_of(dataset: Dataset) -> RnnObjective:
+    return RnnObjective(
+        seed=1,
+        vocab_size=dataset.tokenizer.vocab_size,
+        hidden_size=6,
+        n_layers=1,
+        window=WindowShape(1, 2, 3),
+        embedding_scale=1.0,
+        unigram_counts=dataset.unigram_counts,
+    )
+
+
+@pytest.mark.parametrize("cell", ["tanh", "gru"])
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_text_loss_equals_pytorchs(n_layers: int, cell: Cell) -> None:
+    objective = rnn_of(n_layers, cell=cell)
+    weights = weights_of(objective)
+    network = TorchRnn(objective, weights)
+    n_per_row = 7
+    text = text_of(VALIDATION_ROWS * n_per_row + 1)
+    rows = np.stack([text[i * n_per_row : (i + 1) * n_per_row + 1] for i in range(VALIDATION_ROWS)])
+    expected = network.loss(rows, network.start(VALIDATION_ROWS))
+    assert text_loss(objective, weights, text, threads=2) == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_a_text_of_one_token_has_no_loss() -> None:
+    objective = rnn_of()
+    with pytest.raises(ValueError, match="text: expected at least 2 tokens, got 1"):
+        text_loss(objective, weights_of(objective), text_of(1), threads=1)
+
+
+def test_it_has_the_abilities_of_models_that_read_and_write() -> None:
+    dataset = dataset_of()
+    examiner: Examiner = RnnExaminer(objective_of(dataset), dataset)
+    assert isinstance(examiner, WritesText)
+    assert isinstance(examiner, ReadsText)
+
+
+def test_a_loss_is_shown_in_bits_per_character_of_the_training_text() -> None:
+    text = PARAGRAPHS[:1000].replace("e", "é") + PARAGRAPHS[1000:]  # two bytes, one character
+    dataset = build_dataset("text.txt", lambda _: text.encode(), tokenizer="bytes")
+    name, bits = RnnExaminer(objective_of(dataset), dataset).show(math.log(2))
+    train = dataset.train
+    assert name == "bits_per_character"
+    assert bits == pytest.approx(len(train.tokens) / train.n_characters)
+    assert bits > 1.01
+
+
+def test_bits_per_character_count_characters_not_tokens(config: RunConfig) -> None:
+    prepared = created(config, tokenizer="bytes").prepared
+    examiner = prepared.examiner
+    assert isinstance(examiner, RnnExaminer)
+    name, bits = examiner.show(math.log(2))
+    assert name == "bits_per_character"
+    assert bits == pytest.approx(1.0)
+    uniform = examiner.validate(np.zeros(prepared.objective.layout.size, dtype=np.float32), threads=1)
+    assert uniform == {"bits_per_character": pytest.approx(math.log2(examiner.tokenizer.vocab_size), rel=1e-4)}
+
+
+@pytest.mark.parametrize("documents", ["stream", "blank-lines"])
+def test_validation_is_on_the_validation_part(documents: DocumentMode) -> None:
+    dataset = dataset_of(documents)
+    objective = objective_of(dataset)
+    weights = objective.initial_weights()
+    part = dataset.validation
+    expected = part.bits_per_character(text_loss(objective, weights, part.tokens, threads=1))
+    found = RnnExaminer(objective, dataset).validate(weights, threads=1)
+    assert found == {"bits_per_character": pytest.approx(expected)}
+
+
+def test_another_text_is_read_with_the_runs_tokenizer_and_documents() -> None:
+    dataset = dataset_of("blank-lines")
+    objective = objective_of(dataset)
+    weights = objective.initial_weights()
+    examiner = RnnExaminer(objective, dataset)
+    stop = [dataset.tokenizer.stop_token]
+    tokens = [*dataset.tokenizer.encode("Paragraph 7"), *stop, *dataset.tokenizer.encode("hello"), *stop]
+    loss = text_loss(objective, weights, np.array(tokens, dtype=np.uint16), threads=1)
+    # Sixteen characters, and a stop for each document.
+    expected = {"bits_per_character": pytest.approx(loss / math.log(2) * len(tokens) / 18)}
+    assert examiner.validate_on(weights, "Paragraph 7\n\nhello", threads=1) == expected
+    with pytest.raises(ValueError, match="at least 2 tokens"):
+        examiner.validate_on(weights, "", threads=1)
+
+
+def test_its_language_model_stops_where_the_tokenizer_says() -> None:
+    dataset = dataset_of()
+    objective = objective_of(dataset)
+    model = RnnExaminer(objective, dataset).language_model(objective.initial_weights())
+    assert (model.vocab_size, model.stop_token) == (dataset.tokenizer.vocab_size, dataset.tokenizer.stop_token)

@@ -1,0 +1,165 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlearn.config import ConfigError, RunConfig, Schema
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.strategy import Strategy
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.kind import Kind, Prepared, ReadFile
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.rnn import kind as kind_module
+from fedlearn.tasks.rnn.kind import KIND
+from fedlearn.tasks.rnn.objective import RnnObjective
+from tests.runs import STRATEGY, fit_task
+
+TEXT = "\n\n".join(f"Paragraph {number} says hello." for number in range(100)).encode()
+
+
+def config_of(**settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
+    shape = {"hidden_size": 8, "context": 4, "sequence_length": 8, "data": "text.txt"}
+    return Schema(KIND.options).build({**STRATEGY, **shape, **settings})
+
+
+def read_text(name: str) -> bytes:
+    assert name == "text.txt"
+    return TEXT
+
+
+def never(*_: object) -> float:
+    raise AssertionError("nothing is left to choose")
+
+
+def started(**settings: Any) -> Prepared:  # noqa: ANN401
+    return KIND.start(config_of(**settings), None, read_file=read_text, measure=never)
+
+
+def reading(files: dict[str, bytes]) -> ReadFile:
+    return files.__getitem__
+
+
+def test_it_is_a_kind_whose_volunteers_need_no_file() -> None:
+    kind: Kind = KIND
+    prepared = started()
+    assert kind.name == prepared.invitation.kind == "rnn"
+    assert (prepared.needs_task, prepared.entry, prepared.reasons) == (False, "", ())
+    assert not prepared.is_start_shared  # only the server knows how often each token occurs
+
+
+def test_an_invitation_is_the_seed_and_what_the_objective_is_built_from() -> None:
+    invitation = started(seed=7, n_layers=2, batch_size=3).invitation
+    assert (invitation.seed, invitation.identity, invitation.attachment) == (7, {}, b"")
+    vocab_size = invitation.options["vocab_size"]
+    assert invitation.options == {
+        "vocab_size": vocab_size,
+        "hidden_size": 8,
+        "n_layers": 2,
+        "context": 4,
+        "sequence_length": 8,
+        "batch_size": 3,
+        "embedding_scale": 10.0,
+        "precision": "float32",
+        "cell": "tanh",
+    }
+
+
+def test_a_run_begins_at_the_frequencies_of_its_tokens() -> None:
+    prepared = started()
+    (block,) = prepared.blocks
+    layout = prepared.objective.layout
+    bias = layout.split(prepared.objective.initial_weights())["head.bias"]
+    counts = np.maximum(np.bincount(block["tokens"], minlength=bias.size), 1)
+    np.testing.assert_allclose(np.exp(bias), counts / counts.sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("head", "features"), [("perturbed", "tokens"), ("closed-form", "residuals")])
+def test_control_matrices_go_with_perturbed_activations(head: str, features: str) -> None:
+    options = started(perturb="activations", head=head, control_variates=3).invitation.options
+    assert (options["control_taps"], options["control_features"]) == (3, features)
+    assert "control_taps" not in started(head=head).invitation.options
+
+
+def test_a_volunteer_builds_the_servers_objective() -> None:
+    prepared = started(seed=7, perturb="activations")
+    joined = KIND.join(prepared.invitation, None, device="cpu")
+    assert joined.layout == prepared.objective.layout
+    trials = Trials(3, Perturbation(0.02, 1), group_size=8, first_member=16, n_members=16)
+    weights, (block,) = prepared.objective.initial_weights(), prepared.blocks
+    server, volunteer = (
+        objective.evaluate(weights, block, trials, threads=1) for objective in (prepared.objective, joined)
+    )
+    np.testing.assert_array_equal(volunteer, server)
+
+
+def test_a_gru_is_a_cell_that_volunteers_are_told_of() -> None:
+    prepared = started(cell="gru")
+    joined = KIND.join(prepared.invitation, None, device="cpu")
+    assert joined.layout == prepared.objective.layout != started().objective.layout
+    with pytest.raises(ConfigError, match="precision: expected float32 with cell = gru"):
+        started(cell="gru", precision="int8")
+
+
+def test_a_task_is_refused_since_no_users_code_takes_part() -> None:
+    with pytest.raises(ValueError, match=r"expected none, since this server trains an RNN, got fit\.py:task"):
+        KIND.join(started().invitation, fit_task(), device="cpu")
+
+
+def test_a_run_is_opened_again_from_its_files_alone() -> None:
+    prepared = started(new_tokens_interval=5, block_tokens=300)
+    again = KIND.reopen(prepared.config, None, read_file=reading(dict(prepared.files)))
+    assert (again.config, again.invitation, again.steps_per_block) == (prepared.config, prepared.invitation, 5)
+    assert list(again.named_blocks) == list(prepared.named_blocks)
+    np.testing.assert_array_equal(again.objective.initial_weights(), prepared.objective.initial_weights())
+    assert (again.reasons, again.files) == ((), {})
+
+
+def test_the_text_is_one_block_or_comes_in_turns() -> None:
+    (whole,), pieces = started(block_tokens=300).blocks, started(new_tokens_interval=5, block_tokens=300).blocks
+    assert started().steps_per_block == 0
+    assert len(pieces) == len(whole["tokens"]) // 300
+    np.testing.assert_array_equal(np.concatenate([piece["tokens"] for piece in pieces]), whole["tokens"])
+
+
+def test_a_block_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = started().blocks
+    monkeypatch.setattr(kind_module, "MAX_BLOCK_TOKENS", len(block["tokens"]))
+    started()
+    monkeypatch.setattr(kind_module, "MAX_BLOCK_TOKENS", len(block["tokens"]) - 1)
+    with pytest.raises(ConfigError, match=r"data: expected at most \d+ tokens in one block.*set new_tokens_interval"):
+        started()
+
+
+@pytest.mark.parametrize(
+    ("perturb", "limit"), [("weights", "MAX_PARAMETERS"), ("activations", "MAX_SUMMED_PARAMETERS")]
+)
+def test_a_model_that_messages_cannot_hold_is_refused(
+    monkeypatch: pytest.MonkeyPatch, perturb: str, limit: str
+) -> None:
+    given: dict[str, Any] = {"perturb": perturb, "head": "closed-form" if perturb == "activations" else "perturbed"}
+    size = started(**given, control_variates=0).objective.layout.size
+    monkeypatch.setattr(kind_module, limit, size)
+    started(**given, control_variates=0)
+    monkeypatch.setattr(kind_module, limit, size - 1)
+    with pytest.raises(ConfigError, match=rf"hidden_size, n_layers: .* at most {size - 1} parameters, got 8 and 1"):
+        started(**given, control_variates=0)
+
+
+def test_what_is_left_open_is_chosen_from_one_measurement_at_the_reference_size() -> None:
+    measured: list[tuple[Objective, Strategy, Columns]] = []
+
+    def measure(objective: Objective, strategy: Strategy, data: Columns) -> float:
+        measured.append((objective, strategy, data))
+        return 1000.0
+
+    open_keys = dict.fromkeys(("hidden_size", "sigma", "learning_rate", "time_per_step"), 0)
+    prepared = KIND.start(config_of(**open_keys), None, read_file=read_text, measure=measure)
+    ((objective, strategy, data),) = measured
+    assert isinstance(objective, RnnObjective)
+    assert objective.shape[1] == 64
+    assert strategy.group_size == 8
+    assert data["tokens"].size == prepared.blocks[0]["tokens"].size
+    assert prepared.config.is_settled
+    assert prepared.reasons[0] == "measured: 0.008 million trial-tokens/s at hidden_size 64"
+    assert [reason.partition(" ")[0] for reason in prepared.reasons[1:]] == list(open_keys)

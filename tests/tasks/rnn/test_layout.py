@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from fedlearn.es.layout import TensorSpec
+from fedlearn.tasks.rnn.layout import control_tensors, rnn_layout, to_torch_names
+
+
+def test_tensors_have_their_order_shapes_scales_and_masks() -> None:
+    assert rnn_layout(9, 8, 2, 10.0).tensors == (
+        TensorSpec("embedding.weight", (9, 8), scale=10.0, mask_column=0),
+        TensorSpec("rnn.weight_hh_l0", (8, 8)),
+        TensorSpec("rnn.bias_l0", (8,)),
+        TensorSpec("rnn.weight_ih_l1", (8, 8)),
+        TensorSpec("rnn.weight_hh_l1", (8, 8)),
+        TensorSpec("rnn.bias_l1", (8,)),
+        TensorSpec("head.weight", (9, 8)),
+        TensorSpec("head.bias", (9,)),
+        TensorSpec("initial_state", (16,), mask_column=9),
+    )
+
+
+def test_a_gru_has_three_rows_a_unit_and_a_bias_of_its_own_within_the_third() -> None:
+    tensors = rnn_layout(9, 8, 2, 10.0, "gru").tensors
+    assert [(tensor.name, tensor.shape) for tensor in tensors] == [
+        ("embedding.weight", (9, 24)),
+        ("rnn.weight_hh_l0", (24, 8)),
+        ("rnn.bias_l0", (24,)),
+        ("rnn.bias_hn_l0", (8,)),
+        ("rnn.weight_ih_l1", (24, 8)),
+        ("rnn.weight_hh_l1", (24, 8)),
+        ("rnn.bias_l1", (24,)),
+        ("rnn.bias_hn_l1", (8,)),
+        ("head.weight", (9, 8)),
+        ("head.bias", (9,)),
+        ("initial_state", (16,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("taps", "features", "expected"),
+    [
+        (0, "residuals", []),
+        (0, "tokens", []),
+        (1, "residuals", [("control.l0.t0", (9, 8)), ("control.l1.t0", (9, 8))]),
+        (1, "tokens", [("control.l0.t0", (18, 8)), ("control.l1.t0", (18, 8)), ("control.logits", (18, 9))]),
+    ],
+)
+def test_control_matrices_predict_from_residuals_or_from_tokens(
+    taps: int, features: str, expected: list[tuple[str, tuple[int, int]]]
+) -> None:
+    tensors = control_tensors((9, 8, 2), taps, "tokens" if features == "tokens" else "residuals")
+    assert [(tensor.name, tensor.shape) for tensor in tensors] == expected
+    assert {(tensor.scale, tensor.mask_column) for tensor in tensors} <= {(1.0, -1)}
+
+
+def test_pytorch_reads_one_hot_tokens_with_the_embedding_turned() -> None:
+    layout = rnn_layout(9, 8, 2, 10.0)
+    weights = np.arange(layout.size, dtype=np.float32)
+    parts, named = layout.split(weights), to_torch_names(layout, weights)
+    np.testing.assert_array_equal(named["rnn.weight_ih_l0"], parts["embedding.weight"].T)
+    assert named["rnn.weight_ih_l0"].flags.c_contiguous
+    np.testing.assert_array_equal(named["initial_state"], parts["initial_state"].reshape(2, 8))
+    np.testing.assert_array_equal(named["rnn.bias_ih_l1"], parts["rnn.bias_l1"])
+    assert not named["rnn.bias_hh_l1"].any()
+    assert set(named) == {
+        "head.weight",
+        "head.bias",
+        "initial_state",
+        *(f"rnn.{kind}_{which}_l{layer}" for kind in ("weight", "bias") for which in ("ih", "hh") for layer in (0, 1)),
+    }
