@@ -14,6 +14,9 @@ TICK_S = 1.0
 PARTING_S = 2.0
 """How long to wait, after the parting word, for the peer to close: closing first could discard it on the way."""
 
+LINGER_S = 10.0
+"""How long a socket that is done with stays, for what the peer has not taken: one that never reads gets no more."""
+
 
 @final
 class Channel:
@@ -32,14 +35,15 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self._wake = asyncio.Event()
+        self._lingering: asyncio.Task[None] | None = None
 
-    def send(self, message: Message) -> None:
-        """Queues a message; it leaves as soon as the socket takes it."""
-        self.connection.send(message)
+    def send(self, message: Message, payload: bytes | None = None) -> None:
+        """Queues a message, with its encoding if that is known; it leaves as soon as the socket takes it."""
+        self.connection.send(message, payload)
         self._wake.set()
 
     async def run(self, on_message: Callable[[Message], None]) -> str:
-        """Moves bytes until either side is done; gives the reason. The socket is closed then."""
+        """Moves bytes until either side is done; gives the reason. The socket is closed then, or soon after."""
         read = asyncio.create_task(self._read(on_message))
         write = asyncio.create_task(self._write())
         tick = asyncio.create_task(self._tick())
@@ -57,8 +61,19 @@ class Channel:
         finally:
             for task in tasks:
                 task.cancel()
+            self._close()  # before anything is waited for: whoever is cancelled twice gets no further
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._writer.close()
+
+    def _close(self) -> None:
+        self._writer.close()
+        self._lingering = asyncio.create_task(self._linger())
+
+    async def _linger(self) -> None:
+        closed = asyncio.create_task(self._writer.wait_closed())
+        await asyncio.wait([closed], timeout=LINGER_S)
+        if not closed.done():
+            self._writer.transport.abort()
+        await asyncio.gather(closed, return_exceptions=True)
 
     async def _read(self, on_message: Callable[[Message], None]) -> str:
         while data := await self._reader.read(READ_BYTES):

@@ -69,8 +69,8 @@ class Connection:
         """Payload bytes not yet given by `data_to_send`; grows without bound if the peer stops reading."""
         return self._outbox.bytes_queued
 
-    def send(self, message: Message) -> None:
-        """Queues one message.
+    def send(self, message: Message, payload: bytes | None = None) -> None:
+        """Queues one message; `payload` is its encoding where that was made before, elsewhere or for another peer.
 
         A Goodbye or Farewell goes behind what was queued before it, except that a Snapshot, begun or not, and
         everything behind that Snapshot is cut.
@@ -85,7 +85,7 @@ class Connection:
             raise LocalProtocolError(
                 f"{message_type.__name__}: may not be sent when {situation}; see docs/protocol.md, States"
             )
-        payload = encode(message)
+        payload = encode(message) if payload is None else payload
         max_bytes = self._max_bytes(message_type)
         if len(payload) > max_bytes:
             raise LocalProtocolError(

@@ -2,22 +2,23 @@
 
 from collections.abc import Mapping
 
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import Result, Snapshot, TokenBlock, Welcome
+from fedlearn.wire.messages import DataBlock, Result, Welcome
 from fedlearn.wire.states import MessageType
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 
-DEFAULT_MAX_SNAPSHOT_BYTES = 3 * 1024 * _MIB
-"""Weights and two moments of 268 million parameters."""
+DEFAULT_MAX_SNAPSHOT_BYTES = 15 * 1024 * _MIB
+"""Weights, the start and two moments of a billion parameters."""
 
 _MAX_SMALL_BYTES = 4 * _KIB
 _MAX_BYTES: Mapping[MessageType, int] = {
-    Welcome: 64 * _KIB,
+    Welcome: 64 * _MIB,  # a graph with the arrays that are not learned
     Result: 36 * _MIB + _MAX_SMALL_BYTES,  # a million losses, and an estimate of sixteen million parameters
     Update: 36 * _MIB,  # sixteen million utilities or an estimate of as many parameters, and the spans
-    TokenBlock: 64 * _MIB,  # thirty-three million tokens
+    DataBlock: 64 * _MIB,
 }
 
 PING_AFTER_S = 10.0

@@ -12,20 +12,21 @@ from numpy.typing import NDArray
 
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.snapshot import Count, Digest, Snapshot
 from fedlearn.es.update import Update
+from fedlearn.tasks.invitation import Invitation
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 Float32Array = NDArray[np.float32]
-TokenArray = NDArray[np.uint16]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
 """Names and reasons are shown on terminals, which obey control characters."""
 
-Digest = Annotated[bytes, Meta(min_length=8, max_length=8)]
-BlockName = Annotated[bytes, Meta(min_length=16, max_length=16)]
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+BlockName = Annotated[bytes, Meta(max_length=16)]
+"""16 bytes; none where a task has no data."""
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-Reason = Annotated[str, Meta(max_length=1000, pattern=_NO_CONTROL_CHARACTERS)]
+MAX_REASON_LENGTH = 1000
+Reason = Annotated[str, Meta(max_length=MAX_REASON_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
 Name = Annotated[str, Meta(max_length=64, pattern=_NO_CONTROL_CHARACTERS)]
 
 
@@ -46,7 +47,7 @@ class Ready(Struct, frozen=True, array_like=True, tag=2):
 
 
 class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
-    """Client: these members of my lease had these losses (nats per token), at weights with this digest.
+    """Client: these members of my lease had these losses, at weights with this digest.
 
     Where the perturbation is summed, `estimate` is what they say of the gradient.
     """
@@ -73,31 +74,30 @@ class Pong(Struct, frozen=True, array_like=True, tag=6):
 
 
 class Welcome(Struct, frozen=True, array_like=True, tag=16):
-    """Server: you are in; this is the run and the model. A token block and a Snapshot follow."""
+    """Server: you are in; this is the run, and its task. A block of data and the weights follow."""
 
     run: str
-    seed: int
-    model: dict[str, str | int | float]
-    """What the objective is built from, e.g. architecture, vocab_size, hidden_size, n_layers."""
+    invitation: Invitation
 
 
-class Snapshot(Struct, frozen=True, array_like=True, tag=17, eq=False):
-    """Server: the weights and the optimizer's state before this step; answer with Ready."""
+class Start(Struct, frozen=True, array_like=True, tag=22):
+    """Server: begin at the start that you have yourself, take the Updates that follow; answer with Ready at `step`."""
 
-    step: Count
     digest: Digest
-    weights: Float32Array
-    first_moment: Float32Array
-    second_moment: Float32Array
-    beta1_power: float
-    beta2_power: float
+    """Of the start: weights of another one would never agree with anybody's."""
+    first_step: Count
+    """The step that the start stands before."""
+    step: Count
+    keeps_start: bool
+    """Whether the start is kept beside the weights, for a weight decay that pulls towards it."""
 
 
-class TokenBlock(Struct, frozen=True, array_like=True, tag=18, eq=False):
-    """Server: text to evaluate on, named by its content."""
+class DataBlock(Struct, frozen=True, array_like=True, tag=18, eq=False):
+    """Server: data to evaluate on, named by their content."""
 
     block: BlockName
-    tokens: TokenArray
+    columns: bytes
+    """Named arrays as safetensors bytes."""
 
 
 class Assignment(Struct, frozen=True, array_like=True, tag=19):
@@ -127,5 +127,5 @@ class Farewell(Struct, frozen=True, array_like=True, tag=21):
 
 
 FromClient = Hello | Ready | Result | Goodbye | Ping | Pong
-FromServer = Welcome | Snapshot | TokenBlock | Assignment | Update | Resync | Farewell | Ping | Pong
+FromServer = Welcome | Snapshot | Start | DataBlock | Assignment | Update | Resync | Farewell | Ping | Pong
 Message = FromClient | FromServer

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import final
 
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.wire.frames import CONTROL_STREAM, DATA_STREAM, HEADER_BYTES, split
-from fedlearn.wire.messages import Farewell, Goodbye, Hello, Ping, Pong, Snapshot
+from fedlearn.wire.messages import Farewell, Goodbye, Hello, Ping, Pong
 from fedlearn.wire.states import MessageType
 
 PARTING: frozenset[MessageType] = frozenset([Goodbye, Farewell])

@@ -11,9 +11,11 @@ from enum import Enum
 
 import msgspec
 
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
     Assignment,
+    DataBlock,
     Farewell,
     Goodbye,
     Hello,
@@ -22,8 +24,7 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
-    Snapshot,
-    TokenBlock,
+    Start,
     Welcome,
 )
 
@@ -36,7 +37,7 @@ class State(Enum):
     OPENING = "nothing was said"
     GREETED = "the client said Hello"
     WELCOMED = "the server said Welcome"
-    SYNCING = "the server sent a Snapshot"
+    SYNCING = "the server sent the weights"
     ACTIVE = "the client is Ready"
     RESYNCING = "the server said Resync"
 
@@ -44,22 +45,22 @@ class State(Enum):
 _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
     State.OPENING: {Hello: State.GREETED},
     State.GREETED: {Welcome: State.WELCOMED},
-    State.WELCOMED: {TokenBlock: State.WELCOMED, Snapshot: State.SYNCING},
+    State.WELCOMED: {DataBlock: State.WELCOMED, Snapshot: State.SYNCING, Start: State.SYNCING},
     State.SYNCING: {
-        TokenBlock: State.SYNCING,
+        DataBlock: State.SYNCING,
         Update: State.SYNCING,
         Result: State.SYNCING,
         Ready: State.ACTIVE,
     },
     State.ACTIVE: {
-        TokenBlock: State.ACTIVE,
+        DataBlock: State.ACTIVE,
         Assignment: State.ACTIVE,
         Update: State.ACTIVE,
         Result: State.ACTIVE,
         Resync: State.RESYNCING,
     },
     State.RESYNCING: {
-        TokenBlock: State.RESYNCING,
+        DataBlock: State.RESYNCING,
         Result: State.RESYNCING,
         Snapshot: State.SYNCING,
     },

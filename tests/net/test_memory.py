@@ -1,14 +1,14 @@
-import numpy as np
 import pytest
 
 from fedlearn.net.memory import MemoryLink
+from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.frames import CHUNK_BYTES
-from fedlearn.wire.messages import PROTOCOL_VERSION, Hello, Ping, TokenBlock, Welcome
+from fedlearn.wire.messages import PROTOCOL_VERSION, DataBlock, Hello, Ping, Welcome
 from fedlearn.wire.states import State
 
 HELLO = Hello(PROTOCOL_VERSION, "Ada", 1)
-WELCOME = Welcome("7", 3, {})
+WELCOME = Welcome("7", Invitation("rnn", 3, {}, {}))
 
 
 @pytest.fixture
@@ -34,17 +34,17 @@ def test_messages_arrive_at_the_other_end_in_order_and_once() -> None:
 
 def test_nothing_arrives_before_it_is_carried(link: MemoryLink) -> None:
     before = link.client.bytes_in
-    link.server.send(TokenBlock(bytes(16), np.zeros(1, dtype=np.uint16)))
+    link.server.send(DataBlock(bytes(16), b"columns"))
     assert link.client.bytes_in == before
 
 
 def test_message_of_many_chunks_arrives_whole(link: MemoryLink) -> None:
-    tokens = np.arange(10 * CHUNK_BYTES, dtype=np.uint16)
-    link.server.send(TokenBlock(bytes(16), tokens))
+    block = DataBlock(bytes(16), bytes(range(256)) * (10 * CHUNK_BYTES // 256))
+    link.server.send(block)
     (arrived,) = link.to_client(0.0)
-    assert isinstance(arrived, TokenBlock)
-    assert np.array_equal(arrived.tokens, tokens)
-    assert link.client.bytes_in == link.server.bytes_out > tokens.nbytes
+    assert isinstance(arrived, DataBlock)
+    assert arrived.columns == block.columns
+    assert link.client.bytes_in == link.server.bytes_out > len(block.columns)
 
 
 def test_silence_is_told_by_the_time_of_carrying(link: MemoryLink) -> None:

@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 
 from fedlearn.es.estimate import CodedEstimate
+from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
+from fedlearn.tasks.blocks import Columns, block_name, encode_block
+from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
+    DataBlock,
     Farewell,
     Goodbye,
     Hello,
@@ -18,14 +23,14 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
-    Snapshot,
-    TokenBlock,
+    Start,
     Welcome,
 )
 from fedlearn.wire.states import MessageType
 
 DIGEST = bytes(range(8))
-BLOCK = bytes(range(16))
+COLUMNS: Columns = {"tokens": np.arange(50_000, dtype=np.uint16), "weight": np.linspace(0, 1, 50_000, dtype=np.float32)}
+BLOCK = block_name(COLUMNS)
 ESTIMATE = CodedEstimate(np.array([-127, 0, 127], dtype=np.int8), np.array([0, 24], dtype=np.uint8))
 WEIGHTS = np.linspace(-1, 1, 50_000, dtype=np.float32)
 
@@ -38,9 +43,25 @@ EXAMPLES: dict[MessageType, Message] = {
         Goodbye("the volunteer pressed Ctrl-C"),
         Ping(),
         Pong(),
-        Welcome("0007", 2**63, {"architecture": "rnn", "hidden_size": 64, "dropout": 0.5}),
-        Snapshot(12, DIGEST, WEIGHTS, WEIGHTS * 2, WEIGHTS**2, 0.9**12, 0.999**12),
-        TokenBlock(BLOCK, np.arange(50_000, dtype=np.uint16)),
+        Welcome(
+            "0007",
+            Invitation(
+                "rnn",
+                2**63 - 1,
+                {"hidden_size": 64, "embedding_scale": 10.0, "precision": "int8", "is_tied": True},
+                {"layout": "00ff"},
+                bytes(70_000),
+            ),
+        ),
+        Snapshot(
+            12,
+            DIGEST,
+            WEIGHTS,
+            {"first_moment": WEIGHTS * 2, "second_moment": WEIGHTS**2},
+            {"beta1_power": 0.9**12, "beta2_power": 0.999**12},
+        ),
+        Start(DIGEST, 0, 12, True),
+        DataBlock(BLOCK, encode_block(COLUMNS)),
         Assignment(12, BLOCK, Perturbation(0.02, 1, "activations", "closed-form", 0.05, 0.8), 64, 640, 1280, 0.25),
         Resync("digest differs after step 11"),
         Farewell("try_again", "the server restarts"),
@@ -52,13 +73,10 @@ EXAMPLES: dict[MessageType, Message] = {
             1,
             64,
             0.003,
-            "adam",
-            0.01,
-            0.9,
-            0.999,
-            1e-8,
+            Adam(0.01, 0.9, 0.999, 1e-8),
             True,
             0.01,
+            "start",
             30.5,
             0.05,
             ESTIMATE,

@@ -2,10 +2,11 @@ import tracemalloc
 
 import pytest
 
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.wire.assembly import Assembly
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.frames import CHUNK_BYTES, Frame
-from fedlearn.wire.messages import Snapshot, TokenBlock
+from fedlearn.wire.messages import DataBlock
 
 
 def frame(chunk: int, n_chunks: int, length: int = CHUNK_BYTES) -> Frame:
@@ -53,8 +54,8 @@ def test_message_that_begins_in_the_middle_is_refused() -> None:
 def test_chunk_of_another_message_is_refused() -> None:
     assembly = begin(frame(0, 3))
     assembly.add(Snapshot, frame(0, 3))
-    with pytest.raises(RemoteProtocolError, match="got 1 of 3 of TokenBlock"):
-        assembly.add(TokenBlock, frame(1, 3))
+    with pytest.raises(RemoteProtocolError, match="got 1 of 3 of DataBlock"):
+        assembly.add(DataBlock, frame(1, 3))
 
 
 def test_memory_grows_with_what_arrived_not_with_what_was_announced() -> None:

@@ -7,12 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fedlearn.es.optimizers import Adam, Sgd
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
+from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.messages import Farewell, Hello, Message, Ping, Ready, Result, TokenBlock
+from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Hello, Message, Ping, Ready, Result, Start, Welcome
 
 DIGEST = bytes(8)
+SMALL_UPDATE = Update(
+    300, b"", ((0, 2),), np.array([5, -5], np.int8), 1, 2, -0.5, Sgd(0.25, 0.5), False, 0.0, "zero", 1.5, 2.0
+)
 
 
 def result_bytes(losses: object) -> bytes:
@@ -27,16 +33,24 @@ def test_every_message_comes_back_equal(message: Message) -> None:
 
 def assert_equal_fields(message: msgspec.Struct, decoded: msgspec.Struct) -> None:
     for sent, received in zip(msgspec.structs.astuple(message), msgspec.structs.astuple(decoded), strict=True):
-        assert type(received) is type(sent)
-        if isinstance(sent, np.ndarray):
-            assert received.dtype == sent.dtype
-            assert received.tobytes() == sent.tobytes()
-            assert not received.flags.writeable
-            assert received.flags.aligned
-        elif isinstance(sent, msgspec.Struct):
-            assert_equal_fields(sent, received)
-        else:
-            assert received == sent
+        assert_equal(sent, received)
+
+
+def assert_equal(sent: object, received: object) -> None:
+    assert type(received) is type(sent)
+    if isinstance(sent, np.ndarray) and isinstance(received, np.ndarray):
+        assert received.dtype == sent.dtype
+        assert received.tobytes() == sent.tobytes()
+        assert not received.flags.writeable
+        assert received.flags.aligned
+    elif isinstance(sent, msgspec.Struct) and isinstance(received, msgspec.Struct):
+        assert_equal_fields(sent, received)
+    elif isinstance(sent, dict) and isinstance(received, dict):
+        assert list(received) == list(sent)
+        for key in sent:
+            assert_equal(sent[key], received[key])
+    else:
+        assert received == sent
 
 
 @given(st.lists(st.floats(width=32)))
@@ -63,6 +77,74 @@ def test_every_truncation_is_refused(message: Message) -> None:
     for length in range(min(len(payload), 300)):
         with pytest.raises(RemoteProtocolError):
             decode(payload[:length], type(message))
+
+
+def test_a_snapshots_bytes_are_those_of_the_documentation() -> None:
+    weights, buffer = np.array([1.5], np.float32), np.array([-2.0], np.float32)
+    assert encode(Snapshot(300, bytes(range(8)), weights, {"momentum_buffer": buffer}, {})).hex(" ") == (
+        "96 11 cd 01 2c c4 08 00 01 02 03 04 05 06 07 93 a3 3c 66 34 91 01 c4 04 00 00 c0 3f "
+        "81 af 6d 6f 6d 65 6e 74 75 6d 5f 62 75 66 66 65 72 93 a3 3c 66 34 91 01 c4 04 00 00 00 c0 80"
+    )
+
+
+def test_an_updates_bytes_are_those_of_the_documentation() -> None:
+    assert encode(SMALL_UPDATE).hex(" ") == (
+        "9f 20 cd 01 2c c4 00 91 92 00 02 93 a3 7c 69 31 91 02 c4 02 05 fb 01 02 cb bf e0 00 00 00 00 00 00 "
+        "93 a3 73 67 64 cb 3f d0 00 00 00 00 00 00 cb 3f e0 00 00 00 00 00 00 c2 cb 00 00 00 00 00 00 00 00 "
+        "a4 7a 65 72 6f cb 3f f8 00 00 00 00 00 00 cb 40 00 00 00 00 00 00 00 "
+        "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00"
+    )
+
+
+def test_a_welcomes_and_a_starts_bytes_are_those_of_the_documentation() -> None:
+    assert encode(Welcome("7", Invitation("rnn", 300, {"hidden_size": 64}, {}))).hex(" ") == (
+        "93 10 a1 37 95 a3 72 6e 6e cd 01 2c 81 ab 68 69 64 64 65 6e 5f 73 69 7a 65 40 80 c4 00"
+    )
+    assert encode(Start(bytes(range(8)), 0, 300, False)).hex(" ") == (
+        "95 16 c4 08 00 01 02 03 04 05 06 07 00 cd 01 2c c2"
+    )
+
+
+@pytest.mark.parametrize("optimizer", [Adam(0.25, 0.5, 0.75, 1e-6), Sgd(0.25), Sgd(0.25, 0.5)])
+def test_an_optimizer_is_told_by_its_name(optimizer: Adam | Sgd) -> None:
+    sent = msgspec.structs.replace(SMALL_UPDATE, optimizer=optimizer)
+    assert decode(encode(sent), Update).optimizer == optimizer
+
+
+@pytest.mark.parametrize("optimizer", [["adagrad", 0.1], ["sgd"], [0.25, 0.5], "sgd", ["adam", "fast"], None])
+def test_an_optimizer_that_is_not_known_is_refused(optimizer: object) -> None:
+    fields = msgspec.msgpack.decode(encode(SMALL_UPDATE))
+    fields[8] = optimizer
+    with pytest.raises(RemoteProtocolError, match="Update: "):
+        decode(msgspec.msgpack.encode(fields), Update)
+
+
+def test_options_of_an_invitation_keep_their_types() -> None:
+    options: dict[str, str | int | float | bool] = {"a": 1, "b": 1.0, "c": True, "d": "1"}
+    came = decode(encode(Welcome("7", Invitation("rnn", 0, options, {}))), Welcome).invitation.options
+    assert [type(value) for value in came.values()] == [int, float, bool, str]
+
+
+@pytest.mark.parametrize(
+    "invitation",
+    [
+        ["k" * 65, 1, {}, {}, b""],
+        ["rnn", -1, {}, {}, b""],
+        ["rnn", 2**63, {}, {}, b""],
+        ["rnn", 1, {"nested": {"a": 1}}, {}, b""],
+        ["rnn", 1, {"listed": [1]}, {}, b""],
+        ["rnn", 1, {"none": None}, {}, b""],
+        ["rnn", 1, {"k" * 4097: 1}, {}, b""],
+        ["rnn", 1, {str(number): 1 for number in range(65)}, {}, b""],
+        ["rnn", 1, {}, {"source": "h" * 4097}, b""],
+        ["rnn", 1, {}, {str(number): "00" for number in range(17)}, b""],
+        ["rnn", 1, {}, {}, "text"],
+        ["rnn", 1, {}],
+    ],
+)
+def test_an_invitation_outside_its_limits_is_refused(invitation: list[object]) -> None:
+    with pytest.raises(RemoteProtocolError, match="Welcome: "):
+        decode(msgspec.msgpack.encode([16, "7", invitation]), Welcome)
 
 
 @pytest.mark.parametrize("tag", [0, 2, 99, "1", None])
@@ -115,7 +197,14 @@ def test_announced_length_allocates_nothing() -> None:
         ([2, 2**63, DIGEST], Ready),
         ([2, 1, bytes(7)], Ready),
         ([2, 1, bytes(9)], Ready),
-        ([18, bytes(15), ["<u2", [0], b""]], TokenBlock),
+        ([18, bytes(17), b""], DataBlock),
+        ([18, "sixteen letters.", b""], DataBlock),
+        ([18, bytes(16), ["<u2", [0], b""]], DataBlock),
+        ([22, bytes(7), 0, 0, False], Start),
+        ([22, DIGEST, -1, 0, False], Start),
+        ([22, DIGEST, 0, -1, False], Start),
+        ([22, DIGEST, 0, 0, 1], Start),
+        ([19, 1, b"", [0.02, 1], 0, 0, 0, 1.0], Assignment),
         ([21, "whatever", "reason"], Farewell),
         ([21, "refused", "r" * 1001], Farewell),
     ],
@@ -140,7 +229,7 @@ def test_reason_quotes_only_the_beginning_of_what_came() -> None:
     assert len(str(caught.value)) < 500
 
 
-@given(st.binary(max_size=200), st.sampled_from([Hello, Result, Farewell, Update, TokenBlock]))
+@given(st.binary(max_size=200), st.sampled_from([Hello, Result, Welcome, Snapshot, Farewell, Update, DataBlock, Start]))
 def test_junk_raises_nothing_but_remote_protocol_error(junk: bytes, message_type: type[msgspec.Struct]) -> None:
     tag = message_type.__struct_config__.tag
     assert isinstance(tag, int)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.codec import encode
 from fedlearn.wire.connection import Connection
@@ -14,6 +15,7 @@ from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.frames import HEADER_BYTES, FrameParser, split
 from fedlearn.wire.messages import (
     Assignment,
+    DataBlock,
     Farewell,
     FromClient,
     FromServer,
@@ -25,8 +27,7 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
-    Snapshot,
-    TokenBlock,
+    Start,
     Welcome,
 )
 from fedlearn.wire.outbox import stream_of
@@ -38,7 +39,7 @@ Examples = dict[MessageType, Message]
 CONVERSATION: list[tuple[Side, MessageType, State]] = [
     ("client", Hello, State.GREETED),
     ("server", Welcome, State.WELCOMED),
-    ("server", TokenBlock, State.WELCOMED),
+    ("server", DataBlock, State.WELCOMED),
     ("server", Snapshot, State.SYNCING),
     ("server", Update, State.SYNCING),
     ("client", Ready, State.ACTIVE),
@@ -128,6 +129,24 @@ def test_whole_conversation_arrives_whatever_the_pieces(examples: Examples, piec
     assert pair.server.bytes_out == pair.client.bytes_in > 0
     assert pair.client.is_over
     assert pair.server.is_over
+
+
+def test_who_begins_at_its_own_start_is_sent_updates_before_it_is_ready(examples: Examples) -> None:
+    pair = pair_in(State.WELCOMED, examples)
+    for side, message_type, state in (
+        ("server", Start, State.SYNCING),
+        ("server", Update, State.SYNCING),
+        ("server", Update, State.SYNCING),
+        ("client", Ready, State.ACTIVE),
+    ):
+        pair.say("server" if side == "server" else "client", examples[message_type])
+        assert pair.client.state is pair.server.state is state
+
+
+def test_after_a_resync_only_a_snapshot_helps(examples: Examples) -> None:
+    pair = pair_in(State.RESYNCING, examples)
+    with pytest.raises(LocalProtocolError, match="Start: may not be sent when the server said Resync"):
+        pair.server.send(examples[Start])
 
 
 @pytest.mark.parametrize("state", State)

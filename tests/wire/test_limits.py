@@ -2,10 +2,14 @@ import numpy as np
 import pytest
 
 from fedlearn.es.estimate import CodedEstimate
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
+from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, cut, encode_block
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.limits import MAX_PARAMETERS
 from fedlearn.wire.codec import encode
-from fedlearn.wire.limits import max_message_bytes, message_limit_s
-from fedlearn.wire.messages import Goodbye, Message, Result, Snapshot
+from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES, max_message_bytes, message_limit_s
+from fedlearn.wire.messages import DataBlock, Goodbye, Message, Result, Welcome
 from fedlearn.wire.states import MessageType
 
 LARGEST = CodedEstimate(np.zeros(2**24, np.int8), np.zeros(2**24, np.uint8))
@@ -31,6 +35,22 @@ def test_the_estimate_of_sixteen_million_parameters_fits(examples: dict[MessageT
     values = {name: getattr(examples[Update], name) for name in Update.__struct_fields__}
     update = Update(**(values | {"utilities": np.zeros(0, np.int8), "estimate": LARGEST}))
     assert len(encode(update)) <= max_bytes(Update)
+
+
+def test_the_largest_block_that_is_cut_fits() -> None:
+    (largest,) = cut({"pixels": np.zeros((MAX_BLOCK_BYTES // 2**20, 2**20), np.uint8)})
+    assert len(encode(DataBlock(bytes(16), encode_block(largest)))) <= max_bytes(DataBlock)
+
+
+def test_a_graph_with_frozen_arrays_of_sixty_megabytes_fits() -> None:
+    welcome = Welcome("7", Invitation("graph", 1, {}, {}, bytes(60 * 2**20)))
+    assert len(encode(welcome)) <= max_bytes(Welcome)
+
+
+def test_a_snapshot_holds_weights_a_start_and_two_moments_of_the_largest_model() -> None:
+    one_array = 4 * MAX_PARAMETERS
+    assert one_array < 2**32  # of a bin in msgpack
+    assert 4 * one_array + 4096 <= DEFAULT_MAX_SNAPSHOT_BYTES
 
 
 def test_longest_reason_fits() -> None:

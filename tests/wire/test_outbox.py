@@ -1,12 +1,13 @@
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.frames import CHUNK_BYTES, FrameParser
-from fedlearn.wire.messages import Farewell, Goodbye, Hello, Ping, Result, Snapshot, TokenBlock
+from fedlearn.wire.messages import DataBlock, Farewell, Goodbye, Hello, Ping, Result
 from fedlearn.wire.outbox import Outbox
 from fedlearn.wire.states import MessageType
 
 NAMES = {
     kind.__struct_config__.tag: kind.__name__
-    for kind in (Farewell, Goodbye, Hello, Ping, Result, Snapshot, TokenBlock, Update)
+    for kind in (DataBlock, Farewell, Goodbye, Hello, Ping, Result, Snapshot, Update)
 }
 
 
@@ -26,8 +27,8 @@ def filled(*message_types: MessageType) -> Outbox:
 
 
 def test_control_overtakes_data_which_keeps_its_order() -> None:
-    outbox = filled(Snapshot, TokenBlock, Update, Ping)
-    assert drained(outbox) == ["Ping", "Snapshot", "Snapshot", "TokenBlock", "Update"]
+    outbox = filled(Snapshot, DataBlock, Update, Ping)
+    assert drained(outbox) == ["Ping", "Snapshot", "Snapshot", "DataBlock", "Update"]
 
 
 def test_hello_stays_before_a_ping() -> None:

@@ -1,6 +1,8 @@
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
     Assignment,
+    DataBlock,
     Farewell,
     Goodbye,
     Hello,
@@ -10,8 +12,7 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
-    Snapshot,
-    TokenBlock,
+    Start,
     Welcome,
 )
 from fedlearn.wire.states import MessageType, State, next_state
@@ -22,16 +23,17 @@ ANY_TIME: set[MessageType] = {Ping, Pong, Goodbye, Farewell}
 LEGAL: dict[State, set[MessageType]] = {
     State.OPENING: {Hello},
     State.GREETED: {Welcome, *ANY_TIME},
-    State.WELCOMED: {TokenBlock, Snapshot, *ANY_TIME},
-    State.SYNCING: {TokenBlock, Update, Ready, Result, *ANY_TIME},
-    State.ACTIVE: {TokenBlock, Assignment, Update, Resync, Result, *ANY_TIME},
-    State.RESYNCING: {TokenBlock, Snapshot, Result, *ANY_TIME},
+    State.WELCOMED: {DataBlock, Snapshot, Start, *ANY_TIME},
+    State.SYNCING: {DataBlock, Update, Ready, Result, *ANY_TIME},
+    State.ACTIVE: {DataBlock, Assignment, Update, Resync, Result, *ANY_TIME},
+    State.RESYNCING: {DataBlock, Snapshot, Result, *ANY_TIME},
 }
 
 MOVES: dict[tuple[State, MessageType], State] = {
     (State.OPENING, Hello): State.GREETED,
     (State.GREETED, Welcome): State.WELCOMED,
     (State.WELCOMED, Snapshot): State.SYNCING,
+    (State.WELCOMED, Start): State.SYNCING,
     (State.SYNCING, Ready): State.ACTIVE,
     (State.ACTIVE, Resync): State.RESYNCING,
     (State.RESYNCING, Snapshot): State.SYNCING,
@@ -48,4 +50,4 @@ def test_only_the_documented_messages_move_the_state(examples: dict[MessageType,
     for state in State:
         for message_type in LEGAL[state]:
             assert next_state(state, message_type) is MOVES.get((state, message_type), state)
-    assert len(examples) == 13
+    assert len(examples) == 14
