@@ -21,7 +21,7 @@ from fedlearn.coordination.effects import (
     SaveCheckpoint,
     Send,
     SendBlock,
-    SendSnapshot,
+    SendWeights,
     ServerEffect,
     StepReport,
 )
@@ -30,6 +30,7 @@ from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_groups
 from fedlearn.es.strategy import Strategy, ask, tell
 from fedlearn.es.update import Update, elapsed_s_after
+from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -42,6 +43,9 @@ from fedlearn.wire.messages import (
     Resync,
     Welcome,
 )
+
+STRETCH = 4.0
+"""After a step in which nobody was in time, the next ones last so many times what that took."""
 
 MAX_RESYNCS = 3
 """Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
@@ -73,6 +77,7 @@ class Coordinator:
         self._closed: _ClosedStep | None = None
         self._held: list[tuple[Peer, Result]] = []
         self._first_member = 0
+        self._time_per_step = plan.time_per_step
         self._checkpoint_due = now + plan.checkpoint_time
         self._stop_reason: str | None = None
         self._is_over = False
@@ -145,7 +150,11 @@ class Coordinator:
             return []
         if self._open.n_members > 0:
             return self._close_step(now)
-        # Nobody finished a group: ask again, under member numbers that nobody had.
+        if not any(v.phase is Phase.READY and v.lease is None for v in self._volunteers.values()):
+            return []  # a group of a large model may take longer than anybody thought: its first Result will close it
+        # Nobody finished a group, and somebody else is there: ask again, under member numbers that nobody had. Whoever
+        # is at work on the old ones will be asked again too, hence more time.
+        self._time_per_step = STRETCH * (now - self._open.opened_at)
         self._first_member = self._open.next_member
         self._open = None
         return self._open_step(now)
@@ -175,7 +184,7 @@ class Coordinator:
             return self._dismiss(volunteer, Farewell("refused", reason))
         volunteer.name = hello.name or f"volunteer {volunteer.peer}"
         volunteer.phase = Phase.WAITING
-        welcome = Welcome(run=self._plan.run, seed=self._plan.seed, model=self._plan.model)
+        welcome = Welcome(self._plan.run, self._plan.invitation)
         return [Send(volunteer.peer, welcome), *self._synchronise(volunteer)]
 
     def _synchronise(self, volunteer: Volunteer) -> list[ServerEffect]:
@@ -184,12 +193,12 @@ class Coordinator:
             return []
         volunteer.phase = Phase.SYNCING
         volunteer.snapshot = (self._step, self._digest)
-        return [*self._send_block(volunteer, self._step), SendSnapshot(volunteer.peer)]
+        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, volunteer.n_resyncs == 0)]
 
     def _send_block(self, volunteer: Volunteer, step: int) -> list[ServerEffect]:
-        """Sends the token block of a step, unless the volunteer holds it."""
+        """Sends the block of data of a step, unless there is none or the volunteer holds it."""
         block = self._plan.block_of(step)
-        if block in volunteer.blocks:
+        if block == NO_BLOCK or block in volunteer.blocks:
             return []
         volunteer.blocks.append(block)
         return [SendBlock(volunteer.peer, block)]
@@ -234,15 +243,17 @@ class Coordinator:
 
     def _open_step(self, now: float) -> list[ServerEffect]:
         """Opens the next step, if none is open and anybody is ready for it."""
+        if self._open is not None or self._completion:
+            return []
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
-        if self._open is not None or not ready or self._completion:
+        if not ready:
             return []
         ready = [v for v in ready if v.benched_until <= self._step] or ready
         members_per_s = sum(v.members_per_s or 0.0 for v in ready)
         step = OpenStep(
             ask(self._strategy, self._step, self._last, members_per_s=members_per_s),
             opened_at=now,
-            deadline=now + self._plan.time_per_step,
+            deadline=now + self._time_per_step,
             first_member=self._first_member,
             layout=self._plan.layout,
         )
@@ -269,7 +280,7 @@ class Coordinator:
             group_size=step.population.group_size,
             first_member=lease.first_member,
             quota=lease.quota,
-            time_left_s=self._plan.time_per_step,
+            time_left_s=self._time_per_step,
         )
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
@@ -286,6 +297,7 @@ class Coordinator:
         if result.digest != self._digest:
             effects = self._quarantine(volunteer, f"its digest of step {self._step} is not the server's")
             return [*effects, *self._close_if_complete(now)]
+        is_overdue = step.n_members == 0 and now >= step.deadline
         problem = lease.take(result.first_member, result.losses, result.estimate, step.population.group_size)
         if problem:
             return [*self._dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
@@ -294,12 +306,15 @@ class Coordinator:
         volunteer.n_idle = 0
         if lease.is_done:
             volunteer.measure(lease.n_finite, now - step.opened_at)
+        step.is_overdue |= is_overdue
         step.hurry(now)
         return self._close_if_complete(now)
 
     def _close_if_complete(self, now: float) -> list[ServerEffect]:
         step = self._open
-        if step is None or self._closed is not None or not step.is_complete:
+        if step is None or self._closed is not None:
+            return []
+        if not step.is_complete and not (now >= step.deadline and step.n_members > 0):
             return []
         if step.n_members > 0:
             return self._close_step(now)
@@ -317,6 +332,7 @@ class Coordinator:
             volunteer.lease = None
         spans, losses = step.collect()
         duration_s = now - step.opened_at
+        self._time_per_step = self._next_time(duration_s, is_overdue=step.is_overdue)
         update = tell(
             self._strategy,
             step.population,
@@ -341,6 +357,11 @@ class Coordinator:
                 # Whoever joined while the step was open had no Assignment of it, which brings the block.
                 effects += [*self._send_block(volunteer, update.step), Send(volunteer.peer, update)]
         return [*effects, *self._open_step(now), ApplyUpdate(update)]
+
+    def _next_time(self, duration_s: float, *, is_overdue: bool) -> float:
+        """For how long the next step may be open: longer than planned where a group takes longer than that."""
+        longest = math.inf if is_overdue else self._time_per_step
+        return max(self._plan.time_per_step, min(STRETCH * duration_s, longest))
 
     @property
     def _completion(self) -> str:

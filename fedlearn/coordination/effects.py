@@ -6,9 +6,10 @@ reports their end to the machine that asked.
 
 import msgspec
 
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import Trials
-from fedlearn.wire.messages import Farewell, Message, Snapshot, TokenBlock, Welcome
+from fedlearn.wire.messages import DataBlock, Farewell, Message, Start, Welcome
 
 Peer = int
 """A connection, numbered by the shell."""
@@ -21,14 +22,16 @@ class Send(msgspec.Struct, frozen=True):
     message: Message
 
 
-class SendSnapshot(msgspec.Struct, frozen=True):
-    """Server: send the replica as it is now."""
+class SendWeights(msgspec.Struct, frozen=True):
+    """Server: bring a peer to where the replica is now: by a Snapshot, or from the start by the journal's Updates."""
 
     peer: Peer
+    may_replay: bool
+    """Whether the peer is where a Start may come."""
 
 
 class SendBlock(msgspec.Struct, frozen=True):
-    """Server: send the token block of this name."""
+    """Server: send the block of data of this name."""
 
     peer: Peer
     block: bytes
@@ -62,7 +65,7 @@ class StepReport(msgspec.Struct, frozen=True):
 
     step: int
     loss: float
-    """Mean of all members, nats per token; NaN without a finite one."""
+    """Mean of all members; NaN without a finite one."""
     members: int
     duration_s: float
     volunteers: int
@@ -83,7 +86,7 @@ class EndRun(msgspec.Struct, frozen=True):
 
 ServerEffect = (
     Send
-    | SendSnapshot
+    | SendWeights
     | SendBlock
     | Part
     | AppendToJournal
@@ -108,15 +111,21 @@ class Build(msgspec.Struct, frozen=True):
 
 
 class StoreBlock(msgspec.Struct, frozen=True):
-    """Client: keep this token block, and of the others the one before it."""
+    """Client: keep this block, and of the others the one before it."""
 
-    block: TokenBlock
+    block: DataBlock
 
 
 class Load(msgspec.Struct, frozen=True):
     """Client: replace the replica; the result is its digest."""
 
     snapshot: Snapshot
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Client: make the replica that the run began with; the result is its digest."""
+
+    start: Start
 
 
 class Apply(msgspec.Struct, frozen=True):
@@ -140,5 +149,5 @@ class Leave(msgspec.Struct, frozen=True):
     is_refusal: bool
 
 
-Compute = Build | StoreBlock | Load | Apply | Evaluate
+Compute = Build | StoreBlock | Load | Begin | Apply | Evaluate
 ClientEffect = Reply | Compute | Notice | Leave

@@ -8,13 +8,17 @@ from numpy.typing import NDArray
 
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.shaping import n_counted
+from fedlearn.es.shaping import bounded, n_counted
 from fedlearn.es.strategy import Population
 
 Float32Array = NDArray[np.float32]
 
-MAX_LOSS = 1e6
-"""Nats per token; a greater loss counts as infinite, since float32 would not hold the gradient that it makes."""
+
+class Tally(msgspec.Struct):
+    """What a step's leases amount to, kept as they change: thousands of them are not gone through for each Result."""
+
+    n_received: int = 0
+    n_unfinished: int = 0
 
 
 class Lease(msgspec.Struct):
@@ -30,6 +34,8 @@ class Lease(msgspec.Struct):
     n_received: int = 0
     n_finite: int = 0
     """Of those received; the others cost their sender nothing, and say nothing about its speed."""
+    tally: Tally = msgspec.field(default_factory=Tally)
+    """Of all leases of the step."""
 
     @property
     def is_done(self) -> bool:
@@ -47,9 +53,7 @@ class Lease(msgspec.Struct):
                 f"losses of a Result: expected whole groups of {group_size}, at most {left} members, "
                 f"got shape {list(losses.shape)}"
             )
-        if (losses < 0.0).any():
-            return f"losses of a Result: expected nats per token, zero or more, got {losses.min()}"
-        losses = np.where(losses <= MAX_LOSS, losses, np.float32(np.inf))
+        losses = bounded(losses)
         if self.layout is not None:
             try:
                 numbers = decode_estimate(self.layout, estimate).astype(np.int64)
@@ -63,15 +67,20 @@ class Lease(msgspec.Struct):
             )
         self.losses.append(losses)
         self.n_received += losses.size
+        self.tally.n_received += losses.size
+        self.tally.n_unfinished -= self.is_done
         self.n_finite += int(np.isfinite(losses).sum())
         return ""
 
     def end(self) -> None:
         """Ends the lease where its results do: its holder left."""
+        self.tally.n_unfinished -= not self.is_done
         self.quota = self.n_received
 
     def void(self) -> None:
         """Ends the lease without any result: its holder can't be trusted."""
+        self.tally.n_unfinished -= not self.is_done
+        self.tally.n_received -= self.n_received
         self.quota = self.n_received = self.n_finite = 0
         self.losses.clear()
         self.estimate = None
@@ -95,13 +104,17 @@ class OpenStep:
         self._layout = layout if population.perturbation.is_summed else None
         self.opened_at = opened_at
         self.deadline = deadline
+        self.is_overdue = False
+        """Whether its first result came after the deadline: a group takes longer than a step may."""
         self.first_member = first_member
         self.next_member = first_member
         self._leases: list[Lease] = []
+        self._tally = Tally()
 
     def lease(self, quota: int) -> Lease:
         """The next private range of `quota` members."""
-        lease = Lease(self.next_member, quota, self._layout)
+        lease = Lease(self.next_member, quota, self._layout, tally=self._tally)
+        self._tally.n_unfinished += not lease.is_done
         self.next_member += quota
         self._leases.append(lease)
         return lease
@@ -114,12 +127,12 @@ class OpenStep:
 
     @property
     def is_complete(self) -> bool:
-        return all(lease.is_done for lease in self._leases)
+        return self._tally.n_unfinished == 0
 
     @property
     def n_members(self) -> int:
         """Members whose losses are in."""
-        return sum(lease.n_received for lease in self._leases)
+        return self._tally.n_received
 
     @property
     def n_contributors(self) -> int:

@@ -3,18 +3,19 @@
 import msgspec
 
 from fedlearn.es.layout import ParameterLayout
+from fedlearn.tasks.invitation import Invitation
 
 
 class Plan(msgspec.Struct, frozen=True):
     """What a run wants, apart from its mathematics."""
 
     run: str
-    seed: int
-    model: dict[str, str | int | float]
+    invitation: Invitation
     layout: ParameterLayout
     blocks: tuple[bytes, ...]
-    """Names of the token blocks, used in turn."""
-    new_tokens_interval: int
+    """Names of the blocks of data, used in turn; one that is empty for a task without data."""
+    steps_per_block: int
+    """0: the first block only."""
     time_per_step: float
     checkpoint_time: float
     steps: int
@@ -31,8 +32,8 @@ class Plan(msgspec.Struct, frozen=True):
         return ""
 
     def block_of(self, step: int) -> bytes:
-        """The token block that a step is evaluated on."""
-        turn = step // self.new_tokens_interval if self.new_tokens_interval else 0
+        """The block of data that a step is evaluated on."""
+        turn = step // self.steps_per_block if self.steps_per_block else 0
         return self.blocks[turn % len(self.blocks)]
 
 

@@ -9,7 +9,7 @@ import msgspec
 from fedlearn.coordination.open_step import Lease
 
 KEPT_BLOCKS = 2
-"""Token blocks that a client keeps: the current one, and the one before it, which the last Update may name."""
+"""Blocks of data that a client keeps: the current one, and the one before it, which the last Update may name."""
 
 _SPEED_MEMORY = 0.5
 """How much of the measured speed survives a step."""
@@ -19,15 +19,15 @@ _SLOWEST = 1e-3
 
 
 _LONGEST_REST = 10
-"""As a power of two, steps."""
+"""A volunteer that sends nothing rests for at most 2 to the power of this, in steps."""
 
 
 class Phase(Enum):
     """Where a volunteer stands between connecting and contributing."""
 
     STRANGER = "has not said Hello"
-    WAITING = "waits for a Snapshot"
-    SYNCING = "was sent a Snapshot"
+    WAITING = "waits for the weights"
+    SYNCING = "was sent the weights"
     READY = "holds the weights"
 
 
@@ -42,7 +42,7 @@ class Volunteer(msgspec.Struct):
     members_per_s: float | None = None
     n_resyncs: int = 0
     snapshot: tuple[int, bytes] | None = None
-    """Step and digest of the Snapshot that it was sent last: what its Ready must say. Only a Result of a later step
+    """Step and digest of the weights that it was sent last: what its Ready must say. Only a Result of a later step
     shows that its own arithmetic is right."""
     n_idle: int = 0
     """Steps in a row that it was part of without a single result."""
@@ -51,7 +51,7 @@ class Volunteer(msgspec.Struct):
 
     @property
     def follows_updates(self) -> bool:
-        """Whether every Update goes to it: whoever was sent a Snapshot must miss none."""
+        """Whether every Update goes to it: whoever was sent the weights must miss none."""
         return self.phase in (Phase.SYNCING, Phase.READY)
 
     def rest(self, step: int) -> None:

@@ -9,6 +9,7 @@ from typing import final
 
 from fedlearn.coordination.effects import (
     Apply,
+    Begin,
     Build,
     ClientEffect,
     Compute,
@@ -19,11 +20,14 @@ from fedlearn.coordination.effects import (
     Reply,
     StoreBlock,
 )
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import TrialResults, Trials
 from fedlearn.wire.messages import (
+    MAX_REASON_LENGTH,
     PROTOCOL_VERSION,
     Assignment,
+    DataBlock,
     Farewell,
     Goodbye,
     Hello,
@@ -31,8 +35,7 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
-    Snapshot,
-    TokenBlock,
+    Start,
     Welcome,
 )
 
@@ -42,8 +45,8 @@ SLICE_S = 0.25
 MAX_SLICE_MEMBERS = 2**20
 """What one Result may hold."""
 
-_FIRST_SLICE_GROUPS = 4
-"""Groups of the very first slice, before anything is known about this machine's speed."""
+_FIRST_SLICE_GROUPS = 1
+"""Groups of the very first slice, before anything is known about this machine's speed: one may take minutes."""
 
 _SAFETY = 0.9
 """Share of the time left that a slice may plan for: the Result must still arrive before the step closes."""
@@ -64,6 +67,7 @@ class Worker:
         self._members_per_s: float | None = None
         self._step = -1
         self._digest = b""
+        self._ready_at: int | None = None
         self._parting: Farewell | None = None
         self._is_over = False
         self.n_steps = 0
@@ -80,10 +84,14 @@ class Worker:
         match message:
             case Welcome():
                 return self._queue(Build(message), now)
-            case TokenBlock():
+            case DataBlock():
                 return self._queue(StoreBlock(message), now)
             case Snapshot():
+                self._ready_at = message.step
                 return self._queue(Load(message), now)
+            case Start():
+                self._ready_at = message.step
+                return self._queue(Begin(message), now)
             case Update():
                 self._assignment = None
                 return self._queue(Apply(message), now)
@@ -103,34 +111,49 @@ class Worker:
                 return []
 
     def computed(self, result: bytes | TrialResults | None, now: float) -> list[ClientEffect]:
-        """The computation under way ended: a digest for Load and Apply, results for Evaluate."""
+        """The computation under way ended: a digest for Load, Begin and Apply, results for Evaluate."""
         assert self._under_way is not None, "computed without a computation under way"
         (compute, started), self._under_way = self._under_way, None
         if self._is_over:
             return []
         effects: list[ClientEffect] = []
         match compute:
-            case Load():
-                assert isinstance(result, bytes)
-                self._step, self._digest = compute.snapshot.step, result
-                if self._parting is None:
-                    effects.append(Reply(Ready(self._step, self._digest)))
-            case Apply():
-                assert isinstance(result, bytes)
-                self._step, self._digest = compute.update.step + 1, result
+            case Load(snapshot):
+                effects += self._hold(snapshot.step, result)
+            case Begin(start):
+                effects += self._hold(start.first_step, result)
+            case Apply(update):
                 self.n_steps += 1
+                effects += self._hold(update.step + 1, result)
             case Evaluate():
                 assert isinstance(result, TrialResults)
                 effects += self._report(compute.trials, result, now - started)
         return [*effects, *self._proceed(now)]
 
+    def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:
+        """The replica stands before this step now; the server hears of it once it is where the server wants it."""
+        assert isinstance(digest, bytes)
+        self._step, self._digest = step, digest
+        if self._ready_at != step:
+            return []
+        self._ready_at = None
+        return [Reply(Ready(step, digest))] if self._parting is None else []
+
     def stop(self, reason: str) -> list[ClientEffect]:
         """The person at this machine wants to leave."""
+        return self._part(reason, is_refusal=False)
+
+    def fail(self, reason: str) -> list[ClientEffect]:
+        """This machine can't do what the run asks for; the server is told why, since it may be its own fault."""
+        return self._part(reason, is_refusal=True)
+
+    def _part(self, reason: str, *, is_refusal: bool) -> list[ClientEffect]:
         if self._is_over:
             return []
         self._is_over = True
-        goodbye: list[ClientEffect] = [Reply(Goodbye(reason))] if self._parting is None else []
-        return [*goodbye, Leave(reason, is_welcome_back=False, is_refusal=False)]
+        said = "".join(c if c.isprintable() else " " for c in reason)[:MAX_REASON_LENGTH]
+        goodbye: list[ClientEffect] = [Reply(Goodbye(said))] if self._parting is None else []
+        return [*goodbye, Leave(reason, is_welcome_back=False, is_refusal=is_refusal)]
 
     def _queue(self, compute: Compute, now: float) -> list[ClientEffect]:
         self._waiting.append(compute)
@@ -156,12 +179,12 @@ class Worker:
             return None
         left = assignment.quota - self._n_done
         time_left_s = _SAFETY * (self._deadline - now)
-        if left <= 0 or time_left_s <= 0.0:
+        if left <= 0 or (time_left_s <= 0.0 and self._n_done > 0):
             return None
         group_size = assignment.group_size
         n_groups = _FIRST_SLICE_GROUPS
         if self._members_per_s is not None:
-            n_groups = int(self._members_per_s * min(SLICE_S, time_left_s) / group_size)
+            n_groups = int(self._members_per_s * max(min(SLICE_S, time_left_s), 0.0) / group_size)
             if n_groups == 0 and self._members_per_s * time_left_s < group_size and self._n_done > 0:
                 return None  # the next group would come too late
         trials = Trials(

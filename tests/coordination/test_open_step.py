@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.open_step import MAX_LOSS, Float32Array, Lease, OpenStep
+from fedlearn.coordination.open_step import Float32Array, Lease, OpenStep
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
+from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import MAX_LOSS
 from fedlearn.es.strategy import Population
 
 GROUP = 4
@@ -23,7 +25,7 @@ def population(perturbation: Perturbation) -> Population:
         perturbation=perturbation,
         group_size=GROUP,
         limit=64,
-        learning_rate=0.01,
+        optimizer=Adam(0.01),
         elapsed_s=0.0,
         shaping_scale=0.0,
     )
@@ -68,14 +70,15 @@ def test_result_that_is_not_what_comes_next_is_named_and_not_counted(
     assert lease.n_received == 4
 
 
-def test_losses_that_no_model_has_count_as_infinite() -> None:
+def test_losses_beyond_the_bound_count_as_infinite() -> None:
     """Otherwise their spread makes gradients beyond float32, and weights that are not numbers for ever after."""
-    lease = Lease(8, 4)
-    given = np.array([1.0, MAX_LOSS, 1.1 * MAX_LOSS, np.nan], dtype=np.float32)
+    lease = Lease(8, 8)
+    given = np.array([1, -1, MAX_LOSS, -MAX_LOSS, 1.1 * MAX_LOSS, -1.1 * MAX_LOSS, np.nan, -np.inf], dtype=np.float32)
     assert lease.take(8, given, NO_ESTIMATE, GROUP) == ""
-    np.testing.assert_array_equal(lease.losses[0], np.array([1.0, MAX_LOSS, np.inf, np.inf], dtype=np.float32))
+    bounded = np.array([1, -1, MAX_LOSS, -MAX_LOSS, np.inf, np.inf, np.inf, np.inf], dtype=np.float32)
+    np.testing.assert_array_equal(lease.losses[0], bounded)
     assert lease.losses[0].dtype == np.float32
-    assert lease.n_finite == 2
+    assert lease.n_finite == 4
 
 
 def test_lease_of_someone_who_left_keeps_its_results(step: OpenStep) -> None:
@@ -95,6 +98,34 @@ def test_lease_of_someone_not_trusted_loses_its_results(step: OpenStep) -> None:
     assert (step.n_members, step.is_complete) == (4, True)
     assert step.n_contributors == 1
     assert step.collect()[0] == ((108, 4),)
+
+
+def test_step_is_complete_once_no_lease_is_unfinished(step: OpenStep) -> None:
+    first, second, third = (step.lease(8) for _ in range(3))
+    step.lease(0)
+    assert (step.n_members, step.is_complete) == (0, False)
+    first.take(100, numbered(0, 8), NO_ESTIMATE, GROUP)
+    first.end()  # it left after all was done
+    second.take(108, numbered(0, 4), NO_ESTIMATE, GROUP)
+    second.end()
+    assert (step.n_members, step.is_complete) == (12, False)
+    third.take(116, numbered(0, 8), NO_ESTIMATE, GROUP)
+    assert (step.n_members, step.is_complete) == (20, True)
+    first.void()
+    second.void()
+    assert (step.n_members, step.is_complete) == (8, True)
+
+
+@pytest.mark.parametrize(("half_s", "deadline"), [(0.0, 0.5), (0.2, 0.5), (1.0, 2.0), (6.0, 10.0)])
+def test_deadline_comes_forward_once_half_the_population_is_in(half_s: float, deadline: float) -> None:
+    step = OpenStep(population(Perturbation(0.1, 1)), opened_at=1.0, deadline=11.0, first_member=100, layout=LAYOUT)
+    lease, _ = step.lease(12), step.lease(12)
+    lease.take(100, numbered(0, 8), NO_ESTIMATE, GROUP)
+    step.hurry(1.0 + half_s)
+    assert step.deadline == 11.0
+    lease.take(108, numbered(0, 4), NO_ESTIMATE, GROUP)
+    step.hurry(1.0 + half_s)
+    assert step.deadline == pytest.approx(1.0 + deadline)
 
 
 def test_collected_spans_are_ascending_joined_where_they_touch_and_in_order_of_their_losses(step: OpenStep) -> None:

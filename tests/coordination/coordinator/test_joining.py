@@ -1,0 +1,136 @@
+from fedlearn.coordination.effects import Notice, Part, Send, SendBlock, SendWeights
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.update import Update
+from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Hello, Ready, Resync, Welcome
+from fedlearn.wire.states import State
+from tests.coordination.coordinator.scene import (
+    BLOCKS,
+    GROUP,
+    LIMIT,
+    PLAN,
+    TIME_PER_STEP,
+    WRONG_DIGEST,
+    Scene,
+    digest_of,
+    of,
+    parted,
+    sent,
+)
+
+
+def test_hello_is_answered_with_the_run_its_block_and_the_weights(scene: Scene) -> None:
+    assert scene.connect(1) == []
+    assert scene.say(1, Hello(PROTOCOL_VERSION, "Ada", 8)) == [
+        Send(1, Welcome(PLAN.run, PLAN.invitation)),
+        SendBlock(1, BLOCKS[0]),
+        SendWeights(1, may_replay=True),
+    ]
+
+
+def test_other_protocol_version_is_refused_with_the_reason(scene: Scene) -> None:
+    scene.connect(1)
+    effects = scene.say(1, Hello(PROTOCOL_VERSION + 1, "Ada", 8))
+    (kind, reason) = parted(effects)[1]
+    assert kind == "refused"
+    assert f"expected {PROTOCOL_VERSION}, got {PROTOCOL_VERSION + 1}" in reason
+    assert [type(effect) for effect in effects] == [Notice, Part]
+    assert scene.drop(1) == []
+
+
+def test_volunteer_without_a_name_is_called_by_its_number(scene: Scene) -> None:
+    scene.greet(5, name="")
+    assert scene.say(5, Ready(0, digest_of(0)))[0] == Notice("volunteer 5 joined")
+
+
+def test_first_ready_volunteer_is_given_the_whole_population(scene: Scene) -> None:
+    scene.greet(1)
+    (assignment,) = sent(Assignment, scene.say(1, Ready(0, digest_of(0))))
+    assert assignment == Assignment(
+        step=0,
+        block=BLOCKS[0],
+        perturbation=Perturbation(sigma=0.1, rank=1),
+        group_size=GROUP,
+        first_member=0,
+        quota=LIMIT,
+        time_left_s=TIME_PER_STEP,
+    )
+
+
+def test_joiner_is_admitted_at_the_next_step_and_nobody_waits_for_it(scene: Scene) -> None:
+    scene.join(1)
+    effects = scene.join(2)
+    assert Notice("volunteer 2 joined") in effects
+    assert sent(Assignment, effects) == []
+    effects = scene.report(1)  # the step is complete without the joiner
+    assert [update.step for update in sent(Update, effects, peer=2)] == [0]
+    assert {send.peer for send in of(Send, effects) if isinstance(send.message, Assignment)} == {1, 2}
+
+
+def test_weights_wait_while_the_servers_replica_is_between_two_steps(scene: Scene) -> None:
+    scene.join(1)
+    scene.report(1)
+    effects = scene.greet(2)
+    assert [type(send.message) for send in of(Send, effects)] == [Welcome]
+    assert of(SendWeights, effects) == []
+    assert of(SendWeights, scene.applied()) == [SendWeights(2, may_replay=True)]
+    assert sent(Assignment, scene.say(2, Ready(1, digest_of(1)))) == []
+    assert sent(Assignment, scene.report(1), peer=2)[0].step == 2
+
+
+def test_joiner_gets_every_update_after_its_weights_and_none_before(scene: Scene) -> None:
+    scene.join(1)
+    scene.report(1)
+    scene.greet(2)  # waits for its weights
+    scene.greet(3)
+    scene.drop(3)
+    scene.applied()
+    assert sent(Update, scene.effects, peer=2) == []
+    for _ in range(3):
+        scene.report(1)
+        scene.applied()
+    assert [update.step for update in sent(Update, scene.effects, peer=2)] == [1, 2, 3]
+    scene.say(2, Ready(1, digest_of(1)))
+    scene.report(1)
+    assert [update.step for update in sent(Update, scene.effects, peer=2)] == [1, 2, 3, 4]
+    assert scene.assignments[2].step == 5
+
+
+def test_ready_with_another_digest_is_resynchronised(scene: Scene) -> None:
+    scene.greet(1)
+    effects = scene.say(1, Ready(0, WRONG_DIGEST))
+    assert sent(Resync, effects, peer=1)
+    assert of(SendWeights, effects) == [SendWeights(1, may_replay=False)]
+    assert sent(Assignment, effects) == []
+    assert sent(Assignment, scene.say(1, Ready(0, digest_of(0))), peer=1)
+
+
+def test_joiner_on_a_slow_line_may_take_its_time(scene: Scene) -> None:
+    scene.join(1)
+    scene.greet(2)
+    for _ in range(300):
+        scene.report(1)
+        scene.applied()
+    assert Notice("volunteer 2 joined") in scene.say(2, Ready(0, digest_of(0)))
+
+
+def test_joiner_may_be_brought_to_the_servers_step_by_the_updates_before_it() -> None:
+    scene = Scene(replays=True)
+    scene.join(1)
+    for _ in range(3):
+        scene.report(1)
+        scene.applied()
+    effects = scene.greet(2)
+    assert of(SendWeights, effects) == [SendWeights(2, may_replay=True)]
+    assert scene.state_of(2) is State.SYNCING
+    scene.report(1)
+    assert Notice("volunteer 2 joined") in scene.say(2, Ready(3, digest_of(3)))
+    scene.applied()
+    scene.report(1)
+    assert scene.assignments[2].step == 5
+
+
+def test_volunteer_with_another_start_is_sent_the_weights_themselves() -> None:
+    scene = Scene(replays=True)
+    scene.greet(1)
+    assert of(SendWeights, scene.say(1, Ready(0, WRONG_DIGEST))) == [SendWeights(1, may_replay=False)]
+    assert sent(Assignment, scene.say(1, Ready(0, digest_of(0))), peer=1)

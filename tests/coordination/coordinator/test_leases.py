@@ -1,0 +1,120 @@
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from fedlearn.wire.messages import Assignment
+from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, STRATEGY, TIME_PER_STEP, Scene, sent
+
+
+def test_leases_are_private_whole_groups_that_sum_to_the_limit(scene: Scene) -> None:
+    for peer in (1, 2, 3):
+        scene.join(peer)
+    scene.report(1)
+    leases = sorted((a.first_member, a.quota) for a in scene.assignments.values())
+    assert len(leases) == 3
+    assert leases[0][0] == 0
+    assert all(first + quota == following for (first, quota), (following, _) in pairwise(leases))
+    assert sum(quota for _, quota in leases) == LIMIT
+    assert all(quota % GROUP == 0 for _, quota in leases)
+
+
+def test_shares_follow_measured_speed(pair: Scene) -> None:
+    members_per_s = {1: 10.0, 2: 30.0}
+    for _ in range(12):
+        opened = pair.now
+        done_after = {peer: pair.assignments[peer].quota / speed for peer, speed in members_per_s.items()}
+        for peer in sorted(done_after, key=lambda peer: done_after[peer]):
+            pair.now = opened + done_after[peer]
+            pair.report(peer)
+        pair.applied()
+    assert pair.assignments[2].quota / pair.assignments[1].quota == pytest.approx(3, rel=0.3)
+
+
+def test_population_follows_the_speed_but_not_below_its_limit() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
+    scene.join(1)
+    populations = []
+    for duration_s in (1 / 128, 1 / 4, 2.0, 0.0):
+        populations.append(scene.assignments[1].quota)
+        scene.now += duration_s
+        scene.report(1)
+        scene.applied()
+    assert populations == [LIMIT, 160, 88, LIMIT]
+    assert scene.assignments[1].quota == 1024
+
+
+def test_population_follows_the_speed_of_all_volunteers_together() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
+    scene.join(1)
+    scene.join(2)
+    scene.now += 1 / 128
+    scene.report(1)
+    scene.applied()
+    assert [scene.assignments[peer].quota for peer in (1, 2)] == [80, 80]
+    scene.now += 1 / 64
+    scene.report(1)
+    scene.report(2)
+    assert sum(scene.assignments[peer].quota for peer in (1, 2)) == 232
+
+
+def test_volunteer_cut_by_the_deadline_gets_a_smaller_share(pair: Scene) -> None:
+    for _ in range(3):
+        pair.now += 1.0
+        pair.report(1, GROUP)
+        pair.report(2)
+        pair.wait(TIME_PER_STEP - 1.0)
+        pair.applied()
+        assert pair.assignments[1].step == pair.step
+    assert GROUP <= pair.assignments[1].quota < HALF
+
+
+def test_silent_volunteer_is_waited_for_ever_more_seldom(pair: Scene) -> None:
+    waited = []
+    for step in range(40):
+        n_closed = len(pair.journal)
+        pair.report(1)
+        if len(pair.journal) == n_closed:
+            pair.wait(TIME_PER_STEP)
+            waited.append(step)
+        pair.applied()
+    assert [later - earlier for earlier, later in pairwise(waited)] == [2, 3, 5, 9, 17]
+
+
+def test_volunteer_that_sends_again_is_benched_as_at_first(pair: Scene) -> None:
+    for _ in range(3):
+        pair.report(1)
+        pair.wait(TIME_PER_STEP)  # volunteer 2 sends nothing,
+        pair.applied()
+        pair.report(1)  # rests for one step,
+        pair.applied()
+        pair.report(1)
+        assert pair.assignments[2].step == pair.step
+        pair.report(2)  # and sends again
+        pair.applied()
+
+
+def test_volunteers_beyond_the_number_of_groups_take_turns() -> None:
+    scene = Scene()
+    n_groups = LIMIT // GROUP
+    for peer in range(1, n_groups + 3):
+        scene.join(peer)
+    leased: set[int] = set()
+    for _ in range(n_groups + 3):
+        holders = [peer for peer, assignment in scene.assignments.items() if assignment.step == len(scene.journal)]
+        assert sum(scene.assignments[peer].quota for peer in holders) <= LIMIT
+        leased |= set(holders)
+        for peer in holders:
+            scene.report(peer)
+        scene.applied()
+    assert leased == set(range(1, n_groups + 3))
+
+
+def test_volunteer_that_never_sent_anything_can_be_the_last_one_left(pair: Scene) -> None:
+    pair.report(1)
+    pair.wait(TIME_PER_STEP)
+    pair.applied()  # volunteer 2 has a speed of 0 now
+    assert sent(Assignment, pair.drop(1), peer=2)  # nobody else is there: it gets another chance
+    pair.report(2)
+    pair.applied()
+    assert pair.assignments[2].quota == LIMIT
