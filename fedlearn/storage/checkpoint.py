@@ -1,27 +1,30 @@
 """Checkpoints: a Snapshot as a safetensors file, readable by anything that reads safetensors.
 
-Tensors `weights`, `first_moment` and `second_moment` are flat float32; the header's metadata holds the rest
-as text: step, digest (hexadecimal), beta1_power and beta2_power (`float.hex`, exact), layout and config
-(JSON), and a checksum of everything, since the format has none.
+The tensor `weights` and the optimizer's slots, under their names, are flat float32; the header's metadata holds the
+rest as text: step, digest (hexadecimal), numbers (JSON; each by `float.hex`, exact), layout and config (JSON), and a
+checksum of everything, since the format has none.
 
 Source: the format, https://huggingface.co/docs/safetensors.
 """
 
-import hashlib
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import safetensors.numpy
+from blake3 import blake3
 from safetensors import SafetensorError, safe_open
 
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError, write_durably
 from fedlearn.storage.runs import RunFolder
-from fedlearn.wire.messages import Float32Array, Snapshot
 
 KEPT_CHECKPOINTS = 3
 
 _SUFFIX = ".safetensors"
-_TENSORS = ("weights", "first_moment", "second_moment")
+_WEIGHTS = "weights"
+_CHECKSUM_BYTES = 16
 
 
 def write_checkpoint(path: Path, snapshot: Snapshot, *, layout: str, config: str) -> None:
@@ -30,12 +33,13 @@ def write_checkpoint(path: Path, snapshot: Snapshot, *, layout: str, config: str
     Raises StorageError where the disk refuses; no half-written file stays.
     """
     # safetensors writes the bytes that lie in memory, in the wrong order for e.g. a reversed view.
-    tensors = {name: np.ascontiguousarray(getattr(snapshot, name)) for name in _TENSORS}
+    tensors = {
+        name: np.ascontiguousarray(array) for name, array in {_WEIGHTS: snapshot.weights, **snapshot.slots}.items()
+    }
     metadata = {
         "step": str(snapshot.step),
         "digest": snapshot.digest.hex(),
-        "beta1_power": snapshot.beta1_power.hex(),
-        "beta2_power": snapshot.beta2_power.hex(),
+        "numbers": msgspec.json.encode({name: number.hex() for name, number in snapshot.numbers.items()}).decode(),
         "layout": layout,
         "config": config,
     }
@@ -61,26 +65,27 @@ def load_checkpoint(path: Path) -> Snapshot:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in _TENSORS}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         checksum = metadata.pop("checksum")
         if checksum != _checksum(metadata, tensors):
             raise StorageError(f"{path}: expected checksum {checksum}, the content has another; it is damaged")
+        numbers = msgspec.json.decode(metadata["numbers"], type=dict[str, str])
         return Snapshot(
             step=int(metadata["step"]),
             digest=bytes.fromhex(metadata["digest"]),
-            beta1_power=float.fromhex(metadata["beta1_power"]),
-            beta2_power=float.fromhex(metadata["beta2_power"]),
-            **tensors,
+            weights=tensors.pop(_WEIGHTS),
+            slots=tensors,
+            numbers={name: float.fromhex(number) for name, number in numbers.items()},
         )
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, msgspec.DecodeError) as error:
         raise StorageError(f"{path}: expected a checkpoint of fedlearn: {error}") from error
 
 
-def load_checkpoint_config(path: Path) -> str:
-    """The JSON text of the configuration that the checkpoint was written with. Raises StorageError as above."""
+def load_metadata(path: Path, key: str) -> str:
+    """The JSON text that the checkpoint was written with: its `config` or `layout`. Raises StorageError as above."""
     try:
         with safe_open(path, framework="numpy") as file:
-            return str((file.metadata() or {})["config"])
+            return str((file.metadata() or {})[key])
     except (OSError, SafetensorError, KeyError) as error:
         raise StorageError(f"{path}: expected a checkpoint of fedlearn: {error}") from error
 
@@ -110,8 +115,9 @@ def _newest_first(run: RunFolder) -> list[Path]:
 
 
 def _checksum(metadata: dict[str, str], tensors: dict[str, Float32Array]) -> str:
-    content = hashlib.blake2b(digest_size=16)
+    content = blake3(max_threads=blake3.AUTO)
     content.update(repr(sorted(metadata.items())).encode())
-    for name in _TENSORS:
-        content.update(tensors[name].data)
-    return content.hexdigest()
+    for name in sorted(tensors):
+        content.update(name.encode())
+        content.update(tensors[name].view(np.uint8).data)
+    return content.digest(_CHECKSUM_BYTES).hex()

@@ -28,7 +28,7 @@ from fedlearn.wire.errors import RemoteProtocolError
 MAX_RECORD_BYTES = 2**26
 """64 MiB, above any Update that the wire carries."""
 
-_HEADER = b"fedlearn journal 1\n"
+_HEADER = b"fedlearn journal 2\n"
 _MARKER = b"\xf5UPD"
 """Its first byte occurs in no UTF-8 text."""
 _RECORD = struct.Struct("<4sII")
@@ -49,6 +49,11 @@ class Journal:
         self._file = file
         self._end = end
         self._syncer = _Syncer(file)
+
+    @property
+    def length_bytes(self) -> int:
+        """Bytes of all that was appended so far."""
+        return self._end
 
     @classmethod
     def open(cls, path: Path) -> Self:

@@ -14,10 +14,12 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     step: int
     loss: float | None
-    """Mean over the members, nats per token; None (or NaN, which JSON cannot say) without a finite one."""
-    bits_per_character: float | None
+    """Mean over the members; None (or NaN, which JSON cannot say) without a finite one."""
+    shown: dict[str, float]
+    """The loss as people read it: its name, such as bits_per_character, and value; empty without a finite one."""
     members: int
-    trial_tokens_per_s: float
+    work_per_s: float
+    """Work of the members' trials, in the task's unit, a second."""
     volunteers: int
     bytes_in: int
     bytes_out: int
@@ -25,8 +27,8 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Of the weights and optimizer state after the step, hexadecimal."""
     time: float
     """Seconds since 1970."""
-    validation_bits_per_character: float | None = None
-    """Measured now and then; left out of the line where it was not."""
+    validation: dict[str, float] = {}
+    """Figures of unperturbed weights on held-out data; measured now and then, and left out of the line where not."""
 
 
 def append_metrics(path: Path, metrics: StepMetrics) -> None:

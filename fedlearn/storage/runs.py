@@ -41,7 +41,7 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> Path:
-        """Folder of the tokenizer and the token blocks."""
+        """Folder of what the kind of the task keeps: data, tokenizer."""
         return self.path / "data"
 
 

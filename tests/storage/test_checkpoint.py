@@ -5,18 +5,19 @@ import pytest
 import safetensors.numpy
 from safetensors import safe_open
 
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.storage.checkpoint import (
     KEPT_CHECKPOINTS,
     latest_checkpoint,
     load_checkpoint,
-    load_checkpoint_config,
+    load_metadata,
     save_checkpoint,
+    set_aside_checkpoints,
     write_checkpoint,
 )
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, create_run
 from fedlearn.wire.codec import encode
-from fedlearn.wire.messages import Snapshot
 
 
 def snapshot_of(step: int) -> Snapshot:
@@ -25,10 +26,8 @@ def snapshot_of(step: int) -> Snapshot:
         step=step,
         digest=bytes(range(8)),
         weights=values,
-        first_moment=values[::-1],
-        second_moment=values * values[0],
-        beta1_power=0.9**1000,
-        beta2_power=0.1 + 0.2,
+        slots={"first_moment": values[::-1], "second_moment": values * values[0]},
+        numbers={"beta1_power": 0.9**1000, "beta2_power": 0.1 + 0.2},
     )
 
 
@@ -54,17 +53,25 @@ def test_other_programs_find_tensors_and_settings(run: RunFolder) -> None:
         assert sorted(file.keys()) == ["first_moment", "second_moment", "weights"]
     assert (metadata["step"], metadata["digest"]) == ("3", "0001020304050607")
     assert (metadata["layout"], metadata["config"]) == ('["layout"]', '{"seed":1}')
+    assert metadata["numbers"] == '{"beta1_power":"0x1.fee7413dac341p-153","beta2_power":"0x1.3333333333334p-2"}'
 
 
-def test_configuration_is_read_back(run: RunFolder) -> None:
-    write_checkpoint(run.genesis, snapshot_of(3), layout="[]", config='{"seed":1}')
-    assert load_checkpoint_config(run.genesis) == '{"seed":1}'
+def test_a_snapshot_without_slots_and_numbers_reads_back(run: RunFolder) -> None:
+    bare = Snapshot(3, bytes(8), np.ones(2, np.float32), {}, {})
+    write_checkpoint(run.genesis, bare, layout="[]", config="{}")
+    assert encode(load_checkpoint(run.genesis)) == encode(bare)
+
+
+def test_configuration_and_layout_are_read_back(run: RunFolder) -> None:
+    write_checkpoint(run.genesis, snapshot_of(3), layout='["layout"]', config='{"seed":1}')
+    assert load_metadata(run.genesis, "config") == '{"seed":1}'
+    assert load_metadata(run.genesis, "layout") == '["layout"]'
 
 
 def test_configuration_of_another_file_is_refused(run: RunFolder) -> None:
     safetensors.numpy.save_file({"weights": np.zeros(2, np.float32)}, run.genesis)
     with pytest.raises(StorageError, match="expected a checkpoint of fedlearn"):
-        load_checkpoint_config(run.genesis)
+        load_metadata(run.genesis, "config")
 
 
 def test_last_checkpoints_are_kept_and_genesis_too(run: RunFolder) -> None:
@@ -126,6 +133,17 @@ def test_foreign_safetensors_file_is_refused(run: RunFolder) -> None:
     run.genesis.write_bytes(safetensors.numpy.save({"weights": np.zeros(2, np.float32)}))
     with pytest.raises(StorageError, match="expected a checkpoint of fedlearn"):
         load_checkpoint(run.genesis)
+
+
+def test_checkpoints_of_later_steps_are_set_aside(run: RunFolder) -> None:
+    for step in (1, 2, 3):
+        save(run, step)
+    assert set_aside_checkpoints(run, after=1) == ["000000000002.set-aside", "000000000003.set-aside"]
+    snapshot, problems = latest_checkpoint(run)
+    assert (snapshot.step, problems) == (1, [])
+    assert set_aside_checkpoints(run, after=1) == []
+    save(run, 2)
+    assert (run.checkpoints / "000000000002.set-aside").exists()
 
 
 def test_failed_write_keeps_the_older_checkpoints(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

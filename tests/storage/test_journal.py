@@ -7,6 +7,7 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
+from fedlearn.es.optimizers import Adam
 from fedlearn.es.update import Update
 from fedlearn.storage import journal as journal_module
 from fedlearn.storage.durable import StorageError
@@ -23,13 +24,10 @@ def update_of(step: int, members: int = 4) -> Update:
         rank=1,
         group_size=2,
         gradient_scale=0.1,
-        optimizer="adam",
-        learning_rate=0.006,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
+        optimizer=Adam(0.006),
         antithetic=False,
         weight_decay=0.0,
+        decay_towards="zero",
         elapsed_s=0.0,
         shaping_scale=1.5,
     )
@@ -186,7 +184,7 @@ def test_update_longer_than_any_record_is_refused(path: Path, monkeypatch: pytes
         journal.append(update_of(0, members=400))
 
 
-@pytest.mark.parametrize("content", [b"fedlearn journ", b"fedlearn journal 2\n", bytes(100)])
+@pytest.mark.parametrize("content", [b"fedlearn journ", b"fedlearn journal 1\n", bytes(100)])
 def test_other_files_are_refused_untouched(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StorageError, match="it is no journal, or one of another version"):

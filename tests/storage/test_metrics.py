@@ -12,9 +12,9 @@ def metrics_of(step: int) -> StepMetrics:
     return StepMetrics(
         step=step,
         loss=2.5,
-        bits_per_character=3.6,
+        shown={"bits_per_character": 3.6},
         members=12288,
-        trial_tokens_per_s=1e6,
+        work_per_s=1e6,
         volunteers=2,
         bytes_in=50000,
         bytes_out=12500,
@@ -30,11 +30,12 @@ def path(tmp_path: Path) -> Path:
 
 def test_each_step_is_one_line_of_json(path: Path) -> None:
     append_metrics(path, metrics_of(0))
-    append_metrics(path, msgspec.structs.replace(metrics_of(1), validation_bits_per_character=3.5))
+    append_metrics(path, msgspec.structs.replace(metrics_of(1), validation={"accuracy": 0.5}))
     first, second = (json.loads(line) for line in path.read_text().splitlines())
-    assert (first["step"], first["loss"]) == (0, 2.5)
-    assert "validation_bits_per_character" not in first
-    assert second["validation_bits_per_character"] == 3.5
+    assert (first["step"], first["loss"], first["shown"]) == (0, 2.5, {"bits_per_character": 3.6})
+    assert "validation" not in first
+    assert second["validation"] == {"accuracy": 0.5}
+    assert [metrics.validation for metrics in read_last_metrics(path, 2)] == [{}, {"accuracy": 0.5}]
 
 
 @pytest.mark.parametrize("tail_bytes", [10, 400, 65536])

@@ -1,0 +1,88 @@
+"""Tasks in files of Python that the person at this machine names: nothing else is ever imported."""
+
+import importlib.util
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+
+from blake3 import blake3
+
+import es_core
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.task import Task
+
+_HASH_BYTES = 16
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of what is installed, wherever they lie."""
+
+
+def is_task_file(text: str) -> bool:
+    """Whether the text names a task in a file, and not a kind."""
+    return ":" in text or text.endswith(".py")
+
+
+def load_task(entry: str) -> NamedTask:
+    """The task that `FILE.py:NAME` names; its folder is where the file finds what it imports.
+
+    Raises ValueError where there is none; what the file itself raises comes through.
+    """
+    file, _, name = entry.rpartition(":")
+    path = Path(file).resolve()
+    if not file or not name or path.suffix != ".py":
+        raise ValueError(f"task: expected FILE.py:NAME, e.g. digits.py:task, got {entry!r}")
+    if not path.is_file():
+        raise ValueError(f"task: expected a file of Python, got {file!r}, which does not exist here")
+    module = _import(path)
+    task = getattr(module, name, None)
+    if not isinstance(task, Task):
+        tasks = ", ".join(key for key, value in vars(module).items() if isinstance(value, Task)) or "none"
+        raise ValueError(f"task: expected a task called {name} in {file}, got {task!r}; tasks there: {tasks}")
+    return NamedTask(task, f"{path}:{name}", _source_hash(path))
+
+
+def _import(path: Path) -> ModuleType:
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _source_hash(path: Path) -> bytes:
+    """Of the file, and of the user's own modules beside and below it that it imported; line ends do not count."""
+    digest = blake3()
+    for file in sorted({path, *_imported_below(path.parent)}):
+        digest.update(file.relative_to(path.parent).as_posix().encode() + b"\0")
+        digest.update(file.read_bytes().replace(b"\r\n", b"\n") + b"\0")
+    return digest.digest(_HASH_BYTES)
+
+
+def _imported_below(folder: Path) -> set[Path]:
+    """Files of modules in the folder, but for those that every program imports as it needs them.
+
+    These are its own file, fedlearn, Python and what is installed: they may all lie below the user's folder.
+    """
+    places = [
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("platstdlib"),
+        str(Path(__file__).parents[1]),
+        *es_core.__path__,
+    ]
+    foreign = [Path(place).resolve() for place in places]
+    modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
+    names = [getattr(module, "__file__", None) for module in modules]
+    # Modules without a file of their own, such as PyTorch's, may give one that is not there.
+    files = {Path(name).resolve() for name in names if name and name.endswith(".py") and Path(name).is_absolute()}
+    return {
+        file
+        for file in files
+        if file.is_relative_to(folder)
+        and _INSTALLED.isdisjoint(file.parts)
+        and not any(file.is_relative_to(place) for place in foreign)
+    }
