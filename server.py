@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from fedlearn.app.command_line import main
+        from fedlearn.commands.command_line import main
 
         main(["serve", *sys.argv[1:]], program="server.py")
     except KeyboardInterrupt:  # while still importing

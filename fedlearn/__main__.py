@@ -3,7 +3,7 @@
 import sys
 
 try:
-    from fedlearn.app.command_line import main
+    from fedlearn.commands.command_line import main
 except KeyboardInterrupt:
     sys.exit(130)
 

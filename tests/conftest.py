@@ -2,11 +2,19 @@ import ctypes
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import es_core
+from fedlearn.config import RunConfig
+from tests.runs import rnn_config
+
+# An example may take long on a busy machine, which says nothing of the code.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 _MXCSR_BITS = {"flush-to-zero": 0x8040, "downward": 0x2000, "upward": 0x4000, "toward-zero": 0x6000}
 
@@ -15,6 +23,12 @@ class _FloatEnvironment(ctypes.Structure):
     """`fenv_t` on x86-64 Linux."""
 
     _fields_ = (("x87", ctypes.c_uint8 * 28), ("mxcsr", ctypes.c_uint32))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    """Of a run that trains a small recurrent network."""
+    return rnn_config(tmp_path)
 
 
 @pytest.fixture(params=es_core.supported_isas())

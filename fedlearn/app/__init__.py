@@ -1,1 +1,0 @@
-"""The programs: they perform the effects of the pure machines, and everything else that touches the world."""

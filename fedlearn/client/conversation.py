@@ -1,0 +1,114 @@
+"""One connection to a server, from Hello to the end: the asyncio shell around a worker."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, final
+
+from fedlearn.client.performer import Computed, Performer
+from fedlearn.client.volunteer import Volunteer
+from fedlearn.coordination.effects import Leave
+from fedlearn.coordination.worker import Worker
+from fedlearn.net.tcp import Channel
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.task import Device
+from fedlearn.terminal import Terminal
+from fedlearn.wire.connection import Connection
+from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
+from fedlearn.wire.messages import Message
+
+CONNECT_S = 15.0
+
+MAX_QUEUED_BYTES = 256 * 1024 * 1024
+"""Of Results that the server does not take."""
+
+
+@final
+class Conversation:
+    """Its worker and volunteer are done with when it ends."""
+
+    def __init__(self, *, name: str, threads: int, task: NamedTask | None, device: Device, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._worker = Worker(name=name, threads=threads)
+        self._volunteer = Volunteer(threads, task=task, device=device)
+        self._performer = Performer(self._worker, self._volunteer, self)
+        self._executor = ThreadPoolExecutor(max_workers=1)
+        self._channel: Channel | None = None
+        self._ended: asyncio.Future[Leave] = asyncio.get_running_loop().create_future()
+        self._computing: asyncio.Task[None] | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Steps that this machine took part in or followed."""
+        return self._worker.n_steps
+
+    @property
+    def summary(self) -> str:
+        """What this machine did, for the person in front of it."""
+        replica = self._volunteer.replica
+        digest = "" if replica is None else f", to step {replica.step} with digest {replica.digest.hex()}"
+        return f"this machine took {self.n_steps} steps{digest}"
+
+    async def run(self, host: str, port: int) -> Leave:
+        """Connects and works; gives why it ended and whether to come back. Raises OSError if nobody answers."""
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_S)
+        channel = Channel(Connection("client", now=self.now()), reader, writer, max_queued_bytes=MAX_QUEUED_BYTES)
+        self._channel = channel
+        self._performer.perform(self._worker.start())
+        running = asyncio.create_task(channel.run(self._receive))
+        try:
+            either: list[asyncio.Future[Any]] = [running, self._ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not self._ended.done() and not channel.connection.has_parted:
+                return Leave(running.result(), is_welcome_back=True, is_refusal=False)
+            leave = await self._ended  # after a Farewell the worker still takes the steps it was sent
+            await asyncio.wait([running], timeout=1.0)  # a Goodbye may still be on its way out
+            return leave
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            # The trials under way end by themselves within a slice; their result is not wanted.
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def stop(self, reason: str) -> None:
+        """Says Goodbye."""
+        self._performer.perform(self._worker.stop(reason))
+
+    # ---- what the performer asks of its shell
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def send(self, message: Message) -> None:
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(message)
+        except LocalProtocolError:
+            if not self._channel.connection.has_parted:
+                raise
+
+    def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
+        self._computing = asyncio.create_task(self._compute(task, then))
+
+    def say(self, text: str) -> None:
+        self._terminal.say(text)
+
+    def left(self, leave: Leave) -> None:
+        if not self._ended.done():
+            self._ended.set_result(leave)
+
+    def _receive(self, message: Message) -> None:
+        self._performer.perform(self._worker.received(message, self.now()))
+
+    async def _compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._executor, task)
+            if not self._ended.done():
+                then(result)
+        except (ValueError, RemoteProtocolError) as error:
+            self._performer.perform(self._worker.fail(str(error)))
+        except Exception as error:
+            if not self._ended.done():
+                self._ended.set_exception(error)

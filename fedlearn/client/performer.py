@@ -1,0 +1,72 @@
+"""Performs a worker's effects in order, whatever the server is connected by: one for sockets and memory."""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, final
+
+from fedlearn.client.progress import Progress
+from fedlearn.client.volunteer import Volunteer
+from fedlearn.coordination.effects import ClientEffect, Compute, Evaluate, Leave, Notice, Reply
+from fedlearn.coordination.worker import Worker
+from fedlearn.es.trials import TrialResults
+from fedlearn.wire.messages import Message
+
+Computed = bytes | TrialResults | None
+
+
+class Shell(Protocol):
+    """What surrounds a performer: a connection, a clock, and a place for computations."""
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+
+    def send(self, message: Message) -> None:
+        """Queues a message, unless either side has parted."""
+
+    def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
+        """Computes, and calls `then` with the result if the conversation still goes on."""
+
+    def say(self, text: str) -> None:
+        """A line for the person at this machine."""
+
+    def left(self, leave: Leave) -> None:
+        """The conversation is over."""
+
+
+@final
+class Performer:
+    """One conversation's effects, in the order in which the worker gave them."""
+
+    def __init__(self, worker: Worker, volunteer: Volunteer, shell: Shell) -> None:
+        self._worker = worker
+        self._volunteer = volunteer
+        self._shell = shell
+        self._progress = Progress()
+        self._has_reported = False
+
+    def perform(self, effects: Iterable[ClientEffect]) -> None:
+        """Performs effects; what computations lead to follows once they are done."""
+        for effect in effects:
+            match effect:
+                case Reply(message):
+                    self._shell.send(message)
+                case Notice(text):
+                    self._shell.say(text)
+                case Leave():
+                    self._shell.left(effect)
+                case compute:
+                    self._compute(compute)
+
+    def _compute(self, compute: Compute) -> None:
+        def finish(result: Computed) -> None:
+            now = self._shell.now()
+            self.perform(self._worker.computed(result, now))
+            if line := self._progress.performed(
+                compute, self._volunteer.replica, n_steps=self._worker.n_steps, now=now
+            ):
+                self._shell.say(line)
+            if isinstance(compute, Evaluate) and not self._has_reported:
+                self._has_reported = True
+                for line in self._volunteer.report.splitlines():
+                    self._shell.say(line)
+
+        self._shell.compute(lambda: self._volunteer.perform(compute), finish)

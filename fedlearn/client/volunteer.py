@@ -1,0 +1,84 @@
+"""A volunteer's half of the work: performs what a Worker computes, with its own replica."""
+
+from typing import final
+
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, StoreBlock
+from fedlearn.coordination.roster import KEPT_BLOCKS
+from fedlearn.es.replica import Replica
+from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.blocks import block_name, decode_block
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.objective import Reports
+from fedlearn.tasks.registry import find_kind
+from fedlearn.tasks.task import Device
+from fedlearn.wire.errors import RemoteProtocolError
+from fedlearn.wire.messages import DataBlock
+
+
+@final
+class Volunteer:
+    """What one connection holds of a run; `threads` 0 means all processors.
+
+    `task` is what the person at this machine named, None for runs that need no code of a user's. Trials of PyTorch
+    models run on `device`.
+    """
+
+    def __init__(self, threads: int, *, task: NamedTask | None = None, device: Device = "cpu") -> None:
+        self._threads = threads
+        self._task = task
+        self._device: Device = device
+        self._holding: Holding | None = None
+
+    @property
+    def replica(self) -> Replica | None:
+        """The replica, once there is one."""
+        return self._holding.replica if self._holding is not None and self._holding.has_replica else None
+
+    @property
+    def report(self) -> str:
+        """How trials run on this machine, where that was found out."""
+        objective = self._holding.objective if self._holding is not None else None
+        return objective.report() if isinstance(objective, Reports) else ""
+
+    def perform(self, compute: Compute) -> bytes | TrialResults | None:
+        """The result of a computation: a digest for Load, Begin and Apply, losses for Evaluate.
+
+        Raises ValueError for a run that this machine can't take part in, RemoteProtocolError for orders that
+        contradict what came before.
+        """
+        match compute:
+            case Build(welcome):
+                invitation = welcome.invitation
+                objective = find_kind(invitation.kind).join(invitation, self._task, device=self._device)
+                self._holding = Holding(objective, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
+                return None
+            case StoreBlock(block):
+                self._store(block)
+                return None
+            case Load(snapshot):
+                return _checked(self._ready().load(snapshot), snapshot.digest)
+            case Begin(start):
+                # Of another start than the server's the digest tells, and it sends the weights.
+                return self._ready().begin(start.first_step, keeps_start=start.keeps_start)
+            case Apply(update):
+                return self._ready().apply(update)
+            case Evaluate(trials, name):
+                return self._ready().evaluate(trials, name)
+
+    def _store(self, block: DataBlock) -> None:
+        columns = decode_block(block.columns)
+        if block_name(columns) != block.block:
+            raise RemoteProtocolError(f"block {block.block.hex()}: expected data of that name, got others")
+        self._ready().store(block.block, columns)
+
+    def _ready(self) -> Holding:
+        if self._holding is None:
+            raise RemoteProtocolError("objective: expected a Welcome first")
+        return self._holding
+
+
+def _checked(digest: bytes, expected: bytes) -> bytes:
+    if digest != expected:
+        raise RemoteProtocolError(f"weights: expected digest {expected.hex()}, got {digest.hex()} here")
+    return digest

@@ -1,0 +1,83 @@
+"""The command line: `fedlearn serve | join | sample | eval | runs | replay`, each with its `--help`."""
+
+import argparse
+import difflib
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from fedlearn.commands.join import add_join, join_command
+from fedlearn.commands.look import add_eval, add_sample, eval_command, sample_command
+from fedlearn.commands.replay import add_replay, replay_command
+from fedlearn.commands.runs import add_runs, runs_command
+from fedlearn.commands.serve import add_serve, serve_command
+from fedlearn.config import ConfigError
+from fedlearn.storage.durable import StorageError
+
+Command = Callable[[argparse.Namespace], int]
+AddArguments = Callable[[argparse.ArgumentParser], None]
+
+VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
+    ("serve", serve_command, add_serve, "start a run, or resume one, and the server for its volunteers"),
+    ("join", join_command, add_join, "lend this machine to a server"),
+    ("sample", sample_command, add_sample, "let a checkpoint write text"),
+    ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
+    ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
+    ("replay", replay_command, add_replay, "rebuild weights from genesis and journal, and compare digests"),
+)
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -> NoReturn:
+    """Runs one command and exits with its code: 0 done, 1 failed, 2 wrong usage."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # the text of a sample may not exist in this terminal's encoding
+    parser = _parser(program)
+    given = sys.argv[1:] if arguments is None else arguments
+    options, unknown = parser.parse_known_args(given)
+    if unknown:
+        options.parser.error(_unknown_arguments(unknown, options.parser))
+    try:
+        code = options.command(options)
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:
+        code = 1
+    except (ConfigError, StorageError, ValueError, ImportError, OSError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        code = 1
+    _flush_output()
+    sys.exit(code)
+
+
+def _flush_output() -> None:
+    """Lets go of what nobody reads any more: at its exit Python would complain of it."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program, description="Train neural networks by evolution strategies on volunteers' machines."
+    )
+    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, command, add_arguments, description in VERBS:
+        # server.py and client.py are one verb each: their usage line does not repeat it.
+        prog = None if program == "fedlearn" else program
+        verb = verbs.add_parser(name, help=description, description=description, prog=prog)
+        verb.set_defaults(command=command, parser=verb)
+        add_arguments(verb)
+    return parser
+
+
+def _unknown_arguments(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    flag = unknown[0].partition("=")[0]
+    nearest = difflib.get_close_matches(flag, parser._option_string_actions, n=1)
+    remedy = f"did you mean {nearest[0]}?" if nearest else "--help lists all flags"
+    return f"expected a known flag, got {flag}; {remedy}"

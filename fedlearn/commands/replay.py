@@ -1,0 +1,77 @@
+"""`fedlearn replay`: rebuild weights from genesis and journal, and compare digests."""
+
+import argparse
+from contextlib import suppress
+
+from fedlearn.commands.arguments import add_run
+from fedlearn.server import history
+from fedlearn.server.run import Run, find
+from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.metrics import read_last_metrics
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Which run, and how far."""
+    add_run(parser)
+    parser.add_argument("--step", type=int, metavar="N", help="steps to replay to (default: all)")
+
+
+def replay_command(options: argparse.Namespace) -> int:
+    """`fedlearn replay RUN`: 0 when the rebuilt digest equals the recorded one, 1 when it differs.
+
+    Without a step it looks at the whole run, and compares the last digest that was recorded; files that can't be used
+    give 1 too.
+    """
+    chosen = find(options.runs, options.run)
+    begun = load_checkpoint(chosen.folder.genesis).step
+    if options.step is not None and options.step < begun:
+        raise ValueError(f"--step: expected {begun} or more, where the run begins, got {options.step}")
+    # Read before the replay: a running server saves newer ones meanwhile.
+    newest, problems = latest_checkpoint(chosen.folder)
+    recorded_step = _last_recorded_step(chosen, begun, newest.step) if options.step is None else options.step
+    holding, _ = history.replay(chosen, until=recorded_step)
+    replica = holding.replica
+    if options.step not in (None, replica.step):
+        raise ValueError(f"--step: expected at most {replica.step}, where the journal ends, got {options.step}")
+    if options.step is None and newest.step > replica.step:
+        problems.append(f"{chosen.folder.journal}: it ends at step {replica.step}, before checkpoint {newest.step}")
+    for problem in problems:
+        print(f"passed over: {problem}")
+    digest = replica.digest
+    print(f"run {chosen.folder.path.name}, step {replica.step}: digest {digest.hex()} from genesis and journal")
+    recorded, source = _recorded_digest(chosen, replica.step)
+    if recorded is None:
+        print("nothing to compare it with: no checkpoint and no line of metrics is of this step")
+        return 1
+    is_equal = recorded == digest
+    print(f"{'equal to' if is_equal else 'DIFFERENT from'} {recorded.hex()} in {source}")
+    if options.step is None:
+        compared_step = replica.step
+        history.follow_journal(chosen, holding)
+        if replica.step > compared_step:
+            print(f"the journal goes on to step {replica.step}, whose digest was not recorded when this replay began")
+    return 0 if is_equal and (options.step is not None or not problems) else 1
+
+
+def _last_recorded_step(chosen: Run, begun: int, checkpoint_step: int) -> int | None:
+    """Where the digest that was recorded last belongs; None where there is none but that of genesis.
+
+    The journal may go on: a server that was killed, or is at work, has journalled a step before it knows its digest.
+    """
+    lines = read_last_metrics(chosen.folder.metrics)
+    step = max([checkpoint_step, *(line.step + 1 for line in lines)])
+    return step if step > begun else None
+
+
+def _recorded_digest(chosen: Run, step: int) -> tuple[bytes | None, str]:
+    checkpoints = [path for path in chosen.folder.checkpoints.glob("*.safetensors") if int(path.stem) == step]
+    for path in [*checkpoints, chosen.folder.genesis]:
+        with suppress(StorageError):
+            snapshot = load_checkpoint(path)
+            if snapshot.step == step:
+                return snapshot.digest, path.name
+    for line in reversed(read_last_metrics(chosen.folder.metrics, 1_000_000)):
+        if line.step + 1 == step:
+            return bytes.fromhex(line.digest), chosen.folder.metrics.name
+    return None, ""

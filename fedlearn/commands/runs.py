@@ -1,0 +1,69 @@
+"""`fedlearn runs`: what runs there are."""
+
+import argparse
+from pathlib import Path
+
+from fedlearn.commands.arguments import add_root
+from fedlearn.config import RunConfig
+from fedlearn.server.run import age_of, load_run_config
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.runs import RunFolder, list_runs
+from fedlearn.terminal import format_duration, format_figures
+
+_VALIDATION_LINES = 10_000
+"""Validation is measured every now and then: so many of the last lines of metrics hold one."""
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Where they are."""
+    add_root(parser)
+
+
+def runs_command(options: argparse.Namespace) -> int:
+    """`fedlearn runs`: a line a run."""
+    folders = list_runs(Path(options.runs))
+    if not folders:
+        print(f"no runs in {options.runs}; start one with: python server.py")
+        return 0
+    print(f"{'run':>4}  {'steps':>8}  {'loss':>22}  {'held out':>22}  {'age':>8}  configuration")
+    for folder in folders:
+        print(_describe(folder))
+    return 0
+
+
+def _describe(folder: RunFolder) -> str:
+    try:
+        config = load_run_config(folder)
+    except (ValueError, StorageError) as error:
+        return f"{folder.path.name:>4}  unreadable: {error}"
+    lines = read_last_metrics(folder.metrics, _VALIDATION_LINES)
+    validations = [line.validation for line in lines if line.validation]
+    steps = lines[-1].step + 1 if lines else config.run.step_num
+    loss = format_figures(lines[-1].shown) if lines else ""
+    held_out = format_figures(validations[-1]) if validations else ""
+    return (
+        f"{folder.path.name:>4}  {steps:>8}  {loss or '-':>22}  {held_out or '-':>22}  "
+        f"{format_duration(age_of(folder)):>8}  {_summary(config)}"
+    )
+
+
+def _summary(config: RunConfig) -> str:
+    """What tells a run from its neighbours: the task, its options that are not the usual ones, and the strategy."""
+    options = config.options
+    usual = type(options)()
+    changed = [
+        f"{key.replace('_', ' ')} {getattr(options, key)}"
+        for key in options.__struct_fields__
+        if getattr(options, key) != getattr(usual, key)
+    ]
+    settings, strategy = config.optimizer, config.strategy
+    return ", ".join(
+        [
+            config.run.task,
+            *changed,
+            f"population {strategy.population_limit}",
+            f"{settings.optimizer} {settings.learning_rate:g}",
+            f"sigma {strategy.sigma:g}",
+        ]
+    )

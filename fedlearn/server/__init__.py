@@ -1,0 +1,1 @@
+"""The server's process: it performs a coordinator's effects over sockets and files."""

@@ -1,0 +1,56 @@
+"""A look at what the model can do by now: validation and, of models that write, a short sample."""
+
+from typing import final
+
+import msgspec
+import numpy as np
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.kind import Examiner, WritesText
+from fedlearn.text.sampling import sample
+
+SAMPLE_TOKENS = 120
+SAMPLE_TEMPERATURE = 0.8
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """What came of a look."""
+
+    figures: dict[str, float]
+    sample: str
+    """Empty for models that don't write."""
+
+
+@final
+class Agenda:
+    """Says when the next look is due: one every `interval_s`, the first one early; 0: never."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._due: float | None = None
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for a look; asks for the next one after another interval."""
+        if self._interval_s == 0:
+            return False
+        if self._due is None:
+            self._due = now + self._interval_s / 3
+        if now < self._due:
+            return False
+        self._due = now + self._interval_s
+        return True
+
+
+def examine(examiner: Examiner, weights: Float32Array) -> Examination:
+    """Measures on held-out data, and lets the model write."""
+    text = ""
+    if isinstance(examiner, WritesText):
+        written = sample(
+            examiner.language_model(weights),
+            [],
+            length=SAMPLE_TOKENS,
+            generator=np.random.default_rng(),
+            temperature=SAMPLE_TEMPERATURE,
+        )
+        text = " ".join(examiner.tokenizer.decode(written.tokens).split())
+    return Examination(examiner.validate(weights, threads=1), text)

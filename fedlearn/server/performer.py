@@ -1,0 +1,144 @@
+"""Performs a coordinator's effects in order, whatever the volunteers are connected by: one for sockets and memory."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar, final
+
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.effects import (
+    AppendToJournal,
+    ApplyUpdate,
+    EndRun,
+    Notice,
+    Part,
+    Peer,
+    SaveCheckpoint,
+    Send,
+    SendBlock,
+    SendWeights,
+    ServerEffect,
+    StepReport,
+)
+from fedlearn.es.update import Update
+from fedlearn.server.trainer import Outgoing, Trainer
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.wire.codec import encode
+from fedlearn.wire.messages import Message
+
+T = TypeVar("T")
+
+
+class Shell(Protocol):
+    """What surrounds a performer: connections, a clock, and a place for work that takes long."""
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+
+    def send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
+        """Queues a message, if the peer is still there; `payload` is its encoding if that is known."""
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes in and out since the start."""
+
+    def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Does this after all work that was given before, and calls `then` with what came of it."""
+
+    def say(self, text: str) -> None:
+        """A line for the person at the terminal."""
+
+    def stepped(self, metrics: StepMetrics) -> None:
+        """A step is over."""
+
+    def ended(self, reason: str) -> None:
+        """The run is over, and all work is done."""
+
+
+@final
+class Performer:
+    """One run's effects, in the order in which the coordinator gave them."""
+
+    def __init__(self, trainer: Trainer, coordinator: Coordinator, shell: Shell) -> None:
+        self._trainer = trainer
+        self._coordinator = coordinator
+        self._shell = shell
+        self._effects: deque[ServerEffect] = deque()
+        self._is_busy = False
+        self._behind_weights: dict[Peer, list[tuple[Message, bytes | None]]] = {}
+        """What waits until a peer's weights are encoded: a later message must not overtake them."""
+        self._encoded_update: tuple[Update, bytes] | None = None
+        self._traffic_at_close = (0, 0)
+
+    def perform(self, effects: Iterable[ServerEffect]) -> None:
+        """Performs effects, and those that they lead to."""
+        self._effects += effects
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._effects:
+                self._perform_one(self._effects.popleft())
+        finally:
+            self._is_busy = False
+
+    def disconnected(self, peer: Peer, reason: str) -> None:
+        """A peer is gone."""
+        self._behind_weights.pop(peer, None)
+        self.perform(self._coordinator.disconnected(peer, reason, self._shell.now()))
+
+    def _perform_one(self, effect: ServerEffect) -> None:
+        match effect:
+            case Send(peer, Update() as update):
+                self._send(peer, update, self._encoding_of(update))
+            case Send(peer, message):
+                self._send(peer, message)
+            case SendWeights(peer, may_replay):
+                self._send_weights(peer, may_replay)
+            case SendBlock(peer, block):
+                self._send(peer, *self._trainer.data_block(block))
+            case Part(peer, farewell):
+                self._behind_weights.pop(peer, None)
+                self._shell.send(peer, farewell)
+            case AppendToJournal(update):
+                # Now all Results of the step are in, and its Update is not yet out.
+                self._traffic_at_close = self._shell.traffic()
+                self._trainer.append(update)
+            case ApplyUpdate(update):
+                self._shell.work(lambda: self._trainer.apply(update), self._applied)
+            case SaveCheckpoint():
+                self._shell.work(self._trainer.save_checkpoint, lambda _: None)
+            case StepReport():
+                bytes_in, bytes_out = self._traffic_at_close
+                self._shell.stepped(self._trainer.record(effect, bytes_in=bytes_in, bytes_out=bytes_out))
+            case Notice(text):
+                self._shell.say(text)
+            case EndRun(reason):
+                self._shell.work(lambda: None, lambda _: self._shell.ended(reason))
+
+    def _applied(self, digest: bytes) -> None:
+        self.perform(self._coordinator.applied(digest, self._shell.now()))
+
+    def _send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
+        if peer in self._behind_weights:
+            self._behind_weights[peer].append((message, payload))
+        else:
+            self._shell.send(peer, message, payload)
+
+    def _encoding_of(self, update: Update) -> bytes:
+        """The Update's bytes, which are the same for everybody."""
+        if self._encoded_update is None or self._encoded_update[0] is not update:
+            self._encoded_update = (update, encode(update))
+        return self._encoded_update[1]
+
+    def _send_weights(self, peer: Peer, may_replay: bool) -> None:
+        """Encoding a large model takes long; the replica can't change meanwhile, since steps are work, too."""
+        waiting: list[tuple[Message, bytes | None]] = []
+        self._behind_weights[peer] = waiting
+
+        def send(messages: list[Outgoing]) -> None:
+            if self._behind_weights.get(peer) is not waiting:
+                return  # it parted meanwhile
+            del self._behind_weights[peer]
+            for message, payload in (*messages, *waiting):
+                self._shell.send(peer, message, payload)
+
+        self._shell.work(lambda: self._trainer.weights_messages(may_replay=may_replay), send)

@@ -1,0 +1,94 @@
+"""A run on disk: its folder and its task, ready to be trained, replayed or looked at."""
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from fedlearn.config import ConfigError, RunConfig, Schema, load_config
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.runs import RunFolder, resolve_run
+from fedlearn.storage.task_file import is_task_file, load_task
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.kind import Kind, Prepared
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.registry import find_kind
+
+KIND_FILE = "kind"
+"""In the run's data folder: the name of the kind of its task."""
+
+
+class Run(msgspec.Struct, frozen=True, eq=False):
+    """Everything about a run that never changes while it goes on."""
+
+    folder: RunFolder
+    prepared: Prepared
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings, with a value for each key."""
+        return self.prepared.config
+
+    def holding(self, *, threads: int = 0) -> Holding:
+        """Objective and all blocks of data, without a replica yet."""
+        return Holding(
+            self.prepared.objective, seed=self.config.run.seed, threads=threads, blocks=self.prepared.named_blocks
+        )
+
+    def layout_json(self) -> str:
+        """The parameter layout, as it stands in checkpoints."""
+        return msgspec.json.encode(self.prepared.objective.layout).decode()
+
+
+def kind_of(folder: RunFolder) -> Kind:
+    """The kind of a run's task. Raises StorageError for a folder that does not say."""
+    try:
+        name = (folder.data / KIND_FILE).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise StorageError(
+            f"{folder.data / KIND_FILE}: expected the kind of the run's task: {error.strerror}; "
+            "the run may be of an older version, which can go on with it"
+        ) from error
+    return find_kind(name)
+
+
+def load_run_config(folder: RunFolder) -> RunConfig:
+    """The configuration in a run's folder. Raises ConfigError when it was damaged."""
+    file = (str(folder.config), folder.config.read_text(encoding="utf-8"))
+    config = load_config(Schema(kind_of(folder).options), file, {}, {})
+    if not config.is_settled:
+        missing = ", ".join(config.open_keys)
+        raise ConfigError(f"{missing}: expected the values of the run, got 0 from {folder.config}; put them back")
+    return config
+
+
+def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None) -> Run:
+    """The run in a folder, with these settings; without its task's code there is enough to replay it.
+
+    Raises ValueError and StorageError for files that can't be used, and for a task that is not the run's.
+    """
+    prepared = kind_of(folder).reopen(config, task, read_file=lambda name: (folder.data / name).read_bytes())
+    return Run(folder, prepared)
+
+
+def named_task(text: str) -> NamedTask | None:
+    """The task that a configuration's `task` names by its file; None where it names a kind."""
+    return load_task(text) if is_task_file(text) else None
+
+
+def kind_named(text: str, task: NamedTask | None) -> Kind:
+    """The kind of what a configuration's `task` names."""
+    return find_kind(task.task.kind if task is not None else text)
+
+
+def find(root: str, text: str, *, with_task: bool = False) -> Run:
+    """The run that `text` names under `root`: a number, `latest`, or a folder; with its task's code if asked for."""
+    folder = resolve_run(Path(root), text)
+    config = load_run_config(folder)
+    return load(folder, config, task=named_task(config.run.task) if with_task else None)
+
+
+def age_of(folder: RunFolder) -> float:
+    """Seconds since the run last wrote anything."""
+    files = [folder.config, folder.journal, folder.metrics]
+    return time.time() - max(file.stat().st_mtime for file in files if file.exists())

@@ -1,0 +1,216 @@
+"""`fedlearn serve`: the asyncio shell around the coordinator, with the local volunteers it starts."""
+
+import asyncio
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, final
+
+from fedlearn.coordination.effects import Peer, ServerEffect
+from fedlearn.es.layout import Float32Array
+from fedlearn.net.tcp import Channel
+from fedlearn.server.examination import Agenda, examine
+from fedlearn.server.local_volunteers import LocalVolunteers
+from fedlearn.server.performer import Performer
+from fedlearn.server.trainer import Trainer
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.terminal import Terminal, format_figures
+from fedlearn.wire.connection import Connection
+from fedlearn.wire.errors import LocalProtocolError
+from fedlearn.wire.messages import Message
+
+TICK_S = 0.02
+"""How late a step may close."""
+
+MAX_CONNECTIONS = 4096
+MAX_QUEUED_UPDATES_BYTES = 256 * 1024 * 1024
+PARTING_S = 3.0
+"""For the last bytes to leave and the volunteers to go, once the run has ended."""
+
+T = TypeVar("T")
+
+
+@final
+class Server:
+    """Serves a run over TCP until it ends; the shell of its performer."""
+
+    def __init__(self, trainer: Trainer, terminal: Terminal) -> None:
+        self._trainer = trainer
+        self._terminal = terminal
+        self._coordinator = trainer.coordinator(self.now())
+        self._performer = Performer(trainer, self._coordinator, self)
+        self._channels: dict[Peer, Channel] = {}
+        self._conversations: set[asyncio.Task[None]] = set()
+        self._last_peer = 0
+        # A peer may lag behind by its weights, its data and a good number of Updates.
+        self._max_queued_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_QUEUED_UPDATES_BYTES
+        self._closed_bytes_in = 0
+        self._closed_bytes_out = 0
+        self._compute = ThreadPoolExecutor(max_workers=1)
+        self._agenda = Agenda(trainer.run.config.run.sample_time)
+        self._background: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self, listening: socket.socket, local: Callable[[int], LocalVolunteers]) -> str:
+        """Serves on the socket, starts the local volunteers there, and gives the reason why the run ended.
+
+        Raises StorageError when the disk fails.
+        """
+        listener = await asyncio.start_server(self._accept, sock=listening)
+        port = listening.getsockname()[1]
+        config = self._trainer.run.config
+        self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")
+        if config.volunteers.volunteers == 0:
+            self.say("waiting for volunteers")
+        if threading.current_thread() is threading.main_thread():
+            for interrupt in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(interrupt, self.stop, "the server was stopped")
+        volunteers = local(port)
+        ticking = asyncio.create_task(self._tick(volunteers))
+        try:
+            reason = await self._ended
+            if self._conversations:
+                await asyncio.wait(self._conversations, timeout=PARTING_S)
+            return reason
+        finally:
+            ticking.cancel()
+            listener.close()
+            for conversation in self._conversations:
+                conversation.cancel()
+            await asyncio.to_thread(volunteers.stop)
+            self._compute.shutdown()
+
+    def stop(self, reason: str) -> None:
+        """Ends the run cleanly."""
+        self._perform(self._coordinator.stop(reason))
+
+    # ---- what the performer asks of its shell
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
+        channel = self._channels.get(peer)
+        if channel is None:
+            return
+        try:
+            channel.send(message, payload)
+        except LocalProtocolError:
+            # It parted, and the coordinator will hear of it; anything else is our own fault.
+            if not channel.connection.has_parted:
+                raise
+
+    def traffic(self) -> tuple[int, int]:
+        connections = [channel.connection for channel in self._channels.values()]
+        return (
+            self._closed_bytes_in + sum(connection.bytes_in for connection in connections),
+            self._closed_bytes_out + sum(connection.bytes_out for connection in connections),
+        )
+
+    def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._start(self._work(task, then))
+
+    def say(self, text: str) -> None:
+        self._terminal.say(text)
+
+    def stepped(self, metrics: StepMetrics) -> None:
+        self._terminal.step(metrics, self._coordinator.status(self.now()))
+        if self._agenda.is_due(self.now()):
+            # Copied among the work, between two steps.
+            self.work(self._trainer.replica.weights.copy, lambda weights: self._start(self._look(weights)))
+
+    def ended(self, reason: str) -> None:
+        if not self._ended.done():
+            self._ended.set_result(reason)
+
+    # ---- connections and time
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._channels) >= MAX_CONNECTIONS or self._ended.done():
+            writer.close()
+            return
+        self._last_peer += 1
+        peer = self._last_peer
+        channel = Channel(Connection("server", now=self.now()), reader, writer, max_queued_bytes=self._max_queued_bytes)
+        self._channels[peer] = channel
+        conversation = asyncio.current_task()
+        assert conversation is not None
+        self._conversations.add(conversation)
+        self._perform(self._coordinator.connected(peer))
+        try:
+            reason = await channel.run(lambda message: self._receive(peer, message))
+        except asyncio.CancelledError:
+            return  # the server stops; asyncio would report it as an error of the connection
+        except Exception as error:
+            self._fail(error)
+            return
+        finally:
+            del self._channels[peer]
+            self._conversations.discard(conversation)
+            self._closed_bytes_in += channel.connection.bytes_in
+            self._closed_bytes_out += channel.connection.bytes_out
+        self._guarded(lambda: self._performer.disconnected(peer, reason))
+
+    def _receive(self, peer: Peer, message: Message) -> None:
+        self._perform(self._coordinator.received(peer, message, self.now()))
+
+    async def _tick(self, local: LocalVolunteers) -> None:
+        while not self._ended.done():
+            now = self.now()
+            self._perform(self._coordinator.tick(now))
+            self._terminal.tick(self._coordinator.status(now))
+            for problem in local.problems():
+                self.say(problem)
+            await asyncio.sleep(TICK_S)
+
+    def _perform(self, effects: Iterable[ServerEffect]) -> None:
+        self._guarded(lambda: self._performer.perform(effects))
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Acts, unless the run has ended; a failure ends it, since nothing after it may happen."""
+        if self._ended.done():
+            return
+        try:
+            act()
+        except Exception as error:
+            self._fail(error)
+
+    async def _work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._compute, task)
+        except Exception as error:
+            # At once: what was given behind it may be the end of the run, which would pass for a good one.
+            self._fail(error)
+            return
+        self._guarded(lambda: then(result))
+
+    async def _look(self, weights: Float32Array) -> None:
+        """Measures beside the training."""
+        found = await asyncio.to_thread(examine, self._trainer.run.prepared.examiner, weights)
+        self._trainer.validation = found.figures
+        sentences = [f"validation {format_figures(found.figures)}"] if found.figures else []
+        sentences += [f"it writes: {found.sample}"] if found.sample else []
+        if sentences:
+            self.say("; ".join(sentences))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: "asyncio.Task[None]") -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(error)
+
+    def _join_command(self, port: int) -> str:
+        prepared = self._trainer.run.prepared
+        entry = f" --task {prepared.entry}" if prepared.needs_task else ""
+        return f"python client.py{entry} --server HOST:{port}"

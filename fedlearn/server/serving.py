@@ -1,0 +1,39 @@
+"""A run's server from its first line to its last."""
+
+import asyncio
+import socket
+
+from fedlearn.server.local_volunteers import LocalVolunteers
+from fedlearn.server.server import Server
+from fedlearn.server.trainer import Trainer
+from fedlearn.terminal import Terminal
+
+
+def serve(trainer: Trainer, listening: socket.socket) -> int:
+    """Runs the server until the run ends; gives the exit code. Raises StorageError when the disk fails."""
+    terminal = Terminal(unit=trainer.run.prepared.objective.unit)
+    run = trainer.run
+    task = run.prepared.entry if run.prepared.needs_task else ""
+
+    async def main() -> str:
+        return await Server(trainer, terminal).run(
+            listening, lambda port: LocalVolunteers(run.folder.path, run.config, port=port, task=task)
+        )
+
+    try:
+        reason = asyncio.run(main())
+    finally:
+        terminal.end()
+    terminal.say(f"{reason}; step {trainer.replica.step} is saved; go on with: {_resume_command(trainer)}")
+    return 0
+
+
+def _resume_command(trainer: Trainer) -> str:
+    settings, step = trainer.run.config.run, trainer.replica.step
+    command = f"python server.py --resume {trainer.run.folder.path}"
+    if 0 < settings.steps <= step:
+        command += f" --steps {2 * step}"
+    if 0.0 < settings.duration <= trainer.elapsed_s:
+        # Of a run that was resumed with a shorter duration, much more may be over than that.
+        command += f" --duration {2.0 * max(settings.duration, int(trainer.elapsed_s)):.10g}"
+    return command

@@ -1,0 +1,62 @@
+"""How fast this machine is, measured in the time of a blink before a run begins."""
+
+import time
+from collections.abc import Callable
+from typing import final
+
+import es_core
+from fedlearn.config import RunConfig
+from fedlearn.es.replica import genesis
+from fedlearn.es.strategy import Strategy
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.blocks import Columns, block_name
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.objective import Objective
+
+MEASURE_S = 0.1
+"""After which no further trials begin; the last ones take about as long again."""
+
+SLOW_S = 5.0
+"""Trials that take longer are not repeated, though the first ones are slower than all others."""
+
+
+def threads_of(config: RunConfig) -> tuple[int, int]:
+    """Threads that trials run on at once: of each local volunteer, and how many of those the processors bear.
+
+    One thread where no volunteer is local.
+    """
+    processors, settings = es_core.usable_processors(), config.volunteers
+    if settings.volunteers == 0:
+        return 1, 1
+    each = min(settings.threads or processors, processors)
+    return each, max(min(settings.volunteers, processors // each), 1)
+
+
+@final
+class Throughput:
+    """Measures what all local volunteers of a run do together: one of them, times their number."""
+
+    def __init__(self, config: RunConfig, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._threads, self._n_volunteers = threads_of(config)
+        self._clock = clock
+
+    def __call__(self, objective: Objective, strategy: Strategy, data: Columns) -> float:
+        """Members per second: the best of ever larger evaluations, so that a cold start does not count."""
+        block = block_name(data)
+        holding = Holding(objective, seed=0, threads=self._threads, blocks={block: data})
+        holding.load(genesis(objective.layout, objective.initial_weights()))
+        began = self._clock()
+        best = self._members_per_s(holding, block, strategy, strategy.group_size)
+        if self._clock() - began > SLOW_S:
+            return best
+        n_members, began = strategy.group_size, self._clock()
+        while self._clock() - began <= MEASURE_S:
+            best = max(best, self._members_per_s(holding, block, strategy, n_members))
+            n_members *= 2
+        return best
+
+    def _members_per_s(self, holding: Holding, block: bytes, strategy: Strategy, n_members: int) -> float:
+        trials = Trials(0, strategy.perturbation, strategy.group_size, 0, n_members)
+        started = self._clock()
+        holding.evaluate(trials, block)
+        return self._n_volunteers * n_members / max(self._clock() - started, 1e-9)

@@ -1,0 +1,173 @@
+"""A whole run in one process: coordinator, workers and replicas over the in-memory transport.
+
+The same machines and the same bytes as between real machines, without sockets, threads or waiting: what tests,
+benchmarks and notebooks drive. Time is whatever `clock` says.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar, final
+
+from es_core import usable_processors
+from fedlearn.client.performer import Computed
+from fedlearn.client.performer import Performer as ClientPerformer
+from fedlearn.client.volunteer import Volunteer
+from fedlearn.coordination.effects import Leave, Peer, ServerEffect
+from fedlearn.coordination.worker import Worker
+from fedlearn.net.memory import MemoryLink
+from fedlearn.server.performer import Performer as ServerPerformer
+from fedlearn.server.trainer import Trainer
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.wire.messages import Message
+
+T = TypeVar("T")
+
+
+@final
+class Participant:
+    """One volunteer of a swarm; while `is_stalled` it computes nothing."""
+
+    def __init__(self, name: str, *, threads: int, task: NamedTask | None, clock: Callable[[], float]) -> None:
+        self.worker = Worker(name=name, threads=threads or usable_processors())
+        self.volunteer = Volunteer(threads, task=task)
+        self.link = MemoryLink(now=clock())
+        self.is_stalled = False
+        self.left_by: Leave | None = None
+        self.notices: list[str] = []
+        self._clock = clock
+        self._computes: deque[tuple[Callable[[], Computed], Callable[[Computed], None]]] = deque()
+        self._performer = ClientPerformer(self.worker, self.volunteer, self)
+        self._performer.perform(self.worker.start())
+
+    def advance(self) -> bool:
+        """Receives, computes and answers; False when there was nothing to do."""
+        messages = self.link.to_client(self.now())
+        for message in messages:
+            self._performer.perform(self.worker.received(message, self.now()))
+        if self._computes and not self.is_stalled:
+            task, then = self._computes.popleft()
+            then(task())
+            return True
+        return bool(messages)
+
+    def leave(self, reason: str) -> None:
+        """Says Goodbye."""
+        self._performer.perform(self.worker.stop(reason))
+
+    # ---- what the performer asks of its shell
+
+    def now(self) -> float:
+        return self._clock()
+
+    def send(self, message: Message) -> None:
+        self.link.client.send(message)
+
+    def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
+        self._computes.append((task, then))
+
+    def say(self, text: str) -> None:
+        self.notices.append(text)
+
+    def left(self, leave: Leave) -> None:
+        self.left_by = leave
+
+
+@final
+class Swarm:
+    """A server with its volunteers; `advance` moves everything on until nothing is left to do."""
+
+    def __init__(self, trainer: Trainer, clock: Callable[[], float], *, task: NamedTask | None = None) -> None:
+        self.trainer = trainer
+        self.coordinator = trainer.coordinator(clock())
+        self.participants: dict[Peer, Participant] = {}
+        self.metrics: list[StepMetrics] = []
+        self.notices: list[str] = []
+        self.reason: str | None = None
+        """Why the run ended; None while it goes on."""
+        self._clock = clock
+        self._task = task
+        self._performer = ServerPerformer(trainer, self.coordinator, self)
+        self._effects: deque[ServerEffect] = deque()
+        self._works: deque[Callable[[], None]] = deque()
+        self._last_peer = 0
+        self._bytes_in = 0
+        self._bytes_out = 0
+
+    def join(self, name: str, *, threads: int = 1) -> Participant:
+        """A volunteer connects and says Hello; 0 threads: all processors."""
+        self._last_peer += 1
+        participant = Participant(name, threads=threads, task=self._task, clock=self._clock)
+        self.participants[self._last_peer] = participant
+        self._effects += self.coordinator.connected(self._last_peer)
+        return participant
+
+    def kill(self, participant: Participant) -> None:
+        """The volunteer's machine disappears; what it had sent has arrived."""
+        peer = next(peer for peer, other in self.participants.items() if other is participant)
+        self._remove(peer, "the connection was closed")
+
+    def advance(self) -> bool:
+        """One round: the server's effects, then every volunteer; False when nothing happened."""
+        moved = bool(self._effects or self._works)
+        effects, self._effects = self._effects, deque()
+        self._performer.perform(effects)
+        while self._works:
+            self._works.popleft()()
+        for peer, participant in list(self.participants.items()):
+            moved |= participant.advance()
+            moved |= self._receive(peer, participant)
+            if participant.left_by is not None:
+                self._remove(peer, participant.left_by.reason)
+        self._effects += self.coordinator.tick(self._clock())
+        return moved or bool(self._effects)
+
+    def settle(self) -> None:
+        """Advances until nothing happens any more without time passing."""
+        while self.advance():
+            pass
+
+    def stop(self, reason: str) -> None:
+        """The person at the server ends the run."""
+        self._effects += self.coordinator.stop(reason)
+        self.settle()
+
+    # ---- what the performer asks of its shell
+
+    def now(self) -> float:
+        return self._clock()
+
+    def send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
+        if peer in self.participants:
+            self.participants[peer].link.server.send(message, payload)
+
+    def traffic(self) -> tuple[int, int]:
+        links = [participant.link.server for participant in self.participants.values()]
+        return (
+            self._bytes_in + sum(link.bytes_in for link in links),
+            self._bytes_out + sum(link.bytes_out for link in links),
+        )
+
+    def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._works.append(lambda: then(task()))
+
+    def say(self, text: str) -> None:
+        self.notices.append(text)
+
+    def stepped(self, metrics: StepMetrics) -> None:
+        self.metrics.append(metrics)
+
+    def ended(self, reason: str) -> None:
+        self.reason = reason
+
+    def _receive(self, peer: Peer, participant: Participant) -> bool:
+        messages = participant.link.to_server(self._clock())
+        for message in messages:
+            self._effects += self.coordinator.received(peer, message, self._clock())
+        return bool(messages)
+
+    def _remove(self, peer: Peer, reason: str) -> None:
+        link = self.participants.pop(peer).link
+        self._bytes_in += link.server.bytes_in
+        self._bytes_out += link.server.bytes_out
+        self._performer.disconnected(peer, reason)

@@ -1,0 +1,194 @@
+import asyncio
+import os
+import random
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, final
+
+import pytest
+
+from fedlearn.client import client
+from fedlearn.client.client import FIRST_RETRY_S, LONGEST_RETRY_S, join
+from fedlearn.coordination.effects import Leave
+
+LIMIT_S = 30.0
+LOST = Leave("the connection was closed", is_welcome_back=True, is_refusal=False)
+ENDED = Leave("all 9 steps are done", is_welcome_back=False, is_refusal=False)
+REFUSED = Leave("task: expected another", is_welcome_back=False, is_refusal=True)
+LEFT = Leave("the volunteer left", is_welcome_back=False, is_refusal=False)
+
+Story = tuple[Leave | Exception | Callable[[], Leave], int]
+"""How a conversation ends, at once or once it is stopped; and the steps that were taken in it."""
+
+
+@final
+class Conversation:
+    """Stands in for real ones: each that is begun ends as the script says next."""
+
+    script: ClassVar[Iterator[Story]] = iter(())
+    begun: ClassVar[list[tuple[dict[str, Any], str, int]]] = []
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 (whatever a conversation is given)
+        self._given = given
+        self._end, self.n_steps = next(self.script)
+        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def summary(self) -> str:
+        return f"this machine took {self.n_steps} steps"
+
+    async def run(self, host: str, port: int) -> Leave:
+        self.begun.append((self._given, host, port))
+        if isinstance(self._end, Exception):
+            raise self._end
+        if isinstance(self._end, Leave):
+            return self._end
+        leave = self._end()
+        assert await asyncio.wait_for(self._stopped, LIMIT_S) == "the volunteer left"
+        return leave
+
+    def stop(self, reason: str) -> None:
+        self._stopped.set_result(reason)
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """Joins, with conversations that go as a script says; gives the exit code."""
+    monkeypatch.setattr(client, "Conversation", Conversation)
+    monkeypatch.setattr(Conversation, "begun", [])
+
+    def join_scripted(*script: Story, once: bool = False, threads: int = 2) -> int:
+        monkeypatch.setattr(Conversation, "script", iter(script))
+        return join("server", 4711, name="Ada", threads=threads, once=once)
+
+    yield join_scripted
+    assert next(Conversation.script, None) is None, "not all that was to happen did"
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds waited between two conversations, in which no time passes; random factors are 1."""
+    waits: list[float] = []
+
+    async def pass_at_once(awaitable: Any, timeout: float) -> None:  # noqa: ANN401 (as asyncio has it)
+        awaitable.close()
+        waits.append(timeout)
+        raise TimeoutError
+
+    def middle(low: float, high: float) -> float:
+        assert (low, high) == (0.5, 1.5)
+        return 1.0
+
+    monkeypatch.setattr(asyncio, "wait_for", pass_at_once)
+    monkeypatch.setattr(random, "uniform", middle)
+    return waits
+
+
+def test_volunteer_waits_ever_longer_for_a_server_that_does_not_answer(
+    joined: Callable[..., int], waits: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = [(ConnectionRefusedError("refused"), 0)] * 8
+    assert joined(*nobody, (TimeoutError(), 0), (ENDED, 3)) == 0
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert (FIRST_RETRY_S, LONGEST_RETRY_S) == (1, 60)
+    shown = capsys.readouterr().out
+    assert shown.count("connecting to server:4711\n") == 10
+    assert "no server answers: refused; trying again in 32 s\n" in shown
+    assert shown.endswith("all 9 steps are done; this machine took 3 steps\n")
+
+
+def test_volunteer_that_took_steps_comes_back_soon(joined: Callable[..., int], waits: list[float]) -> None:
+    assert joined((LOST, 0), (LOST, 0), (LOST, 5), (LOST, 0), (LOST, 0), (ENDED, 0)) == 0
+    assert waits == [1, 2, 1, 2, 4]
+
+
+def test_volunteers_do_not_come_back_in_the_same_second(
+    joined: Callable[..., int], waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factors = iter([0.5, 1.5, 0.75])
+    monkeypatch.setattr(random, "uniform", lambda *_: next(factors))
+    joined((LOST, 0), (LOST, 0), (LOST, 0), (ENDED, 0))
+    assert waits == [0.5, 3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("end", "once", "code"),
+    [
+        (ENDED, False, 0),
+        (ENDED, True, 0),
+        (REFUSED, False, 1),
+        (REFUSED, True, 1),
+        (LOST, True, 0),
+        (ConnectionRefusedError("refused"), True, 1),
+    ],
+)
+def test_exit_code_says_whether_it_went_well(
+    joined: Callable[..., int], end: Leave | Exception, once: bool, code: int
+) -> None:
+    assert joined((end, 0), once=once) == code
+    assert len(Conversation.begun) == 1
+
+
+def test_refusal_is_told_as_such(joined: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    joined((REFUSED, 0))
+    assert capsys.readouterr().out.endswith("\nrefused: task: expected another\n")
+
+
+@pytest.mark.parametrize(("threads", "told"), [(0, 5), (3, 3)])
+def test_conversation_has_the_name_and_all_processors_unless_told_otherwise(
+    joined: Callable[..., int], monkeypatch: pytest.MonkeyPatch, threads: int, told: int
+) -> None:
+    monkeypatch.setattr(client, "usable_processors", lambda: 5)
+    joined((ENDED, 0), threads=threads)
+    ((given, host, port),) = Conversation.begun
+    assert (given["name"], given["threads"], given["task"], given["device"]) == ("Ada", told, None, "cpu")
+    assert (host, port) == ("server", 4711)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_the_conversation_and_the_client(
+    joined: Callable[..., int], number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> Leave:
+        os.kill(os.getpid(), number)
+        return LEFT
+
+    assert joined((interrupt, 4)) == 0
+    assert capsys.readouterr().out.endswith("the volunteer left; this machine took 4 steps\n")
+
+
+def test_volunteer_who_left_does_not_come_back_though_the_line_broke_first(
+    joined: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> Leave:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return LOST
+
+    assert joined((interrupt, 4)) == 0
+    assert capsys.readouterr().out.endswith("\nthe connection was closed; this machine took 4 steps\n")
+
+
+def test_signal_ends_the_wait_for_a_server(joined: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: float) -> float:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return LIMIT_S
+
+    monkeypatch.setattr(random, "uniform", interrupt)
+    assert joined((LOST, 2)) == 0
+
+
+def test_client_may_run_outside_the_main_thread(joined: Callable[..., int]) -> None:
+    """Where no handler of signals can be set."""
+    with ThreadPoolExecutor(1) as executor:
+        assert executor.submit(joined, (ENDED, 0)).result(LIMIT_S) == 0
+
+
+def test_client_in_a_thread_finds_nobody_at_a_closed_port(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with ThreadPoolExecutor(1) as executor:
+        joining = executor.submit(join, "127.0.0.1", port, name="Ada", threads=1, once=True)
+        assert joining.result(LIMIT_S) == 1
+    assert "no server answers" in capsys.readouterr().out

@@ -1,0 +1,296 @@
+"""Conversations over real sockets with a server that says what a test wants."""
+
+import asyncio
+import io
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import pytest
+
+from fedlearn.client import conversation as module
+from fedlearn.client.conversation import Conversation
+from fedlearn.coordination.effects import Leave
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.net.tcp import Channel
+from fedlearn.server.run import Run
+from fedlearn.tasks.blocks import NO_BLOCK
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.terminal import Terminal
+from fedlearn.wire.connection import Connection
+from fedlearn.wire.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    Farewell,
+    Goodbye,
+    Hello,
+    Message,
+    Ready,
+    Result,
+    Start,
+    Welcome,
+)
+from tests.runs import created, fit_task, task_config, update_of
+
+LIMIT_S = 30.0
+ENDED = Farewell("run_ended", "all steps are done")
+
+
+@final
+class Scene:
+    """A server that answers as it is told, and a client's conversation with it."""
+
+    def __init__(self, task: NamedTask | None = None) -> None:
+        self.screen = io.StringIO()
+        self.heard: list[Message] = []
+        self.answers: dict[type, Callable[[], list[Message]]] = {}
+        """What is said to a message of a type."""
+        self.conversation = Conversation(
+            name="Ada", threads=2, task=task, device="cpu", terminal=Terminal(stream=self.screen)
+        )
+        self._reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @asynccontextmanager
+    async def converse(self) -> AsyncIterator["asyncio.Task[Leave]"]:
+        """The conversation, which gives why it ended."""
+        async with asyncio.timeout(LIMIT_S), await asyncio.start_server(self._serve, "127.0.0.1", 0) as listener:
+            address = listener.sockets[0].getsockname()
+            conversing = asyncio.create_task(self.conversation.run(*address))
+            try:
+                yield conversing
+                await self._reason
+            finally:
+                conversing.cancel()
+                await asyncio.gather(conversing, return_exceptions=True)
+
+    async def has_heard(self, kind: type) -> None:
+        while not any(isinstance(message, kind) for message in self.heard):
+            await asyncio.sleep(0)
+
+    def say(self, *messages: Message) -> None:
+        for message in messages:
+            self._channel.send(message)
+
+    def hang_up(self) -> None:
+        self._writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._channel = Channel(Connection("server", now=0.0), reader, writer, max_queued_bytes=2**30)
+        self._reason.set_result(await self._channel.run(self._receive))
+
+    def _receive(self, message: Message) -> None:
+        self.heard.append(message)
+        self.say(*self.answers.get(type(message), list)())
+
+
+def assignment(quota: int) -> Assignment:
+    return Assignment(0, NO_BLOCK, Perturbation(0.1, 1), 8, 0, quota, time_left_s=60.0)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return created(task_config(tmp_path), fit_task())
+
+
+def welcome(run: Run) -> list[Message]:
+    """What leads to Ready at step 0."""
+    holding = run.holding()
+    digest = holding.begin(0, keeps_start=False)
+    return [Welcome("1", run.prepared.invitation), Start(digest, 0, 0, keeps_start=False)]
+
+
+def test_conversation_begins_with_hello_and_ends_with_the_farewell() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.answers[Hello] = lambda: [Farewell("refused", "protocol version: expected 9")]
+        async with scene.converse() as conversing:
+            assert await conversing == Leave("protocol version: expected 9", is_welcome_back=False, is_refusal=True)
+        assert scene.heard == [Hello(PROTOCOL_VERSION, "Ada", 2)]
+        assert scene.conversation.summary == "this machine took 0 steps"
+
+    asyncio.run(main())
+
+
+def test_machine_takes_part_from_start_to_end(run: Run) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Ready] = lambda: [assignment(8)]
+        scene.answers[Result] = lambda: [update_of(run, 0), ENDED]
+        async with scene.converse() as conversing:
+            assert await conversing == Leave("all steps are done", is_welcome_back=False, is_refusal=False)
+        (_, ready, result) = scene.heard
+        assert isinstance(ready, Ready)
+        assert isinstance(result, Result)
+        assert (result.losses.size, result.digest) == (8, ready.digest)
+        # The step that came before the farewell was taken.
+        holding = run.holding()
+        holding.begin(0, keeps_start=False)
+        digest = holding.apply(update_of(run, 0)).hex()
+        assert scene.conversation.n_steps == 1
+        assert scene.conversation.summary == f"this machine took 1 steps, to step 1 with digest {digest}"
+        assert "joined run 1 at step 0: 6 parameters\n" in scene.screen.getvalue()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_welcomed", [False, True])
+def test_line_that_breaks_is_a_reason_to_come_back(run: Run, is_welcomed: bool) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        scene.answers[Hello] = lambda: welcome(run) if is_welcomed else []
+        async with scene.converse() as conversing:
+            await scene.has_heard(Ready if is_welcomed else Hello)
+            scene.hang_up()
+            leave = await conversing
+        assert (leave.is_welcome_back, leave.is_refusal) == (True, False)
+        assert leave.reason == "the connection was closed"
+
+    asyncio.run(main())
+
+
+def test_server_that_speaks_another_protocol_is_left() -> None:
+    async def main() -> None:
+        scene = Scene()
+        async with scene.converse() as conversing:
+            await scene.has_heard(Hello)
+            scene._writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4)
+            leave = await conversing
+        assert leave.is_welcome_back
+        assert "expected" in leave.reason
+
+    asyncio.run(main())
+
+
+def test_nobody_at_the_address_is_an_error_of_the_system() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+
+    async def main() -> None:
+        with pytest.raises(OSError, match="Connect call failed"):
+            await Scene().conversation.run(host, port)
+
+    asyncio.run(main())
+
+
+def test_address_that_swallows_what_it_is_sent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "open_connection", never)
+    monkeypatch.setattr(module, "CONNECT_S", 0.01)
+
+    async def main() -> None:
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await Scene().conversation.run("203.0.113.1", 1)
+        assert time.monotonic() < began + LIMIT_S
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["function", "transformer"])
+def test_server_is_told_why_this_machine_can_not_take_part(kind: str) -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.answers[Hello] = lambda: [Welcome("1", Invitation(kind, 1, {}, {}))]
+        async with scene.converse() as conversing:
+            leave = await conversing
+            await scene.has_heard(Goodbye)
+        assert leave.is_refusal
+        assert leave.reason.startswith("task: expected ")
+        assert scene.heard[1:] == [Goodbye(leave.reason)]
+
+    asyncio.run(main())
+
+
+def test_server_whose_orders_contradict_one_another_is_told_so(run: Run) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Ready] = lambda: [update_of(run, 5)]
+        async with scene.converse() as conversing:
+            leave = await conversing
+            await scene.has_heard(Goodbye)
+        assert (leave.is_refusal, leave.is_welcome_back) == (True, False)
+        assert leave.reason == "step: expected 0, got 5; the replica must resync"
+
+    asyncio.run(main())
+
+
+def test_server_whose_weights_are_not_what_it_says_is_told_so(run: Run) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        damaged = Snapshot(0, bytes(8), np.zeros(6, dtype=np.float32), {}, {})
+        scene.answers[Hello] = lambda: [welcome(run)[0], damaged]
+        async with scene.converse() as conversing:
+            leave = await conversing
+            await scene.has_heard(Goodbye)
+        assert leave.is_refusal
+        assert leave.reason.startswith(f"weights: expected digest {bytes(8).hex()}")
+
+    asyncio.run(main())
+
+
+def test_error_of_the_tasks_own_comes_through(run: Run) -> None:
+    def loss(_: dict[str, Float32Array]) -> float:
+        raise KeyError("no such array")
+
+    task = fit_task(loss=loss)
+
+    async def main() -> None:
+        scene = Scene(task)
+        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Ready] = lambda: [assignment(8)]
+        async with scene.converse() as conversing:
+            with pytest.raises(KeyError, match="no such array"):
+                await conversing
+
+    asyncio.run(main())
+
+
+def test_volunteer_who_leaves_says_goodbye(run: Run) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        scene.answers[Hello] = lambda: welcome(run)
+        async with scene.converse() as conversing:
+            await scene.has_heard(Ready)
+            scene.conversation.stop("Ctrl-C")
+            assert await conversing == Leave("Ctrl-C", is_welcome_back=False, is_refusal=False)
+            await scene.has_heard(Goodbye)
+        assert scene.heard[-1] == Goodbye("Ctrl-C")
+
+    asyncio.run(main())
+
+
+def test_trials_under_way_do_not_hold_up_who_leaves(run: Run) -> None:
+    """Their result comes when nobody wants it any more, and is sent nowhere."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def loss(_: dict[str, Float32Array]) -> float:
+        has_begun.set()
+        may_end.wait(LIMIT_S)
+        return 1.0
+
+    async def main() -> None:
+        scene = Scene(fit_task(loss=loss, start={"vector": np.zeros(6)}))
+        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Ready] = lambda: [assignment(64)]
+        async with scene.converse() as conversing:
+            await asyncio.to_thread(has_begun.wait, LIMIT_S)
+            scene.conversation.stop("Ctrl-C")
+            assert (await conversing).reason == "Ctrl-C"
+            may_end.set()
+            await scene.has_heard(Goodbye)
+        assert not any(isinstance(message, Result) for message in scene.heard)
+
+    asyncio.run(main())

@@ -1,0 +1,106 @@
+from collections import deque
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+import pytest
+
+from fedlearn.client.performer import Computed, Performer
+from fedlearn.coordination.effects import Compute, Evaluate, Leave, Load, Notice, Reply
+from fedlearn.coordination.worker import Worker
+from fedlearn.es.trials import TrialResults
+from fedlearn.wire.messages import Message, Pong, Ready, Result
+from tests.coordination.worker.scene import GROUP, WELCOME, assignment, digest_of, snapshot
+
+
+@final
+class Volunteer:
+    """Computes at once, and has something to report."""
+
+    replica = None
+    report = "members together\nas fast as one by one"
+
+    def perform(self, compute: Compute) -> Computed:
+        match compute:
+            case Load(loaded):
+                return loaded.digest
+            case Evaluate(trials):
+                return TrialResults(np.zeros(trials.n_members, dtype=np.float32))
+            case _:
+                return None
+
+
+@final
+class Shell:
+    """Keeps what it is asked for; computes when told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.said: list[str] = []
+        self.leave: Leave | None = None
+        self._computes: deque[tuple[Callable[[], Computed], Callable[[Computed], None]]] = deque()
+
+    def now(self) -> float:
+        return 7.0
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
+        self._computes.append((task, then))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def left(self, leave: Leave) -> None:
+        self.leave = leave
+
+    def do_compute(self, n_times: int = 1) -> None:
+        """What is asked for next."""
+        for _ in range(n_times):
+            task, then = self._computes.popleft()
+            then(task())
+
+
+@final
+class Scene:
+    """A performer between a worker and a shell."""
+
+    def __init__(self) -> None:
+        self.worker, self.shell = Worker(name="Ada", threads=1), Shell()
+        stand_in: Any = Volunteer()
+        self.performer = Performer(self.worker, stand_in, self.shell)
+
+    def hear(self, *messages: Message) -> None:
+        for message in messages:
+            self.performer.perform(self.worker.received(message, 7.0))
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_what_the_worker_wants_is_done_in_order(scene: Scene) -> None:
+    leave = Leave("because", is_welcome_back=True, is_refusal=False)
+    scene.performer.perform([Notice("one"), Reply(Pong()), Notice("two"), leave])
+    assert scene.shell.said == ["one", "two"]
+    assert scene.shell.sent == [Pong()]
+    assert scene.shell.leave is leave
+
+
+def test_worker_hears_what_came_of_a_computation_and_goes_on(scene: Scene) -> None:
+    scene.hear(WELCOME, snapshot(4), assignment(4, quota=2 * GROUP))
+    assert scene.shell.sent == []
+    scene.shell.do_compute(2)
+    assert scene.shell.sent == [Ready(4, digest_of(4))]
+    scene.shell.do_compute(2)
+    assert [type(message) for message in scene.shell.sent] == [Ready, Result, Result]
+
+
+def test_way_in_which_members_are_tried_is_said_once_it_is_known(scene: Scene) -> None:
+    scene.hear(WELCOME, snapshot(4), assignment(4, quota=2 * GROUP))
+    scene.shell.do_compute(2)
+    assert scene.shell.said == []
+    scene.shell.do_compute(2)
+    assert scene.shell.said == ["members together", "as fast as one by one"]

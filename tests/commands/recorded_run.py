@@ -1,0 +1,40 @@
+"""A run to look at, and the options that verbs are given."""
+
+import argparse
+from typing import Any
+
+from fedlearn.config import RunConfig
+from fedlearn.coordination.effects import StepReport
+from fedlearn.server.run import Run
+from fedlearn.server.trainer import Trainer
+from tests.runs import created, update_of
+
+
+def recorded_run(config: RunConfig) -> Run:
+    """A run whose newest checkpoint is of step 3 and whose journal and metrics end at step 5."""
+    run = created(config, step_num=1)
+    trainer, _ = Trainer.open(run)
+    for step in range(1, 5):
+        update = update_of(run, step)
+        trainer.append(update)
+        digest = trainer.apply(update)
+        report = StepReport(step, 1.0, members=16, duration_s=0.1, volunteers=1, digest=digest)
+        trainer.record(report, bytes_in=0, bytes_out=0)
+        if trainer.replica.step == 3:
+            trainer.save_checkpoint()
+    trainer.close()
+    return run
+
+
+def options_of(run: Run, **options: Any) -> argparse.Namespace:  # noqa: ANN401 (values of any flag)
+    """What a verb that looks at the run is given."""
+    sampling = {"prompt": "the ", "length": 20, "seed": 1, "temperature": 0.8, "top_k": 0, "top_p": 1.0}
+    others = {"beams": None, "length_normalised": False, "data": None, "step": None}
+    return argparse.Namespace(**({"run": "1", "runs": run.config.run.runs} | sampling | others | options))
+
+
+def damage_checkpoint(run: Run) -> str:
+    """Takes a byte off the run's checkpoint; gives its name."""
+    (path,) = run.folder.checkpoints.iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    return path.name

@@ -1,0 +1,148 @@
+import io
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from fedlearn.commands.command_line import main
+from fedlearn.config import RunConfig, flag_of
+from fedlearn.tasks.registry import find_kind, kind_names
+from tests.runs import created
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("SERVER", "NAME", "THREADS", "RUNS"):
+        monkeypatch.delenv(f"FEDLEARN_{name}", raising=False)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield int(listener.getsockname()[1])
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | str | None, str]:
+    """Exit code, and all that was printed."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    shown = capsys.readouterr()
+    return ended.value.code, shown.out + shown.err
+
+
+def test_taken_port_is_told_once_and_leaves_no_run(
+    config: RunConfig, taken_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = outcome(capsys, "serve", "--port", str(taken_port), "--data", config.get("data"))
+    assert code == 1
+    message = f"port: {taken_port} is taken by another program; stop that one, or choose another with --port"
+    assert shown == f"fedlearn: {message}\n"
+    assert not Path("trainingRuns").exists()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
+def test_address_of_another_machine_is_told_once_and_leaves_no_run(
+    config: RunConfig, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    code, shown = outcome(capsys, "serve", "--host", host, "--port", "0", "--data", config.get("data"))
+    assert code == 1
+    assert re.fullmatch(rf"fedlearn: host: expected an address of this machine, got '{host}'.*--host\n", shown)
+    assert not Path("trainingRuns").exists()
+
+
+@pytest.mark.parametrize("root", ["/proc/x", "file"])
+def test_root_that_can_be_no_folder_is_named(
+    config: RunConfig, capsys: pytest.CaptureFixture[str], tmp_path: Path, root: str
+) -> None:
+    (tmp_path / "file").touch()
+    code, shown = outcome(capsys, "serve", "--runs", root, "--port", "0", "--data", config.get("data"))
+    assert (code, shown.count("\n")) == (1, 1)
+    assert f"runs: expected a folder for run folders, got '{root}'" in shown
+
+
+def test_file_that_the_system_refuses_is_named(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = created(config).folder.path / "lock"
+    lock.mkdir()
+    code, shown = outcome(capsys, "serve", "--resume", "1", "--runs", config.run.runs, "--port", "0")
+    assert code == 1
+    assert re.fullmatch(f"fedlearn: .*{lock}.*\n", shown)
+
+
+def test_client_that_is_to_come_once_fails_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        free_port = listener.getsockname()[1]
+    code, shown = outcome(capsys, "join", "--once", "--server", f"127.0.0.1:{free_port}", "--threads", "1")
+    assert code == 1
+    assert "no server answers" in shown
+
+
+def test_output_that_the_encoding_cannot_hold_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    with pytest.raises(SystemExit):
+        main(["runs", "--runs", "Läufe"])
+    assert b"no runs in L?ufe" in written.getvalue()
+
+
+def test_process_may_have_no_output_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["runs"])
+    assert ended.value.code == 0
+
+
+def test_flag_of_another_kind_is_refused_with_its_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "fit.py").write_text(
+        "import fedlearn\ntask = fedlearn.function(lambda a: a['x'].sum(), {'x': [1.0]})\n"
+    )
+    code, shown = outcome(capsys, "serve", "--task", "fit.py:task", "--hidden-size", "8")
+    assert code == 1
+    assert shown == "fedlearn: --hidden-size: expected a setting of function, got one of rnn; leave it out\n"
+
+
+def test_task_that_is_no_kind_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = outcome(capsys, "serve", "--task", "nothing")
+    assert code == 1
+    assert re.search("task: expected one of .*, rnn, .*, or FILE.py:NAME of a task, got 'nothing'", shown)
+
+
+def test_unknown_flag_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = outcome(capsys, "serve", "--hiden-size", "8")
+    assert code == 2
+    assert "did you mean --hidden-size?" in shown
+
+
+def test_every_verb_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("serve", "join", "sample", "eval", "runs", "replay"):
+        code, shown = outcome(capsys, verb, "--help")
+        assert (code, verb in shown) == (0, True)
+
+
+def test_unknown_flag_like_no_other_is_told_with_where_all_stand(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = outcome(capsys, "runs", "--zzzzz")
+    assert code == 2
+    assert "expected a known flag, got --zzzzz; --help lists all flags" in shown
+
+
+def test_flag_of_every_kind_is_known_to_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    _, shown = outcome(capsys, "serve", "--help")
+    for name in kind_names():
+        for key in find_kind(name).options.__struct_fields__:
+            assert flag_of(key) in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (BrokenPipeError(), 1), (ValueError("why"), 1), (OSError("why"), 1)]
+)
+def test_exit_code_says_what_went_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    monkeypatch.setattr("fedlearn.commands.runs.list_runs", Mock(side_effect=error))
+    found, shown = outcome(capsys, "runs")
+    assert found == code
+    assert shown == ("fedlearn: why\n" if error.args else "")

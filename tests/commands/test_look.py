@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlearn.commands import look
+from fedlearn.commands.look import eval_command, sample_command
+from fedlearn.server import history
+from fedlearn.server.run import Run, named_task
+from fedlearn.tasks.kind import WritesText
+from fedlearn.text.byte_tokenizer import ByteTokenizer
+from fedlearn.text.language_model import Continuation
+from tests.commands.recorded_run import damage_checkpoint, options_of
+from tests.runs import created, task_config, write_text
+
+
+def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert eval_command(options_of(run)) == 0
+    holding, _ = history.replay(run)
+    (expected,) = run.prepared.examiner.validate(holding.replica.weights, threads=1).values()
+    assert f"step 5: {expected:.3f} bits/character on what the run holds out" in capsys.readouterr().out
+
+
+def test_sample_says_the_step_beside_the_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sample_command(options_of(run)) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("the ")
+    assert "step" not in shown.out
+    assert shown.err == "run 1, step 5\n"
+
+
+def test_damaged_checkpoint_is_told_beside_the_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    name = damage_checkpoint(run)
+    assert sample_command(options_of(run)) == 0
+    shown = capsys.readouterr()
+    assert name not in shown.out
+    assert name in shown.err
+    assert "run 1, step 5" in shown.err
+
+
+def test_sample_keeps_lines_and_replaces_what_a_terminal_would_obey(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examiner = run.prepared.examiner
+    assert isinstance(examiner, WritesText)
+    examiner.tokenizer = ByteTokenizer()
+    tokens = np.array(ByteTokenizer().encode("\x1b[2J\tb\r\nc\x9b\x7f"), dtype=np.uint16)
+    monkeypatch.setattr(look, "find", lambda *_, **__: run)
+    monkeypatch.setattr(look, "sample", lambda *_, **__: Continuation(tokens, 0.0, is_stopped=False))
+    assert sample_command(options_of(run, prompt="")) == 0
+    assert capsys.readouterr().out == "\ufffd[2J\tb\ufffd\nc\ufffd\ufffd\n"
+
+
+@pytest.mark.parametrize(("flag", "value"), [("seed", -1), ("beams", 0), ("beams", 4097)])
+def test_sample_names_the_flag_that_is_out_of_range(run: Run, flag: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"--{flag}: expected .* got {value}"):
+        sample_command(options_of(run, **{flag: value}))
+
+
+def test_eval_measures_another_text(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = write_text(tmp_path / "other.txt", length=1000)
+    assert eval_command(options_of(run, data=str(other))) == 0
+    assert f"bits/character on {other}" in capsys.readouterr().out
+
+
+FIT = """import fedlearn
+task = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": [3.0, 4.0]})
+data = {"y": [1.0, 2.0]}
+silent = fedlearn.function(lambda arrays, rows: 0.0, {"x": [3.0, 4.0]}, data)
+"""
+
+
+def fitted(folder: Path, name: str) -> Run:
+    """A run of a task in a file, which has taken no step yet."""
+    (folder / "fit.py").write_text(FIT)
+    entry = f"{folder / 'fit.py'}:{name}"
+    return created(task_config(folder, task=entry), named_task(entry))
+
+
+def test_eval_measures_a_task_by_its_own_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert eval_command(options_of(fitted(tmp_path, "task"))) == 0
+    assert capsys.readouterr().out == "run 1, step 0: loss 25 on what the run holds out\n"
+
+
+def test_what_a_task_can_not_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = fitted(tmp_path, "silent")
+    with pytest.raises(ValueError, match="run 1: expected a task with metrics, got one without"):
+        eval_command(options_of(run))
+    with pytest.raises(ValueError, match="--data: expected a run that trains on text, got another; leave it out"):
+        eval_command(options_of(run, data="text.txt"))
+    with pytest.raises(ValueError, match="run 1: expected a model that writes text, got another; try eval"):
+        sample_command(options_of(run))

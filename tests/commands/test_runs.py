@@ -1,0 +1,48 @@
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from fedlearn.commands.runs import runs_command
+from fedlearn.config import RunConfig
+from fedlearn.server.run import KIND_FILE, Run
+from tests.runs import created
+
+
+def listing(run: Run, capsys: pytest.CaptureFixture[str]) -> str:
+    assert runs_command(argparse.Namespace(runs=run.config.run.runs)) == 0
+    return capsys.readouterr().out
+
+
+def test_a_run_is_a_line_with_steps_loss_and_settings(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    header, line = listing(run, capsys).splitlines()
+    assert header.split()[:2] == ["run", "steps"]
+    assert re.match(r" +1 +5 +\d\.\d+ bits/character +- +\d+ s  rnn, data .*population 64, adam 0.02, sigma 0.02", line)
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.folder.config.write_text("{")
+    assert "unreadable: " in listing(run, capsys)
+
+
+def test_folder_without_runs_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runs_command(argparse.Namespace(runs=str(tmp_path / "none"))) == 0
+    assert capsys.readouterr().out == f"no runs in {tmp_path / 'none'}; start one with: python server.py\n"
+
+
+def test_last_figures_on_held_out_data_are_shown(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run.folder.metrics.read_text().splitlines()
+    lines[1] = lines[1][:-1] + ',"validation":{"accuracy":0.75}}'
+    run.folder.metrics.write_text("\n".join(lines) + "\n")
+    assert " accuracy 0.75 " in listing(run, capsys)
+
+
+def test_run_whose_kind_is_unknown_does_not_hide_the_others(
+    config: RunConfig, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created(config)
+    (run.folder.data / KIND_FILE).unlink()
+    _, first, second = listing(run, capsys).splitlines()
+    assert "unreadable: " in first
+    assert second.split()[:2] == ["2", "0"]

@@ -1,0 +1,168 @@
+"""What is served: the server itself is stood in for, everything before it is real."""
+
+import argparse
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedlearn.commands import serve as module
+from fedlearn.commands.serve import MOST_VOLUNTEERS, SMALL_MODEL, add_serve, serve_command
+from fedlearn.config import ConfigError, RunConfig
+from fedlearn.server.trainer import Trainer
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.runs import lock_run, resolve_run
+from tests.runs import write_text
+
+FIT = """import numpy as np
+import fedlearn
+task = fedlearn.function(
+    lambda arrays: float((arrays["x"] ** 2).sum()), {"x": np.ones(SIZE)}, settings={"sigma": 0.25, "group_size": 16}
+)
+plain = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": np.ones(SIZE)})
+"""
+SETTLED = ["--population-limit", "64", "--group-size", "8", "--sigma", "0.1", "--learning-rate", "0.1"]
+SETTLED += ["--time-per-step", "5", "--port", "0"]
+
+Serve = Callable[..., RunConfig]
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Serves with these flags, in an empty folder; gives the configuration of what is served."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("RUNS", "TASK", "SEED", "THREADS"):
+        monkeypatch.delenv(f"FEDLEARN_{name}", raising=False)
+    monkeypatch.setattr(module, "usable_processors", lambda: 6)
+    configs: list[RunConfig] = []
+
+    def stand_in(trainer: Trainer, listening: socket.socket) -> int:
+        assert listening.getsockname()[1] > 0
+        with pytest.raises(StorageError, match="expected a run that nobody writes"), lock_run(trainer.run.folder):
+            pass
+        configs.append(trainer.run.config)
+        return 0
+
+    monkeypatch.setattr(module, "serve", stand_in)
+
+    def serve(*arguments: str) -> RunConfig:
+        parser = argparse.ArgumentParser()
+        add_serve(parser)
+        assert serve_command(parser.parse_args([*arguments])) == 0
+        return configs[-1]
+
+    return serve
+
+
+def write_task(folder: Path, size: int = 5) -> str:
+    (folder / "fit.py").write_text(FIT.replace("SIZE", str(size)))
+    return "fit.py:task"
+
+
+def test_task_in_a_file_is_served_with_its_own_settings_unless_flags_say_otherwise(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = served("--task", write_task(tmp_path), "--population-limit", "64", "--time-per-step", "5", "--port", "0")
+    assert (config.strategy.sigma, config.strategy.group_size) == (0.25, 16)
+    assert config.run.task == f"{tmp_path / 'fit.py'}:task"
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"run 1 in trainingRuns/1: 5 parameters of {tmp_path / 'fit.py'}:task, population 64, ")
+    assert served("--task", "fit.py:task", *SETTLED).strategy.sigma == 0.1
+
+
+@pytest.mark.parametrize(
+    ("size", "processors", "expected"),
+    [(5, 6, (6, 1)), (5, 1, (1, 1)), (5, 20, (MOST_VOLUNTEERS, 2)), (SMALL_MODEL, 6, (1, 6))],
+)
+def test_small_models_have_a_volunteer_for_each_processor(
+    served: Serve,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    processors: int,
+    expected: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(module, "usable_processors", lambda: processors)
+    monkeypatch.setattr(module, "create", refuse_to_create)
+    with pytest.raises(Created) as created:
+        served("--task", write_task(tmp_path, size), *SETTLED)
+    settings = created.value.config.volunteers
+    assert (settings.volunteers, settings.threads) == expected
+
+
+class Created(Exception):  # noqa: N818 (it is no error)
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+
+
+def refuse_to_create(_: object, config: RunConfig, __: object) -> None:
+    """Large models need not be written to see how they would be served."""
+    raise Created(config)
+
+
+def test_settings_come_from_a_file_the_environment_and_flags_in_this_order(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path / "corpus.txt")
+    (tmp_path / "run.toml").write_text('hidden_size = 8\ndata = "corpus.txt"\nseed = 3\nsteps = 5\n')
+    monkeypatch.setenv("FEDLEARN_SEED", "4")
+    config = served("run.toml", *SETTLED, "--steps", "6")
+    assert (config.get("hidden_size"), config.run.seed, config.run.steps) == (8, 4, 6)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_file_that_can_not_be_read_is_named(served: Serve, tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "run.toml").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"run\.toml: expected a readable TOML or JSON file"):
+        served("run.toml")
+
+
+def test_resumed_run_has_what_it_was_begun_with_and_what_is_given_now(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = served("--task", write_task(tmp_path), *SETTLED, "--steps", "5")
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "fit.py").rename(tmp_path / "moved/fit.py")
+    task = f"{tmp_path / 'moved/fit.py'}:task"
+    for run in ("1", "latest", "trainingRuns/1"):
+        config = served("--resume", run, "--task", task, "--steps", "9", "--port", "0")
+        assert config == begun.replace({"steps": 9, "task": task})
+    assert "from step 0\n" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "trainingRuns").iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--task", "rnn"], "task: expected one of kind function, .* got rnn of kind rnn; leave it out"),
+        (["--hidden-size", "8"], "--hidden-size: expected a setting of function, got one of rnn; leave it out"),
+        (["--seed", "2"], "seed: expected 1 as in the run that is resumed, got 2 from flag --seed"),
+    ],
+)
+def test_run_is_not_resumed_as_another(served: Serve, tmp_path: Path, flags: list[str], complaint: str) -> None:
+    served("--task", write_task(tmp_path), *SETTLED)
+    with pytest.raises(ConfigError, match=complaint):
+        served("--resume", "1", *flags)
+
+
+def test_run_that_another_process_serves_is_left_alone(served: Serve, tmp_path: Path) -> None:
+    served("--task", write_task(tmp_path), *SETTLED)
+    with (
+        lock_run(resolve_run(tmp_path / "trainingRuns", "1")),
+        pytest.raises(StorageError, match="expected a run that nobody writes"),
+    ):
+        served("--resume", "1")
+
+
+def test_what_the_run_chose_itself_is_told_with_reasons(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_task(tmp_path)
+    flags = ["--population-limit", "64", "--group-size", "8", "--time-per-step", "5", "--port", "0"]
+    config = served("--task", "fit.py:plain", *flags)
+    shown = capsys.readouterr().out
+    assert f"\nsigma = {config.strategy.sigma:g}: " in shown
+    assert f"\nlearning_rate = {config.optimizer.learning_rate:g}: " in shown

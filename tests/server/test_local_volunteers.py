@@ -1,0 +1,144 @@
+"""Processes are small scripts here, in place of Python: what they are given and how they end is what counts."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedlearn.config import RunConfig, Schema
+from fedlearn.server import local_volunteers
+from fedlearn.server.local_volunteers import NICENESS, LocalVolunteers
+from fedlearn.tasks.task_options import TaskOptions
+
+Started = Callable[..., LocalVolunteers]
+
+STAYS = "echo started $$; exec sleep 60"
+
+
+def config_of(**settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
+    return Schema(TaskOptions).build({"volunteers": 1, "threads": 3, **settings})
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
+    """Starts volunteers that run a line of shell each; the test's end stops them."""
+    monkeypatch.setattr(local_volunteers, "STOP_S", 0.05)
+    started = []
+
+    def start(script: str, *, task: str = "", **settings: Any) -> LocalVolunteers:  # noqa: ANN401
+        shell = tmp_path / "shell"
+        shell.write_text(f"#!/bin/sh\n{script}\n")
+        shell.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(shell))
+        started.append(LocalVolunteers(tmp_path, config_of(**settings), port=4711, task=task))
+        return started[-1]
+
+    yield start
+    for volunteers in started:
+        volunteers.stop()
+
+
+def log_of(folder: Path, number: int = 1) -> str:
+    return (folder / f"local-{number}.log").read_text()
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Until it is so."""
+    deadline = time.monotonic() + 30.0
+    while not is_so():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def pid_of(folder: Path) -> int:
+    """Of the volunteer, once it has started."""
+    wait_for(lambda: log_of(folder).endswith("\n"))
+    found = re.search(r"started (\d+)", log_of(folder))
+    assert found is not None
+    return int(found.group(1))
+
+
+def ended(volunteers: LocalVolunteers, n: int = 1) -> list[str]:
+    """What is said of `n` of them."""
+    said: list[str] = []
+
+    def are_all() -> bool:
+        said.extend(volunteers.problems())
+        return len(said) >= n
+
+    wait_for(are_all)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")],
+)
+def test_volunteer_is_told_whom_to_join_and_with_what(started: Started, tmp_path: Path, host: str, told: str) -> None:
+    ended(started('echo "$@"', host=host, device="cuda"))
+    expected = f"-m fedlearn join --server {told}:4711 --name local-1 --threads 3 --once --device cuda\n"
+    assert log_of(tmp_path) == expected
+
+
+def test_volunteer_is_told_the_task_where_it_needs_one(started: Started, tmp_path: Path) -> None:
+    ended(started('echo "$@"', task="/here/mine.py:task"))
+    assert log_of(tmp_path).endswith(" --task /here/mine.py:task\n")
+
+
+def test_each_volunteer_has_a_name_and_a_log(started: Started, tmp_path: Path) -> None:
+    ended(started('echo "$7"; echo wrong >&2', volunteers=3), 3)
+    assert [log_of(tmp_path, number) for number in (1, 2, 3)] == [f"local-{n}\nwrong\n" for n in (1, 2, 3)]
+
+
+def test_volunteers_give_way_to_the_server(started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    popen, given = subprocess.Popen, []
+
+    def spied(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401
+        given.append(settings)
+        return popen(*arguments, **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", spied)
+    started(STAYS)
+    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path)) >= NICENESS > 0
+    assert "preexec_fn" not in given[0]  # which could hang beside the server's threads
+
+
+def test_interrupt_of_the_terminal_is_for_the_server_alone(started: Started, tmp_path: Path) -> None:
+    started(STAYS)
+    assert os.getsid(pid_of(tmp_path)) != os.getsid(0)
+
+
+def test_volunteer_that_ends_by_itself_is_told_once(started: Started) -> None:
+    volunteers = started("exit 7", volunteers=2)
+    said = sorted(ended(volunteers, 2))
+    assert said == [
+        f"the local volunteer local-{n} ended with exit code 7; see local-{n}.log in the run folder" for n in (1, 2)
+    ]
+    assert volunteers.problems() == []
+
+
+def test_volunteer_that_goes_on_is_no_problem(started: Started, tmp_path: Path) -> None:
+    volunteers = started(STAYS)
+    pid_of(tmp_path)
+    assert volunteers.problems() == []
+
+
+def test_volunteers_that_do_not_go_are_ended(started: Started, tmp_path: Path) -> None:
+    volunteers = started(STAYS)
+    pid = pid_of(tmp_path)
+    volunteers.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    volunteers.stop()
+
+
+def test_run_may_have_no_volunteers_of_its_own(started: Started, tmp_path: Path) -> None:
+    volunteers = started("exit 7", volunteers=0)
+    assert volunteers.problems() == []
+    assert not list(tmp_path.glob("*.log"))

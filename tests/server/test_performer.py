@@ -1,0 +1,236 @@
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+import numpy as np
+import pytest
+
+from fedlearn.coordination.effects import (
+    AppendToJournal,
+    ApplyUpdate,
+    EndRun,
+    Notice,
+    Part,
+    Peer,
+    SaveCheckpoint,
+    Send,
+    SendBlock,
+    SendWeights,
+    ServerEffect,
+    StepReport,
+)
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.update import Update
+from fedlearn.server.performer import Performer
+from fedlearn.server.run import Run
+from fedlearn.server.trainer import Trainer
+from fedlearn.storage.journal import read_journal
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.wire.codec import encode
+from fedlearn.wire.messages import DataBlock, Farewell, Message, Pong, Resync, Start
+from tests.runs import created, fit_task, task_config, update_of
+
+T = TypeVar("T")
+
+FAREWELL = Farewell("try_again", "the server restarts")
+
+
+@final
+class Coordinator:
+    """Says what it was told, and wants what it is given."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.wants: list[ServerEffect] = []
+
+    def applied(self, digest: bytes, now: float) -> list[ServerEffect]:
+        self.told.append((digest, now))
+        return self.wants
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
+        self.told.append((peer, reason, now))
+        return self.wants
+
+
+@final
+class Shell:
+    """Keeps what it is asked for; work is done when told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Peer, Message, bytes | None]] = []
+        self.said: list[str] = []
+        self.steps: list[StepMetrics] = []
+        self.reason: str | None = None
+        self.bytes_in_and_out = (0, 0)
+        self._works: deque[Callable[[], None]] = deque()
+
+    def now(self) -> float:
+        return 12.0
+
+    def send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
+        self.sent.append((peer, message, payload))
+
+    def traffic(self) -> tuple[int, int]:
+        return self.bytes_in_and_out
+
+    def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._works.append(lambda: then(task()))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def stepped(self, metrics: StepMetrics) -> None:
+        self.steps.append(metrics)
+
+    def ended(self, reason: str) -> None:
+        self.reason = reason
+
+    def do_work(self) -> int:
+        """All that waits, in order; gives how much it was."""
+        n_works = 0
+        while self._works:
+            self._works.popleft()()
+            n_works += 1
+        return n_works
+
+    def kinds(self, peer: Peer) -> list[type]:
+        """What was sent to a peer."""
+        return [type(message) for to, message, _ in self.sent if to == peer]
+
+
+@final
+class Scene:
+    """A performer of a run, between a coordinator and a shell that do as they are told."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.trainer, _ = Trainer.open(run)
+        self.shell, self.coordinator = Shell(), Coordinator()
+        stand_in: Any = self.coordinator
+        self.performer = Performer(self.trainer, stand_in, self.shell)
+
+    def perform(self, *effects: ServerEffect) -> None:
+        self.performer.perform(effects)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    task = fit_task(loss=lambda *_: 0.0, start={"wide": np.zeros(1000)}, data={"x": np.arange(10)})
+    scene = Scene(created(task_config(tmp_path), task))
+    yield scene
+    scene.trainer.close()
+
+
+def test_message_does_not_overtake_the_weights_before_it(scene: Scene) -> None:
+    (block,) = scene.run.prepared.named_blocks
+    update = update_of(scene.run, 0)
+    scene.perform(SendWeights(1, may_replay=False), Send(1, update), SendBlock(1, block))
+    assert scene.shell.sent == []
+    scene.shell.do_work()
+    assert scene.shell.kinds(1) == [Snapshot, Update, DataBlock]
+    scene.perform(Send(1, Pong()))
+    assert scene.shell.kinds(1)[3:] == [Pong]
+
+
+def test_others_do_not_wait_for_somebodys_weights(scene: Scene) -> None:
+    scene.perform(SendWeights(1, may_replay=False), Send(2, Pong()))
+    assert scene.shell.kinds(2) == [Pong]
+    scene.perform(SendWeights(3, may_replay=False))
+    scene.shell.do_work()
+    assert (scene.shell.kinds(1), scene.shell.kinds(3)) == ([Snapshot], [Snapshot])
+
+
+def test_start_and_its_updates_come_before_what_waits(scene: Scene) -> None:
+    scene.trainer.append(update_of(scene.run, 0))
+    scene.trainer.apply(update_of(scene.run, 0))
+    scene.perform(SendWeights(1, may_replay=True), Send(1, update_of(scene.run, 1)))
+    scene.shell.do_work()
+    assert scene.shell.kinds(1) == [Start, Update, Update]
+    assert [message.step for _, message, _ in scene.shell.sent if isinstance(message, Update)] == [0, 1]
+
+
+def test_parting_word_takes_the_place_of_weights_and_of_what_waits_behind_them(scene: Scene) -> None:
+    scene.perform(SendWeights(1, may_replay=False), Send(1, update_of(scene.run, 0)), Part(1, FAREWELL))
+    assert scene.shell.sent == [(1, FAREWELL, None)]
+    scene.shell.do_work()
+    assert scene.shell.sent == [(1, FAREWELL, None)]
+
+
+def test_peer_that_left_gets_nothing_more(scene: Scene) -> None:
+    scene.perform(SendWeights(1, may_replay=False), Send(1, update_of(scene.run, 0)))
+    scene.coordinator.wants = [Notice("it left")]
+    scene.performer.disconnected(1, "the line broke")
+    scene.shell.do_work()
+    assert scene.shell.sent == []
+    assert scene.coordinator.told == [(1, "the line broke", 12.0)]
+    assert scene.shell.said == ["it left"]
+
+
+def test_weights_that_are_asked_for_anew_are_sent_once(scene: Scene) -> None:
+    scene.perform(SendWeights(1, may_replay=True), Send(1, Resync("drifted")), SendWeights(1, may_replay=False))
+    scene.perform(Send(1, Pong()))
+    scene.shell.do_work()
+    assert scene.shell.kinds(1) == [Snapshot, Pong]
+
+
+def test_weights_are_those_of_the_step_at_which_they_were_asked_for(scene: Scene) -> None:
+    updates = [update_of(scene.run, step) for step in range(2)]
+    scene.perform(SendWeights(1, may_replay=False), AppendToJournal(updates[0]), Send(1, updates[0]))
+    scene.perform(ApplyUpdate(updates[0]), SendWeights(2, may_replay=False))
+    scene.shell.do_work()
+    steps = [(peer, message.step) for peer, message, _ in scene.shell.sent if isinstance(message, Snapshot)]
+    assert steps == [(1, 0), (2, 1)]
+
+
+def test_work_is_done_in_order_and_the_end_comes_last(scene: Scene) -> None:
+    update = update_of(scene.run, 0)
+    scene.perform(AppendToJournal(update), ApplyUpdate(update), SaveCheckpoint(), EndRun("all is done"))
+    assert [taken.step for taken in read_journal(scene.run.folder.journal)] == [0]
+    assert (scene.trainer.replica.step, scene.shell.reason) == (0, None)
+    assert scene.shell.do_work() == 3
+    assert scene.coordinator.told == [(scene.trainer.replica.digest, 12.0)]
+    assert [path.stem for path in scene.run.folder.checkpoints.iterdir()] == ["000000000001"]
+    assert scene.shell.reason == "all is done"
+
+
+def test_effects_that_work_leads_to_are_performed(scene: Scene) -> None:
+    update = update_of(scene.run, 0)
+    scene.coordinator.wants = [Notice("applied"), Send(1, Pong())]
+    scene.perform(AppendToJournal(update), ApplyUpdate(update))
+    scene.shell.do_work()
+    assert scene.shell.said == ["applied"]
+    assert scene.shell.kinds(1) == [Pong]
+
+
+def test_effects_that_an_effect_leads_to_at_once_come_after_those_that_were_given_with_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.shell, "work", lambda task, then: then(task()))
+    scene.coordinator.wants = [Notice("applied")]
+    update = update_of(scene.run, 0)
+    scene.perform(AppendToJournal(update), ApplyUpdate(update), Notice("given with it"))
+    assert scene.shell.said == ["given with it", "applied"]
+
+
+def test_bytes_of_a_step_are_those_until_it_closed(scene: Scene) -> None:
+    scene.shell.bytes_in_and_out = (1000, 200)
+    scene.perform(AppendToJournal(update_of(scene.run, 0)))
+    scene.shell.bytes_in_and_out = (5000, 4000)
+    scene.perform(StepReport(0, 1.0, members=16, duration_s=0.5, volunteers=2, digest=bytes(8)))
+    (metrics,) = scene.shell.steps
+    assert (metrics.bytes_in, metrics.bytes_out) == (1000, 200)
+
+
+def test_messages_that_many_are_sent_are_encoded_once(scene: Scene) -> None:
+    ((name, _),) = scene.run.prepared.named_blocks.items()
+    updates = [update_of(scene.run, step) for step in range(2)]
+    for update in updates:
+        scene.perform(*(Send(peer, update) for peer in (1, 2)))
+    scene.perform(SendBlock(1, name), SendBlock(2, name))
+    scene.perform(SendWeights(1, may_replay=False), SendWeights(2, may_replay=False))
+    scene.shell.do_work()
+    ones, twos = ([payload for to, _, payload in scene.shell.sent if to == peer] for peer in (1, 2))
+    assert len(ones) == 4
+    assert all(one is two is not None for one, two in zip(ones, twos, strict=True))
+    assert ones[:2] == [encode(update) for update in updates]

@@ -1,0 +1,127 @@
+"""What a joiner is sent: the start that it has itself, with the steps since, where those are fewer bytes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.update import Update
+from fedlearn.server.run import Run
+from fedlearn.server.trainer import Outgoing, Trainer
+from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.tasks import task_kind
+from fedlearn.tasks.blocks import cut
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.wire.codec import encode
+from fedlearn.wire.messages import Start
+from tests.runs import created, fit_task, task_config, update_of
+
+WIDE = {"vector": np.zeros(6), "wide": np.zeros(1000)}
+
+TrainerOf = Callable[..., Trainer]
+
+
+@pytest.fixture
+def trainer_of(tmp_path: Path) -> Iterator[TrainerOf]:
+    """Opens the trainer of a new run of a task; the test's end closes it."""
+    trainers = []
+
+    def opened(task: NamedTask, **settings: Any) -> Trainer:  # noqa: ANN401 (values of any setting)
+        trainer, _ = Trainer.open(created(task_config(tmp_path), task, **settings))
+        trainers.append(trainer)
+        return trainer
+
+    yield opened
+    for trainer in trainers:
+        trainer.close()
+
+
+def take(trainer: Trainer, steps: range) -> None:
+    for step in steps:
+        trainer.append(update_of(trainer.run, step))
+        trainer.apply(update_of(trainer.run, step))
+
+
+def kinds(outgoing: list[Outgoing]) -> list[type]:
+    return [type(message) for message, _ in outgoing]
+
+
+def rebuilt(run: Run, outgoing: list[Outgoing]) -> bytes:
+    """Digest of who begins at the Start and takes the Updates."""
+    (start, _), *updates = outgoing
+    assert isinstance(start, Start)
+    holding = run.holding()
+    digest = holding.begin(start.first_step, keeps_start=start.keeps_start)
+    assert digest == start.digest
+    for update, _ in updates:
+        assert isinstance(update, Update)
+        digest = holding.apply(update)
+    assert holding.replica.step == start.step
+    return digest
+
+
+@pytest.mark.parametrize("settings", [{}, {"step_num": 4}, {"weight_decay_towards": "start"}], ids=str)
+def test_start_and_updates_lead_to_the_servers_weights(trainer_of: TrainerOf, settings: dict[str, Any]) -> None:
+    trainer = trainer_of(fit_task(start=WIDE), **settings)
+    begun = trainer.run.config.run.step_num
+    genesis = load_checkpoint(trainer.run.folder.genesis)
+    keeps_start = "weight_decay_towards" in settings
+    (start, payload), *none = trainer.weights_messages(may_replay=True)
+    assert start == Start(genesis.digest, begun, begun, keeps_start)
+    assert payload == encode(start)
+    assert none == []
+    take(trainer, range(begun, begun + 3))
+    outgoing = trainer.weights_messages(may_replay=True)
+    assert outgoing[0][0] == Start(genesis.digest, begun, begun + 3, keeps_start)
+    assert kinds(outgoing[1:]) == [Update] * 3
+    assert rebuilt(trainer.run, outgoing) == trainer.replica.digest
+
+
+def test_resumed_server_sends_the_start_too(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE))
+    take(trainer, range(2))
+    trainer.save_checkpoint()
+    trainer.close()
+    again, _ = Trainer.open(trainer.run)
+    again.close()
+    assert rebuilt(again.run, again.weights_messages(may_replay=True)) == again.replica.digest
+
+
+def test_step_that_is_in_the_journal_but_not_taken_yet_is_left_out(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE))
+    take(trainer, range(2))
+    trainer.append(update_of(trainer.run, 2))
+    outgoing = trainer.weights_messages(may_replay=True)
+    assert kinds(outgoing) == [Start, Update, Update]
+    assert rebuilt(trainer.run, outgoing) == trainer.replica.digest
+
+
+def test_weights_are_sent_to_who_may_not_begin_anew(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE))
+    assert kinds(trainer.weights_messages(may_replay=False)) == [Snapshot]
+
+
+def test_weights_are_sent_once_the_journal_is_longer_than_they_are(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE))
+    snapshot_bytes = 3 * trainer.replica.weights.nbytes  # with both moments of Adam
+    is_replayed = []
+    for step in range(120):
+        take(trainer, range(step, step + 1))
+        is_short = trainer.run.folder.journal.stat().st_size < snapshot_bytes
+        assert kinds(trainer.weights_messages(may_replay=True))[0] is (Start if is_short else Snapshot)
+        is_replayed.append(is_short)
+    assert is_replayed[0]
+    assert not is_replayed[-1]
+
+
+def test_weights_are_sent_where_row_masks_follow_from_several_blocks(
+    trainer_of: TrainerOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {"x": np.arange(64)}
+    task = fit_task(loss=lambda *_: 0.0, start=WIDE, data=data)
+    assert kinds(trainer_of(task).weights_messages(may_replay=True)) == [Start]
+    monkeypatch.setattr(task_kind, "cut", lambda columns: cut(columns, data["x"].nbytes // 2))
+    assert kinds(trainer_of(task).weights_messages(may_replay=True)) == [Snapshot]

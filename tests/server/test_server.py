@@ -1,0 +1,346 @@
+"""The server over real sockets, in this process."""
+
+import asyncio
+import io
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, final
+from unittest.mock import Mock
+
+import pytest
+
+from fedlearn.client.conversation import Conversation
+from fedlearn.coordination.effects import Leave
+from fedlearn.net.tcp import Channel
+from fedlearn.server import server as module
+from fedlearn.server.listening import listen
+from fedlearn.server.run import Run
+from fedlearn.server.server import Server
+from fedlearn.server.trainer import Trainer
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.terminal import Terminal
+from fedlearn.wire.errors import LocalProtocolError
+from fedlearn.wire.messages import Farewell, Message, Pong, Start
+from tests.runs import created, fit_task, task_config
+
+LIMIT_S = 30.0
+
+
+@final
+class Local:
+    """Stands in for the volunteers of a server's own machine."""
+
+    def __init__(self) -> None:
+        self.unsaid: list[str] = []
+        self.is_stopped = False
+
+    def problems(self) -> list[str]:
+        said, self.unsaid = self.unsaid, []
+        return said
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@final
+class Scene:
+    """A server of a run, at work in a task of its own while the scene is open."""
+
+    def __init__(self, run: Run, task: NamedTask) -> None:
+        self.run, self.task = run, task
+        self.trainer, _ = Trainer.open(run)
+        self.screen, self.local = io.StringIO(), Local()
+        self.port = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["asyncio.Task[str]"]:
+        """The server's task, which gives why the run ended."""
+        self.server = Server(self.trainer, Terminal(stream=self.screen))
+        with listen("127.0.0.1", 0) as listening:
+            self.port = listening.getsockname()[1]
+            local: Any = self.local
+            serving = asyncio.create_task(self.server.run(listening, lambda _: local))
+            try:
+                async with asyncio.timeout(LIMIT_S):
+                    yield serving
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+    def volunteer(self, name: str) -> Conversation:
+        terminal = Terminal(stream=io.StringIO())
+        return Conversation(name=name, threads=1, task=self.task, device="cpu", terminal=terminal)
+
+    async def converse(self, conversation: Conversation) -> Leave:
+        return await conversation.run("127.0.0.1", self.port)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def said(self, text: str) -> None:
+        """Until the server's terminal shows this."""
+        while text not in self.screen.getvalue():
+            await asyncio.sleep(0)
+
+
+SceneOf = Callable[..., Scene]
+
+
+@pytest.fixture
+def scene_of(tmp_path: Path) -> Iterator[SceneOf]:
+    scenes = []
+
+    def opened(**settings: Any) -> Scene:  # noqa: ANN401 (values of any setting)
+        task = fit_task()
+        scenes.append(Scene(created(task_config(tmp_path, volunteers=0, sample_time=0.0), task, **settings), task))
+        return scenes[-1]
+
+    yield opened
+    for scene in scenes:
+        scene.trainer.close()
+
+
+def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> None:
+    scene = scene_of(steps=3)
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            conversations = [scene.volunteer(name) for name in ("Ada", "Bob")]
+            leaves = await asyncio.gather(*map(scene.converse, conversations))
+            assert await serving == "all 3 steps are done"
+            assert leaves == [Leave("all 3 steps are done", is_welcome_back=False, is_refusal=False)] * 2
+            digest = scene.trainer.replica.digest.hex()
+            assert "to step 3 with digest " + digest in conversations[0].summary
+
+    asyncio.run(main())
+    assert [metrics.step for metrics in read_last_metrics(scene.run.folder.metrics, 9)] == [0, 1, 2]
+    assert all(metrics.bytes_in > 0 for metrics in read_last_metrics(scene.run.folder.metrics, 9))
+    assert [path.stem for path in scene.run.folder.checkpoints.iterdir()] == ["000000000003"]
+    shown = scene.screen.getvalue()
+    command = f"python client.py --task fit.py:task --server HOST:{scene.port}"
+    assert shown.startswith(f"listening on 127.0.0.1:{scene.port}; join with: {command}\nwaiting for volunteers\n")
+    assert "Ada joined" in shown
+    assert scene.local.is_stopped
+
+
+def test_server_that_is_stopped_is_looked_for_again(scene_of: SceneOf) -> None:
+    scene = scene_of()
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("step ")
+            scene.server.stop("Ctrl-C")
+            assert await serving == "Ctrl-C"
+            assert await conversing == Leave("Ctrl-C", is_welcome_back=True, is_refusal=False)
+
+    asyncio.run(main())
+    assert scene.trainer.replica.step > 0
+
+
+@pytest.mark.parametrize(
+    ("work", "is_complete"),
+    [("append", False), ("apply", False), ("record", False), ("weights_messages", False), ("save_checkpoint", True)],
+)
+def test_disk_that_fails_ends_the_server(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch, work: str, is_complete: bool
+) -> None:
+    scene = scene_of(steps=1)
+    monkeypatch.setattr(scene.trainer, work, Mock(side_effect=StorageError("the disk is full")))
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            with pytest.raises(StorageError, match="the disk is full"):
+                await serving
+            leave = await conversing
+            assert leave.is_welcome_back is not is_complete
+
+    asyncio.run(main())
+    assert scene.trainer.replica.step == (work in ("record", "save_checkpoint"))  # nothing happens after the failure
+    assert scene.local.is_stopped
+
+
+def test_error_of_a_connection_that_is_nobodys_fault_but_ours_ends_the_server(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of()
+    run = Channel.run
+
+    async def fail(channel: Channel, on_message: Callable[[Message], None]) -> str:
+        await run(channel, on_message)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Channel, "run", fail)
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            _, writer = await scene.connect()
+            writer.close()
+            with pytest.raises(RuntimeError, match="a bug"):
+                await serving
+
+    asyncio.run(main())
+
+
+def test_run_that_is_complete_ends_without_anybody(scene_of: SceneOf) -> None:
+    scene = scene_of(step_num=5, steps=5)
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            assert await serving == "all 5 steps are done"
+
+    asyncio.run(main())
+
+
+def test_server_may_run_outside_the_main_thread(scene_of: SceneOf) -> None:
+    """Where no handler of signals can be set."""
+    scene = scene_of(step_num=5, steps=5)
+
+    async def main() -> str:
+        async with scene.serving() as serving:
+            return await serving
+
+    with ThreadPoolExecutor(1) as executor:
+        assert executor.submit(asyncio.run, main()).result(LIMIT_S) == "all 5 steps are done"
+
+
+def test_work_waits_for_the_work_before_it(scene_of: SceneOf) -> None:
+    scene = scene_of()
+    second_began = threading.Event()
+    done: list[str] = []
+
+    async def main() -> None:
+        async with scene.serving():
+            await scene.said("listening")
+            scene.server.work(lambda: second_began.wait(0.1), lambda overtaken: done.append(f"overtaken: {overtaken}"))
+            scene.server.work(second_began.set, lambda _: done.append("second"))
+            while len(done) < 2:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert done == ["overtaken: False", "second"]
+
+
+def test_message_to_who_has_parted_is_dropped_and_any_other_out_of_turn_is_our_fault(scene_of: SceneOf) -> None:
+    scene = scene_of()
+
+    async def main() -> None:
+        async with scene.serving():
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("Ada joined")
+            with pytest.raises(LocalProtocolError, match="Start: may not be sent"):
+                scene.server.send(1, Start(bytes(8), 0, 0, keeps_start=False))
+            for _ in range(2):
+                scene.server.send(1, Farewell("try_again", "because"))
+            scene.server.send(99, Pong())
+            assert (await conversing).reason == "because"
+
+    asyncio.run(main())
+
+
+def test_connections_beyond_the_most_are_closed_at_once(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+    scene = scene_of()
+
+    async def main() -> None:
+        async with scene.serving():
+            conversation = scene.volunteer("Ada")
+            conversing = asyncio.create_task(scene.converse(conversation))
+            await scene.said("Ada joined")
+            reader, writer = await scene.connect()
+            assert await reader.read() == b""
+            writer.close()
+            bytes_in, bytes_out = scene.server.traffic()
+            conversation.stop("Ctrl-C")
+            await conversing
+            await scene.said("Ada left: Ctrl-C")
+            later_in, later_out = scene.server.traffic()
+            assert later_in > bytes_in > 0
+            assert later_out >= bytes_out > 0
+            again = scene.volunteer("Bob")
+            conversing = asyncio.create_task(scene.converse(again))
+            await scene.said("Bob joined")
+            again.stop("Ctrl-C")
+            await conversing
+
+    asyncio.run(main())
+
+
+def test_who_breaks_the_protocol_ends_its_own_connection_only(scene_of: SceneOf) -> None:
+    scene = scene_of(steps=30)
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("Ada joined")
+            reader, writer = await scene.connect()
+            writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)
+            await reader.read()
+            writer.close()
+            await conversing
+            assert await serving == "all 30 steps are done"
+
+    asyncio.run(main())
+    assert "drifted" not in scene.screen.getvalue()
+
+
+def test_who_vanishes_is_not_waited_for(scene_of: SceneOf) -> None:
+    scene = scene_of()
+
+    async def main() -> None:
+        async with scene.serving():
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("Ada joined")
+            conversing.cancel()
+            await asyncio.gather(conversing, return_exceptions=True)
+            await scene.said("Ada left: ")
+
+    asyncio.run(main())
+
+
+def test_volunteer_with_another_task_is_told_why_it_can_not_take_part(scene_of: SceneOf) -> None:
+    scene = scene_of()
+    scene.task = fit_task(start={"vector": [0.0] * 7})
+
+    async def main() -> None:
+        async with scene.serving():
+            leave = await scene.converse(scene.volunteer("Ada"))
+            assert leave.is_refusal
+            assert "task: expected the server's tensors, got other ones" in leave.reason
+            await scene.said("Ada left: task: expected the server's tensors, got other ones")
+
+    asyncio.run(main())
+
+
+def test_model_is_looked_at_beside_the_training(scene_of: SceneOf) -> None:
+    scene = scene_of(sample_time=1e-6)
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("validation loss -")
+            while not any(metrics.validation for metrics in read_last_metrics(scene.run.folder.metrics, 99)):
+                await asyncio.sleep(0)
+            scene.server.stop("Ctrl-C")
+            await asyncio.gather(serving, conversing)
+
+    asyncio.run(main())
+    assert "it writes" not in scene.screen.getvalue()
+
+
+def test_what_goes_wrong_with_local_volunteers_is_said(scene_of: SceneOf) -> None:
+    scene = scene_of()
+    scene.local.unsaid = ["the local volunteer local-1 ended with exit code 7"]
+
+    async def main() -> None:
+        async with scene.serving():
+            await scene.said("ended with exit code 7\n")
+
+    asyncio.run(main())
+    assert scene.local.is_stopped

@@ -1,0 +1,199 @@
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from fedlearn.config import RunConfig
+from fedlearn.coordination.effects import StepReport
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.server.run import Run, load_run_config
+from fedlearn.server.trainer import Trainer
+from fedlearn.storage.checkpoint import KEPT_CHECKPOINTS, latest_checkpoint, load_checkpoint
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.journal import read_journal
+from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.tasks.blocks import block_name, decode_block
+from fedlearn.wire.codec import encode
+from fedlearn.wire.messages import DataBlock
+from tests.runs import created, fit_task, reopened, task_config, update_of
+
+
+@pytest.fixture
+def run(config: RunConfig) -> Run:
+    return created(config)
+
+
+@pytest.fixture
+def trainer(run: Run) -> Iterator[Trainer]:
+    trainer, notices = Trainer.open(run)
+    assert notices == []
+    yield trainer
+    trainer.close()
+
+
+def take(trainer: Trainer, steps: range) -> None:
+    for step in steps:
+        trainer.append(update_of(trainer.run, step))
+        trainer.apply(update_of(trainer.run, step))
+
+
+def report(step: int, loss: float, digest: bytes) -> StepReport:
+    return StepReport(step, loss, members=16, duration_s=0.5, volunteers=2, digest=digest)
+
+
+def test_new_run_starts_at_genesis(run: Run, trainer: Trainer) -> None:
+    assert trainer.replica.digest == load_checkpoint(run.folder.genesis).digest
+    assert trainer.coordinator(0.0).status(0.0).step == 0
+    assert trainer.elapsed_s == 0.0
+
+
+def test_update_is_in_the_journal_before_the_replica_takes_it(run: Run, trainer: Trainer) -> None:
+    trainer.append(update_of(run, 0))
+    assert [update.step for update in read_journal(run.folder.journal)] == [0]
+    assert trainer.replica.step == 0
+    digest = trainer.apply(update_of(run, 0))
+    assert (trainer.replica.step, trainer.replica.digest) == (1, digest)
+
+
+def test_update_out_of_turn_is_refused(run: Run, trainer: Trainer) -> None:
+    trainer.append(update_of(run, 0))
+    with pytest.raises(StorageError, match="expected the update of step 1, got 0"):
+        trainer.append(update_of(run, 0))
+
+
+def test_resumed_trainer_stands_where_the_journal_ends(run: Run, trainer: Trainer) -> None:
+    take(trainer, range(3))
+    trainer.save_checkpoint()
+    take(trainer, range(3, 4))
+    last = update_of(run, 4, elapsed_s=2.5)
+    trainer.append(last)
+    trainer.apply(last)
+    trainer.close()
+    again, notices = Trainer.open(reopened(run))
+    again.close()
+    assert notices == []
+    assert (again.replica.step, again.replica.digest) == (5, trainer.replica.digest)
+    assert again.coordinator(0.0).status(0.0).step == 5
+    assert again.elapsed_s == trainer.elapsed_s == 2.5
+
+
+def test_checkpoint_says_where_the_run_stands(run: Run, trainer: Trainer) -> None:
+    take(trainer, range(4))
+    trainer.save_checkpoint()
+    assert load_run_config(run.folder) == run.config.replace({"step_num": 4})
+    snapshot, problems = latest_checkpoint(run.folder)
+    assert problems == []
+    assert (snapshot.step, snapshot.digest) == (4, trainer.replica.digest)
+    assert run.holding().load(snapshot) == trainer.replica.digest
+
+
+def test_last_checkpoints_are_kept(run: Run, trainer: Trainer) -> None:
+    for step in range(KEPT_CHECKPOINTS + 2):
+        take(trainer, range(step, step + 1))
+        trainer.save_checkpoint()
+    steps = sorted(int(path.stem) for path in run.folder.checkpoints.iterdir())
+    assert steps == list(range(3, KEPT_CHECKPOINTS + 3))
+
+
+@pytest.mark.parametrize("may_replay", [False, True])
+def test_joiner_who_can_not_make_the_start_is_sent_the_replica_as_it_is(
+    run: Run, trainer: Trainer, may_replay: bool
+) -> None:
+    take(trainer, range(2))
+    ((snapshot, payload),) = trainer.weights_messages(may_replay=may_replay)
+    take(trainer, range(2, 3))
+    assert isinstance(snapshot, Snapshot)
+    assert payload == encode(snapshot)
+    assert snapshot.step == 2
+    assert run.holding().load(snapshot) == snapshot.digest != trainer.replica.digest
+
+
+def test_weights_are_encoded_once_a_step(trainer: Trainer) -> None:
+    ((_, first),) = trainer.weights_messages(may_replay=False)
+    ((_, again),) = trainer.weights_messages(may_replay=False)
+    assert again is first
+    take(trainer, range(1))
+    ((snapshot, later),) = trainer.weights_messages(may_replay=False)
+    assert isinstance(snapshot, Snapshot)
+    assert (snapshot.step, later) == (1, encode(snapshot))
+
+
+def test_block_goes_by_its_name_and_is_encoded_once(run: Run, trainer: Trainer) -> None:
+    ((name, columns),) = run.prepared.named_blocks.items()
+    message, payload = trainer.data_block(name)
+    assert isinstance(message, DataBlock)
+    assert payload == encode(message)
+    assert message.block == name == block_name(decode_block(message.columns))
+    assert np.array_equal(decode_block(message.columns)["tokens"], columns["tokens"])
+    assert trainer.data_block(name)[1] is payload
+
+
+def test_blocks_in_turn_are_each_the_one_asked_for(config: RunConfig) -> None:
+    run = created(config, new_tokens_interval=1, block_tokens=600)
+    trainer, _ = Trainer.open(run)
+    trainer.close()
+    for name in [*run.prepared.named_blocks] * 2:
+        message, payload = trainer.data_block(name)
+        assert isinstance(message, DataBlock)
+        assert (message.block, payload) == (name, encode(message))
+
+
+def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
+    trainer.validation = {"bits_per_character": 3.5}
+    trainer.record(report(0, math.log(2), b"digest 1"), bytes_in=1000, bytes_out=300)
+    trainer.record(report(1, math.log(2), b"digest 2"), bytes_in=1700, bytes_out=500)
+    first, second = read_last_metrics(run.folder.metrics, 2)
+    assert (first.step, second.step, second.digest) == (0, 1, b"digest 2".hex())
+    assert (first.members, first.volunteers) == (16, 2)
+    assert first.loss == pytest.approx(math.log(2))
+    assert first.shown == {"bits_per_character": pytest.approx(1.0)}
+    assert first.work_per_s == 16 * run.config.get("sequence_length") / 0.5
+    assert (first.bytes_in, first.bytes_out) == (1000, 300)
+    assert (second.bytes_in, second.bytes_out) == (700, 200)
+    assert (first.validation, second.validation) == ({"bits_per_character": 3.5}, {})
+    assert second.time >= first.time > 1.7e9
+
+
+def test_work_of_a_task_is_counted_in_its_own_unit(tmp_path: Path) -> None:
+    data = {"x": np.arange(10)}
+    run = created(task_config(tmp_path), fit_task(loss=lambda *_: 0.0, data=data, batch_size=5))
+    trainer, _ = Trainer.open(run)
+    metrics = trainer.record(report(0, -2.5, bytes(8)), bytes_in=0, bytes_out=0)
+    trainer.close()
+    assert (metrics.loss, metrics.shown, metrics.work_per_s) == (-2.5, {"loss": -2.5}, 16 * 5 / 0.5)
+
+
+def test_step_without_a_finite_loss_has_none_in_the_metrics(run: Run, trainer: Trainer) -> None:
+    metrics = trainer.record(report(0, math.nan, bytes(8)), bytes_in=0, bytes_out=0)
+    assert (metrics.loss, metrics.shown) == (None, {})
+    assert read_last_metrics(run.folder.metrics) == [metrics]
+
+
+def test_run_without_any_readable_checkpoint_is_refused_with_its_path(run: Run) -> None:
+    run.folder.genesis.write_bytes(b"")
+    with pytest.raises(StorageError, match=r"genesis\.safetensors: expected a checkpoint"):
+        Trainer.open(run)
+
+
+def test_run_is_not_resumed_without_its_genesis(run: Run, trainer: Trainer) -> None:
+    take(trainer, range(2))
+    trainer.save_checkpoint()
+    trainer.close()
+    content = bytearray(run.folder.genesis.read_bytes())
+    content[-1] ^= 1
+    run.folder.genesis.write_bytes(content)
+    with pytest.raises(StorageError, match=r"genesis\.safetensors: expected checksum"):
+        Trainer.open(run)
+
+
+def test_run_is_not_resumed_without_the_data_of_its_last_step(run: Run, trainer: Trainer) -> None:
+    take(trainer, range(2))
+    trainer.save_checkpoint()
+    trainer.close()
+    ((name, columns),) = run.prepared.named_blocks.items()
+    other = msgspec.structs.replace(run.prepared, blocks=({"tokens": columns["tokens"][1:]},))
+    with pytest.raises(StorageError, match=f"data: expected the block of data {name.hex()}"):
+        Trainer.open(Run(run.folder, other))
