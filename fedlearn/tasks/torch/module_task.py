@@ -1,0 +1,155 @@
+"""What tasks around a PyTorch module have in common: which of its tensors are learned, and members around them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from timeit import default_timer
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.noise import TensorNoise
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.task import Setting, Task
+from fedlearn.tasks.torch.members import TorchMembers
+from fedlearn.tasks.torch.noise import as_tensors
+from fedlearn.tasks.torch.one_by_one import load
+from fedlearn.tasks.torch.refusals import refuse_module
+from fedlearn.tasks.torch.ways import Ways
+
+Model = nn.Module | Callable[[], nn.Module]
+"""A module as it is, or what makes one; then it is made when first needed, after `torch.manual_seed(0)`."""
+Train = Callable[[str], bool] | Sequence[str] | None
+"""Which parameters are learned: a predicate on names, or parts of names. None is all with `requires_grad`."""
+
+
+class ModuleTask(Task):
+    """A task whose tensors are parameters of a module."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        train: Train = None,
+        scales: Mapping[str, float] | None = None,
+        settings: Mapping[str, Setting] | None = None,
+    ) -> None:
+        self.scales, self.settings = scales or {}, settings or {}
+        self._model, self._train = model, train
+        self.device, self._threads = torch.device("cpu"), 0
+        self._ways = Ways(self._frozen_tensors)
+
+    def use(self, device: str = "cpu", *, threads: int = 0, clock: Callable[[], float] | None = None) -> None:
+        """Lets trials run on a device (cpu, cuda, mps) and on so many threads of this machine; 0 leaves them be.
+
+        By the `clock`, in seconds, ways to run members are compared; best is `time.thread_time` with one thread on the
+        CPU, which tells nothing of other threads and devices. None is the time that passes.
+        """
+        self.device, self._threads = torch.device(device), threads
+        self._ways.clock = default_timer if clock is None else clock
+        self.model.to(self.device)
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The module, with whatever weights were loaded last.
+
+        Raises:
+            Refused: it is in training mode and has layers that behave differently then.
+        """
+        if isinstance(self._model, nn.Module):
+            model = self._model
+        else:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                model = self._model()
+        refuse_module(model)
+        return model
+
+    @cached_property
+    def parameters(self) -> dict[str, Tensor]:
+        """What is learned, by name; a tied parameter has one name.
+
+        Raises:
+            ValueError: there is none, or one is not of float32.
+        """
+        named: dict[str, Tensor] = dict(self.model.named_parameters())
+        chosen = {name: tensor for name, tensor in named.items() if _is_trained(name, tensor, self._train)}
+        if not chosen:
+            raise ValueError("no parameter of the model is learned: train= chose none, or none has requires_grad")
+        for name, parameter in chosen.items():
+            if parameter.dtype != torch.float32:
+                raise ValueError(
+                    f"parameter {name!r} is {parameter.dtype}, but what is learned is float32; "
+                    "give model.float(), or leave it out with train=..."
+                )
+        places = [parameter.data_ptr() for parameter in chosen.values()]
+        twice = [name for name, place in zip(chosen, places, strict=True) if places.count(place) > 1]
+        if twice:
+            raise ValueError(f"{', '.join(twice)}: different parameters in one memory; tie them by one nn.Parameter")
+        return chosen
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Float32Array]:
+        return {name: parameter.detach().cpu().numpy().copy() for name, parameter in self.parameters.items()}
+
+    @property
+    def frozen(self) -> Columns:
+        """Parameters that are not learned, and buffers."""
+        return {name: _as_array(tensor) for name, tensor in self._frozen_tensors().items()}
+
+    def report(self) -> str:
+        """How the functions that members have run so far are run on this machine, and why."""
+        return str(self._ways)
+
+    def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> TorchMembers:
+        loaded = self.load(weights)
+        return TorchMembers(self.parameters, loaded, as_tensors(noise, self.device), n_groups=n_groups, ways=self._ways)
+
+    def load(self, weights: Float32Array) -> list[Tensor]:
+        """Puts flat weights into the module; gives them as tensors on its device."""
+        _ = self.tensors  # where learning starts is read before anything is written over it
+        flat = torch.from_numpy(np.require(weights, np.float32, ["C", "W"])).to(self.device)
+        sizes = [parameter.numel() for parameter in self.parameters.values()]
+        parts = [
+            part.view(parameter.shape)
+            for part, parameter in zip(torch.split(flat, sizes), self.parameters.values(), strict=True)
+        ]
+        load(list(self.parameters.values()), parts)
+        return parts
+
+    def _frozen_tensors(self) -> dict[str, Tensor]:
+        learned = {id(parameter) for parameter in self.parameters.values()}
+        named = (*self.model.named_parameters(), *self.model.named_buffers())
+        return {name: tensor for name, tensor in named if id(tensor) not in learned}
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """No gradients, and the threads that trials may use."""
+        before = torch.get_num_threads()
+        if self._threads:
+            torch.set_num_threads(self._threads)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _is_trained(name: str, parameter: Tensor, train: Train) -> bool:
+    if train is None:
+        return parameter.requires_grad
+    return train(name) if callable(train) else any(part in name for part in train)
+
+
+def _as_array(tensor: Tensor) -> NDArray[Any]:
+    """The tensor's numbers; of types that numpy has not, the same bytes as integers."""
+    tensor = tensor.detach().cpu().contiguous()
+    try:
+        array: NDArray[Any] = tensor.numpy()
+    except TypeError:
+        array = tensor.view({1: torch.uint8, 2: torch.int16}[tensor.element_size()]).numpy()
+    return array

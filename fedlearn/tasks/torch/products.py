@@ -1,0 +1,101 @@
+"""Products of all members with one shared matrix, each with a correction of low rank.
+
+    (W + R C^T) x + b = W x + (b + R (C^T x))
+
+The bracket is written first and the shared product added to it by the matrix library, so that what a member adds costs
+one pass over the inputs and one over the outputs.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
+
+from fedlearn.tasks.torch.mode import Perturbed
+from fedlearn.tasks.torch.noise import Factors
+
+
+def product(mode: Perturbed, x: Tensor, weight: Tensor, bias: Tensor | None, factors: Factors) -> Tensor:
+    """x (weight + rows columns^T)^T, and the perturbed bias.
+
+    Shapes as in `F.linear`: x [..., inputs], weight [outputs, inputs], bias [outputs].
+    """
+    sight = mode.sight
+    if not sight.reaches(x, bias):
+        own = None if bias is None else mode.perturbed(bias)
+        return plain_product(x, weight, own, sight.one(factors.rows), sight.one(factors.columns))
+    biases = None if bias is None else every(mode, bias)[:, None]
+    if sight.is_apart(x):
+        y = _of_own_rows(sight.all(x).reshape(sight.n_members, -1, x.shape[-1]), weight, biases, factors)
+    else:
+        y = _of_shared_rows(x.reshape(-1, x.shape[-1]), weight, biases, factors)
+    return sight.one(y.view(sight.n_members, *x.shape[:-1], weight.shape[0]))
+
+
+def plain_product(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Tensor, columns: Tensor) -> Tensor:
+    """The same of one member, for vmap to work out."""
+    y = F.linear(x, weight) + (x @ columns) @ rows.mT
+    return y if bias is None else y + bias
+
+
+def every(mode: Perturbed, x: Tensor) -> Tensor:
+    """All members' own tensors behind a parameter, or behind any other tensor in sight, [members, ...]."""
+    noise = mode.noise_of(x)
+    return mode.sight.all(x) if noise is None else noise.added_to(x)
+
+
+@final
+class Layer:
+    """A perturbed matrix and bias, as a function of all members' rows; for rules that use it more than once."""
+
+    def __init__(self, mode: Perturbed, weight: Tensor, bias: Tensor | None) -> None:
+        self._factors = mode.factors(weight)
+        self._weight = weight if self._factors is not None else every(mode, weight)
+        self._biases = None if bias is None else every(mode, bias)[:, None]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[members, n, outputs] from x [members, n, inputs]."""
+        return self._product(x, self._biases)
+
+    def add_to(self, y: Tensor, x: Tensor) -> Tensor:
+        """y [members, n, outputs] and what comes of x [members, n, inputs]."""
+        return self._product(x, y if self._biases is None else y + self._biases)
+
+    def _product(self, x: Tensor, added: Tensor | None) -> Tensor:
+        if self._factors is not None:
+            return _of_own_rows(x, self._weight, added, self._factors)
+        return torch.bmm(x, self._weight.mT) if added is None else torch.baddbmm(added, x, self._weight.mT)
+
+
+def _of_own_rows(x: Tensor, weight: Tensor, biases: Tensor | None, factors: Factors) -> Tensor:
+    """[members, n, outputs] from x [members, n, inputs] and biases [members, n or 1, outputs]."""
+    n_members, n, n_inputs = x.shape
+    y = _correction(_dots(x, factors.columns), factors.rows.mT, biases)
+    # Rows of all members are one matrix.
+    y.view(n_members * n, -1).addmm_(x.reshape(n_members * n, n_inputs), weight.mT)
+    return y
+
+
+def _of_shared_rows(x: Tensor, weight: Tensor, biases: Tensor | None, factors: Factors) -> Tensor:
+    """[members, n, outputs] from x [n, inputs]: the unperturbed product is computed once."""
+    n_members, _, rank = factors.columns.shape
+    dots = (x @ factors.columns.movedim(0, 1).flatten(1)).view(-1, n_members, rank).movedim(1, 0)
+    y = _correction(dots, factors.rows.mT, F.linear(x, weight).expand(n_members, -1, -1))
+    return y if biases is None else y.add_(biases)
+
+
+def _dots(x: Tensor, columns: Tensor) -> Tensor:
+    """x columns, [members, n, rank]."""
+    if columns.shape[2] == 1:
+        # A batched product with one column takes seven times longer.
+        dots: Tensor = torch.linalg.vecdot(x, columns.mT)
+        return dots[..., None]
+    return torch.bmm(columns.mT, x.mT).mT
+
+
+def _correction(dots: Tensor, rows: Tensor, added: Tensor | None) -> Tensor:
+    """dots [members, n, rank] rows [members, rank, outputs], and what is `added` to it."""
+    if dots.shape[2] == 1:
+        return dots * rows if added is None else torch.addcmul(added, dots, rows)
+    return torch.bmm(dots, rows) if added is None else torch.baddbmm(added, dots, rows)

@@ -1,0 +1,126 @@
+"""What trials must not do: change parameters, or draw their own zeros or statistics where members are compared."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
+
+
+class Refused(ValueError):  # noqa: N818 (not a fault of the program)
+    """A model or loss that members can't be compared by; the message says what helps."""
+
+
+_IN_PLACE_OPERATORS = (
+    "__set__", "__setitem__",
+    "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__",
+    "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__imatmul__",
+)  # fmt: skip
+
+
+def refuse_changes(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    is_parameter: Callable[[Any], bool],
+) -> None:
+    """Looks at a torch function before it is called.
+
+    Raises:
+        Refused: it would write into a parameter.
+    """
+    # By the conventions of names: add_, __iadd__, __setitem__, and __set__ of an attribute such as `data`.
+    name = getattr(function, "__name__", "")
+    writes = name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
+    if (writes and args and is_parameter(args[0])) or is_parameter(kwargs.get("out")):
+        raise Refused(
+            f"the model or its loss changes a parameter in place ({name}), but every member has its own; compute a "
+            "new tensor from it instead"
+        )
+
+
+def refuse_randomness(name: str) -> None:
+    raise Refused(
+        f"{name} draws at random during trials, so that members are told apart by luck; "
+        "call model.eval(), or set its probability to 0"
+    )
+
+
+def refuse_module(model: nn.Module) -> None:
+    """Looks at the modules of a model before anything is computed.
+
+    Raises:
+        Refused: dropout or a running average of BatchNorm is in training mode.
+    """
+    for name, module in model.named_modules():
+        if not module.training:
+            continue
+        where = f"{type(module).__name__} {name!r}" if name else type(module).__name__
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            refuse_randomness(f"{where} in training mode")
+        if isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
+            refuse_randomness(f"the dropout of {where} in training mode")
+        if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
+            refuse_randomness(f"the dropout of {where} in training mode")
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None:
+            refuse_statistics(f"{where} in training mode")
+
+
+def refuse_statistics(name: str) -> None:
+    raise Refused(
+        f"{name} moves its running averages during trials, so that a member's loss hangs on those before it; "
+        "call model.eval() (its averages are then frozen), or use GroupNorm or LayerNorm"
+    )
+
+
+def _argument(position: int, name: str, default: Any) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:  # noqa: ANN401
+    def find(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 (an argument of any function)
+        return args[position] if len(args) > position else kwargs.get(name, default)
+
+    return find
+
+
+def _dropout_rule(p_default: float, training_default: bool) -> Callable[..., Any]:
+    p, training = _argument(1, "p", p_default), _argument(2, "training", training_default)
+
+    def rule(_mode: object, function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if training(args, kwargs) and p(args, kwargs) > 0:
+            refuse_randomness(function.__name__)
+        return NotImplemented
+
+    return rule
+
+
+def _batch_norm(_mode: object, _function: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    if _argument(5, "training", False)(args, kwargs) and _argument(1, "running_mean", None)(args, kwargs) is not None:
+        refuse_statistics("batch_norm with training=True")
+    return NotImplemented
+
+
+def _instance_norm(_mode: object, _function: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    uses_input = _argument(5, "use_input_stats", True)(args, kwargs)
+    if uses_input and _argument(1, "running_mean", None)(args, kwargs) is not None:
+        refuse_statistics("instance_norm with use_input_stats=True")
+    return NotImplemented
+
+
+def _attention(_mode: object, _function: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    if _argument(4, "dropout_p", 0.0)(args, kwargs) > 0:
+        refuse_randomness("dropout of attention")
+    return NotImplemented
+
+
+RULES: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.dropout: _dropout_rule(0.5, True),
+    F.dropout1d: _dropout_rule(0.5, True),
+    F.dropout2d: _dropout_rule(0.5, True),
+    F.dropout3d: _dropout_rule(0.5, True),
+    F.feature_alpha_dropout: _dropout_rule(0.5, False),
+    F.alpha_dropout: _dropout_rule(0.5, False),
+    torch.dropout: _dropout_rule(0.5, True),
+    F.batch_norm: _batch_norm,
+    F.instance_norm: _instance_norm,
+    F.scaled_dot_product_attention: _attention,
+}
+"""Refusals of functions that no module shows; what they let through they leave to others."""

@@ -1,0 +1,183 @@
+"""A language model that writes, and a reward for what it wrote: a Python function, with no gradient."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import ClassVar, final
+
+import numpy as np
+from torch import Tensor, nn
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.task import Batch, Members, Setting
+from fedlearn.tasks.torch.members import TorchMembers
+from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
+from fedlearn.tasks.torch.writing import CausalWriter, Tokenizer, padded
+
+SETTINGS: Mapping[str, Setting] = {"sigma": 0.003, "learning_rate": 0.0005}
+"""For models that can write already: tuning takes small steps from good weights."""
+
+Reward = Callable[[str, str], float]
+"""What a text is worth, from the prompt and what was written after it; higher is better."""
+Write = Callable[[nn.Module, Tensor, Tensor], Tensor]
+"""Tokens [texts, n] that a module writes after prompts [texts, length]; the last argument is False where padded."""
+
+
+@final
+class RewardTask(ModuleTask):
+    """Made by `reward`."""
+
+    kind: ClassVar[str] = "reward"
+    unit: ClassVar[str] = "texts"
+
+    def __init__(
+        self,
+        model: Model,
+        reward: Reward,
+        prompts: Sequence[str],
+        *,
+        tokenizer: Tokenizer | Callable[[], Tokenizer],
+        writers: Callable[[Tokenizer], tuple[Write, Write]],
+        batch_size: int,
+        train: Train,
+        held_out: Sequence[str],
+        scales: Mapping[str, float] | None,
+        settings: Mapping[str, Setting] | None,
+    ) -> None:
+        """`writers` gives what members write with, and what is judged on held-out prompts."""
+        super().__init__(model, train=train, scales=scales, settings=settings)
+        self.batch_size = batch_size
+        self.data = {"prompt": np.arange(len(prompts))}
+        self.held_out = {"prompt": np.arange(len(held_out))}
+        self._reward, self._prompts, self._held_out = reward, list(prompts), list(held_out)
+        self._tokenizer, self._writers = tokenizer, writers
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Between texts and tokens; made when first needed."""
+        given = self._tokenizer
+        return given if isinstance(given, Tokenizer) and not isinstance(given, type) else given()
+
+    @property
+    def frozen(self) -> Columns:
+        texts = json.dumps([self._prompts, self._held_out]).encode()
+        return {**super().frozen, "prompts": np.frombuffer(texts, dtype=np.uint8)}
+
+    def losses(self, members: Members, batch: Batch) -> Float32Array:
+        assert isinstance(members, TorchMembers)
+        prompts = [[self._prompts[int(row)] for row in rows] for rows in batch.rows["prompt"]]
+        write, _ = self._write
+        with self.computing():
+            tokens = members(partial(write, self.model), *self._encoded(prompts), seeds=batch.seeds)
+        judge = _Judge(self._reward, self.tokenizer)
+        rewards = [
+            judge.mean(prompts[member // members.group_size], written) for member, written in enumerate(tokens.tolist())
+        ]
+        return -np.asarray(rewards, dtype=np.float32)
+
+    def show(self, loss: float) -> tuple[str, float]:
+        return "reward", -loss
+
+    def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
+        if not self._held_out:
+            return {}
+        _, write = self._write
+        judge, rewards = _Judge(self._reward, self.tokenizer), []
+        with self.computing():
+            self.load(weights)
+            for first in range(0, len(self._held_out), self.batch_size):
+                prompts = self._held_out[first : first + self.batch_size]
+                tokens, is_text = self._encoded([prompts])
+                written = write(self.model, tokens[0].to(self.device), is_text[0].to(self.device))
+                rewards += [judge(prompt, text) for prompt, text in zip(prompts, written.tolist(), strict=True)]
+        return {"reward": float(np.mean(rewards))}
+
+    @cached_property
+    def _write(self) -> tuple[Write, Write]:
+        return self._writers(self.tokenizer)
+
+    def _encoded(self, prompts: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
+        padding = getattr(self.tokenizer, "pad_token_id", None)
+        return padded([[self.tokenizer.encode(text) for text in group] for group in prompts], padding or 0)
+
+
+@final
+class _Judge:
+    """Rewards of tokens; members often write the same, and then a reward is asked for once."""
+
+    def __init__(self, reward: Reward, tokenizer: Tokenizer) -> None:
+        self._reward, self._tokenizer = reward, tokenizer
+        self._end = end_of(tokenizer)
+        self._known: dict[tuple[str, tuple[int, ...]], float] = {}
+
+    def __call__(self, prompt: str, written: list[int]) -> float:
+        tokens = written[: written.index(self._end)] if self._end in written else written
+        key = (prompt, tuple(tokens))
+        if key not in self._known:
+            self._known[key] = float(self._reward(prompt, self._tokenizer.decode(tokens)))
+        return self._known[key]
+
+    def mean(self, prompts: Sequence[str], written: Sequence[list[int]]) -> float:
+        """Over all prompts."""
+        return float(np.mean([self(prompt, tokens) for prompt, tokens in zip(prompts, written, strict=True)]))
+
+
+def end_of(tokenizer: Tokenizer) -> int | None:
+    """The token after which nothing is read; None where the tokenizer has none."""
+    end: int | None = getattr(tokenizer, "eos_token_id", None)
+    return end
+
+
+def reward(
+    model: Model,
+    reward: Reward,
+    prompts: Sequence[str],
+    *,
+    tokenizer: Tokenizer | Callable[[], Tokenizer],
+    new_tokens: int = 32,
+    batch_size: int = 8,
+    temperature: float = 0.0,
+    train: Train = None,
+    held_out: Sequence[str] = (),
+    write: Write | None = None,
+    scales: Mapping[str, float] | None = None,
+    settings: Mapping[str, Setting] | None = None,
+) -> RewardTask:
+    """A task of a causal language model of Hugging Face that writes, and a reward for what it wrote.
+
+    `reward(prompt, text)` gives a number, higher is better. Members of a group write after the same `batch_size`
+    prompts; at a `temperature` above 0 they also draw the same random numbers. `held_out` are prompts that the
+    unperturbed model is judged by, always with its most likely tokens. The tokenizer may also be a function that makes
+    one. Any other module can be used with a `write` of its own.
+
+    Raises:
+        ValueError: there is no prompt, nothing is to be written, or the temperature is negative.
+    """
+    if not prompts or new_tokens < 1 or temperature < 0:
+        raise ValueError(
+            "expected a prompt at least, new_tokens above 0 and a temperature of 0 or more, "
+            f"got {len(prompts)} prompts, new_tokens {new_tokens}, temperature {temperature}"
+        )
+
+    def writers(tokenizer: Tokenizer) -> tuple[Write, Write]:
+        if write is not None:
+            return write, write
+        end = end_of(tokenizer)
+        return (
+            CausalWriter(new_tokens=new_tokens, temperature=temperature, end=end),
+            CausalWriter(new_tokens=new_tokens, temperature=0.0, end=end),
+        )
+
+    return RewardTask(
+        model,
+        reward,
+        prompts,
+        tokenizer=tokenizer,
+        writers=writers,
+        batch_size=batch_size,
+        train=train,
+        held_out=held_out,
+        scales=scales,
+        settings={**SETTINGS, **(settings or {})},
+    )

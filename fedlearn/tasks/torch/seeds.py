@@ -1,0 +1,35 @@
+"""What functions draw at random: PyTorch's generators of the processor and of the device that trials run on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+def random_states(device: torch.device) -> list[Tensor]:
+    """Where the generators stand."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    elif device.type == "mps":
+        states.append(torch.mps.get_rng_state())
+    return states
+
+
+@contextmanager
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """The generators begin at a seed, and go on afterwards as if nothing had been; None leaves them be."""
+    if seed is None:
+        yield
+        return
+    before = random_states(device)
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(before[1], device)
+        elif device.type == "mps":
+            torch.mps.set_rng_state(before[1])

@@ -1,0 +1,134 @@
+"""Supervised learning: a module, examples, and a loss of the module on some of them."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.task import Batch, Members, Setting
+from fedlearn.tasks.torch.members import TorchMembers
+from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
+from fedlearn.tasks.torch.trees import as_tensors
+
+Rows = dict[str, Tensor]
+"""Some rows of each column, [rows, ...]."""
+Judge = Callable[[nn.Module, Rows], Tensor | float]
+"""A number that a module earns on rows."""
+
+HELD_OUT_SHARE = 10
+"""One row in so many is held out where metrics are wanted and nothing else is said."""
+
+
+@final
+class Supervised(ModuleTask):
+    """Made by `supervised`."""
+
+    kind: ClassVar[str] = "supervised"
+
+    def __init__(
+        self,
+        model: Model,
+        loss: Judge,
+        data: Columns,
+        *,
+        held_out: Columns,
+        batch_size: int,
+        train: Train,
+        metrics: Mapping[str, Judge],
+        scales: Mapping[str, float] | None,
+        reads: Mapping[str, str] | None,
+        settings: Mapping[str, Setting] | None,
+    ) -> None:
+        super().__init__(model, train=train, scales=scales, settings=settings)
+        self.data, self.held_out, self.batch_size, self.reads = data, held_out, batch_size, reads or {}
+        self._loss, self._metrics = loss, metrics
+
+    def losses(self, members: Members, batch: Batch) -> Float32Array:
+        assert isinstance(members, TorchMembers)
+        with self.computing():
+            losses = members(partial(self._loss, self.model), dict(batch.rows), seeds=batch.seeds)
+        if not isinstance(losses, Tensor) or losses.dim() != 1:
+            given = f"a tensor of shape {tuple(losses.shape[1:])}" if isinstance(losses, Tensor) else f"{type(losses)}"
+            raise ValueError(f"the loss: expected one number, got {given}; take its mean")
+        return np.asarray(losses.cpu(), dtype=np.float32)
+
+    def as_graph(self) -> bytes:
+        from fedlearn.tasks.torch_graph.sharing import share
+
+        numbers = np.arange(self.batch_size) % len(next(iter(self.data.values())))
+        rows = as_tensors({name: column[numbers] for name, column in self.data.items()}, self.device)
+        return share(self, self.model, self._loss, rows, self.parameters)
+
+    def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
+        if not self._metrics:
+            return {}
+        with self.computing():
+            self.load(weights)
+            rows = as_tensors(dict(self.held_out), self.device)
+            return {name: float(metric(self.model, rows)) for name, metric in self._metrics.items()}
+
+
+def supervised(
+    model: Model,
+    loss: Judge,
+    data: Mapping[str, ArrayLike],
+    *,
+    held_out: Mapping[str, ArrayLike] | None = None,
+    batch_size: int = 32,
+    train: Train = None,
+    metrics: Mapping[str, Judge] | None = None,
+    scales: Mapping[str, float] | None = None,
+    reads: Mapping[str, str] | None = None,
+    settings: Mapping[str, Setting] | None = None,
+) -> Supervised:
+    """A task of a module, a loss and examples.
+
+    `loss(model, rows)` gives one number, lower is better, and needs no gradient; `rows` are `batch_size` rows of each
+    column of `data`. Columns are arrays or tensors of one length; float64 is kept as float32, and integers come as
+    int64. `metrics` are functions like the loss, of the unperturbed model on rows held out: those of `held_out`, or
+    the last tenth of the data. `train` says what is learned, see `fedlearn.tasks.torch.module_task.Train`; `scales`
+    and `reads` are those of `fedlearn.tasks.task.Task`.
+
+    Raises:
+        ValueError: columns differ in length, there are none, or held-out columns are others than those of the data.
+    """
+    columns = _as_columns(data, "data")
+    if held_out is not None:
+        held = _as_columns(held_out, "held_out")
+        if held.keys() != columns.keys():
+            raise ValueError(f"held_out: expected the columns {sorted(columns)} of data, got {sorted(held)}")
+    else:
+        n_rows = len(next(iter(columns.values())))
+        kept = n_rows - n_rows // HELD_OUT_SHARE if metrics else n_rows
+        held = {name: column[kept:] for name, column in columns.items()}
+        columns = {name: column[:kept] for name, column in columns.items()}
+    return Supervised(
+        model,
+        loss,
+        columns,
+        held_out=held,
+        batch_size=batch_size,
+        train=train,
+        metrics=metrics or {},
+        scales=scales,
+        reads=reads,
+        settings=settings,
+    )
+
+
+def _as_columns(data: Mapping[str, ArrayLike], what: str) -> dict[str, NDArray[Any]]:
+    columns = {name: _as_column(column) for name, column in data.items()}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise ValueError(f"{what}: expected columns of one length above 0, got lengths {lengths}")
+    return columns
+
+
+def _as_column(column: ArrayLike) -> NDArray[Any]:
+    array = column.detach().cpu().numpy() if isinstance(column, Tensor) else np.asarray(column)
+    return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -1,0 +1,52 @@
+"""Many members of one unmodified function at once: `torch.vmap` over members, inside it the mode and its rules."""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedlearn.tasks.torch import attention, convolutions, norms, recurrent, refusals, rules
+from fedlearn.tasks.torch.mode import Perturbed, Rules
+from fedlearn.tasks.torch.noise import Noise, number_of_members
+from fedlearn.tasks.torch.sight import Sight
+from fedlearn.tasks.torch.trees import Tree
+
+RULES: Rules = {
+    function: rule
+    for part in (refusals, rules, attention, norms, convolutions, recurrent)
+    for function, rule in part.RULES.items()
+}
+
+
+def together(
+    function: Callable[..., Tree],
+    parameters: Sequence[Tensor],
+    noise: Sequence[Noise],
+    shared: Sequence[Tree] = (),
+    own: Sequence[Tree] = (),
+    *,
+    seen: Callable[[Perturbed], object] | None = None,
+) -> Tree:
+    """`function(*shared, *own)` by each member; results, and tensors in `own`, are [members, ...].
+
+    `seen` is given the mode after the function has run in it.
+
+    Raises:
+        Refused: the function does what members can't be compared by.
+        Exception: whatever vmap refuses, such as branches on values.
+    """
+    n_members = number_of_members(noise)
+
+    def one(member: Tensor, own: Sequence[Tree]) -> Tree:
+        with Perturbed(parameters, noise, RULES, Sight(member, n_members)) as mode:
+            results = function(*shared, *own)
+        if seen is not None:
+            seen(mode)
+        return results
+
+    members = torch.arange(n_members, device=parameters[0].device)
+    with warnings.catch_warnings():
+        # What vmap then does is as right, and the trial compares how long it takes.
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        return torch.vmap(one, randomness="same")(members, tuple(own))

@@ -1,0 +1,66 @@
+"""A look at plain runs of a function: which parameters it reads, and whether it does what trials must not."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, final
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from fedlearn.tasks.torch.mode import UNCHANGED
+from fedlearn.tasks.torch.refusals import RULES, Refused, refuse_changes
+
+
+@final
+class Watch(TorchFunctionMode):
+    """Inside it refusals are raised and parameters are noted; everything else is done as ever."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.unmet = {id(parameter) for parameter in parameters}
+        """`id` of each parameter that no function was given."""
+        self._parameters = frozenset(self.unmet)
+
+    def __torch_function__(
+        self,
+        function: Any,  # noqa: ANN401 (whatever torch lets modes see)
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 (whatever the function gives)
+        kwargs = kwargs or {}
+        if function not in UNCHANGED:
+            refuse_changes(function, args, kwargs, self._is_parameter)
+            if function in RULES:
+                RULES[function](self, function, *args, **kwargs)
+            self._note((*args, *kwargs.values()))
+        return function(*args, **kwargs)
+
+    def _is_parameter(self, value: object) -> bool:
+        return id(value) in self._parameters
+
+    def _note(self, values: Iterable[Any]) -> None:
+        for value in values:
+            if isinstance(value, list | tuple):
+                self._note(value)
+            else:
+                self.unmet.discard(id(value))
+
+
+def states(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """Which tensors these are, and how often each was written to."""
+    # Tensors made in inference mode keep no count.
+    return {name: (id(x), 0 if x.is_inference() else x._version) for name, x in tensors.items()}
+
+
+def refuse_changed(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> None:
+    """Compares the states of what a function must leave as it is.
+
+    Raises:
+        Refused: something was written to, replaced, or is new.
+    """
+    changed = sorted(name for name, state in after.items() if before.get(name) != state)
+    if changed:
+        raise Refused(
+            f"running the model changes its {', '.join(changed)}, so that a member's loss hangs on those before it; "
+            "call model.eval(), or keep nothing from one call for the next"
+        )

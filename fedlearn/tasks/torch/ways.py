@@ -1,0 +1,103 @@
+"""Which way the members of a function are run, and why: found once a function, on the first members that run it."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from timeit import default_timer
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fedlearn.tasks.torch.pace import Pace
+from fedlearn.tasks.torch.trial import Subject, Verdict, first_line, hold_trial
+
+N_TRIED = 4
+"""Members that are run both ways."""
+HOPELESS_S = 0.2
+"""What that many take at once, from which on Python's share is small; if one by one was faster, it will remain so."""
+OWN_NUMBERS = 2**28
+"""Numbers in all members' own matrices, at most: 1 GiB."""
+
+
+@final
+class Way:
+    """How one function's members are run."""
+
+    def __init__(self, name: str, verdict: Verdict) -> None:
+        self.name, self.verdict = name, verdict
+        self.pace = Pace(max(OWN_NUMBERS // max(verdict.own_numbers, 1), 1))
+        self._refusal = verdict.refusal
+
+    def is_alone(self, n_members: int) -> bool:
+        """Whether so many are run one by one."""
+        if self._refusal:
+            return True
+        verdict = self.verdict
+        is_slower = verdict.together_s > verdict.alone_s
+        if self.pace.best is None:
+            return is_slower and verdict.together_s * N_TRIED > HOPELESS_S
+        return self.pace.is_sure(n_members) and self.pace.best[0] > verdict.alone_s
+
+    def give_up(self, error: Exception) -> None:
+        """What went well in the trial does not any more."""
+        self._refusal = first_line(error)
+
+    def __str__(self) -> str:
+        verdict = self.verdict
+        one_by_one = f"one by one {verdict.alone_s * 1e3:.2f} ms a member"
+        lines = [f"{self.name}: {one_by_one}; not at once: {self._refusal}"]
+        if not self._refusal:
+            seconds, size = self.pace.best or (verdict.together_s, N_TRIED)
+            lines = [f"{self.name}: {one_by_one}, {size} at once {seconds * 1e3:.2f} ms"]
+        if verdict.by_rule:
+            lines.append(f"  shared weights: {', '.join(verdict.by_rule)}")
+        if verdict.by_tensor:
+            lines.append(f"  members' own matrices (slower): {', '.join(verdict.by_tensor)}")
+        for alone, at_once in verdict.losses:
+            lines.append(f"  loss of a member: {alone:.6g} one by one, {at_once:.6g} at once")
+        return "\n".join(lines)
+
+
+@final
+class Ways:
+    """The ways of all functions that members of a task have run, by the code of the function."""
+
+    def __init__(self, frozen: Callable[[], Mapping[str, Tensor]]) -> None:
+        """`frozen` are the tensors that functions must leave as they are."""
+        self._frozen = frozen
+        self.clock: Callable[[], float] = default_timer
+        """Seconds; with a single thread, those that the thread ran are steadier than those that passed."""
+        self._ways: dict[object, Way] = {}
+
+    def find(self, function: Callable[..., Any]) -> Way | None:
+        """None before a trial."""
+        return self._ways.get(_code_of(function))
+
+    def hold_trial(self, subject: Subject, n_tried: int) -> Way:
+        """Finds the way of the subject's function.
+
+        Raises:
+            Refused: the function does what members can't be compared by, or nothing reads a parameter.
+        """
+        verdict = hold_trial(subject, n_tried, self._frozen, self.now)
+        code = _code_of(subject.function)
+        self._ways[code] = way = Way(str(getattr(code, "co_name", type(code).__name__)), verdict)
+        return way
+
+    def now(self) -> float:
+        """Seconds, when all that was asked of the device is done."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        elif torch.backends.mps.is_available():
+            torch.mps.synchronize()
+        return self.clock()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self._ways.values()))
+
+
+def _code_of(function: Any) -> object:  # noqa: ANN401 (any callable)
+    """What stays the same where a function is defined anew in every call."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__code__", function)

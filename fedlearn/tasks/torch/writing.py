@@ -1,0 +1,93 @@
+"""Writing with a causal language model of Hugging Face, in operations that many members can do at once.
+
+Their own `generate` branches on values. This one gives the same texts: prompts are padded on the left, keys and values
+are handed on, and the mask is whole and made of numbers.
+"""
+
+import inspect
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol, final, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from fedlearn.tasks.torch.sight import is_true_of_all
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """What is needed of a tokenizer; those of Hugging Face have it."""
+
+    def encode(self, text: str, /) -> list[int]:
+        """Numbers of the text's tokens."""
+
+    def decode(self, tokens: list[int], /) -> str:
+        """The text of tokens."""
+
+
+@final
+class CausalWriter:
+    """Writes on from prompts; the most likely token each time, or at a temperature by chance."""
+
+    def __init__(self, *, new_tokens: int, temperature: float, end: int | None) -> None:
+        """`end` is the token after which nothing is read; None if there is no such token."""
+        self._new_tokens, self._temperature, self._end = new_tokens, temperature, end
+
+    def __call__(self, model: nn.Module, prompts: Tensor, is_text: Tensor) -> Tensor:
+        """Tokens [texts, new_tokens] from `prompts` [texts, length]; `is_text` is False where they are padded.
+
+        What follows an end token means nothing, and less is written where all texts have ended: zeros fill the rest.
+        """
+        # Only here, as everything else needs PyTorch alone.
+        cache = import_module("transformers").DynamicCache()
+        written, tokens = list[Tensor](), prompts
+        is_over = torch.zeros_like(prompts[:, 0], dtype=torch.bool)
+        for _ in range(self._new_tokens):
+            logits = _read(model, tokens, is_text, cache)
+            newest = self._choose(logits)
+            written.append(newest)
+            is_over = is_over | (newest == self._end) if self._end is not None else is_over
+            if is_true_of_all(is_over):
+                break
+            tokens = newest[:, None]
+            is_text = torch.cat((is_text, torch.ones_like(is_text[:, :1])), 1)
+        missing = self._new_tokens - len(written)
+        return torch.stack([*written, *[torch.zeros_like(written[0])] * missing], 1)
+
+    def _choose(self, logits: Tensor) -> Tensor:
+        """A token for each text, from logits [texts, vocabulary]."""
+        if self._temperature > 0:
+            # Members that draw the same numbers differ by their weights alone.
+            uniform = torch.rand(logits.shape, device=logits.device).clamp_min(torch.finfo(torch.float32).tiny)
+            logits = logits / self._temperature - (-uniform.log()).log()
+        return logits.argmax(-1)
+
+
+def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tensor:  # noqa: ANN401 (transformers' own)
+    """Logits [texts, vocabulary] after the newest tokens [texts, n]; `is_text` [texts, length] has those before too."""
+    n, length = tokens.shape[1], is_text.shape[1]
+    is_past = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[-n:]
+    seen = is_past & is_text[:, None, None]
+    # Whole and of numbers: whatever is less makes transformers look at its values.
+    mask = torch.zeros_like(seen, dtype=torch.float32).masked_fill(~seen, torch.finfo(torch.float32).min)
+    places = (is_text.long().cumsum(1) - 1).clamp_min(0)[:, -n:]
+    known = inspect.signature(model.forward).parameters
+    more = {"position_ids": places, "logits_to_keep": 1}
+    answer = model(
+        tokens,
+        attention_mask=mask,
+        past_key_values=cache,
+        use_cache=True,
+        **{name: value for name, value in more.items() if name in known},
+    )
+    logits: Tensor = answer.logits[:, -1]
+    return logits.float()
+
+
+def padded(tokens: Sequence[Sequence[Sequence[int]]], padding: int) -> tuple[Tensor, Tensor]:
+    """Prompts [groups, texts, length] filled up on the left, and where they are text."""
+    longest = max(len(text) for group in tokens for text in group)
+    rows = [[[padding] * (longest - len(text)) + list(text) for text in group] for group in tokens]
+    places = [[[False] * (longest - len(text)) + [True] * len(text) for text in group] for group in tokens]
+    return torch.tensor(rows), torch.tensor(places)

@@ -1,0 +1,133 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedlearn.tasks.task import flat_weights
+from fedlearn.tasks.torch.refusals import Refused
+from fedlearn.tasks.torch.supervised import Supervised, supervised
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+
+
+def task(model: nn.Module | Callable[[], nn.Module] = network, **more: Any) -> Supervised:  # noqa: ANN401
+    return supervised(model, lambda m, rows: m(rows["x"]).sum(), {"x": np.zeros((8, 3))}, **more)
+
+
+def test_a_function_makes_the_same_module_everywhere_when_it_is_needed() -> None:
+    made = []
+
+    def make() -> nn.Module:
+        made.append(network())
+        return made[-1]
+
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    first, second = task(make), task(make)
+    assert made == []
+    tensors = first.tensors
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(8)
+    for a, b in zip(tensors.values(), second.tensors.values(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert len(made) == 2
+    assert first.model is made[0]
+
+
+def test_a_module_is_taken_as_it_is() -> None:
+    model = network()
+    mine = task(model)
+    assert mine.model is model
+    np.testing.assert_array_equal(mine.tensors["0.weight"], model.get_parameter("0.weight").detach().numpy())
+
+
+def test_where_learning_starts_does_not_move_with_loaded_weights() -> None:
+    mine = task()
+    _ = mine.model
+    mine.load(np.zeros(sum(p.numel() for p in mine.parameters.values()), dtype=np.float32))
+    assert not any(parameter.any() for parameter in mine.parameters.values())
+    np.testing.assert_array_equal(flat_weights(mine.tensors), flat_weights(task().tensors))
+
+
+def test_weights_are_loaded_in_the_layouts_order() -> None:
+    mine = task()
+    flat = np.arange(mine.layout.size, dtype=np.float32)
+    flat.flags.writeable = False
+    loaded = mine.load(flat)
+    for (name, part), parameter, tensor in zip(
+        mine.layout.split(flat).items(), mine.parameters.values(), loaded, strict=True
+    ):
+        np.testing.assert_array_equal(mine.model.get_parameter(name).detach().numpy(), part)
+        assert torch.equal(parameter, tensor)
+        assert parameter.data_ptr() != tensor.data_ptr()
+
+
+@pytest.mark.parametrize("train", [["0."], lambda name: name.startswith("0"), ("0.weight", "0.bias")])
+def test_what_is_not_learned_is_frozen(train: Any) -> None:  # noqa: ANN401
+    mine = task(train=train)
+    assert list(mine.tensors) == ["0.weight", "0.bias"]
+    names = {"1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked", "2.weight", "2.bias"}
+    assert mine.frozen.keys() == names
+    np.testing.assert_array_equal(mine.frozen["2.bias"], mine.model.get_parameter("2.bias").detach().numpy())
+
+
+def test_without_a_choice_gradients_tell_what_is_learned() -> None:
+    model = network()
+    model.get_parameter("0.weight").requires_grad_(False)
+    assert "0.weight" not in task(model).tensors
+    assert "0.weight" in task(model, train=["weight"]).tensors
+
+
+def test_tied_parameters_count_once() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    mine = task(model)
+    assert list(mine.tensors) == ["0.weight", "0.bias", "1.bias"]
+    assert not mine.frozen
+
+
+def test_two_parameters_in_one_memory_are_an_error() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight.data = model[0].weight.data
+    with pytest.raises(ValueError, match=r"0\.weight, 1\.weight: different parameters in one memory; tie them"):
+        _ = task(model).parameters
+
+
+def test_nothing_to_learn_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no parameter of the model is learned: train= chose none"):
+        _ = task(train=["nothing"]).tensors
+
+
+def test_parameters_of_another_type_are_named_and_may_be_frozen() -> None:
+    model = network()
+    model[2].bfloat16()
+    with pytest.raises(ValueError, match=r"'2\.weight' is torch\.bfloat16, .* model\.float\(\), or leave it out"):
+        _ = task(model).tensors
+    mine = task(model, train=["0."])
+    np.testing.assert_array_equal(
+        mine.frozen["2.bias"], model.get_parameter("2.bias").detach().view(torch.int16).numpy()
+    )
+
+
+def test_a_module_in_training_mode_is_refused_with_the_remedy() -> None:
+    with pytest.raises(Refused, match=r"BatchNorm1d '1' in training mode .* call model\.eval\(\)"):
+        _ = task(lambda: network().train()).tensors
+
+
+def test_trials_take_the_threads_they_may_and_no_gradients() -> None:
+    before = torch.get_num_threads()
+    mine = task()
+    mine.use("cpu", threads=before + 1)
+    with mine.computing():
+        assert torch.get_num_threads() == before + 1
+        assert not torch.is_grad_enabled()
+    assert torch.get_num_threads() == before
+    assert torch.is_grad_enabled()
+    mine.use("cpu")
+    with mine.computing():
+        assert torch.get_num_threads() == before

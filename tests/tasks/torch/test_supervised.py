@@ -1,0 +1,139 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedlearn.es.noise import member_noise, perturbed
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.task import Batch, flat_weights
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised  # noqa: E402
+
+N_GROUPS, GROUP_SIZE, BATCH_SIZE = 2, 4, 5
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def cross_entropy(model: nn.Module, rows: Rows) -> Tensor:
+    return F.cross_entropy(model(rows["x"]), rows["y"])
+
+
+def accuracy(model: nn.Module, rows: Rows) -> Tensor:
+    logits: Tensor = model(rows["x"])
+    return (logits.argmax(-1) == rows["y"]).float().mean()
+
+
+def examples(n: int = 40) -> dict[str, NDArray[Any]]:
+    generator = np.random.default_rng(1)
+    return {"x": generator.standard_normal((n, 6)), "y": generator.integers(0, 3, n).astype(np.int32)}
+
+
+def batch_of(task: Supervised) -> Batch:
+    rows = np.arange(N_GROUPS * BATCH_SIZE).reshape(N_GROUPS, BATCH_SIZE)
+    return Batch({name: column[rows] for name, column in task.data.items()}, seeds=(1, 2))
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_losses_are_those_of_perturbed_weights(rank: int) -> None:
+    task = supervised(network, cross_entropy, examples(), batch_size=BATCH_SIZE)
+    trials = Trials(3, Perturbation(sigma=0.05, rank=rank), GROUP_SIZE, 0, N_GROUPS * GROUP_SIZE)
+    noise = member_noise(task.layout, trials, seed=7)
+    weights = flat_weights(task.tensors)
+    batch = batch_of(task)
+    losses = task.losses(task.members(weights, noise, n_groups=N_GROUPS), batch)
+    tensors = list(task.tensors.values())
+    model = network()
+    for member, loss in enumerate(losses):
+        for parameter, tensor, one in zip(model.parameters(), tensors, noise, strict=True):
+            parameter.data = torch.from_numpy(perturbed(tensor, one, member))
+        group = member // GROUP_SIZE
+        x, y = (torch.from_numpy(batch.rows[name][group]) for name in "xy")
+        assert loss == pytest.approx(F.cross_entropy(model(x), y.long()).item(), abs=1e-6)
+    assert np.std(losses) > 1e-3
+
+
+def test_metrics_are_of_unperturbed_weights_on_the_last_tenth() -> None:
+    data = examples()
+    task = supervised(network, cross_entropy, data, metrics={"accuracy": accuracy})
+    assert len(task.data["x"]) == 36
+    assert len(task.held_out["x"]) == 4
+    weights = flat_weights(task.tensors)
+    figures = task.evaluate(weights, threads=1)
+    x, y = torch.tensor(data["x"][36:], dtype=torch.float32), torch.tensor(data["y"][36:])
+    assert figures == {"accuracy": pytest.approx((task.model(x).argmax(-1) == y).float().mean().item())}
+    assert task.evaluate(np.zeros_like(weights), threads=1) != figures or figures["accuracy"] == (y == 0).float().mean()
+
+
+def test_all_rows_are_trained_on_where_nothing_is_measured() -> None:
+    task = supervised(network, cross_entropy, examples())
+    assert len(task.data["x"]) == 40
+    assert task.evaluate(flat_weights(task.tensors), threads=1) == {}
+
+
+def test_columns_of_different_lengths_are_named() -> None:
+    data = {**examples(), "y": np.zeros(39)}
+    with pytest.raises(
+        ValueError, match=r"data: expected columns of one length above 0, got lengths .*'x': 40, 'y': 39"
+    ):
+        supervised(network, cross_entropy, data)
+
+
+def test_held_out_columns_must_be_those_of_the_data() -> None:
+    with pytest.raises(ValueError, match=r"held_out: expected the columns \['x', 'y'\] of data, got \['x'\]"):
+        supervised(network, cross_entropy, examples(), held_out={"x": np.zeros((3, 6))})
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (
+            lambda model, rows: model(rows["x"]).mean(1),
+            r"expected one number, got a tensor of shape \(5,\); take its mean",
+        ),
+        (lambda model, rows: {"loss": model(rows["x"]).mean()}, "expected one number, got <class 'dict'>"),
+    ],
+)
+def test_a_loss_must_be_one_number(loss: Any, message: str) -> None:  # noqa: ANN401
+    task = supervised(network, loss, examples(), batch_size=BATCH_SIZE)
+    noise = member_noise(task.layout, Trials(0, Perturbation(0.1, 1), GROUP_SIZE, 0, 8), seed=1)
+    with pytest.raises(ValueError, match=message):
+        task.losses(task.members(flat_weights(task.tensors), noise, n_groups=2), batch_of(task))
+
+
+def test_a_loss_that_draws_is_the_same_for_all_members_of_a_group() -> None:
+    def noisy(model: nn.Module, rows: Rows) -> Tensor:
+        x = rows["x"] + torch.randn(rows["x"].shape)
+        answer: Tensor = model(x)
+        mean: Tensor = answer.mean() * 0 + x.mean()
+        return mean
+
+    task = supervised(network, noisy, examples(), batch_size=BATCH_SIZE)
+    noise = member_noise(task.layout, Trials(0, Perturbation(0.1, 1), GROUP_SIZE, 0, 8), seed=1)
+    losses = task.losses(task.members(flat_weights(task.tensors), noise, n_groups=2), batch_of(task))
+    assert len(set(losses[:4].tolist())) == len(set(losses[4:].tolist())) == 1
+    assert losses[0] != losses[4]
+
+
+def test_settings_scales_and_columns_of_rows_are_kept() -> None:
+    more: dict[str, Any] = {"scales": {"0.": 3.0}, "settings": {"sigma": 0.5}, "reads": {"0.weight": "y"}}
+    task = supervised(network, cross_entropy, examples(), batch_size=7, **more)
+    assert (task.work_per_member, task.unit, task.kind) == (7, "examples", "supervised")
+    assert task.settings == {"sigma": 0.5}
+    assert [spec.scale for spec in task.layout.tensors] == [3.0, 3.0, 1.0, 1.0]
+    assert [spec.mask_column for spec in task.layout.tensors] == [0, -1, -1, -1]
+
+
+def test_tensors_are_columns_too() -> None:
+    data = examples()
+    task = supervised(network, cross_entropy, {"x": torch.from_numpy(data["x"]), "y": data["y"].tolist()})
+    assert task.data["x"].dtype == np.float32
+    np.testing.assert_array_equal(task.data["y"], data["y"])

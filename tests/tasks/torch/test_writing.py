@@ -1,0 +1,166 @@
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedlearn.es.noise import member_noise
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.task import Batch, flat_weights
+from fedlearn.tasks.torch import writing
+from fedlearn.tasks.torch.noise import Noise
+from fedlearn.tasks.torch.one_by_one import one_by_one
+from fedlearn.tasks.torch.reward import reward
+from fedlearn.tasks.torch.together import together
+from fedlearn.tasks.torch.writing import CausalWriter, padded
+
+transformers = pytest.importorskip("transformers")
+
+Draw = Callable[..., list[Noise]]
+PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
+N_NEW = 6
+
+
+def model_of(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    if name == "GPT2":
+        config = transformers.GPT2Config(vocab_size=20, n_embd=16, n_layer=2, n_head=2, n_positions=16)
+        model: nn.Module = transformers.GPT2LMHeadModel(config)
+    else:
+        sizes: dict[str, Any] = {
+            "vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16, "pad_token_id": 0,
+        }  # fmt: skip
+        model = getattr(transformers, f"{name}ForCausalLM")(getattr(transformers, f"{name}Config")(**sizes))
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.5)
+    return model.eval()
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    torch.manual_seed(1)
+    yield
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["GPT2", "Llama", "Qwen2"])
+def test_members_write_what_generate_writes_with_their_weights(name: str, draw: Draw) -> None:
+    model = model_of(name)
+    model.generation_config.eos_token_id = None  # type: ignore[union-attr]
+    parameters = list(model.parameters())
+    weights = [parameter.detach().clone() for parameter in parameters]
+    noise = draw(parameters, 5, sigma=0.1)
+    (tokens,), (is_text,) = padded([PROMPTS], 0)
+
+    def generated() -> Tensor:
+        more = {"max_new_tokens": N_NEW, "do_sample": False, "pad_token_id": 0}
+        texts = [model.generate(torch.tensor([prompt]), **more)[0, len(prompt) :] for prompt in PROMPTS]  # type: ignore[operator]
+        return torch.stack(texts)
+
+    write = partial(CausalWriter(new_tokens=N_NEW, temperature=0.0, end=None), model)
+    found = together(write, parameters, noise, (tokens, is_text))
+    assert torch.equal(found, torch.stack(one_by_one(generated, parameters, weights, noise)))
+    assert len({tuple(text) for texts in found.tolist() for text in texts}) > 5
+
+
+@torch.no_grad()
+def test_at_a_temperature_members_of_a_group_draw_the_same(draw: Draw) -> None:
+    model = model_of("Llama")
+    parameters = list(model.parameters())
+    weights = [parameter.detach().clone() for parameter in parameters]
+    (tokens,), (is_text,) = padded([PROMPTS], 0)
+    write = partial(CausalWriter(new_tokens=N_NEW, temperature=2.0, end=None), model)
+    silent = draw(parameters, 3, sigma=0.0)
+    with seeded():
+        found = together(write, parameters, silent, (tokens, is_text))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], CausalWriter(new_tokens=N_NEW, temperature=0.0, end=None)(model, tokens, is_text))
+    noise = draw(parameters, 3, sigma=0.1)
+    with seeded():
+        found = together(write, parameters, noise, (tokens, is_text))
+    alone = one_by_one(write, parameters, weights, noise, (tokens, is_text), seeded=seeded)
+    assert torch.equal(found, torch.stack(alone))
+
+
+@torch.no_grad()
+def test_samples_follow_the_probabilities() -> None:
+    writer = CausalWriter(new_tokens=1, temperature=0.5, end=None)
+    torch.manual_seed(0)
+    chosen = writer._choose(torch.tensor([0.0, 0.5, -20.0]).expand(20000, 3))
+    shares = torch.bincount(chosen, minlength=3) / 20000
+    torch.testing.assert_close(shares, torch.tensor([0.0, 1.0, -40.0]).softmax(0), atol=0.02, rtol=0)
+
+
+@torch.no_grad()
+def test_nothing_more_is_written_when_all_texts_have_ended() -> None:
+    model = model_of("GPT2")
+    (tokens,), (is_text,) = padded([PROMPTS], 0)
+    whole = CausalWriter(new_tokens=N_NEW, temperature=0.0, end=None)(model, tokens, is_text)
+    last = int(whole[0, 2])
+    calls: list[int] = []
+    model.register_forward_pre_hook(lambda *_: calls.append(1))
+    first = CausalWriter(new_tokens=N_NEW, temperature=0.0, end=last)(model, tokens[:1], is_text[:1])
+    n_read = int((whole[0] == last).nonzero()[0]) + 1
+    assert len(calls) == n_read
+    assert first[0, :n_read].tolist() == whole[0, :n_read].tolist()
+    assert first[0, n_read:].tolist() == [0] * (N_NEW - n_read)
+
+
+def test_texts_that_ended_earlier_stay_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([[7, 1], [2, 7], [3, 3]])
+    monkeypatch.setattr(writing, "_read", lambda *_: nn.functional.one_hot(torch.tensor(next(answers)), 8).float())
+    prompts = torch.ones(2, 1, dtype=torch.int64)
+    written = CausalWriter(new_tokens=3, temperature=0.0, end=7)(nn.Identity(), prompts, prompts.bool())
+    assert written.tolist() == [[7, 2, 0], [1, 7, 0]]
+
+
+def test_prompts_are_padded_on_the_left_to_the_longest_of_all_groups() -> None:
+    tokens, is_text = padded([[[1, 2], [3]], [[4, 5, 6], [7]]], 9)
+    assert tokens.tolist() == [[[9, 1, 2], [9, 9, 3]], [[4, 5, 6], [9, 9, 7]]]
+    assert is_text.sum(-1).tolist() == [[2, 1], [3, 1]]
+    assert is_text[0, 1].tolist() == [False, False, True]
+
+
+class Numbers:
+    eos_token_id = 7
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def decode(self, tokens: list[int]) -> str:
+        return " ".join(map(str, tokens))
+
+
+def test_a_language_model_is_judged_by_what_it_writes() -> None:
+    model = model_of("Llama")
+
+    def variety(prompt: str, text: str) -> float:
+        assert "7" not in text.split()
+        return float(len(set(text.split())) - int(prompt[0]))
+
+    def total(prompt: str, text: str) -> float:
+        return float(sum(map(int, (prompt + " " + text).split())))
+
+    prompts = ["3 1 4", "1 5", "9 2 6"]
+    more: dict[str, Any] = {"new_tokens": 5, "temperature": 1.0, "batch_size": 2, "held_out": ["3"]}
+    task = reward(model, variety, prompts, tokenizer=Numbers, **more)
+    weights = flat_weights(task.tensors)
+    noise = member_noise(task.layout, Trials(0, Perturbation(sigma=0.1, rank=1), 5, 0, 10), seed=1)
+    batch = Batch({"prompt": np.array([[0, 1], [2, 0]])}, seeds=(4, 5))
+    found = task.losses(task.members(weights, noise, n_groups=2), batch)
+    assert np.array_equal(task.losses(task.members(weights, noise, n_groups=2), batch), found)
+    assert len(set(found.tolist())) > 1
+    figures = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        figures.append(reward(model, total, prompts, tokenizer=Numbers, **more).evaluate(weights, threads=1))
+    greedy = {**more, "temperature": 0.0}
+    assert figures == [reward(model, total, prompts, tokenizer=Numbers, **greedy).evaluate(weights, threads=1)] * 2
+    assert task.report().startswith("CausalWriter: one by one")
