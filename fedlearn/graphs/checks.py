@@ -1,0 +1,148 @@
+"""All that can be said of a graph without running it, before anything is allocated for it."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from fedlearn.graphs.graph import MAX_NAME_PARTS, Argument, Call, Graph, GraphError, Value
+from fedlearn.graphs.operators import OPERATORS, Operator
+
+_GIB = 2**30
+_MAX_QUOTED = 80
+"""Characters of what a peer wrote that an error repeats."""
+
+
+class Limits(Struct, frozen=True):
+    """What a graph may ask for."""
+
+    max_bytes: int = 16 * _GIB
+    """Of all that is alive at one time while one member runs: rows, tensors and results."""
+    max_tensors: int = 10_000
+    """Inputs, learned and frozen tensors, and constants together."""
+    max_calls: int = 50_000
+    max_kernels: int = 300_000
+    """Operations of a call's inside, all calls together: a recurrent layer has a dozen a token."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def check(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
+    """Accepts a graph whose names, operators and arguments are as they should be, and whose tensors are not too large.
+
+    How large the results in between are is not said by the graph; whoever runs it must find that out first.
+
+    Raises:
+        GraphError: with what was expected, what came, and where.
+    """
+    given = graph.given
+    _check_counts(graph, len(given), limits)
+    n_bytes = sum(array.n_bytes for array in given)
+    if n_bytes > limits.max_bytes:
+        largest = max(given, key=lambda array: array.n_bytes)
+        raise GraphError(
+            f"graph: expected tensors of at most {in_words(limits.max_bytes)} together, got {in_words(n_bytes)}, "
+            f"of which {_quoted(largest.name)} {list(largest.shape)} takes {in_words(largest.n_bytes)}; "
+            "a volunteer with more memory may allow more"
+        )
+    for constant in graph.constants:
+        if len(constant.data) != constant.array.n_bytes:
+            raise GraphError(
+                f"constant {_quoted(constant.array.name)}: expected {constant.array.n_bytes} bytes, "
+                f"got {len(constant.data)}"
+            )
+    for array in given:
+        if not array.n_bytes:
+            raise GraphError(f"{_quoted(array.name)}: expected no empty dimension, got {list(array.shape)}")
+        if array.name.count(".") >= MAX_NAME_PARTS:
+            raise GraphError(f"{_quoted(array.name)}: expected at most {MAX_NAME_PARTS} parts in a name, got more")
+    for array in graph.learned:
+        if array.dtype != "float32":
+            raise GraphError(f"learned tensor {_quoted(array.name)}: expected float32, got {array.dtype}")
+    _check_flow(graph, [array.name for array in given])
+
+
+def values_read(call: Call) -> Iterator[str]:
+    """Names of the values that a call reads."""
+    for argument in call.arguments:
+        for item in argument if isinstance(argument, tuple) else (argument,):
+            if isinstance(item, Value):
+                yield item.name
+
+
+def in_words(n_bytes: int) -> str:
+    """A number of bytes as people read it."""
+    return f"{n_bytes / _GIB:.3g} GiB" if n_bytes >= _GIB / 10 else f"{n_bytes} bytes"
+
+
+def _check_counts(graph: Graph, n_tensors: int, limits: Limits) -> None:
+    for what, got, limit in (
+        ("tensors", n_tensors, limits.max_tensors),
+        ("calls", len(graph.calls), limits.max_calls),
+    ):
+        if got > limit:
+            raise GraphError(f"graph: expected at most {limit} {what}, got {got}")
+    if not graph.learned:
+        raise GraphError("graph: expected at least one tensor to learn, got none")
+
+
+def _check_flow(graph: Graph, given: list[str]) -> None:
+    """Every value is there before it is read, none twice, and every learned tensor is read."""
+    known: set[str] = set()
+    for name in given:
+        _add(known, name)
+    read: set[str] = set()
+    for number, call in enumerate(graph.calls):
+        where = f"call {number} ({_quoted(call.operator)})"
+        operator = _operator(call, where)
+        _check_arguments(call, operator, where)
+        for name in values_read(call):
+            if name not in known:
+                raise GraphError(f"{where}: expected arguments that are earlier values, got {_quoted(name)}")
+            read.add(name)
+        for name in call.results:
+            _add(known, name)
+    results = {name for call in graph.calls for name in call.results}
+    if graph.output not in results:
+        raise GraphError(f"graph: expected the result of a call as its output, got {_quoted(graph.output)}")
+    for tensor in graph.learned:
+        if tensor.name not in read:
+            raise GraphError(
+                f"learned tensor {_quoted(tensor.name)}: expected a call that reads it, got none; "
+                "noise on it can't act: do not train it"
+            )
+
+
+def _add(known: set[str], name: str) -> None:
+    if name in known:
+        raise GraphError(f"graph: expected names that differ, got {_quoted(name)} twice")
+    known.add(name)
+
+
+def _operator(call: Call, where: str) -> Operator:
+    operator = OPERATORS.get(call.operator)
+    if operator is None:
+        raise GraphError(
+            f"{where}: not an operator that volunteers run; "
+            "update fedlearn if the server's is newer, or share nothing (--share nothing)"
+        )
+    return operator
+
+
+def _check_arguments(call: Call, operator: Operator, where: str) -> None:
+    if len(call.arguments) != len(operator.parameters):
+        raise GraphError(f"{where}: expected {len(operator.parameters)} arguments, got {len(call.arguments)}")
+    for parameter, argument in zip(operator.parameters, call.arguments, strict=True):
+        if not parameter.kind.accepts(argument):
+            raise GraphError(f"{where}: {parameter.name}: expected {parameter.kind.expected}, got {_quoted(argument)}")
+    n_results = operator.n_results
+    if n_results < 0:
+        counted = call.arguments[operator.counted_by]
+        n_results = len(counted) if isinstance(counted, tuple) else 0
+    if len(call.results) != n_results:
+        raise GraphError(f"{where}: expected {n_results} results, got {len(call.results)}")
+
+
+def _quoted(argument: Argument) -> str:
+    text = repr(argument)
+    return text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "..."

@@ -1,0 +1,97 @@
+"""The task of a graph: supervised learning of a model that came as data."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
+from fedlearn.graphs.graph import Graph, GraphError
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.task import Batch, Members, Setting
+from fedlearn.tasks.torch.module_task import ModuleTask
+from fedlearn.tasks.torch_graph.arrays import to_tensor
+from fedlearn.tasks.torch_graph.measure import Extent, measure
+from fedlearn.tasks.torch_graph.program import Program
+from fedlearn.tasks.torch_graph.refusals import first_line
+
+
+@final
+class GraphTask(ModuleTask):
+    """Trials of a graph, which nobody's code is needed for."""
+
+    kind: ClassVar[str] = "graph"
+
+    def __init__(
+        self,
+        graph: Graph,
+        frozen: Mapping[str, NDArray[Any]],
+        *,
+        start: Mapping[str, Float32Array] | None = None,
+        data: Columns | None = None,
+        scales: Mapping[str, float] | None = None,
+        reads: Mapping[str, str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Learning starts at zeros where there is no `start`, as for a volunteer, which is sent weights.
+
+        Raises:
+            GraphError: the graph is not well formed, asks for more than `limits`, or has other arrays than these.
+        """
+        self.graph = graph
+        self.extent: Extent = measure(graph, limits)
+        self.batch_size = _batch_size(graph)
+        self.data, self.reads = data or {}, reads or {}
+        if self.data:
+            _check_columns(graph, self.data)
+        self._program = Program(graph, frozen)
+        if start is not None:
+            _load(self._program.module, graph, start)
+        super().__init__(self._program.module, scales=scales, settings=settings)
+
+    def losses(self, members: Members, batch: Batch) -> Float32Array:
+        """The loss of each member.
+
+        Raises:
+            GraphError: rows have other shapes than the graph's, or numbers that it cannot take, such as a token beyond
+                its vocabulary.
+        """
+        with self.computing():
+            # Outside of what members run, where a value would be one member's.
+            self._program.prepare()
+            try:
+                return np.asarray(members(self._program, dict(batch.rows)).cpu(), dtype=np.float32)
+            except (RuntimeError, IndexError) as error:
+                raise GraphError(
+                    f"graph: expected rows that it can run on: {first_line(str(error))}; "
+                    "data and graph must be of one run"
+                ) from error
+
+
+def _batch_size(graph: Graph) -> int:
+    sizes = {array.shape[0] if array.shape else 0 for array in graph.inputs}
+    if len(sizes) != 1 or 0 in sizes:
+        raise GraphError(f"graph: expected columns with one number of rows above 0, got {sorted(sizes)}")
+    return sizes.pop()
+
+
+def _check_columns(graph: Graph, data: Columns) -> None:
+    for array in graph.inputs:
+        column = data.get(array.name)
+        got = "none" if column is None else f"rows of {list(column.shape[1:])}"
+        if column is None or column.shape[1:] != array.shape[1:]:
+            raise GraphError(f"data: expected a column {array.name!r} with rows of {list(array.shape[1:])}, got {got}")
+
+
+def _load(module: nn.Module, graph: Graph, start: Mapping[str, Float32Array]) -> None:
+    missing = [array.name for array in graph.learned if array.name not in start]
+    if missing:
+        raise GraphError(f"start: expected {missing} as the graph names them, got none")
+    with torch.no_grad():
+        for parameter, array in zip(module.parameters(), graph.learned, strict=True):
+            parameter.copy_(to_tensor(start[array.name], array))

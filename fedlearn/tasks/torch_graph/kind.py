@@ -1,0 +1,45 @@
+"""The kind `graph`: a model that came as data, so that a volunteer needs no file of anybody's."""
+
+from typing import final
+
+from fedlearn.config import RunConfig
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.kind import Measure, Prepared, ReadFile
+from fedlearn.tasks.named_task import NamedTask, check_identity
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.task import Device
+from fedlearn.tasks.task_objective import TaskObjective
+from fedlearn.tasks.task_options import TaskOptions
+from fedlearn.tasks.torch_graph.sharing import received
+
+
+@final
+class GraphKind:
+    """Is joined only: its runs begin as those of another kind."""
+
+    name = "graph"
+    options = TaskOptions
+
+    def start(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile, measure: Measure) -> Prepared:
+        del config, task, read_file, measure
+        raise ValueError("task: expected a task to start with, got graph, which is how one travels")
+
+    def reopen(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile) -> Prepared:
+        del config, task, read_file
+        raise ValueError("task: expected a run's own kind, got graph, which is how a task travels")
+
+    def join(self, invitation: Invitation, task: NamedTask | None, *, device: Device) -> Objective:
+        if task is not None:
+            check_identity(task.identity, invitation.identity)
+            return TaskObjective(task.task, seed=invitation.seed, device=device)
+        try:
+            return TaskObjective(received(invitation.attachment), seed=invitation.seed, device=device)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ValueError(
+                "task: expected PyTorch, since this run's model travels as a graph; pip install 'fedlearn[torch]'"
+            ) from error
+
+
+KIND = GraphKind()

@@ -1,0 +1,168 @@
+"""How much memory a graph takes, found before any of it is allocated: it runs on tensors that have only a shape.
+
+Each call is made on PyTorch's `meta` device, and what it asks for is compared with the limits before the next one is.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from msgspec import Struct
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits, check, in_words
+from fedlearn.graphs.graph import Graph, GraphError
+from fedlearn.tasks.torch_graph.arrays import DTYPES
+from fedlearn.tasks.torch_graph.recurrent import GATES, refuse_other_shapes
+from fedlearn.tasks.torch_graph.refusals import first_line
+from fedlearn.tasks.torch_graph.steps import Step, plan
+
+_META = torch.device("meta")
+
+
+class Extent(Struct, frozen=True):
+    """What a graph asks for."""
+
+    tensor_bytes: int
+    """Rows, learned and frozen tensors, constants."""
+    peak_bytes: int
+    """The most that is alive at one time while one member runs, `tensor_bytes` included."""
+    n_kernels: int
+    """Operations that PyTorch is asked for."""
+
+
+def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
+    """Checks the whole graph, without allocating anything of the sizes that it names.
+
+    What a kernel needs for itself while it runs is not in the figures.
+
+    Raises:
+        GraphError: it is not well formed, a call does not fit its arguments, or it asks for more than it is allowed.
+    """
+    check(graph, limits)
+    values = {array.name: torch.empty(array.shape, dtype=DTYPES[array.dtype], device=_META) for array in graph.given}
+    tensor_bytes = peak_bytes = sum(array.n_bytes for array in graph.given)
+    meter = _Meter(limits)
+    for value in values.values():
+        meter.hold(value)
+    once, each_time = plan(graph)
+    for step in (*once, *each_time):
+        last_read = [values[name] for name in step.last_read if name in values]
+        with meter.reading(step):
+            if step.call.operator in GATES:
+                refuse_other_shapes(step.call.operator, *step.given(values))
+            meter.look_at(step.run(values, _META))
+        peak_bytes = max(peak_bytes, meter.bytes_alive)
+        for name in step.call.results:
+            if name in values:
+                meter.hold(values[name])
+        for value in last_read:
+            meter.release(value)
+    _check_output(values[graph.output])
+    return Extent(tensor_bytes, peak_bytes, meter.n_kernels)
+
+
+class _Memory(Struct):
+    """Memory of values that are held."""
+
+    storage: torch.UntypedStorage
+    n_values: int = 0
+
+
+class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operation inside a call, and ends it when there is too much."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.n_kernels = 0
+        self._limits, self._where = limits, ""
+        # Memory by its address, which nothing else gets while it is in here; views have that of what they show.
+        self._held: dict[int, _Memory] = {}
+        self._of_call: dict[int, torch.UntypedStorage] = {}
+        self._bytes_held = self._bytes_of_call = 0
+
+    @property
+    def bytes_alive(self) -> int:
+        """Of values that are held, and of all that the last call made."""
+        return self._bytes_held + self._bytes_of_call
+
+    def hold(self, value: Tensor) -> None:
+        """Counts the memory of a value until it is released as often."""
+        storage = value.untyped_storage()
+        memory = self._held.setdefault(storage._cdata, _Memory(storage))
+        self._bytes_held += 0 if memory.n_values else storage.nbytes()
+        memory.n_values += 1
+
+    def release(self, value: Tensor) -> None:
+        """Counts the memory of a value no longer."""
+        memory = self._held[value.untyped_storage()._cdata]
+        memory.n_values -= 1
+        if not memory.n_values:
+            del self._held[memory.storage._cdata]
+            self._bytes_held -= memory.storage.nbytes()
+
+    @contextmanager
+    def reading(self, step: Step) -> Iterator[None]:
+        """Within it, one call is made."""
+        self._of_call, self._bytes_of_call = {}, 0
+        self._where = f"{first_line(', '.join(step.call.results))} = {step.call.operator}"
+        try:
+            with self:
+                yield
+        except GraphError:
+            raise
+        except Exception as error:
+            # PyTorch's checks of shapes and dtypes raise whatever they like.
+            raise GraphError(f"{self._where}: its arguments do not fit: {first_line(str(error))}") from error
+
+    def look_at(self, results: Sequence[Tensor]) -> None:
+        """Raises:
+        GraphError: one of them is empty, on which some kernels end the process with a division by zero.
+        """
+        for result in results:
+            if not result.numel():
+                raise GraphError(f"{self._where}: expected at least one element, got {list(result.shape)}")
+
+    def __torch_dispatch__(
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 (whatever the function gives)
+        self.n_kernels += 1
+        if self.n_kernels > self._limits.max_kernels:
+            raise GraphError(f"{self._where}: expected at most {self._limits.max_kernels} operations in all, got more")
+        results = function(*args, **(kwargs or {}))
+        for result in pytree.tree_leaves(results):
+            if isinstance(result, Tensor):
+                self._add(result)
+        return results
+
+    def _add(self, value: Tensor) -> None:
+        # A view takes no memory, but whatever reads all of it takes as long as if it did.
+        n_bytes = value.numel() * value.element_size()
+        if n_bytes > self._limits.max_bytes:
+            self._refuse(f"{list(value.shape)} of {in_words(n_bytes)}")
+        storage = value.untyped_storage()
+        if storage._cdata not in self._held and storage._cdata not in self._of_call:
+            self._of_call[storage._cdata] = storage
+            self._bytes_of_call += storage.nbytes()
+        if self.bytes_alive > self._limits.max_bytes:
+            self._refuse(f"{in_words(self.bytes_alive)} with {list(value.shape)}")
+
+    def _refuse(self, asked: str) -> None:
+        raise GraphError(
+            f"{self._where}: expected at most {in_words(self._limits.max_bytes)} for one member, got {asked}; "
+            "a smaller batch size needs less, and a volunteer with more memory may allow more"
+        )
+
+
+def _check_output(output: Tensor) -> None:
+    if output.numel() != 1:
+        raise GraphError(
+            f"graph: expected one number as its loss, got {list(output.shape)}; let the loss end in a mean"
+        )

@@ -1,0 +1,112 @@
+"""A graph that runs: its learned tensors are parameters of a module, and it gives the loss of rows."""
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
+from fedlearn.tasks.torch_graph.arrays import DTYPES, of_constant, to_tensor
+from fedlearn.tasks.torch_graph.steps import Values, plan
+
+
+@final
+class Program:
+    """A checked and measured graph that can be run."""
+
+    def __init__(self, graph: Graph, frozen: Mapping[str, NDArray[Any]]) -> None:
+        """Raises:
+        GraphError: frozen arrays are missing or others than the graph names, or a name cannot be a module's.
+        """
+        missing = [spec.name for spec in graph.frozen if spec.name not in frozen]
+        if missing:
+            raise GraphError(f"frozen tensors: expected {missing} with the graph, got none; send them along")
+        self.module = nn.Module()
+        """Learned tensors are its parameters, by name and in order, and zeros until they are loaded; others buffers."""
+        for spec in graph.learned:
+            _register(self.module, spec, _zeros(spec))
+        for spec in graph.frozen:
+            _register(self.module, spec, to_tensor(frozen[spec.name], spec))
+        names = [name for name, _ in self.module.named_parameters()]
+        if names != [spec.name for spec in graph.learned]:
+            raise GraphError("learned tensors: expected the order in which a module lists its parameters, got another")
+        # Parameters are looked up where modules have them, since moving one to a device may replace it.
+        self._learned = [
+            (f"{path}.{name}" if path else name, module._parameters, name)
+            for path, module in self.module.named_modules()
+            for name in module._parameters
+        ]
+        self._inputs, self._output, self._plan = graph.inputs, graph.output, plan(graph)
+        self._constants = {constant.array.name: of_constant(constant) for constant in graph.constants}
+        self._kept: tuple[torch.device, Values] | None = None
+
+    @torch.no_grad()
+    def prepare(self) -> Values:
+        """Makes the calls whose results never change, once for each device that the module is moved to."""
+        device = self._device
+        if self._kept is None or self._kept[0] != device:
+            known = {name: constant.to(device) for name, constant in self._constants.items()}
+            known.update(self.module.named_buffers())
+            for step in self._plan.once:
+                step.run(known, device)
+            self._kept = device, known
+        return self._kept[1]
+
+    def __call__(self, rows: Mapping[str, Tensor]) -> Tensor:
+        """The loss of the rows of one group, [batch_size, ...] of each column: one number.
+
+        Raises:
+            GraphError: the rows are others than the graph was made for.
+        """
+        known = dict(self.prepare())
+        for full_name, parameters, name in self._learned:
+            parameter = parameters[name]
+            assert parameter is not None
+            known[full_name] = parameter
+        for spec in self._inputs:
+            known[spec.name] = _checked(rows, spec)
+        device = self._device
+        for step in self._plan.each_time:
+            step.run(known, device)
+        return known[self._output].reshape(())
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+
+def _register(module: nn.Module, spec: ArraySpec, tensor: Tensor) -> None:
+    """Puts a tensor where its dotted name says, in modules that are made on the way."""
+    *path, name = spec.name.split(".")
+    try:
+        for part in path:
+            if part not in module._modules:
+                module.add_module(part, nn.Module())
+            module = module.get_submodule(part)
+        if isinstance(tensor, nn.Parameter):
+            module.register_parameter(name, tensor)
+        else:
+            module.register_buffer(name, tensor)
+    except KeyError as error:
+        raise GraphError(f"tensor {spec.name!r}: expected a name that a module could have: {error}") from error
+
+
+def _zeros(spec: ArraySpec) -> nn.Parameter:
+    # numpy's zeros take no memory before something is written over them.
+    return nn.Parameter(torch.from_numpy(np.zeros(spec.shape, dtype=np.float32)))
+
+
+def _checked(rows: Mapping[str, Tensor], spec: ArraySpec) -> Tensor:
+    column = rows.get(spec.name)
+    if column is None:
+        raise GraphError(f"rows: expected a column {spec.name!r}, got {sorted(rows)}")
+    if column.shape != spec.shape or column.dtype is not DTYPES[spec.dtype]:
+        raise GraphError(
+            f"column {spec.name!r}: expected {spec.dtype} {list(spec.shape)}, "
+            f"got {str(column.dtype).removeprefix('torch.')} {list(column.shape)}; "
+            "the graph is for one batch size and one form of data"
+        )
+    return column

@@ -1,0 +1,58 @@
+"""A task as the bytes that travel in an Invitation, and back."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fedlearn.graphs import codec
+from fedlearn.graphs.graph import GraphError
+from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, decode_block, encode_block
+from fedlearn.tasks.task import Task
+
+
+class Attachment(msgspec.Struct, frozen=True, array_like=True):
+    """All that makes the task of a graph."""
+
+    graph: bytes
+    frozen: bytes
+    """Arrays that are not learned, as safetensors bytes; empty if there are none."""
+    scales: dict[str, float]
+    reads: dict[str, str]
+
+
+def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:  # noqa: ANN401 (torch's)
+    """The bytes of a task whose loss on some group's rows can be exported; arguments as `export` has them.
+
+    Raises:
+        GraphError: it can't, or is too large to be sent to everybody who joins.
+    """
+    from fedlearn.tasks.torch_graph.export import export
+
+    exported = export(module, loss, rows, learned)
+    frozen = {name: np.ascontiguousarray(array) for name, array in exported.frozen.items()}
+    n_bytes = sum(array.nbytes for array in frozen.values())
+    if n_bytes > MAX_BLOCK_BYTES:
+        raise GraphError(
+            f"graph: expected at most {MAX_BLOCK_BYTES} bytes of tensors that are not learned, got {n_bytes}; "
+            "let volunteers name the task's file (--share nothing)"
+        )
+    attachment = Attachment(
+        codec.encode(exported.graph),
+        encode_block(frozen) if frozen else b"",
+        dict(task.scales),
+        dict(task.reads),
+    )
+    return msgspec.msgpack.encode(attachment)
+
+
+def received(attachment: bytes) -> Task:
+    """The task that was shared. Raises GraphError for bytes that are none, or a graph that may not be run."""
+    from fedlearn.tasks.torch_graph.graph_task import GraphTask
+
+    try:
+        given = msgspec.msgpack.decode(attachment, type=Attachment)
+        frozen = decode_block(given.frozen) if given.frozen else {}
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise GraphError(f"graph: expected a graph with its tensors, got something else: {error}") from error
+    return GraphTask(codec.decode(given.graph), frozen, scales=given.scales, reads=given.reads)

@@ -1,0 +1,118 @@
+"""The calls of a graph, ready to be made."""
+
+from collections.abc import Sequence
+from math import inf, nan
+from typing import Any, NamedTuple
+
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from fedlearn.graphs.checks import values_read
+from fedlearn.graphs.graph import Argument, Call, Dtype, Graph, NonFinite, Value
+from fedlearn.graphs.operators import OPERATORS
+from fedlearn.tasks.torch_graph.arrays import DTYPES
+from fedlearn.tasks.torch_graph.functions import FUNCTIONS, SOURCES, Function
+
+Values = dict[str, Tensor]
+
+_NON_FINITE = {"inf": inf, "-inf": -inf, "nan": nan}
+
+
+class Step(Struct, frozen=True, eq=False):
+    """One call; what can be prepared is prepared, since small models wait for Python more than for arithmetic."""
+
+    call: Call
+    function: Function
+    arguments: tuple[Any, ...]
+    """As torch takes them, but for the values."""
+    values: tuple[tuple[int, str], ...]
+    """Which arguments are values, and which ones."""
+    lists: tuple[tuple[int, tuple[str | None, ...]], ...]
+    """Which arguments are lists of values."""
+    last_read: tuple[str, ...]
+    """Values that no later call reads."""
+
+    def given(self, known: Values) -> list[Any]:
+        """All arguments."""
+        arguments = list(self.arguments)
+        for place, name in self.values:
+            arguments[place] = known[name]
+        for place, names in self.lists:
+            arguments[place] = [None if name is None else known[name] for name in names]
+        return arguments
+
+    def run(self, known: Values, device: torch.device) -> Sequence[Tensor]:
+        """Gives the results, adds them to `known`, and drops from there what is not needed any more."""
+        arguments = self.given(known)
+        if self.call.operator in SOURCES:
+            results: Any = self.function(*arguments, device=device)
+        else:
+            results = self.function(*arguments)
+        made: Sequence[Tensor] = (results,) if isinstance(results, Tensor) else results
+        for name, result in zip(self.call.results, made, strict=True):
+            known[name] = result
+        for name in self.last_read:
+            del known[name]
+        return made
+
+
+class Plan(NamedTuple):
+    """All calls of a graph in an order in which they can be made."""
+
+    once: list[Step]
+    """Calls that read neither rows nor learned tensors: masks, positions, first states. Their results are kept."""
+    each_time: list[Step]
+
+
+def plan(graph: Graph) -> Plan:
+    """The calls of a checked graph."""
+    moving = {array.name for array in (*graph.inputs, *graph.learned)}
+    once: list[Call] = []
+    each_time: list[Call] = []
+    for call in graph.calls:
+        if moving.isdisjoint(values_read(call)):
+            once.append(call)
+        else:
+            moving.update(call.results)
+            each_time.append(call)
+    kept = {array.name for array in graph.given} | {graph.output}
+    kept.update(name for call in each_time for name in values_read(call) if name not in moving)
+    return Plan(_steps(once, kept), _steps(each_time, kept))
+
+
+def _steps(calls: list[Call], kept: set[str]) -> list[Step]:
+    needed = set(kept)
+    steps: list[Step] = []
+    for call in reversed(calls):
+        # A result that nobody reads is dropped as soon as it is there.
+        last = dict.fromkeys(name for name in (*values_read(call), *call.results) if name not in needed)
+        needed.update(last)
+        steps.append(_step(call, tuple(last)))
+    return steps[::-1]
+
+
+def _step(call: Call, last_read: tuple[str, ...]) -> Step:
+    values: list[tuple[int, str]] = []
+    lists: list[tuple[int, tuple[str | None, ...]]] = []
+    for place, (parameter, argument) in enumerate(
+        zip(OPERATORS[call.operator].parameters, call.arguments, strict=True)
+    ):
+        if isinstance(argument, Value):
+            values.append((place, argument.name))
+        elif parameter.kind.base == "Tensor" and isinstance(argument, tuple):
+            names = (item.name if isinstance(item, Value) else None for item in argument)
+            lists.append((place, tuple(names)))
+    arguments = tuple(map(_prepared, call.arguments))
+    return Step(call, FUNCTIONS[call.operator], arguments, tuple(values), tuple(lists), last_read)
+
+
+def _prepared(argument: Argument) -> Any:  # noqa: ANN401 (whatever an operator takes)
+    match argument:
+        case tuple():
+            return [_prepared(item) for item in argument]
+        case Dtype():
+            return DTYPES[argument.name]
+        case NonFinite():
+            return _NON_FINITE[argument.name]
+    return argument
