@@ -1,0 +1,119 @@
+"""Episodes of many members in lockstep: one batched call of their policies serves all environments."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import gymnasium
+import numpy as np
+from gymnasium import Env
+from numpy.typing import NDArray
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.environment.policy import Forward, Stacked
+from fedlearn.tasks.environment.spaces import Act, actor, n_outputs, observer
+
+DROP_BELOW = 0.5
+"""Share of members still playing below which the others leave the batch: choosing anew copies weights."""
+
+MEASURED_EPISODES = 8
+MEASURED_STEPS = 1000
+"""Of each measured episode, at most."""
+
+LEAST_DEVIATION = 1e-3
+"""Numbers that vary less are as good as constant, and are only centred."""
+
+MakeEnv = str | Callable[[], Env[Any, Any]]
+
+
+@final
+class Episodes:
+    """An environment of which as many copies are made as there are episodes at once."""
+
+    def __init__(self, env: MakeEnv, *, action: Act | None, max_steps: int) -> None:
+        self._make, self._max_steps = env, max_steps
+        self._envs = [_made(env)]
+        self.action_space = self._envs[0].action_space
+        self._observe, self.observation_shape = observer(self._envs[0].observation_space)
+        self._n_outputs = None if action else n_outputs(self.action_space)
+        self.act = action or actor(self.action_space)
+
+    def returns(
+        self, seeds: NDArray[np.int64], policies: Callable[[Stacked], Forward], stacked: Stacked
+    ) -> NDArray[np.float64]:
+        """Sums of rewards [members, episodes] of one episode for each of `seeds` [members, episodes]."""
+        n_members, n_episodes = seeds.shape
+        while len(self._envs) < seeds.size:
+            self._envs.append(_made(self._make))
+        seen = np.stack(
+            [self._observe(env.reset(seed=int(s))[0]) for env, s in zip(self._envs, seeds.flat, strict=False)]
+        )
+        seen = seen.reshape(n_members, n_episodes, *self.observation_shape)
+        total, running = np.zeros(seeds.shape), np.ones(seeds.shape, dtype=bool)
+        playing, forward = np.arange(n_members), policies(stacked)
+        for _ in range(self._max_steps):
+            still = np.flatnonzero(running.any(axis=1))
+            if not still.size:
+                break
+            if still.size < DROP_BELOW * playing.size:
+                playing, forward = still, policies({name: array[still] for name, array in stacked.items()})
+            actions = self.act(self._checked(forward(seen[playing]), (len(playing), n_episodes)))
+            rows, episodes = np.nonzero(running[playing])
+            places = zip(playing[rows].tolist(), episodes.tolist(), actions[rows, episodes], strict=True)
+            for member, episode, action in places:
+                env = self._envs[member * n_episodes + episode]
+                observation, reward, terminated, truncated, _ = env.step(action)
+                seen[member, episode] = self._observe(observation)
+                total[member, episode] += float(reward)
+                running[member, episode] = not (terminated or truncated)
+        return total
+
+    def player(self, forward: Forward) -> Callable[[Any], Any]:
+        """From an observation to the action of the only member."""
+
+        def action(observation: Any) -> Any:  # noqa: ANN401
+            outputs = forward(self._observe(observation)[np.newaxis, np.newaxis])
+            return self.act(self._checked(outputs, (1, 1)))[0, 0]
+
+        return action
+
+    def measure(self) -> tuple[Float32Array, Float32Array]:
+        """Mean and standard deviation of observations under random actions."""
+        env = self._envs[0]
+        self.action_space.seed(0)
+        seen = []
+        for episode in range(MEASURED_EPISODES):
+            seen.append(self._observe(env.reset(seed=episode)[0]))
+            for _ in range(MEASURED_STEPS):
+                observation, _, terminated, truncated, _ = env.step(self.action_space.sample())
+                seen.append(self._observe(observation))
+                if terminated or truncated:
+                    break
+        observations = np.stack(seen).astype(np.float64)
+        deviation = observations.std(axis=0)
+        deviation = np.where(deviation < LEAST_DEVIATION, 1.0, deviation)
+        return observations.mean(axis=0).astype(np.float32), deviation.astype(np.float32)
+
+    def _checked(self, outputs: NDArray[Any], batch: tuple[int, int]) -> NDArray[Any]:
+        """The outputs, if they are one for each episode, and of the size that the usual actions need."""
+        if outputs.shape[:2] == batch and self._n_outputs in (None, outputs.shape[2] if outputs.ndim == 3 else 0):
+            return outputs
+        wanted = "..." if self._n_outputs is None else self._n_outputs
+        found = ", ".join(map(str, ("episodes", *outputs.shape[2:])))
+        raise ValueError(
+            f"policy: expected outputs [episodes, {wanted}] for actions of {self.action_space}, got [{found}]; "
+            f"an observation is {list(self.observation_shape)}"
+        )
+
+
+def _made(env: MakeEnv) -> Env[Any, Any]:
+    """A new environment.
+
+    Raises:
+        ValueError: if gymnasium knows no such name, or lacks what it needs.
+    """
+    if callable(env):
+        return env()
+    try:
+        return gymnasium.make(env, disable_env_checker=True)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ValueError(f"env: expected a name that gymnasium can make, got {env!r}: {error}") from error

@@ -1,0 +1,110 @@
+"""What puts out actions: an unmodified torch module, or a plain function of named arrays; for many members at once."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.es.layout import Float32Array
+
+if TYPE_CHECKING:
+    import torch
+
+Stacked = Mapping[str, Float32Array]
+"""Tensors of some members by name, [members, *shape]."""
+
+Forward = Callable[[Float32Array], NDArray[Any]]
+"""From observations [members, episodes, ...] to outputs [members, episodes, ...]."""
+
+
+class Policy(Protocol):
+    """A network, or whatever else has tensors to learn."""
+
+    @property
+    def tensors(self) -> Mapping[str, Float32Array]:
+        """Where learning starts."""
+
+    @property
+    def frozen(self) -> Mapping[str, NDArray[Any]]:
+        """What is not learned."""
+
+    def forward(self, stacked: Stacked) -> Forward:
+        """The policies of these members, ready for many observations."""
+
+
+@final
+class ModulePolicy:
+    """A torch module, or a function that makes one, called when it is first needed and under a fixed seed.
+
+    It is given float32 [episodes, *shape of an observation], and gives outputs [episodes, n].
+    """
+
+    def __init__(self, policy: "torch.nn.Module | Callable[[], torch.nn.Module]") -> None:
+        self._policy = policy
+
+    @cached_property
+    def module(self) -> "torch.nn.Module":
+        import torch
+
+        policy = self._policy
+        if not isinstance(policy, torch.nn.Module):
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                policy = policy()
+            if not isinstance(policy, torch.nn.Module):
+                raise ValueError(f"policy: expected a torch module or a function that makes one, got {policy!r}")
+        return policy.float().eval()
+
+    @property
+    def tensors(self) -> dict[str, Float32Array]:
+        return {name: p.detach().numpy() for name, p in self.module.named_parameters() if p.requires_grad}
+
+    @property
+    def frozen(self) -> dict[str, NDArray[Any]]:
+        fixed = {name: p for name, p in self.module.named_parameters() if not p.requires_grad}
+        return {name: tensor.detach().numpy() for name, tensor in (*fixed.items(), *self.module.named_buffers())}
+
+    def forward(self, stacked: Stacked) -> Forward:
+        import torch
+
+        tensors = {name: torch.from_numpy(array) for name, array in stacked.items()}
+
+        def one(own: dict[str, torch.Tensor], observations: torch.Tensor) -> Any:  # noqa: ANN401
+            return torch.func.functional_call(self.module, own, (observations,))
+
+        together = torch.vmap(one)
+
+        def forward(observations: Float32Array) -> NDArray[Any]:
+            with torch.inference_mode():
+                outputs: NDArray[Any] = together(tensors, torch.from_numpy(observations)).numpy()
+            return outputs
+
+        return forward
+
+
+@final
+class FunctionPolicy:
+    """`policy(arrays, observations)`, from named arrays and [episodes, *shape of an observation] to [episodes, n]."""
+
+    def __init__(self, policy: Callable[..., Any], start: Mapping[str, Any]) -> None:
+        self._policy = policy
+        self._start = {name: np.array(array, dtype=np.float32) for name, array in start.items()}
+
+    @property
+    def tensors(self) -> dict[str, Float32Array]:
+        return self._start
+
+    @property
+    def frozen(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def forward(self, stacked: Stacked) -> Forward:
+        n_members = len(next(iter(stacked.values())))
+        members = [{name: array[i] for name, array in stacked.items()} for i in range(n_members)]
+
+        def forward(observations: Float32Array) -> NDArray[Any]:
+            return np.stack([self._policy(own, seen) for own, seen in zip(members, observations, strict=True)])
+
+        return forward

@@ -1,0 +1,61 @@
+"""Between an environment's spaces and a policy's arrays: observations as float32, outputs as actions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from fedlearn.es.layout import Float32Array
+
+Observe = Callable[[Any], Float32Array]
+"""An observation of the environment's own as a float32 array of one shape."""
+
+Act = Callable[[NDArray[Any]], NDArray[Any]]
+"""What policies put out [..., n] as the environment's actions [..., *shape]."""
+
+
+def observer(space: spaces.Space[Any]) -> tuple[Observe, tuple[int, ...]]:
+    """How observations become arrays, and the shape of those; what is no box is flattened, numbers one-hot."""
+    if isinstance(space, spaces.Box):
+        return lambda observation: np.asarray(observation, dtype=np.float32), space.shape
+    flat = spaces.flatten_space(space)
+    if not isinstance(flat, spaces.Box):
+        raise ValueError(f"env: expected observations that flatten to an array, got {space}; wrap the environment")
+    return lambda observation: np.asarray(spaces.flatten(space, observation), dtype=np.float32), flat.shape
+
+
+def n_outputs(space: spaces.Space[Any]) -> int:
+    """Numbers that a policy puts out for one observation.
+
+    Raises:
+        ValueError: if there is no usual way from numbers to actions of this space.
+    """
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.Box):
+        return int(np.prod(space.shape))
+    raise ValueError(f"action: expected a function from outputs to actions of {space}, got none")
+
+
+def actor(space: spaces.Space[Any]) -> Act:
+    """The usual way from outputs [..., n] to actions [..., *shape]: the largest output's number, or numbers in bounds.
+
+    Outputs from -1 to 1 reach all of a bounded action, and what is beyond is cut; where a bound is infinite outputs are
+    actions.
+    """
+    n = n_outputs(space)
+    if isinstance(space, spaces.Discrete):
+        start = space.start
+        return lambda outputs: start + outputs.argmax(axis=-1)
+    assert isinstance(space, spaces.Box)
+    low, high = space.low.astype(np.float64).reshape(n), space.high.astype(np.float64).reshape(n)
+    is_bounded = np.isfinite(low) & np.isfinite(high)
+    middle, reach = np.where(is_bounded, (low + high) / 2, 0.0), np.where(is_bounded, (high - low) / 2, 1.0)
+
+    def act(outputs: NDArray[Any]) -> NDArray[Any]:
+        actions: NDArray[Any] = np.clip(middle + reach * outputs, low, high)
+        return actions.reshape(*outputs.shape[:-1], *space.shape).astype(space.dtype)
+
+    return act

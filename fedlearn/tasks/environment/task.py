@@ -1,0 +1,171 @@
+"""A policy for an environment: members of a group meet the same episodes, and are judged by what they return."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.noise import TensorNoise
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePolicy, Policy, Stacked
+from fedlearn.tasks.function.members import ArrayMembers
+from fedlearn.tasks.task import Batch, Members, Setting, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedlearn.tasks.environment.episodes import Episodes, MakeEnv
+    from fedlearn.tasks.environment.spaces import Act
+
+SETTINGS: Mapping[str, Setting] = {
+    "group_size": 16,
+    "population_limit": 64,
+    "sigma": 1.0,
+    "learning_rate": 0.3,
+    "learning_rate_schedule": "constant",
+}
+"""Noise as large as this leaves the poor optima where small noise stays on Pendulum; a linear policy of Swimmer wants
+half of it, antithetic pairs and a population of 16."""
+
+MEAN, DEVIATION = "observations.mean", "observations.deviation"
+LIMIT = 5.0
+"""Deviations from the mean at which observations are cut."""
+
+N_HELD_OUT = 10
+"""Episodes that the unperturbed policy is judged by."""
+FIRST_HELD_OUT_SEED = 2**31 - 2**16
+"""Below it are the seeds of members' episodes; 31 bits are what any environment can take."""
+
+MAX_ENVIRONMENTS = 512
+"""At once; of more episodes some wait."""
+
+
+def environment(
+    env: "MakeEnv",
+    policy: "torch.nn.Module | Callable[..., Any]",
+    *,
+    start: Mapping[str, Any] | None = None,
+    episodes: int = 1,
+    action: "Act | None" = None,
+    normalize: bool = True,
+    max_steps: int = 100_000,
+    scales: Mapping[str, float] | None = None,
+    settings: Mapping[str, Setting] | None = None,
+) -> "EnvironmentTask":
+    """A task that finds a policy of high return in a gymnasium environment.
+
+    `env` is a registered name or a function that makes an environment. `policy` is a torch module, or a function that
+    makes one, from observations [n, ...] to outputs [n, outputs]; with `start`, named arrays to learn, it is instead a
+    function `policy(arrays, observations)` that needs no torch. The largest output chooses among discrete actions, and
+    outputs from -1 to 1 reach all of bounded ones; `action`, from outputs [..., n] to actions [..., *shape], replaces
+    this.
+
+    A member plays `episodes` episodes of `max_steps` at most. With `normalize` the policy sees observations in standard
+    deviations from their mean, as measured once under random actions; both travel with the weights.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes: expected 1 or more, got {episodes}")
+    return EnvironmentTask(
+        env,
+        ModulePolicy(policy) if start is None else FunctionPolicy(policy, start),
+        episodes=episodes,
+        action=action,
+        normalize=normalize,
+        max_steps=max_steps,
+        scales=scales or {},
+        settings={**SETTINGS, **(settings or {})},
+    )
+
+
+@final
+class EnvironmentTask(Task):
+    """What `environment` makes."""
+
+    kind: ClassVar[str] = "environment"
+    unit: ClassVar[str] = "episodes"
+
+    def __init__(
+        self,
+        env: "MakeEnv",
+        policy: Policy,
+        *,
+        episodes: int,
+        action: "Act | None",
+        normalize: bool,
+        max_steps: int,
+        scales: Mapping[str, float],
+        settings: Mapping[str, Setting],
+    ) -> None:
+        self._env, self._policy, self._n_episodes = env, policy, episodes
+        self._action, self._normalize, self._max_steps = action, normalize, max_steps
+        # What is measured is neither perturbed nor learned.
+        self.scales = {MEAN: 0.0, DEVIATION: 0.0, **scales} if normalize else scales
+        self.settings = settings
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Float32Array]:
+        measured = dict(zip((MEAN, DEVIATION), self._episodes.measure(), strict=True)) if self._normalize else {}
+        return {**self._policy.tensors, **measured}
+
+    @property
+    def frozen(self) -> Columns:
+        return self._policy.frozen
+
+    @property
+    def work_per_member(self) -> int:
+        return self._n_episodes
+
+    def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> ArrayMembers:
+        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
+
+    def losses(self, members: Members, batch: Batch) -> Float32Array:
+        assert isinstance(members, ArrayMembers)
+        groups = np.array(batch.seeds, dtype=np.int64)[:, np.newaxis] + np.arange(self._n_episodes)
+        seeds = np.repeat(groups % FIRST_HELD_OUT_SEED, members.group_size, axis=0)
+        stacked, at_once = members.stacked(), max(MAX_ENVIRONMENTS // self._n_episodes, 1)
+        returns = []
+        for first in range(0, len(members), at_once):
+            some = slice(first, first + at_once)
+            part = {name: array[some] for name, array in stacked.items()}
+            returns.append(self._episodes.returns(seeds[some], self._policies, part).mean(axis=1))
+        return -np.concatenate(returns).astype(np.float32)
+
+    def show(self, loss: float) -> tuple[str, float]:
+        return "return", -loss
+
+    def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
+        stacked = {name: array[np.newaxis] for name, array in self.layout.split(weights).items()}
+        seeds = FIRST_HELD_OUT_SEED + np.arange(N_HELD_OUT, dtype=np.int64)[np.newaxis]
+        return {"return": float(self._episodes.returns(seeds, self._policies, stacked).mean())}
+
+    def player(self, weights: Float32Array) -> Callable[[Any], Any]:
+        """The unperturbed policy, from an observation to an action."""
+        stacked = {name: array[np.newaxis] for name, array in self.layout.split(weights).items()}
+        return self._episodes.player(self._policies(stacked))
+
+    @cached_property
+    def _episodes(self) -> "Episodes":
+        try:
+            from fedlearn.tasks.environment.episodes import Episodes
+        except ModuleNotFoundError as error:
+            if error.name != "gymnasium":
+                raise
+            raise ModuleNotFoundError(
+                "environment: expected gymnasium, which is not installed; pip install 'fedlearn[gym]'", name=error.name
+            ) from error
+        return Episodes(self._env, action=self._action, max_steps=self._max_steps)
+
+    def _policies(self, stacked: Stacked) -> Forward:
+        if not self._normalize:
+            return self._policy.forward(stacked)
+        own = dict(stacked)
+        mean, deviation = own.pop(MEAN)[0], own.pop(DEVIATION)[0]
+        forward = self._policy.forward(own)
+
+        def seeing(observations: Float32Array) -> NDArray[Any]:
+            return forward(np.clip((observations - mean) / deviation, -LIMIT, LIMIT))
+
+        return seeing

@@ -1,0 +1,148 @@
+"""A loss that is a plain function of named arrays, with data or without."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.noise import TensorNoise
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.function.members import ArrayMembers
+from fedlearn.tasks.task import Batch, Members, Setting, Task
+
+Loss = Callable[..., Any]
+"""`loss(arrays)`, or `loss(arrays, rows)` for a task with data, gives one number."""
+
+
+def function(
+    loss: Loss,
+    start: Mapping[str, Any],
+    data: Mapping[str, Any] | None = None,
+    *,
+    batch_size: int = 1,
+    held_out: Mapping[str, Any] | None = None,
+    vectorized: bool = False,
+    scales: Mapping[str, float] | None = None,
+    settings: Mapping[str, Setting] | None = None,
+) -> "FunctionTask":
+    """A task that finds the arrays for which `loss` is least, beginning at `start`.
+
+    `loss(arrays)` gives one number; with `data`, named columns of one length, it is `loss(arrays, rows)` and `rows` are
+    `batch_size` rows of each column. A vectorized loss is given all members at once, each array as [members, ...] and
+    each column as [members, batch_size, ...], and gives [members]. The loss on the rows of `held_out`, or without data
+    the loss of the unperturbed arrays, is reported along the run.
+
+    Raises:
+        ValueError: if an array of `start` holds something else than finite numbers, or columns do not fit together.
+    """
+    return FunctionTask(
+        loss,
+        start={name: _as_start(name, array) for name, array in start.items()},
+        data=_as_columns("data", data),
+        held_out=_as_columns("held_out", held_out),
+        batch_size=batch_size,
+        vectorized=vectorized,
+        scales=scales or {},
+        settings=settings or {},
+    )
+
+
+@final
+class FunctionTask(Task):
+    """What `function` makes."""
+
+    kind: ClassVar[str] = "function"
+
+    def __init__(
+        self,
+        loss: Loss,
+        *,
+        start: Mapping[str, Float32Array],
+        data: Columns,
+        held_out: Columns,
+        batch_size: int,
+        vectorized: bool,
+        scales: Mapping[str, float],
+        settings: Mapping[str, Setting],
+    ) -> None:
+        if not start:
+            raise ValueError("start: expected at least one array to learn, got none")
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected 1 or more, got {batch_size}")
+        if held_out and sorted(held_out) != sorted(data):
+            raise ValueError(f"held_out: expected the columns of data {sorted(data)}, got {sorted(held_out)}")
+        self._loss, self._start, self._vectorized = loss, start, vectorized
+        self.data, self.held_out, self.batch_size = data, held_out, batch_size
+        self.scales, self.settings = scales, settings
+
+    @property
+    def tensors(self) -> Mapping[str, Float32Array]:
+        return self._start
+
+    def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> ArrayMembers:
+        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
+
+    def losses(self, members: Members, batch: Batch) -> Float32Array:
+        rows = (batch.rows,) if self.data else ()
+        if self._vectorized:
+            assert isinstance(members, ArrayMembers)
+            repeated = ({k: v.repeat(members.group_size, axis=0) for k, v in columns.items()} for columns in rows)
+            return self._checked(self._loss(members.stacked(), *repeated), (len(members),))
+        losses: Float32Array = members(self._checked_loss, *rows)
+        return losses
+
+    def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
+        if self.data and not self.held_out:
+            return {}
+        arrays = self.layout.split(weights.copy())
+        rows = (dict(self.held_out),) if self.data else ()
+        if self._vectorized:
+            one = [{name: array[np.newaxis] for name, array in named.items()} for named in (arrays, *rows)]
+            return {"loss": float(self._checked(self._loss(*one), (1,))[0])}
+        return {"loss": float(self._checked_loss(arrays, *rows))}
+
+    def _checked_loss(self, *arguments: Any) -> Float32Array:  # noqa: ANN401
+        return self._checked(self._loss(*arguments), ())
+
+    def _checked(self, losses: Any, shape: tuple[int, ...]) -> Float32Array:  # noqa: ANN401
+        """The losses as float32; one too large for that does not count, like any that is not finite."""
+        try:
+            found = np.asarray(losses)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"loss: expected a number, got {type(losses).__name__}: {error}") from error
+        if found.shape != shape or found.dtype.kind not in "iuf":
+            expected = f"{shape[0]} numbers, one a member" if shape else "one number"
+            remedy = "is the loss vectorized?" if found.shape[:1] and not shape else "return a float or float array"
+            raise ValueError(f"loss: expected {expected}, got {_described(losses, found)}; {remedy}")
+        with np.errstate(over="ignore"):
+            return found.astype(np.float32)
+
+
+def _described(value: object, array: NDArray[Any]) -> str:
+    if array.dtype.kind == "O" or not array.shape:
+        return f"{type(value).__name__} {str(value)[:40]!r}"
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def _as_start(name: str, array: object) -> Float32Array:
+    try:
+        with np.errstate(over="ignore"):  # too large a number becomes infinity, which is refused below
+            start = np.array(array, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"start: expected numbers for {name}: {error}") from error
+    if start.size == 0 or not np.isfinite(start).all():
+        found = "none" if start.size == 0 else "nan or infinity"
+        raise ValueError(f"start: expected finite numbers for {name}, got {found}")
+    start.flags.writeable = False
+    return start
+
+
+def _as_columns(what: str, data: Mapping[str, Any] | None) -> Columns:
+    columns = {name: np.asarray(column) for name, column in (data or {}).items()}
+    lengths = {name: column.shape[0] if column.ndim else 0 for name, column in columns.items()}
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        named = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"{what}: expected columns of one length of at least 1, got {named}")
+    return columns
