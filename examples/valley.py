@@ -1,0 +1,20 @@
+"""Find the lowest point of a curved valley: a plain function of a named array, without PyTorch.
+
+python server.py --task examples/valley.py:task
+python client.py --task examples/valley.py:task --server HOST:PORT
+"""
+
+import numpy as np
+
+import fedlearn
+
+
+def rosenbrock(arrays):
+    x = arrays["position"]
+    return np.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+task = fedlearn.function(rosenbrock, {"position": np.zeros(10)}, settings={"sigma": 0.05, "learning_rate": 0.02})
+
+if __name__ == "__main__":
+    print(fedlearn.train(task, steps=1000, population_limit=128).weights)
