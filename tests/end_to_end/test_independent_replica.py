@@ -3,7 +3,6 @@
 Nothing of fedlearn or its core computes here, so what the documents leave out would show.
 """
 
-import hashlib
 import json
 import struct
 from collections.abc import Iterator
@@ -13,13 +12,17 @@ from typing import Any, NamedTuple, final
 import msgspec
 import numpy as np
 import pytest
+from blake3 import blake3
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from fedlearn.app import run as runs
-from fedlearn.app.swarm import Swarm
-from fedlearn.app.trainer import Trainer
-from fedlearn.config import RunConfig
+from fedlearn.config import Schema
+from fedlearn.server.creation import create
+from fedlearn.server.trainer import Trainer
+from fedlearn.simulation.swarm import Swarm
+from fedlearn.tasks.rnn.kind import KIND
+
+Float32Array = NDArray[np.float32]
 
 ROTATIONS = [(10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20)]
 NOISE, WINDOWS = 0, 1
@@ -58,17 +61,23 @@ class IndependentReplica:
     """Weights, moments and powers of a run folder, and the arithmetic of the documents."""
 
     def __init__(self, folder: Path) -> None:
-        self.config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+        groups: dict[str, dict[str, Any]] = json.loads((folder / "config.json").read_text())
+        self.config: dict[str, Any] = {key: value for group in groups.values() for key, value in group.items()}
         self.vocab = len(json.loads((folder / "data/tokenizer.json").read_text())["characters"]) + 2
         genesis = load_file(folder / "genesis.safetensors")
-        self.state = [genesis[name].copy() for name in ("weights", "first_moment", "second_moment")]
-        self.powers = [1.0, 1.0]
+        self.weights = genesis["weights"].copy()
+        self.slots = {name: slot.copy() for name, slot in genesis.items() if name != "weights"}
+        self.numbers: dict[str, float] = {}
         text = np.load(folder / "data/train.npy").astype("<u2")
-        self.blocks = {hashlib.blake2b(text.tobytes(), digest_size=16).digest(): text}
+        header = f"tokens\0<u2\0({len(text)},)\0".encode()
+        self.blocks = {blake3(header + text.tobytes()).digest(16): text}
         hidden, layers = self.config["hidden_size"], self.config["n_layers"]
-        self.tensors = [Tensor(self.vocab, hidden, self.config["embedding_scale"], 0)]
+        is_gru = self.config["cell"] == "gru"
+        sums = 3 * hidden if is_gru else hidden
+        self.tensors = [Tensor(self.vocab, sums, self.config["embedding_scale"], 0)]
         for layer in range(layers):
-            self.tensors += [Tensor(hidden, hidden, 1.0, None)] * (2 if layer else 1) + [Tensor(1, hidden, 1.0, None)]
+            self.tensors += [Tensor(sums, hidden, 1.0, None)] * (2 if layer else 1) + [Tensor(1, sums, 1.0, None)]
+            self.tensors += [Tensor(1, hidden, 1.0, None)] if is_gru else []
         self.tensors += [Tensor(self.vocab, hidden, 1.0, None), Tensor(1, self.vocab, 1.0, None)]
         self.tensors += [Tensor(1, layers * hidden, 1.0, self.vocab)]
         if self.config["perturb"] == "activations":
@@ -109,8 +118,9 @@ class IndependentReplica:
 
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
-        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, lr, *rest) = update
-        beta1, beta2, epsilon, antithetic, weight_decay, _, _, ((_, _, numbers), (_, _, shifts)) = rest
+        (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, *rest) = update
+        antithetic, weight_decay, towards, _, _, ((_, _, numbers), (_, _, shifts)) = rest
+        rule, lr, *settings = optimizer
         shapes = [(t.columns, t.rows) if min(t.rows, t.columns) > 1 else (1, t.columns) for t in self.tensors]
         lengths = np.concatenate([np.full(n_rows, length) for length, n_rows in shapes])
         summed = np.frombuffer(numbers, dtype=np.int8).astype(np.int64)
@@ -119,8 +129,12 @@ class IndependentReplica:
         text = self.blocks[block]
         members = [member for first, count in spans for member in range(first, first + count)]
         masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}
-        self.powers = [max(p * b, 2.0**-1000) for p, b in zip(self.powers, (beta1, beta2), strict=True)]
-        correction1, correction2 = (np.float32(1.0 / (1.0 - power)) for power in self.powers)
+        names = ("first_moment", "second_moment") if rule == "adam" else ("momentum_buffer",) if settings[0] else ()
+        for name in names:
+            self.slots.setdefault(name, np.zeros_like(self.weights))
+        if rule == "adam":
+            for name, beta in zip(("beta1_power", "beta2_power"), settings, strict=False):
+                self.numbers[name] = max(self.numbers.get(name, 1.0) * beta, 2.0**-1000)
         replayed = [] if summed.size else members
         offset = 0
         for number, tensor in enumerate(self.tensors):
@@ -141,25 +155,45 @@ class IndependentReplica:
             is_low_rank = is_matrix and rank > 0 and not summed.size
             scale = np.float32(gradient_scale / np.sqrt(float(rank if is_low_rank else 1)))
             gradient = total.reshape(-1).astype(np.float32) * scale
-            w, m, v = (array[place] for array in self.state)
-            rate = np.float32(lr * tensor.scale)
-            w *= np.float32(1.0 - (lr * weight_decay if is_matrix else 0.0))
-            if optimizer == "adam":
-                m[:] = np.float32(beta1) * m + np.float32(1.0 - beta1) * gradient
-                v[:] = np.float32(beta2) * v + np.float32(1.0 - beta2) * (gradient * gradient)
-                w -= (rate * (m * correction1)) / (np.sqrt(v * correction2) + np.float32(epsilon))
+            w = self.weights[place]
+            if towards == "start":
+                share = lr * weight_decay
+                w[:] = np.float32(1.0 - share) * w + np.float32(share) * self.slots["start"][place]
             else:
-                m[:] = np.float32(beta1) * m + gradient
-                w -= rate * m
-        digest = hashlib.blake2b(digest_size=8)
-        for array in self.state:
-            digest.update(array.astype("<f4").tobytes())
-        digest.update(struct.pack("<dd", *self.powers))
-        return digest.hexdigest()
+                w *= np.float32(1.0 - (lr * weight_decay if is_matrix else 0.0))
+            self.move(place, gradient, rule, np.float32(lr * tensor.scale), settings)
+        return self.digest()
+
+    def move(self, place: slice, gradient: Float32Array, rule: str, rate: np.float32, settings: list[float]) -> None:
+        """The optimizer's step of one tensor."""
+        w = self.weights[place]
+        if rule == "adam":
+            beta1, beta2, epsilon = settings
+            m, v = self.slots["first_moment"][place], self.slots["second_moment"][place]
+            powers = (self.numbers["beta1_power"], self.numbers["beta2_power"])
+            correction1, correction2 = (np.float32(1.0 / (1.0 - power)) for power in powers)
+            m[:] = np.float32(beta1) * m + np.float32(1.0 - beta1) * gradient
+            v[:] = np.float32(beta2) * v + np.float32(1.0 - beta2) * (gradient * gradient)
+            w -= (rate * (m * correction1)) / (np.sqrt(v * correction2) + np.float32(epsilon))
+        else:
+            m = self.slots["momentum_buffer"][place] if settings[0] else np.zeros_like(w)
+            m[:] = np.float32(settings[0]) * m + gradient
+            w -= rate * m
+
+    def digest(self) -> str:
+        """Of the tensors' digests, each of its weights and slots, and of the optimizer's numbers."""
+        tensors, offset = b"", 0
+        arrays = [self.weights, *(self.slots[name] for name in sorted(self.slots))]
+        for tensor in self.tensors:
+            end = offset + tensor.rows * tensor.columns
+            tensors += blake3(b"".join(array[offset:end].astype("<f4").tobytes() for array in arrays)).digest(16)
+            offset = end
+        numbers = [self.numbers[name] for name in sorted(self.numbers)]
+        return blake3(tensors + struct.pack(f"<{len(numbers)}d", *numbers)).digest(8).hex()
 
 
 def journal_of(folder: Path) -> Iterator[list[Any]]:
-    data = (folder / "journal").read_bytes().removeprefix(b"fedlearn journal 1\n")
+    data = (folder / "journal").read_bytes().removeprefix(b"fedlearn journal 2\n")
     while data:
         marker, length, _ = struct.unpack_from("<4sII", data)
         assert marker == b"\xf5UPD"
@@ -172,8 +206,11 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
     [
         {},
         {"optimizer": "sgd", "learning_rate": 0.1},
+        {"optimizer": "sgd", "learning_rate": 0.1, "beta1": 0.0},
+        {"weight_decay": 2.0, "weight_decay_towards": "start"},
         {"rank": 2, "n_layers": 2, "batch_size": 2},
         {"rank": 0, "context": 0},
+        {"cell": "gru", "n_layers": 2},
         {"perturb": "activations", "sigma": 0.05},
         {"perturb": "activations", "head": "closed-form", "n_layers": 2},
         {"head": "closed-form"},
@@ -189,13 +226,13 @@ def test_the_documents_suffice_to_replay_a_run(tmp_path: Path, changes: dict[str
     settings = {"hidden_size": 6, "population_limit": 136, "group_size": 4, "context": 3, "sequence_length": 5}
     recipe = {"sigma": 0.01, "learning_rate": 0.006, "time_per_step": 5.0}
     choices: dict[str, Any] = {**settings, **recipe, **changes}
-    config = RunConfig(data=str(text), runs=str(tmp_path / "runs"), steps=3, seed=2**40 + 7, **choices)
-    run = runs.create(config)
+    places = {"data": str(text), "runs": str(tmp_path / "runs")}
+    run = create(KIND, Schema(KIND.options).build({**places, "steps": 3, "seed": 2**40 + 7, **choices}))
     trainer, _ = Trainer.open(run)
     swarm = Swarm(trainer, lambda: 0.0)
     swarm.join("one")
     swarm.join("two")
-    while swarm.ended is None:
+    while swarm.reason is None:
         assert swarm.advance()
     trainer.close()
     replica = IndependentReplica(run.folder.path)

@@ -1,96 +1,28 @@
-"""A whole run with real processes on loopback: server.py, client.py, and the commands that look at it."""
+"""A whole run of the recurrent network with real processes: server.py, client.py, and the commands that look at it."""
 
 import asyncio
-import json
-import os
 import re
 import signal
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import IO
 
 import pytest
 
 from fedlearn.net.tcp import Channel
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Farewell, Hello, Message
-
-ROOT = Path(__file__).parents[2]
-LIMIT_S = 120.0
-SHORT_STEPS = ["--time-per-step", "0.3", "--population-limit", "1000000", "--sample-time", "2"]
-
-
-def start(script: str, *arguments: str, folder: Path, **environ: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / script), *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={key: value for key, value in os.environ.items() if not key.startswith("FEDLEARN_")} | environ,
-    )
-    # A process that hangs is ended, and its test fails on what it printed so far.
-    watchdog = threading.Timer(LIMIT_S, process.kill)
-    watchdog.daemon = True
-    watchdog.start()
-    return process
-
-
-@contextmanager
-def ended_at_exit(*processes: subprocess.Popen[str]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-
-
-def output_of(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdout is not None
-    return process.stdout
-
-
-def wait_for(process: subprocess.Popen[str], pattern: str) -> tuple[str, str]:
-    """Reads lines until one matches; gives its first group, and all that was read."""
-    read = ""
-    for line in output_of(process):
-        read += line
-        if found := re.search(pattern, line):
-            return found.group(found.lastindex or 0), read
-    raise AssertionError(f"{pattern!r} never came:\n{read}")
-
-
-def fedlearn(*arguments: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "fedlearn", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def metrics_of(folder: Path) -> list[dict[str, float | int | str]]:
-    return [json.loads(line) for line in (folder / "trainingRuns/1/metrics.jsonl").read_text().splitlines()]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def final_digest(process: subprocess.Popen[str]) -> str:
-    digest, _ = wait_for(process, r"to step \d+ with digest ([0-9a-f]{16})")
-    assert process.wait(timeout=30) == 0
-    return digest
+from tests.end_to_end.processes import (
+    SHORT_STEPS,
+    ended_at_exit,
+    fedlearn,
+    final_digest,
+    free_port,
+    metrics_of,
+    output_of,
+    start,
+    wait_for,
+)
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +56,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_loss_falls_and_every_step_is_recorded(trained: Path) -> None:
     metrics = metrics_of(trained)
     assert [line["step"] for line in metrics] == list(range(20))
-    first, last = float(metrics[0]["bits_per_character"]), float(metrics[-1]["bits_per_character"])
+    first, last = (line["shown"]["bits_per_character"] for line in (metrics[0], metrics[-1]))
     assert last < first - 0.3
     assert {line["volunteers"] for line in metrics} >= {1, 2}
-    assert any("validation_bits_per_character" in line for line in metrics)
+    assert any("bits_per_character" in line.get("validation", {}) for line in metrics)
 
 
 def test_traffic_stays_within_its_budget(trained: Path) -> None:
@@ -146,8 +78,8 @@ def test_replay_equals_the_checkpoint(trained: Path) -> None:
 
 
 def test_a_checkpoint_is_measured_listed_and_sampled(trained: Path) -> None:
-    assert re.search(r"step 20: [2-6]\.\d{4} bits/character", fedlearn("eval", "latest", folder=trained))
-    assert "python-docs" in fedlearn("runs", folder=trained)
+    assert re.search(r"step 20: [2-6]\.\d{3} bits/character", fedlearn("eval", "latest", folder=trained))
+    assert re.search(r"\b20 .*rnn, hidden size", fedlearn("runs", folder=trained))
     writing = ["sample", "1", "--prompt", "The ", "--length", "40", "--seed"]
     one, again, other = (fedlearn(*writing, seed, folder=trained) for seed in ("3", "3", "4"))
     assert one == again != other
@@ -260,7 +192,7 @@ def test_a_client_tells_why_it_was_refused(tmp_path: Path) -> None:
 
         def answer(message: Message) -> None:
             greetings.append(message)
-            channel.send(Farewell("refused", "protocol version: expected 2, got 1"))
+            channel.send(Farewell("refused", "protocol version: expected 3, got 2"))
 
         await channel.run(answer)
 
@@ -269,7 +201,7 @@ def test_a_client_tells_why_it_was_refused(tmp_path: Path) -> None:
             port = listener.sockets[0].getsockname()[1]
             client = start("client.py", "--server", f"127.0.0.1:{port}", "--name", "old", folder=tmp_path)
             with ended_at_exit(client):
-                await asyncio.to_thread(wait_for, client, "refused: protocol version: expected 2, got 1")
+                await asyncio.to_thread(wait_for, client, "refused: protocol version: expected 3, got 2")
                 assert await asyncio.to_thread(client.wait, 30) == 1
 
     asyncio.run(converse())

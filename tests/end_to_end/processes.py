@@ -1,0 +1,83 @@
+"""Real processes of server.py, client.py and the commands, on loopback."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 120.0
+SHORT_STEPS = ["--time-per-step", "0.3", "--population-limit", "1000000", "--sample-time", "2"]
+
+
+def start(script: str, *arguments: str, folder: Path, **environ: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={key: value for key, value in os.environ.items() if not key.startswith("FEDLEARN_")} | environ,
+    )
+    # A process that hangs is ended, and its test fails on what it printed so far.
+    watchdog = threading.Timer(LIMIT_S, process.kill)
+    watchdog.daemon = True
+    watchdog.start()
+    return process
+
+
+@contextmanager
+def ended_at_exit(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def output_of(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def wait_for(process: subprocess.Popen[str], pattern: str) -> tuple[str, str]:
+    """Reads lines until one matches; gives its first group, and all that was read."""
+    read = ""
+    for line in output_of(process):
+        read += line
+        if found := re.search(pattern, line):
+            return found.group(found.lastindex or 0), read
+    raise AssertionError(f"{pattern!r} never came:\n{read}")
+
+
+def fedlearn(*arguments: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedlearn", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def metrics_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "trainingRuns/1/metrics.jsonl").read_text().splitlines()]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def final_digest(process: subprocess.Popen[str]) -> str:
+    digest, _ = wait_for(process, r"to step \d+ with digest ([0-9a-f]{16})")
+    assert process.wait(timeout=30) == 0
+    return digest

@@ -1,0 +1,128 @@
+"""Tasks of every kind with real processes: a volunteer is killed, another comes late, and all digests are equal."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.processes import ended_at_exit, fedlearn, final_digest, metrics_of, start, wait_for
+
+FUNCTION = """
+import numpy as np
+import fedlearn
+task = fedlearn.function(lambda arrays: np.sum((arrays["x"] - 3.0) ** 2) - 1.0, {"x": np.zeros((40, 5))})
+"""
+
+SUPERVISED = """
+import numpy as np
+import torch.nn.functional as F
+from torch import nn
+import fedlearn
+x = np.random.default_rng(0).standard_normal((400, 6)).astype(np.float32)
+task = fedlearn.supervised(
+    lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2)),
+    lambda model, rows: F.cross_entropy(model(rows["x"]), rows["y"]),
+    {"x": x, "y": (x[:, 0] > x[:, 1]).astype(np.int64)},
+    metrics={"accuracy": lambda model, rows: (model(rows["x"]).argmax(-1) == rows["y"]).float().mean()},
+    settings={"sigma": 0.05, "learning_rate": 0.05},
+)
+"""
+
+ENVIRONMENT = """
+from torch import nn
+import fedlearn
+task = fedlearn.environment("CartPole-v1", lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)))
+"""
+
+REWARD = """
+from transformers import LlamaConfig, LlamaForCausalLM
+import fedlearn
+LETTERS = "abcdefgh"
+class Tokenizer:
+    encode = staticmethod(lambda text: [LETTERS.index(letter) for letter in text])
+    decode = staticmethod(lambda tokens: "".join(LETTERS[token] for token in tokens))
+def model():
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=8, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=16, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    )).eval()
+task = fedlearn.reward(
+    model, lambda prompt, text: text.count("a") / len(text), ["ab", "cde", "f"], tokenizer=Tokenizer(), new_tokens=4,
+    batch_size=2, settings={"sigma": 0.05, "learning_rate": 0.02},
+)
+"""
+
+TASKS = {
+    "function": (FUNCTION, []),
+    "supervised": (SUPERVISED, ["torch"]),
+    "environment": (ENVIRONMENT, ["torch", "gymnasium"]),
+    "reward": (REWARD, ["torch", "transformers"]),
+}
+N_STEPS = 12
+STEPS = ["--group-size", "16", "--population-limit", "64", "--time-per-step", "60", "--sample-time", "1"]
+
+
+@pytest.fixture(params=["function", "supervised", "supervised as a graph", "environment", "reward"])
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    for module in TASKS[name.removesuffix(" as a graph")][1]:
+        pytest.importorskip(module)
+    return name
+
+
+def test_a_killed_and_a_late_volunteer_do_no_harm_and_the_run_is_resumed_to_the_bit(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "mine.py").write_text(TASKS[kind.removesuffix(" as a graph")][0])
+    named = [] if kind.endswith("graph") else ["--task", "mine.py:task"]
+    share = "graph" if kind.endswith("graph") else "nothing"
+    arguments = ["--task", "mine.py:task", "--share", share, "--volunteers", "0", "--port", "0", *STEPS]
+    server = start("server.py", *arguments, "--steps", str(N_STEPS), folder=tmp_path)
+    with ended_at_exit(server):
+        port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
+        address = [*named, "--server", f"127.0.0.1:{port}", "--threads", "1", "--once"]
+        steady = start("client.py", *address, "--name", "steady", folder=tmp_path)
+        victim = start("client.py", *address, "--name", "victim", folder=tmp_path)
+        with ended_at_exit(steady, victim):
+            wait_for(server, "victim joined|steady joined")
+            victim.send_signal(signal.SIGKILL)
+            late = start("client.py", *address, "--name", "late", folder=tmp_path)
+            with ended_at_exit(late):
+                _, read = wait_for(server, f"all {N_STEPS} steps are done")
+                assert server.wait(timeout=60) == 0
+                assert "drifted" not in read
+                recorded = metrics_of(tmp_path)
+                assert final_digest(steady) == recorded[-1]["digest"]
+    assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
+    check_learning(kind, recorded)
+    resumed = start("server.py", "--resume", "1", "--steps", str(N_STEPS + 3), *RESUMED, folder=tmp_path)
+    with ended_at_exit(resumed):
+        _, read = wait_for(resumed, f"all {N_STEPS + 3} steps are done")
+        assert re.search(rf"from step {N_STEPS}$", read, re.MULTILINE)
+        assert resumed.wait(timeout=60) == 0
+    assert [line["step"] for line in metrics_of(tmp_path)] == list(range(N_STEPS + 3))
+    assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
+
+
+RESUMED = ["--volunteers", "1", "--threads", "1"]
+
+
+def check_learning(kind: str, recorded: list[dict[str, float]]) -> None:
+    """A dozen steps are few, but enough to see the loss of these tasks fall."""
+    losses = [line["loss"] for line in recorded]
+    assert min(losses[-4:]) < min(losses[:2]), kind
+
+
+def test_a_task_of_one_side_only_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FUNCTION)
+    (tmp_path / "other.py").write_text(FUNCTION + "# of another version\n")
+    server = start("server.py", "--task", "mine.py:task", "--volunteers", "0", "--port", "0", *STEPS, folder=tmp_path)
+    with ended_at_exit(server):
+        port, read = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
+        assert "join with: python client.py --task" in read
+        for named, told in (([], "name your copy of it with --task FILE.py:NAME"), (["other.py:task"], "source")):
+            flags = ["--task", *named] if named else []
+            client = start("client.py", *flags, "--server", f"127.0.0.1:{port}", folder=tmp_path)
+            with ended_at_exit(client):
+                wait_for(client, f"refused: task: expected .*{told}")
+                assert client.wait(timeout=30) == 1
+            wait_for(server, f"left: task: expected .*{told}")
