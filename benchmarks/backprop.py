@@ -6,10 +6,9 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rnn_run import RnnRun
 from same_windows import check_one_layer, same_windows
 from torch_rnn import losses, split, starting_states, warm_states
-
-from fedlearn.app.run import Run
 
 
 class BackpropSettings(msgspec.Struct, frozen=True):
@@ -31,11 +30,11 @@ class BackpropSettings(msgspec.Struct, frozen=True):
 class Backprop:
     """The learner."""
 
-    def __init__(self, run: Run, settings: BackpropSettings) -> None:
+    def __init__(self, run: RnnRun, settings: BackpropSettings) -> None:
         check_one_layer(run)
-        torch.set_num_threads(run.config.threads or torch.get_num_threads())
+        torch.set_num_threads(run.threads or torch.get_num_threads())
         self._run, self._settings = run, settings
-        weights = torch.from_numpy(run.objective.initial_weights(run.dataset.unigram_counts))
+        weights = torch.from_numpy(run.initial_weights())
         parts = split(weights[None], run.objective.layout)
         self._parameters = {name: part.clone().requires_grad_() for name, part in parts.items()}
         self._optimizer = torch.optim.Adam(self._parameters.values(), lr=settings.learning_rate)
@@ -55,7 +54,7 @@ class Backprop:
         self._optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - progress)
         self._optimizer.step()
         self._step += 1
-        return settings.windows * self._run.config.sequence_length
+        return settings.windows * self._run.options.sequence_length
 
     def weights(self) -> NDArray[np.float32]:
         flat: NDArray[np.float32] = torch.cat([part.detach().flatten() for part in self._parameters.values()]).numpy()

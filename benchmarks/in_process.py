@@ -9,25 +9,25 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
+from rnn_run import RnnRun
 
-from fedlearn.app.run import Run
-from fedlearn.app.swarm import Swarm
-from fedlearn.app.trainer import Trainer
+from fedlearn.server.trainer import Trainer
+from fedlearn.simulation.swarm import Swarm
 
 
 @final
 class InProcess:
     """A new run with one volunteer. Its schedules are the run's own: `advance` needs no progress."""
 
-    def __init__(self, run: Run, clock: Callable[[], float]) -> None:
-        self._trainer, _ = Trainer.open(run)
+    def __init__(self, run: RnnRun, clock: Callable[[], float]) -> None:
+        self._trainer, _ = Trainer.open(run.run)
         self._swarm = Swarm(self._trainer, clock)
-        self._swarm.join("benchmark", threads=run.config.threads)
-        self._tokens_per_member = run.objective.tokens_per_member
+        self._swarm.join("benchmark", threads=run.threads)
+        self._tokens_per_member = run.objective.work_per_member
 
     def advance(self, progress: float) -> int:  # noqa: ARG002 (the run's configuration knows where it ends)
         n_reported = len(self._swarm.metrics)
-        while len(self._swarm.metrics) == n_reported and self._swarm.ended is None:
+        while len(self._swarm.metrics) == n_reported and self._swarm.reason is None:
             self._swarm.advance()
         return sum(step.members for step in self._swarm.metrics[n_reported:]) * self._tokens_per_member
 

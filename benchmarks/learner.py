@@ -7,8 +7,9 @@ import numpy as np
 from budgets import Budget
 from measure import Stopwatch
 from numpy.typing import NDArray
+from rnn_run import RnnRun
 
-from fedlearn.app.run import Run
+from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.text.sampling import sample
 
 SHARES = (0, 1 / 200, 1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 3, 1 / 2, 3 / 4, 1)
@@ -48,7 +49,7 @@ class SeedRun(msgspec.Struct, frozen=True):
     """What the model writes in the end, at temperature 0.8."""
 
 
-def learn(learner: Learner, run: Run, budget: Budget, watch: Stopwatch) -> list[Look]:
+def learn(learner: Learner, run: RnnRun, budget: Budget, watch: Stopwatch) -> list[Look]:
     """Lets the learner spend the budget, or its last step; what `watch` shows leaves out the looks."""
     looks: list[Look] = []
     trial_tokens = steps = 0
@@ -63,22 +64,21 @@ def learn(learner: Learner, run: Run, budget: Budget, watch: Stopwatch) -> list[
             steps += not has_ended
             trial_tokens += learned
         watch.stop()
-        bits = run.validation_bits_per_character(learner.weights(), threads=run.config.threads)
+        bits = run.bits_per_character(learner.weights(), run.dataset.validation)
         looks.append(Look(watch.seconds(), steps, trial_tokens, bits))
     return looks
 
 
-def conclude(run: Run, weights: NDArray[np.float32], looks: list[Look]) -> SeedRun:
+def conclude(run: RnnRun, weights: NDArray[np.float32], looks: list[Look]) -> SeedRun:
     """The run's figures with its final weights."""
-    test, tokenizer = run.dataset.test, run.dataset.tokenizer
-    loss = run.objective.text_loss(weights, test.tokens, threads=run.config.threads)
-    model = run.objective.language_model(weights, tokenizer.stop_token)
+    tokenizer = run.dataset.tokenizer
+    model = RnnLanguageModel(run.objective, weights, tokenizer.stop_token)
     generator = np.random.default_rng(1)
     written = sample(model, [], length=SAMPLE_TOKENS, generator=generator, temperature=SAMPLE_TEMPERATURE)
     return SeedRun(
-        seed=run.config.seed,
+        seed=run.config.run.seed,
         looks=looks,
-        validation_bits_per_character=run.validation_bits_per_character(weights, threads=run.config.threads),
-        test_bits_per_character=test.bits_per_character(loss),
+        validation_bits_per_character=run.bits_per_character(weights, run.dataset.validation),
+        test_bits_per_character=run.bits_per_character(weights, run.dataset.test),
         sample=tokenizer.decode(written.tokens),
     )

@@ -17,13 +17,14 @@ from learner import SeedRun, conclude, learn
 from measure import SETTINGS, Stopwatch, describe_machine, print_report, use_processors
 from ngrams import NAMES as NGRAMS
 from ngrams import ngram_bits
-from recipes import NAMES, PEERS, Settings, ending_at, open_learner, settings_of, why_absent
+from recipes import NAMES, PEERS, ending_at, open_learner, settings_of, why_absent
 from results import Report, Result, Text, save, saved_results, table
+from rnn_run import SCHEMA, Settings, config_of, create_run, flat
 from through_server import learn_through_server
 
-from fedlearn.app.run import create
-from fedlearn.config import ConfigError, RunConfig, add_config_flags, load_config
-from fedlearn.storage.datasets import build_dataset
+from fedlearn.config import ConfigError, RunConfig, add_config_flags
+from fedlearn.tasks.rnn.dataset import build_dataset
+from fedlearn.tasks.rnn.options import options_of
 
 TINYSHAKESPEARE = Path(__file__).parents[2] / "shared" / "data" / "tinyshakespeare.txt"
 RESULTS = Path(__file__).parent / "results"
@@ -41,7 +42,7 @@ def main() -> int:
     try:
         if options.through_server and options.tokens:
             raise ValueError("--through-server: expected budgets in --seconds, got --tokens; leave one of them out")
-        use_processors(load_config(None, {}, vars(options)).threads)
+        use_processors(config_of(vars(options)).volunteers.threads)
         report = measure(options, notices)
     except (ConfigError, ValueError, RuntimeError, ImportError) as error:
         print(f"learning.py: {error}", file=sys.stderr)
@@ -80,9 +81,8 @@ def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> 
     runs: list[SeedRun] = []
     seeds = options.seeds or [vars(options).get("seed", 1)]
     for seed in seeds:
-        # A figure must not depend on the environment: flags only.
         with tempfile.TemporaryDirectory(dir=vars(options).get("runs")) as folder:
-            config = ending_at(load_config(None, {}, {**flags, "seed": seed, "runs": folder}), budget)
+            config = ending_at(config_of({**flags, "seed": seed, "runs": folder}), budget)
             if options.through_server:
                 runs.append(learn_through_server(_for_server(config, budget), budget.amount))
             else:
@@ -90,15 +90,15 @@ def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> 
                 runs.append(seed_run)
         if not options.json:
             _tell(f"{recipe}, {budget}", runs[-1])
-    config = msgspec.structs.replace(config, data=Path(config.data).name, runs="", seed=seeds[-1])
+    described = flat(config) | {"data": Path(options_of(config).data).name, "runs": ""}
     return Result(
         recipe=recipe,
         budget=budget,
         through_server=options.through_server,
         machine=describe_machine(),
-        threads=config.threads,
+        threads=config.volunteers.threads,
         settings=settings,
-        config=msgspec.to_builtins(config),
+        config=described,
         runs=runs,
     )
 
@@ -107,7 +107,7 @@ def learn_in_process(
     recipe: str, config: RunConfig, budget: Budget, peer_settings: dict[str, str]
 ) -> tuple[SeedRun, Settings]:
     """One run of a recipe, and its settings."""
-    run = create(config)
+    run = create_run(config)
     watch = Stopwatch()
     with open_learner(recipe, budget, run, watch.seconds, peer_settings) as (learner, settings):
         looks = learn(learner, run, budget, watch)
@@ -125,12 +125,16 @@ def budgets_of(options: argparse.Namespace) -> list[Budget]:
 
 def describe_text(options: argparse.Namespace) -> Text:
     """The text of all runs, with what n-gram models make of it."""
-    config = load_config(None, {}, vars(options))
+    settings = options_of(config_of(vars(options)))
     dataset = build_dataset(
-        config.data, tokenizer=config.tokenizer, vocab_size=config.vocab_size, documents=config.documents
+        settings.data,
+        lambda path: Path(path).read_bytes(),
+        tokenizer=settings.tokenizer,
+        vocab_size=settings.vocab_size,
+        documents=settings.documents,
     )
     return Text(
-        name=Path(config.data).name,
+        name=Path(settings.data).name,
         train_characters=dataset.train.n_characters,
         validation_characters=dataset.validation.n_characters,
         test_characters=dataset.test.n_characters,
@@ -158,8 +162,13 @@ def _save_plot(report: Report, folder: Path) -> None:
 
 def _for_server(config: RunConfig, budget: Budget) -> RunConfig:
     """With a port of its own, and some twenty looks along the way."""
-    return msgspec.structs.replace(
-        config, port=0, volunteers=1, sample_time=min(budget.amount / 20, 30.0), data=str(Path(config.data).absolute())
+    return config.replace(
+        {
+            "port": 0,
+            "volunteers": 1,
+            "sample_time": min(budget.amount / 20, 30.0),
+            "data": str(Path(options_of(config).data).absolute()),
+        }
     )
 
 
@@ -191,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help=f"add to learning.json and learning.png in this folder (default: {RESULTS})",
     )
-    add_config_flags(parser)
+    add_config_flags(parser, SCHEMA)
     return parser
 
 

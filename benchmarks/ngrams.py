@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedlearn.storage.datasets import Dataset
+from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.text.documents import EncodedText
 from fedlearn.text.tokens import TokenArray
 

@@ -13,9 +13,8 @@ import optax
 from evosax.algorithms import Open_ES
 from evosax.algorithms.distribution_based.open_es import State
 from numpy.typing import NDArray
+from rnn_run import RnnRun
 from same_windows import check_one_layer, same_windows
-
-from fedlearn.app.run import Run
 
 
 class OpenEsSettings(msgspec.Struct, frozen=True):
@@ -36,11 +35,11 @@ class OpenEsSettings(msgspec.Struct, frozen=True):
 class OpenEs:
     """The learner; it is compiled before its first step."""
 
-    def __init__(self, run: Run, settings: OpenEsSettings) -> None:
+    def __init__(self, run: RnnRun, settings: OpenEsSettings) -> None:
         check_one_layer(run)
         self._run, self._settings = run, settings
         self._layout = run.objective.layout
-        weights = jnp.asarray(run.objective.initial_weights(run.dataset.unigram_counts))
+        weights = jnp.asarray(run.initial_weights())
         self._strategy = Open_ES(
             settings.population,
             weights,
@@ -48,7 +47,7 @@ class OpenEs:
             std_schedule=optax.constant_schedule(settings.sigma),
         )
         self._parameters = self._strategy.default_params
-        key = jax.random.key(run.config.seed)
+        key = jax.random.key(run.config.run.seed)
         self._state = self._strategy.init(key, weights, self._parameters)
         self._number = 0
         self._key = key
@@ -59,7 +58,7 @@ class OpenEs:
         learning_rate = self._settings.learning_rate * (1 - progress)
         self._state = jax.block_until_ready(self._take_step(key, self._state, *self._inputs(), learning_rate))
         self._number += 1
-        return self._settings.population * self._settings.windows * self._run.config.sequence_length
+        return self._settings.population * self._settings.windows * self._run.options.sequence_length
 
     def weights(self) -> NDArray[np.float32]:
         return np.asarray(self._state.mean)

@@ -12,11 +12,10 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rnn_run import RnnRun
 from same_windows import check_one_layer, same_windows
 from torch import Tensor
 from torch_rnn import losses, split, starting_states, warm_states
-
-from fedlearn.app.run import Run
 
 
 class PlainEsSettings(msgspec.Struct, frozen=True):
@@ -40,15 +39,15 @@ class PlainEsSettings(msgspec.Struct, frozen=True):
 class PlainEs:
     """The learner."""
 
-    def __init__(self, run: Run, settings: PlainEsSettings) -> None:
+    def __init__(self, run: RnnRun, settings: PlainEsSettings) -> None:
         check_one_layer(run)
-        torch.set_num_threads(run.config.threads or torch.get_num_threads())
+        torch.set_num_threads(run.threads or torch.get_num_threads())
         self._run, self._settings = run, settings
         self._layout = run.objective.layout
-        weights = torch.from_numpy(run.objective.initial_weights(run.dataset.unigram_counts))
+        weights = torch.from_numpy(run.initial_weights())
         self._weights = weights.requires_grad_()
         self._optimizer = torch.optim.Adam([self._weights], lr=settings.learning_rate)
-        self._generator = torch.Generator().manual_seed(run.config.seed)
+        self._generator = torch.Generator().manual_seed(run.config.run.seed)
         self._step = 0
 
     @torch.no_grad()
@@ -63,7 +62,7 @@ class PlainEs:
         self._optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - progress)
         self._optimizer.step()
         self._step += 1
-        return 2 * n_pairs * settings.windows * self._run.config.sequence_length
+        return 2 * n_pairs * settings.windows * self._run.options.sequence_length
 
     def weights(self) -> NDArray[np.float32]:
         weights: NDArray[np.float32] = self._weights.detach().numpy()

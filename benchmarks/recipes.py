@@ -15,11 +15,10 @@ import msgspec
 from budgets import Budget
 from in_process import InProcess
 from learner import Learner
+from rnn_run import SCHEMA, RnnRun, Settings
 
-from fedlearn.app.run import Run
-from fedlearn.config import KEYS, RunConfig
-
-Settings = dict[str, str | bool | int | float]
+from fedlearn.config import RunConfig
+from fedlearn.tasks.rnn.options import options_of
 
 PRODUCT: dict[str, Settings] = {
     "weights": {},
@@ -102,22 +101,23 @@ def why_absent(recipe: str) -> str | None:
         peer = PEERS[recipe]
         remedy = f"{recipe} needs {peer.library}, which is not installed: pip install -e '.[{peer.extra}]'"
         return None if find_spec(peer.library) else remedy
-    unknown = [key for key in PRODUCT[recipe] if key not in KEYS]
+    unknown = [key for key in PRODUCT[recipe] if key not in SCHEMA.fields]
     return f"{recipe} needs settings that this version lacks: {', '.join(unknown)}" if unknown else None
 
 
 def ending_at(config: RunConfig, budget: Budget) -> RunConfig:
     """The configuration of a run that ends with the budget: schedules reach their end where the budget does."""
     if budget.unit == "seconds":
-        return msgspec.structs.replace(config, duration=budget.amount)
-    groups = config.population_limit // config.group_size
-    tokens = groups * config.group_size * config.batch_size * config.sequence_length
-    return msgspec.structs.replace(config, steps=max(round(budget.amount / tokens), 1))
+        return config.replace({"duration": budget.amount})
+    strategy, options = config.strategy, options_of(config)
+    members = strategy.population_limit // strategy.group_size * strategy.group_size
+    tokens = members * options.batch_size * options.sequence_length
+    return config.replace({"steps": max(round(budget.amount / tokens), 1)})
 
 
 @contextmanager
 def open_learner(
-    recipe: str, budget: Budget, run: Run, clock: Callable[[], float], peer_settings: dict[str, str]
+    recipe: str, budget: Budget, run: RnnRun, clock: Callable[[], float], peer_settings: dict[str, str]
 ) -> Iterator[tuple[Learner, Settings]]:
     """The learner of a recipe, new, and the settings that make it what it is.
 

@@ -8,7 +8,7 @@ import msgspec
 from budgets import Budget
 from learner import SeedRun
 from measure import Machine
-from recipes import Settings
+from rnn_run import Settings
 
 
 class Text(msgspec.Struct, frozen=True):

@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from rnn_run import RnnRun
 
-from fedlearn.app.run import Run
 from fedlearn.text.windows import WindowShape, cut_windows
 
 
@@ -19,18 +19,18 @@ class SameWindows(msgspec.Struct, frozen=True):
     """[windows] whether the state before `tokens` is the initial state: 1 in 16, which trains it."""
 
 
-def same_windows(run: Run, *, step: int, n_windows: int) -> SameWindows:
+def same_windows(run: RnnRun, *, step: int, n_windows: int) -> SameWindows:
     """The windows of the first groups of a step."""
-    config = run.config
-    shape = WindowShape(1, config.context, config.sequence_length)
+    context = run.options.context
+    shape = WindowShape(1, context, run.options.sequence_length)
     windows = cut_windows(
-        run.dataset.train.tokens, shape, seed=config.seed, step=step, first_group=0, n_groups=n_windows
+        run.dataset.train.tokens, shape, seed=run.config.run.seed, step=step, first_group=0, n_groups=n_windows
     )
     tokens = windows.tokens[:, 0].astype(np.int64)
-    return SameWindows(tokens[:, : config.context], tokens[:, config.context :], windows.is_cold.astype(np.bool_))
+    return SameWindows(tokens[:, :context], tokens[:, context:], windows.is_cold.astype(np.bool_))
 
 
-def check_one_layer(run: Run) -> None:
+def check_one_layer(run: RnnRun) -> None:
     """Raises ValueError for a network that the peers do not have."""
-    if run.config.n_layers != 1:
-        raise ValueError(f"n_layers: the peers have 1, got {run.config.n_layers}; leave it out")
+    if run.options.n_layers != 1:
+        raise ValueError(f"n_layers: the peers have 1, got {run.options.n_layers}; leave it out")

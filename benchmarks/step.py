@@ -13,10 +13,11 @@ from pathlib import Path
 
 import msgspec
 from measure import SETTINGS, Machine, Spread, describe_machine, print_report
+from rnn_run import SCHEMA, Settings, config_of, flat
 from step_parts import Part, measure_parts, message_bytes, prepare
 from whole_steps import WholeSteps, measure_whole_steps
 
-from fedlearn.config import ConfigError, RunConfig, add_config_flags, load_config
+from fedlearn.config import ConfigError, RunConfig, add_config_flags
 from fedlearn.storage.durable import StorageError
 
 TARGET_MS = 15.0
@@ -27,7 +28,7 @@ class Report(msgspec.Struct, frozen=True):
 
     benchmark: str
     machine: Machine
-    config: RunConfig
+    config: Settings
     n_parameters: int
     bytes_up: int
     bytes_down: int
@@ -46,12 +47,11 @@ def main() -> int:
     parser.add_argument(
         "--whole-steps", type=int, default=100, metavar="N", help="steps of real processes; 0 = none (default: 100)"
     )
-    add_config_flags(parser)
+    add_config_flags(parser, SCHEMA)
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(dir=vars(options).get("runs")) as folder:
-            # A figure must not depend on the environment: flags only.
-            config = msgspec.structs.replace(load_config(None, {}, SETTINGS | vars(options)), runs=folder)
+            config = config_of(SETTINGS | vars(options)).replace({"runs": folder})
             report = measure(config, options)
     except (ConfigError, StorageError, ValueError, RuntimeError, OSError) as error:
         print(f"step.py: {error}", file=sys.stderr)
@@ -63,12 +63,12 @@ def main() -> int:
 def measure(config: RunConfig, options: argparse.Namespace) -> Report:
     """All of the benchmark."""
     contents = prepare(config)
-    parts = measure_parts(contents, Path(config.runs), options.rounds)
+    parts = measure_parts(contents, Path(config.run.runs), options.rounds)
     bytes_up, bytes_down = message_bytes(contents)
     return Report(
         benchmark="step",
         machine=describe_machine(),
-        config=config,
+        config=flat(config),
         n_parameters=contents.run.objective.layout.size,
         bytes_up=bytes_up,
         bytes_down=bytes_down,
@@ -87,8 +87,8 @@ def table(report: Report) -> str:
 
     machine, config = report.machine, report.config
     lines = [
-        f"{machine.processor}, {machine.instruction_set}; hidden {config.hidden_size}, {report.n_parameters} "
-        f"parameters, population {config.population_limit}, {report.bytes_up} bytes up, {report.bytes_down} down",
+        f"{machine.processor}, {machine.instruction_set}; hidden {config['hidden_size']}, {report.n_parameters} "
+        f"parameters, population {config['population_limit']}, {report.bytes_up} bytes up, {report.bytes_down} down",
         f"  {'part':42} {'in turn':>8}   median [quartiles]",
     ]
     lines += [

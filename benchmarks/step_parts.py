@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Literal
@@ -12,18 +13,22 @@ import msgspec
 import numpy as np
 from loopback import measure_exchanges
 from measure import Spread, alternate, spread
+from rnn_run import RnnRun, create_run
 
 import es_core
-from fedlearn.app.run import Run, create, strategy_of
-from fedlearn.app.swarm import Swarm
-from fedlearn.app.trainer import Trainer
 from fedlearn.config import RunConfig
 from fedlearn.es.strategy import ask, tell
+from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
-from fedlearn.objectives.base import Trials
+from fedlearn.server.trainer import Trainer
+from fedlearn.simulation.swarm import Swarm
 from fedlearn.storage.journal import Journal, read_journal
 from fedlearn.storage.metrics import StepMetrics, append_metrics
-from fedlearn.text.windows import WindowShape, cut_windows
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.rnn.examiner import BITS
+from fedlearn.tasks.strategy import strategy_of
+from fedlearn.text.windows import cut_windows
 from fedlearn.wire.messages import Assignment, Result
 
 Kind = Literal["evaluation", "estimate", "else"]
@@ -39,12 +44,13 @@ class Part(msgspec.Struct, frozen=True):
     ms: Spread
 
 
-class Contents(msgspec.Struct, frozen=True):
+class Contents(msgspec.Struct, frozen=True, eq=False):
     """A run in mid-training, and what its current step consists of."""
 
-    run: Run
-    trainer: Trainer
+    run: RnnRun
     swarm: Swarm
+    holding: Holding
+    """On one thread, where the run stands."""
     trials: Trials
     update: Update
     result: Result
@@ -53,28 +59,31 @@ class Contents(msgspec.Struct, frozen=True):
 
 def prepare(config: RunConfig) -> Contents:
     """Trains two steps, then evaluates the population of the third."""
-    run = create(config)
-    trainer, _ = Trainer.open(run)
+    run = create_run(config)
+    trainer, _ = Trainer.open(run.run)
     swarm = Swarm(trainer, time.perf_counter)
     swarm.join("benchmark", threads=1)
     while len(swarm.metrics) < 2:
         swarm.advance()
-    update = list(read_journal(run.folder.journal))[1]
-    n_members = config.population_limit // config.group_size * config.group_size
-    trials = Trials(trainer.replica.step, strategy_of(config).perturbation, config.group_size, 0, n_members)
-    losses = run.objective.member_losses(trainer.replica.weights, run.block(update.block), trials, threads=1)
-    update = tell_step(config, update, trials, losses)
+    last = list(read_journal(run.run.folder.journal))[1]
+    holding = run.run.holding(threads=1)
+    holding.load(trainer.replica.snapshot())
+    group_size, limit = config.strategy.group_size, config.strategy.population_limit
+    n_members = limit // group_size * group_size
+    trials = Trials(holding.replica.step, strategy_of(config).perturbation, group_size, 0, n_members)
+    losses = holding.evaluate(trials, last.block).losses
     assignment = Assignment(
         step=trials.step + 1,
-        block=update.block,
+        block=last.block,
         perturbation=trials.perturbation,
-        group_size=config.group_size,
+        group_size=group_size,
         first_member=0,
         quota=n_members,
-        time_left_s=config.time_per_step,
+        time_left_s=config.strategy.time_per_step,
     )
-    result = Result(trials.step, 0, losses, trainer.replica.digest)
-    return Contents(run, trainer, swarm, trials, update, result, assignment)
+    update = tell_step(config, last, trials, losses)
+    result = Result(trials.step, 0, losses, holding.replica.digest)
+    return Contents(run, swarm, holding, trials, update, result, assignment)
 
 
 def tell_step(config: RunConfig, last: Update, trials: Trials, losses: np.ndarray) -> Update:
@@ -86,47 +95,23 @@ def tell_step(config: RunConfig, last: Update, trials: Trials, losses: np.ndarra
 
 def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Callable[[], object]]:
     """A call for each part: (name, kind, how often the volunteer waits for it)."""
-    run, trainer, update, trials = contents.run, contents.trainer, contents.update, contents.trials
-    config, replica, block = run.config, trainer.replica, run.block(contents.update.block)
-    link = next(iter(contents.swarm.members.values())).link
-    masks = run.objective.row_masks(update, block)
-    table = run.objective.layout.table(update.rank)
+    run, holding, update, trials = contents.run, contents.holding, contents.update, contents.trials
+    objective, replica, block = run.objective, holding.replica, holding.block(update.block)
+    link = next(iter(contents.swarm.participants.values())).link
     memberless = msgspec.structs.replace(update, spans=(), utilities=np.zeros(0, dtype=np.int8))
     journal = Journal.open(folder / "journal")
     steps = count()
-    line = StepMetrics(
-        step=0,
-        loss=1.0,
-        bits_per_character=1.0,
-        members=trials.n_members,
-        trial_tokens_per_s=1e6,
-        volunteers=1,
-        bytes_in=0,
-        bytes_out=0,
-        digest=replica.digest.hex(),
-        time=time.time(),
-    )
-
-    def evaluate() -> None:
-        run.objective.member_losses(replica.weights, block, trials, threads=1)
+    line = line_of(trials, replica.digest)
+    estimate = estimate_of(contents, block)
 
     def cut() -> None:
-        shape = WindowShape(config.batch_size, config.context, config.sequence_length)
-        n_groups = trials.n_members // trials.group_size
-        cut_windows(block, shape, seed=config.seed, step=trials.step, first_group=0, n_groups=n_groups)
-
-    def estimate() -> None:
-        es_core.estimate_gradient(
-            table,
-            run.objective.layout.size,
-            seed=config.seed,
-            step=update.step,
-            group_size=update.group_size,
-            spans=list(update.spans),
-            utilities=update.utilities,
-            row_masks=masks,
-            threads=1,
+        seed = run.config.run.seed
+        cut_windows(
+            block["tokens"], objective.window, seed=seed, step=trials.step, first_group=0, n_groups=trials.n_groups
         )
+
+    def take_optimizer_step() -> None:
+        replica.apply(msgspec.structs.replace(memberless, step=replica.step))
 
     def send_result() -> None:
         link.client.send(contents.result)
@@ -138,28 +123,57 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
         link.to_client(0.0)
 
     return {
-        ("evaluation, with windows", "evaluation", 1): evaluate,
+        ("evaluation, with windows", "evaluation", 1): lambda: holding.evaluate(trials, update.block),
         ("gradient estimate, volunteer", "estimate", 1): estimate,
         ("gradient estimate, server", "estimate", 0): estimate,
         ("windows", "else", 1): cut,
         ("Result: encode, frames, CRC, decode", "else", 1): send_result,
-        ("shaping: tell", "else", 1): lambda: tell_step(config, update, trials, contents.result.losses),
+        ("shaping: tell", "else", 1): lambda: tell_step(run.config, update, trials, contents.result.losses),
         ("journal: append and sync", "else", 1): lambda: journal.append(
             msgspec.structs.replace(update, step=next(steps))
         ),
         ("Update, Assignment: encode to decode", "else", 1): send_update,
-        ("row masks, volunteer", "else", 1): lambda: run.objective.row_masks(update, block),
-        ("row masks, server", "else", 0): lambda: run.objective.row_masks(update, block),
-        ("optimizer, volunteer", "else", 1): lambda: replica.apply(
-            msgspec.structs.replace(memberless, step=replica.step), threads=1
-        ),
-        ("optimizer, server", "else", 0): lambda: replica.apply(
-            msgspec.structs.replace(memberless, step=replica.step), threads=1
-        ),
+        ("row masks, volunteer", "else", 1): lambda: objective.row_masks(update, block),
+        ("row masks, server", "else", 0): lambda: objective.row_masks(update, block),
+        ("optimizer, volunteer", "else", 1): take_optimizer_step,
+        ("optimizer, server", "else", 0): take_optimizer_step,
         ("digest, volunteer", "else", 1): lambda: replica.digest,
         ("digest, server", "else", 0): lambda: replica.digest,
         ("metrics line", "else", 0): lambda: append_metrics(folder / "metrics.jsonl", line),
     }
+
+
+def estimate_of(contents: Contents, block: Columns) -> Callable[[], object]:
+    """The call that finds the gradient estimate of the Update."""
+    objective, update = contents.run.objective, contents.update
+    return partial(
+        es_core.estimate_gradient,
+        objective.layout.table(update.rank),
+        objective.layout.size,
+        seed=contents.run.config.run.seed,
+        step=update.step,
+        group_size=update.group_size,
+        spans=list(update.spans),
+        utilities=update.utilities,
+        row_masks=objective.row_masks(update, block),
+        threads=1,
+    )
+
+
+def line_of(trials: Trials, digest: bytes) -> StepMetrics:
+    """A line of metrics of the usual length."""
+    return StepMetrics(
+        step=0,
+        loss=1.0,
+        shown={BITS: 1.0},
+        members=trials.n_members,
+        work_per_s=1e6,
+        volunteers=1,
+        bytes_in=0,
+        bytes_out=0,
+        digest=digest.hex(),
+        time=time.time(),
+    )
 
 
 def measure_thread_hops(rounds: int) -> list[float]:
@@ -196,7 +210,7 @@ def measure_parts(contents: Contents, folder: Path, rounds: int) -> list[Part]:
 
 def message_bytes(contents: Contents) -> tuple[int, int]:
     """Bytes of one step's messages, to the server and to the volunteer."""
-    link = next(iter(contents.swarm.members.values())).link
+    link = next(iter(contents.swarm.participants.values())).link
     link.client.send(contents.result)
     link.server.send(contents.update)
     link.server.send(contents.assignment)

@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 
 from learner import Look, SeedRun, conclude
+from rnn_run import find_run
 
 import es_core
-from fedlearn.app import run as runs
 from fedlearn.config import RunConfig, to_json
 from fedlearn.storage.checkpoint import latest_checkpoint
 from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.tasks.rnn.examiner import BITS
 
 SERVER = Path(__file__).parents[1] / "server.py"
 
@@ -22,13 +23,13 @@ LEAVE_S = 60.0
 
 
 def learn_through_server(config: RunConfig, seconds: float) -> SeedRun:
-    """Starts a server in the empty folder `config.runs`, stops it after this time, start-up included.
+    """Starts a server in the empty folder `config.run.runs`, stops it after this time, start-up included.
 
     The looks are the server's own, with the seconds since it was started.
 
     Raises RuntimeError where the server fails.
     """
-    file = Path(config.runs) / "benchmark.json"
+    file = Path(config.run.runs) / "benchmark.json"
     file.write_text(to_json(config))
     environment = {name: text for name, text in os.environ.items() if not name.startswith("FEDLEARN_")}
     environment["FEDLEARN_ISA"] = es_core.current_isa()
@@ -47,17 +48,17 @@ def learn_through_server(config: RunConfig, seconds: float) -> SeedRun:
         server.wait()
     if server.returncode != 0:
         raise RuntimeError(f"server.py: expected exit code 0, got {server.returncode}: {said.strip()}")
-    run = runs.find(config.runs, "latest")
-    snapshot, _ = latest_checkpoint(run.folder)
+    run = find_run(config.run.runs)
+    folder = run.run.folder
+    snapshot, _ = latest_checkpoint(folder)
     looks, trial_tokens = [], 0
-    metrics = read_last_metrics(run.folder.metrics, snapshot.step)
+    metrics = read_last_metrics(folder.metrics, snapshot.step)
     for line in metrics:
-        trial_tokens += line.members * run.objective.tokens_per_member
-        if line.validation_bits_per_character is not None:
-            look = Look(line.time - began, line.step + 1, trial_tokens, line.validation_bits_per_character)
-            looks.append(look)
+        trial_tokens += line.members * run.objective.work_per_member
+        if BITS in line.validation:
+            looks.append(Look(line.time - began, line.step + 1, trial_tokens, line.validation[BITS]))
     last_s = metrics[-1].time - began if metrics else 0.0
-    bits = run.validation_bits_per_character(snapshot.weights, threads=0)
+    bits = run.bits_per_character(snapshot.weights, run.dataset.validation)
     looks.append(Look(last_s, snapshot.step, trial_tokens, bits))
     return conclude(run, snapshot.weights, looks)
 

@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 import es_core
-from fedlearn.app.command_line import main
+from fedlearn.commands.command_line import main
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -16,7 +16,7 @@ from torch.func import vmap
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.objectives.rnn_layout import to_torch_names
+from fedlearn.tasks.rnn.layout import to_torch_names
 
 ROWS_OF_NN_RNN = 128
 """Rows a call of `nn.RNN`, at which it is fastest: it holds the states and one-hot inputs of all steps of time."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.objectives.rnn_layout import rnn_layout
+from fedlearn.tasks.rnn.layout import rnn_layout
 
 SIGMA = 0.01
 

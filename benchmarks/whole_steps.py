@@ -41,9 +41,15 @@ def measure_whole_steps(config: RunConfig, steps: int) -> WholeSteps:
 
     Raises RuntimeError if one of them fails.
     """
-    with tempfile.TemporaryDirectory(dir=config.runs) as folder:
-        config = msgspec.structs.replace(
-            config, runs=folder, steps=WARM_UP_STEPS + steps, volunteers=0, port=_free_port(), sample_time=0.0
+    with tempfile.TemporaryDirectory(dir=config.run.runs) as folder:
+        config = config.replace(
+            {
+                "runs": folder,
+                "steps": WARM_UP_STEPS + steps,
+                "volunteers": 0,
+                "port": _free_port(),
+                "sample_time": 0.0,
+            }
         )
         computed = _run(config, Path(folder))
         times = [line.time for line in read_last_metrics(resolve_run(Path(folder), "latest").metrics, steps + 1)]
@@ -71,12 +77,12 @@ def _run(config: RunConfig, folder: Path) -> list[StepSeconds]:
     file.write_text(to_json(config))
     serve = [sys.executable, "-m", "fedlearn", "serve", str(file)]
     join = [sys.executable, str(Path(__file__).with_name("timed_volunteer.py")), str(result)]
-    join += ["--server", f"127.0.0.1:{config.port}", "--threads", "1"]
+    join += ["--server", f"127.0.0.1:{config.server.port}", "--threads", "1"]
     started = time.monotonic()
     processes = [subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) for command in (serve, join)]
     try:
         while all(process.poll() is None for process in processes):
-            if time.monotonic() - started > START_S + config.steps * config.time_per_step:
+            if time.monotonic() - started > START_S + config.run.steps * config.strategy.time_per_step:
                 raise RuntimeError("whole steps: expected an end by now; is this machine too busy?")
             time.sleep(0.05)
         has_failed = any(process.returncode for process in processes)

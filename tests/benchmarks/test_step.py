@@ -29,6 +29,7 @@ def test_report_is_one_object_with_the_documented_keys(read_json: ReadJson) -> N
     assert report["sum_of_everything_else_ms"] == pytest.approx(
         sum(part["in_turn"] * part["ms"]["median"] for part in report["parts"] if part["kind"] == "else")
     )
+    assert (report["config"]["task"], report["config"]["hidden_size"]) == ("rnn", 8)
     assert report["bytes_up"] + report["bytes_down"] <= 1.2 * (4 * 128 + 128 + 200)
     whole = report["whole_steps"]
     assert set(whole) == {"steps", "period_ms", "evaluation_ms", "estimate_ms", "everything_else_ms"}

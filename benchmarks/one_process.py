@@ -1,0 +1,68 @@
+"""ask, trials and tell of a task in one process, by what server and volunteers run: the same steps to the bit."""
+
+from collections.abc import Mapping
+from typing import final
+
+from fedlearn.config import Schema
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.replica import genesis
+from fedlearn.es.strategy import ask, tell
+from fedlearn.es.trials import Trials
+from fedlearn.es.update import Update
+from fedlearn.tasks.blocks import block_name
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.strategy import strategy_of
+from fedlearn.tasks.task import Setting, Task
+from fedlearn.tasks.task_objective import TaskObjective
+from fedlearn.tasks.task_options import TaskOptions
+
+DEFAULTS: Mapping[str, Setting] = {
+    "sigma": 0.1,
+    "learning_rate": 0.05,
+    "group_size": 16,
+    "population_limit": 64,
+    "learning_rate_schedule": "constant",
+}
+"""Where neither the task nor the benchmark says otherwise."""
+
+
+@final
+class OneProcess:
+    """A run of a task, step by step; `settings` outrank the task's own."""
+
+    def __init__(self, task: Task, *, seed: int, settings: Mapping[str, Setting] | None = None) -> None:
+        self.settings = {**DEFAULTS, **task.settings, **(settings or {})}
+        self._task = task
+        self._strategy = strategy_of(Schema(TaskOptions).build(self.settings))
+        objective = TaskObjective(task, seed=seed)
+        self._block = block_name(task.data)
+        self._holding = Holding(objective, seed=seed, threads=1, blocks={self._block: task.data})
+        self._holding.load(genesis(objective.layout, objective.initial_weights()))
+        self._last: Update | None = None
+        self.members_tried = 0
+
+    @property
+    def steps_taken(self) -> int:
+        """Steps so far."""
+        return self._holding.replica.step
+
+    @property
+    def weights(self) -> Float32Array:
+        """The unperturbed weights [n_parameters]."""
+        return self._holding.replica.weights
+
+    def step(self) -> float:
+        """Takes one step; the mean of its members' losses."""
+        population = ask(self._strategy, self.steps_taken, self._last)
+        trials = Trials(self.steps_taken, population.perturbation, population.group_size, 0, population.limit)
+        losses = self._holding.evaluate(trials, self._block).losses
+        spans = ((0, population.limit),)
+        update = tell(self._strategy, population, block=self._block, spans=spans, losses=losses, duration_s=0.0)
+        self._holding.apply(update)
+        self._last = update
+        self.members_tried += trials.n_members
+        return float(losses.mean())
+
+    def evaluate(self) -> dict[str, float]:
+        """Figures of the unperturbed weights."""
+        return self._task.evaluate(self.weights, threads=1)
