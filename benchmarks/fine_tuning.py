@@ -88,7 +88,7 @@ def settings_of(way: str) -> dict[str, str | float]:
     common: dict[str, str | float] = {"population_limit": 128, "group_size": 32}
     if way == "LoRA":
         return {**common, "sigma": 0.02, "learning_rate": 0.005}
-    return {**common, "learning_rate": 0.001, **(PULL if "pulled" in way else {})}
+    return {**common, **(PULL if "pulled" in way else {})}
 
 
 def table(report: Report) -> str:

@@ -4,18 +4,15 @@ Its files are `train.npy`, `validation.npy`, `test.npy`, `tokenizer.json` and `d
 """
 
 import io
-from collections.abc import Callable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.tasks.kind import ReadFile
 from fedlearn.text.documents import DocumentMode, EncodedText, encode_documents, split_text
 from fedlearn.text.tokenizer import Tokenizer, TokenizerKind, tokenizer_from_json, train_tokenizer
 from fedlearn.text.tokens import TokenArray, as_tokens
-
-ReadFile = Callable[[str], bytes]
-"""Gives the content of a file by its name or path; raises OSError."""
 
 PYTHON_DOCS = "python-docs"
 MIN_CHARACTERS = 1000
