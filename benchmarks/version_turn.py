@@ -12,6 +12,8 @@ import msgspec
 
 import es_core
 
+HERE = Path(__file__).parents[1]
+
 WARM_UP_STEPS = 5
 """Not counted: the processes start, and the volunteer's first slices are short."""
 
@@ -41,15 +43,16 @@ class _Line(msgspec.Struct):
 
 
 def take_turn(checkout: Path, flags: list[str], runs: Path) -> Turn:
-    """Runs the checkout's server to its end. Raises RuntimeError where it fails, ValueError where it has no core."""
-    if not list((checkout / "es_core").glob("_native*.so")):
-        raise ValueError(f"{checkout}: expected a checkout with a built core in es_core; build it there")
-    python = checkout / ".venv" / "bin" / "python"
+    """Runs the checkout's server to its end. Raises RuntimeError where it fails, ValueError where it was not set up."""
+    # Another environment's editable install would come before the checkout's own packages, whatever the path says.
+    python = Path(sys.executable) if checkout == HERE else checkout / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise ValueError(f"{python}: expected the Python of a checkout that is set up; follow its README there")
     environment = {name: text for name, text in os.environ.items() if not name.startswith("FEDLEARN_")}
     server = subprocess.Popen(
-        [str(python) if python.exists() else sys.executable, "server.py", *flags],
+        [str(python), "server.py", *flags],
         cwd=checkout,
-        env={**environment, "FEDLEARN_ISA": es_core.current_isa(), "PYTHONPATH": str(checkout)},
+        env={**environment, "FEDLEARN_ISA": es_core.current_isa()},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

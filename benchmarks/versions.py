@@ -2,7 +2,7 @@
 
 Each turn is a run of real processes, `server.py` with its local volunteer. Both versions must find the same losses.
 Wall time is what people wait; processor time, of server and volunteer together, hardly depends on what else the machine
-does. The other checkout needs its own built core; its `.venv` is used where it has one.
+does. The other checkout must be set up as its README says: its own `.venv` runs it.
 """
 
 import argparse
@@ -13,11 +13,9 @@ from pathlib import Path
 import msgspec
 from measure import SETTINGS, Machine, Spread, describe_machine, print_report, ratio, spread
 from rnn_run import SCHEMA, Settings
-from version_turn import Turn, take_turn
+from version_turn import HERE, Turn, take_turn
 
 from fedlearn.config import add_config_flags, flag_of
-
-HERE = Path(__file__).parents[1]
 
 
 class Figure(msgspec.Struct, frozen=True):

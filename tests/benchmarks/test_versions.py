@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -30,10 +31,10 @@ def test_people_get_a_table(run_benchmark: Run) -> None:
     assert "processor" in done.stdout
 
 
-def test_checkout_without_a_core_is_refused(run_benchmark: Run, tmp_path: Path) -> None:
+def test_checkout_that_is_not_set_up_is_refused(run_benchmark: Run, tmp_path: Path) -> None:
     done = run_benchmark("versions", str(tmp_path), *TINY)
     assert done.returncode == 1
-    assert "expected a checkout with a built core" in done.stderr
+    assert "expected the Python of a checkout that is set up" in done.stderr
 
 
 def test_server_that_fails_is_quoted(run_benchmark: Run) -> None:
@@ -54,10 +55,17 @@ for step in range(30):
 """
 
 
+def set_up(checkout: Path, server: str) -> None:
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    python = checkout / ".venv" / "bin" / "python"
+    # A link would be an environment without packages.
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    (checkout / "server.py").write_text(server)
+
+
 def test_version_with_other_losses_is_told_apart(run_benchmark: Run, tmp_path: Path) -> None:
-    (tmp_path / "es_core").mkdir()
-    (tmp_path / "es_core" / "_native.so").touch()
-    (tmp_path / "server.py").write_text(OTHER_SERVER)
+    set_up(tmp_path, OTHER_SERVER)
     done = run_benchmark("versions", str(tmp_path), *TINY)
     assert done.returncode == 1
     assert "expected the same in both versions" in done.stderr
@@ -65,9 +73,7 @@ def test_version_with_other_losses_is_told_apart(run_benchmark: Run, tmp_path: P
 
 
 def test_server_that_fails_in_the_end_is_no_contestant(run_benchmark: Run, tmp_path: Path) -> None:
-    (tmp_path / "es_core").mkdir()
-    (tmp_path / "es_core" / "_native.so").touch()
-    (tmp_path / "server.py").write_text(OTHER_SERVER + "sys.exit('the disk is full')")
+    set_up(tmp_path, OTHER_SERVER + "sys.exit('the disk is full')")
     done = run_benchmark("versions", str(tmp_path), *TINY)
     assert done.returncode == 1
     assert "expected exit code 0 of its server: the disk is full" in done.stderr
@@ -95,9 +101,7 @@ main(["serve", *sys.argv[1:]])
 
 
 def test_slower_version_is_found_in_every_round(read_json: ReadJson, tmp_path: Path) -> None:
-    (tmp_path / "es_core").mkdir()
-    (tmp_path / "es_core" / "_native.so").touch()
-    (tmp_path / "server.py").write_text(SLOWER_SERVER)
+    set_up(tmp_path, SLOWER_SERVER)
     flags = ("--hidden-size", "8", "--population-limit", "128", "--steps", "30", "--rounds", "2")
     figures = {figure["name"]: figure for figure in read_json("versions", str(tmp_path), *flags)["figures"]}
     processor = figures["processor"]
