@@ -87,8 +87,8 @@ def settings_of(way: str) -> dict[str, str | float]:
     """What a way asks for beyond the usual settings of rewards."""
     common: dict[str, str | float] = {"population_limit": 128, "group_size": 32}
     if way == "LoRA":
-        return {**common, "sigma": 0.02, "learning_rate": 0.005}
-    return {**common, **(PULL if "pulled" in way else {})}
+        return {**common, "sigma": 0.04, "learning_rate": 0.01}
+    return {**common, "sigma": 0.006, "learning_rate": 0.001, **(PULL if "pulled" in way else {})}
 
 
 def table(report: Report) -> str:

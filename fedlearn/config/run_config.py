@@ -134,6 +134,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: Annotated[str, setting("address the server listens on", min_length=1, resumable=True)] = "127.0.0.1"
     port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, resumable=True)] = 55551
+    audit: Annotated[
+        float, setting("share of the volunteers' work that is computed again; 0 = none", ge=0, le=1, resumable=True)
+    ] = 0.02
 
 
 class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,11 +6,15 @@ volunteers already work on the next step.
 """
 
 import math
+from collections.abc import Sequence
 from typing import final
 
 import msgspec
 import numpy as np
 
+from fedlearn.coordination.audit import Claim, Verdict
+from fedlearn.coordination.auditor import Auditor, Finding, Lottery
+from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
@@ -18,6 +22,9 @@ from fedlearn.coordination.effects import (
     Notice,
     Part,
     Peer,
+    Recompute,
+    RecordCredit,
+    RecordVerdict,
     SaveCheckpoint,
     Send,
     SendBlock,
@@ -27,8 +34,11 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.plan import Plan, Status
-from fedlearn.coordination.roster import Phase, Volunteer, share_groups
+from fedlearn.coordination.roster import Phase, Volunteer, share_step
+from fedlearn.coordination.standing import Standing, Standings
+from fedlearn.es.clipping import Clipping
 from fedlearn.es.strategy import Strategy, ask, tell
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
@@ -62,11 +72,28 @@ class _ClosedStep(msgspec.Struct, frozen=True):
 
 @final
 class Coordinator:
-    """Coordinates one run from `step` on; `last` is the Update before it, `digest` the replica's at `step`."""
+    """Coordinates one run from `step` on; `last` is the Update before it, `digest` the replica's at `step`.
+
+    `standings` are what identities have shown before. `lottery` draws what is audited: its seed is the server's secret.
+    Without one nothing is.
+    """
 
     def __init__(
-        self, plan: Plan, strategy: Strategy, *, step: int, last: Update | None, digest: bytes, now: float
+        self,
+        plan: Plan,
+        strategy: Strategy,
+        *,
+        step: int,
+        last: Update | None,
+        digest: bytes,
+        now: float,
+        standings: Sequence[Standing] = (),
+        lottery: Lottery | None = None,
     ) -> None:
+        self._ledger = Ledger(step, now)
+        self._auditor = Auditor(plan.audit, plan.layout, self._ledger, lottery=lottery)
+        self._standings = Standings(standings)
+        self._clipping = Clipping()
         self._plan = plan
         self._strategy = strategy
         self._step = step
@@ -130,6 +157,8 @@ class Coordinator:
         ]
         if reason := self._stop_reason or self._completion:
             return [*effects, *self._end(reason)]
+        if self._ledger.is_due(now):
+            effects.append(RecordCredit(self._ledger.entry(self._step)))
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time
             effects.append(SaveCheckpoint())
@@ -183,6 +212,12 @@ class Coordinator:
             )
             return self._dismiss(volunteer, Farewell("refused", reason))
         volunteer.name = hello.name or f"volunteer {volunteer.peer}"
+        volunteer.standing = self._standings.of(
+            volunteer.identity or volunteer.name, name=volunteer.name, is_local=volunteer.is_local
+        )
+        if volunteer.standing.is_banned:
+            reason = f"results of this identity were false {volunteer.standing.n_caught} times"
+            return self._dismiss(volunteer, Farewell("refused", reason))
         volunteer.phase = Phase.WAITING
         welcome = Welcome(self._plan.run, self._plan.invitation)
         return [Send(volunteer.peer, welcome), *self._synchronise(volunteer)]
@@ -248,7 +283,6 @@ class Coordinator:
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
         if not ready:
             return []
-        ready = [v for v in ready if v.benched_until <= self._step] or ready
         members_per_s = sum(v.members_per_s or 0.0 for v in ready)
         step = OpenStep(
             ask(self._strategy, self._step, self._last, members_per_s=members_per_s),
@@ -259,15 +293,13 @@ class Coordinator:
         )
         self._open = step
         group_size = step.population.group_size
-        n_groups_wanted = step.population.limit // group_size
-        if len(ready) > n_groups_wanted:
-            # Not a group for everybody: they take turns.
-            turn = self._step * n_groups_wanted % len(ready)
-            ready = [*ready[turn:], *ready[:turn]][:n_groups_wanted]
-        shares = share_groups(n_groups_wanted, [v.members_per_s for v in ready])
         effects: list[ServerEffect] = []
-        for volunteer, n_groups in zip(ready, shares, strict=True):
-            volunteer.lease = step.lease(n_groups * group_size)
+        n_groups = step.population.limit // group_size
+        for share in share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts):
+            volunteer = share.volunteer
+            is_held = not (share.gates or self._auditor.trusts(volunteer.standing))
+            quota = share.n_groups * group_size
+            volunteer.lease = step.lease(quota, volunteer.standing, gates=share.gates, is_held=is_held)
             effects += self._send_block(volunteer, self._step)
             effects.append(Send(volunteer.peer, self._assignment(volunteer.lease, step)))
         return effects
@@ -303,12 +335,55 @@ class Coordinator:
             return [*self._dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
         if volunteer.snapshot is not None and result.step > volunteer.snapshot[0]:
             volunteer.n_resyncs = 0
-        volunteer.n_idle = 0
+        volunteer.standing.n_idle = 0
         if lease.is_done:
             volunteer.measure(lease.n_finite, now - step.opened_at)
+            volunteer.standing.was_in_time()
+        lease.duration_s = now - step.opened_at
         step.is_overdue |= is_overdue
         step.hurry(now)
-        return self._close_if_complete(now)
+        return [*self._audit(volunteer, lease, step, result), *self._close_if_complete(now)]
+
+    # ---- audits
+
+    def _audit(self, volunteer: Volunteer, lease: Lease, step: OpenStep, result: Result) -> list[ServerEffect]:
+        """Has some of a Result computed again, by lot."""
+        trials = Trials(
+            step=result.step,
+            perturbation=step.population.perturbation,
+            group_size=step.population.group_size,
+            first_member=result.first_member,
+            n_members=result.losses.size,
+        )
+        block = self._plan.block_of(result.step)
+        claim = Claim(volunteer.peer, volunteer.standing, trials, block, result.losses, result.estimate, lease)
+        return [Recompute(drawn) for drawn in self._auditor.draw(claim)]
+
+    def recomputed(self, claim: Claim, results: Sequence[TrialResults], now: float) -> list[ServerEffect]:
+        """The server ran a claim's trials itself, twice where the first time did not agree with the claim."""
+        if self._is_over:
+            return []
+        finding, verdict = self._auditor.settle(claim, results)
+        effects: list[ServerEffect] = []
+        match finding:
+            case Finding.TRUE if claim.lease.is_held:
+                claim.lease.release()
+            case Finding.FALSE:
+                claim.lease.void()
+                effects += self._punish(claim.standing, verdict)
+            case Finding.UNDECIDABLE:
+                effects.append(Notice("audits are off: computed again, losses of this task are not the same"))
+        return [*effects, *self._close_if_complete(now)]
+
+    def _punish(self, standing: Standing, verdict: Verdict) -> list[ServerEffect]:
+        what = f"results of step {verdict.step} were false, {verdict.difference:.3g} times what may be"
+        effects: list[ServerEffect] = [Notice(f"{standing.name}: {what}; they don't count"), RecordVerdict(verdict)]
+        if standing.is_banned:
+            for volunteer in [v for v in self._volunteers.values() if v.standing is standing]:
+                effects += self._dismiss(volunteer, Farewell("refused", f"{what}, {standing.n_caught} times in all"))
+        return effects
+
+    # ---- the end of a step
 
     def _close_if_complete(self, now: float) -> list[ServerEffect]:
         step = self._open
@@ -327,9 +402,14 @@ class Coordinator:
         for volunteer in self._volunteers.values():
             if volunteer.lease is not None and not volunteer.lease.is_done:
                 volunteer.measure(volunteer.lease.n_finite, now - step.opened_at)
+                if step.is_late(volunteer.lease):
+                    volunteer.standing.was_late()
                 if volunteer.lease.n_received == 0:
-                    volunteer.rest(self._step)
+                    volunteer.standing.rest(self._step)
             volunteer.lease = None
+        for lease in step.leases:
+            if lease.n_counted:
+                self._ledger.add(lease.standing.identity, lease.standing.name, lease.n_counted, lease.duration_s)
         spans, losses = step.collect()
         duration_s = now - step.opened_at
         self._time_per_step = self._next_time(duration_s, is_overdue=step.is_overdue)
@@ -339,7 +419,7 @@ class Coordinator:
             block=self._plan.block_of(self._step),
             spans=spans,
             losses=losses,
-            estimate=step.total_estimate(),
+            estimate=step.total_estimate(self._clipping),
             duration_s=duration_s,
         )
         finite = losses[np.isfinite(losses)]
@@ -372,4 +452,7 @@ class Coordinator:
         # A stopped run may be resumed: its volunteers look for it again.
         farewell = Farewell("run_ended" if self._completion else "try_again", reason)
         parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
-        return [SaveCheckpoint(), *parting, EndRun(reason)]
+        credit: list[ServerEffect] = []
+        if self._ledger.first_step < self._step:
+            credit.append(RecordCredit(self._ledger.entry(self._step)))
+        return [*credit, SaveCheckpoint(), *parting, EndRun(reason)]

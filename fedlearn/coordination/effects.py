@@ -6,6 +6,8 @@ reports their end to the machine that asked.
 
 import msgspec
 
+from fedlearn.coordination.audit import Claim, Verdict
+from fedlearn.coordination.credit import Entry
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
@@ -56,6 +58,27 @@ class ApplyUpdate(msgspec.Struct, frozen=True):
     update: Update
 
 
+class Recompute(msgspec.Struct, frozen=True):
+    """Server: run the trials of the claim with the server's own replica, then call `Coordinator.recomputed`.
+
+    Before any ApplyUpdate that comes later: the replica must stand where the claim's members stood.
+    """
+
+    claim: Claim
+
+
+class RecordVerdict(msgspec.Struct, frozen=True):
+    """Server: write down what became of a claim that was false."""
+
+    verdict: Verdict
+
+
+class RecordCredit(msgspec.Struct, frozen=True):
+    """Server: write down who did what."""
+
+    entry: Entry
+
+
 class SaveCheckpoint(msgspec.Struct, frozen=True):
     """Server: write the replica as it is now."""
 
@@ -91,6 +114,9 @@ ServerEffect = (
     | Part
     | AppendToJournal
     | ApplyUpdate
+    | Recompute
+    | RecordVerdict
+    | RecordCredit
     | SaveCheckpoint
     | StepReport
     | Notice

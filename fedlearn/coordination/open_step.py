@@ -6,6 +6,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.coordination.standing import Standing
+from fedlearn.es.clipping import Clipping
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.shaping import bounded, n_counted
@@ -19,6 +21,7 @@ class Tally(msgspec.Struct):
 
     n_received: int = 0
     n_unfinished: int = 0
+    """Leases that the step waits for."""
 
 
 class Lease(msgspec.Struct):
@@ -28,6 +31,10 @@ class Lease(msgspec.Struct):
     quota: int
     layout: ParameterLayout | None = None
     """Of the estimate that comes with each Result; None where none comes."""
+    standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
+    """Of who holds it."""
+    duration_s: float = 0.0
+    """From the opening of the step to the last Result."""
     losses: list[Float32Array] = msgspec.field(default_factory=list)
     estimate: NDArray[np.int64] | None = None
     """Sum of the estimates that came with a group of finite losses: without one there is nothing to estimate from."""
@@ -36,6 +43,15 @@ class Lease(msgspec.Struct):
     """Of those received; the others cost their sender nothing, and say nothing about its speed."""
     tally: Tally = msgspec.field(default_factory=Tally)
     """Of all leases of the step."""
+    gates: bool = True
+    """Whether the step waits for it."""
+    is_held: bool = False
+    """Whether its results don't count yet: they are checked first."""
+
+    @property
+    def n_counted(self) -> int:
+        """Members whose losses count."""
+        return 0 if self.is_held else self.n_received
 
     @property
     def is_done(self) -> bool:
@@ -67,20 +83,26 @@ class Lease(msgspec.Struct):
             )
         self.losses.append(losses)
         self.n_received += losses.size
-        self.tally.n_received += losses.size
-        self.tally.n_unfinished -= self.is_done
+        if not self.is_held:
+            self.tally.n_received += losses.size
+        self.tally.n_unfinished -= self.gates and self.is_done
         self.n_finite += int(np.isfinite(losses).sum())
         return ""
 
+    def release(self) -> None:
+        """What was held counts from now on."""
+        self.is_held = False
+        self.tally.n_received += self.n_received
+
     def end(self) -> None:
         """Ends the lease where its results do: its holder left."""
-        self.tally.n_unfinished -= not self.is_done
+        self.tally.n_unfinished -= self.gates and not self.is_done
         self.quota = self.n_received
 
     def void(self) -> None:
         """Ends the lease without any result: its holder can't be trusted."""
-        self.tally.n_unfinished -= not self.is_done
-        self.tally.n_received -= self.n_received
+        self.tally.n_unfinished -= self.gates and not self.is_done
+        self.tally.n_received -= self.n_counted
         self.quota = self.n_received = self.n_finite = 0
         self.losses.clear()
         self.estimate = None
@@ -89,8 +111,12 @@ class Lease(msgspec.Struct):
 GRACE = 2.0
 """Once half the population is in, a step stays open for so many times what that took,"""
 
-LEAST_GRACE_S = 0.5
+LEAST_GRACE_S = 0.1
 """but for this long at least; whoever is later is cut, without harm to what it has sent."""
+
+
+LEAST_DONE = 0.75
+"""Of what the best have done of theirs; who has less is late."""
 
 
 @final
@@ -108,22 +134,30 @@ class OpenStep:
         """Whether its first result came after the deadline: a group takes longer than a step may."""
         self.first_member = first_member
         self.next_member = first_member
-        self._leases: list[Lease] = []
+        self.leases: list[Lease] = []
         self._tally = Tally()
 
-    def lease(self, quota: int) -> Lease:
-        """The next private range of `quota` members."""
-        lease = Lease(self.next_member, quota, self._layout, tally=self._tally)
-        self._tally.n_unfinished += not lease.is_done
+    def lease(
+        self, quota: int, standing: Standing | None = None, *, gates: bool = True, is_held: bool = False
+    ) -> Lease:
+        """The next private range of `quota` members; see Lease."""
+        holder = standing or Standing("")
+        lease = Lease(self.next_member, quota, self._layout, holder, tally=self._tally, gates=gates, is_held=is_held)
+        self._tally.n_unfinished += gates and not lease.is_done
         self.next_member += quota
-        self._leases.append(lease)
+        self.leases.append(lease)
         return lease
 
     def hurry(self, now: float) -> None:
         """Brings the deadline forward when half the population is in: nobody waits long for a straggler."""
-        if 2 * self.n_members >= self.next_member - self.first_member:
+        if 2 * self.n_members >= min(self.population.limit, self.next_member - self.first_member):
             grace_s = max(GRACE * (now - self.opened_at), LEAST_GRACE_S)
             self.deadline = min(self.deadline, self.opened_at + grace_s)
+
+    def is_late(self, lease: Lease) -> bool:
+        """Whether the step waited for this one: others have much more of theirs done."""
+        best = max((other.n_received / other.quota for other in self.leases if other.gates and other.quota), default=0)
+        return lease.gates and lease.n_received < LEAST_DONE * best * lease.quota
 
     @property
     def is_complete(self) -> bool:
@@ -136,14 +170,14 @@ class OpenStep:
 
     @property
     def n_contributors(self) -> int:
-        return sum(lease.n_received > 0 for lease in self._leases)
+        return sum(lease.n_counted > 0 for lease in self.leases)
 
     def collect(self) -> tuple[tuple[tuple[int, int], ...], Float32Array]:
         """Spans (first member, count) of all that is in, adjacent ones joined, and their losses, span after span."""
         spans: list[tuple[int, int]] = []
         losses: list[Float32Array] = []
-        for lease in self._leases:
-            if not lease.n_received:
+        for lease in self.leases:
+            if not lease.n_counted:
                 continue
             losses += lease.losses
             if spans and sum(spans[-1]) == lease.first_member:
@@ -152,12 +186,14 @@ class OpenStep:
                 spans.append((lease.first_member, lease.n_received))
         return tuple(spans), np.concatenate(losses)
 
-    def total_estimate(self) -> CodedEstimate:
-        """The sum of all estimates that are in; empty where none come."""
+    def total_estimate(self, clipping: Clipping) -> CodedEstimate:
+        """The sum of all estimates that are in, none of them out of line; empty where none come."""
         if self._layout is None:
             return NO_ESTIMATE
-        total = np.zeros(self._layout.size, dtype=np.int64)
-        for lease in self._leases:
-            if lease.estimate is not None:
-                total += lease.estimate
-        return encode_estimate(self._layout, total)
+        size = self.population.group_size
+        sums = [
+            (lease.estimate, lease.n_finite // size)
+            for lease in self.leases
+            if lease.estimate is not None and lease.n_counted
+        ]
+        return encode_estimate(self._layout, clipping.total(sums, self._layout.size))

@@ -1,12 +1,13 @@
 """The volunteers of a run: what each has been sent, how fast it is, and its share of a step."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 import msgspec
 
 from fedlearn.coordination.open_step import Lease
+from fedlearn.coordination.standing import Standing
 
 KEPT_BLOCKS = 2
 """Blocks of data that a client keeps: the current one, and the one before it, which the last Update may name."""
@@ -16,10 +17,6 @@ _SPEED_MEMORY = 0.5
 
 _SLOWEST = 1e-3
 """Members per second that whoever sent nothing counts with; shares need a speed above zero."""
-
-
-_LONGEST_REST = 10
-"""A volunteer that sends nothing rests for at most 2 to the power of this, in steps."""
 
 
 class Phase(Enum):
@@ -36,6 +33,10 @@ class Volunteer(msgspec.Struct):
 
     peer: int
     name: str = ""
+    identity: str = ""
+    """Public key as hexadecimal digits, once it is proven."""
+    is_local: bool = False
+    """Whether the server started it itself."""
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
@@ -44,20 +45,13 @@ class Volunteer(msgspec.Struct):
     snapshot: tuple[int, bytes] | None = None
     """Step and digest of the weights that it was sent last: what its Ready must say. Only a Result of a later step
     shows that its own arithmetic is right."""
-    n_idle: int = 0
-    """Steps in a row that it was part of without a single result."""
-    benched_until: int = 0
-    """Step before which it gets no lease, since everybody would wait for it in vain."""
+    standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
+    """Of its identity, which other connections may share."""
 
     @property
     def follows_updates(self) -> bool:
         """Whether every Update goes to it: whoever was sent the weights must miss none."""
         return self.phase in (Phase.SYNCING, Phase.READY)
-
-    def rest(self, step: int) -> None:
-        """Keeps it out for a while: 1, 2, 4, ... steps, the longer the more often it sent nothing."""
-        self.n_idle += 1
-        self.benched_until = step + 1 + 2 ** min(self.n_idle - 1, _LONGEST_REST)
 
     def measure(self, n_members: int, duration_s: float) -> None:
         """Takes a new measurement of speed into account."""
@@ -66,6 +60,33 @@ class Volunteer(msgspec.Struct):
             self.members_per_s = speed
         else:
             self.members_per_s += (1.0 - _SPEED_MEMORY) * (speed - self.members_per_s)
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one volunteer is asked for in a step."""
+
+    volunteer: Volunteer
+    n_groups: int
+    gates: bool
+    """Whether the step waits for it."""
+
+
+def share_step(
+    ready: Sequence[Volunteer], n_groups: int, *, step: int, trusts: Callable[[Standing], bool]
+) -> list[Share]:
+    """Who is asked for what: `n_groups` among those that are steady and trusted, a group more of everybody else.
+
+    Where nobody is both, everybody counts as if. Where there are not enough groups they take turns.
+    """
+    awake = [v for v in ready if v.standing.benched_until <= step] or list(ready)
+    core = [v for v in awake if v.standing.is_steady and trusts(v.standing)] or awake
+    peers = {volunteer.peer for volunteer in core}
+    if len(core) > n_groups:
+        turn = step * n_groups % len(core)
+        core = [*core[turn:], *core[:turn]][:n_groups]
+    shares = share_groups(n_groups, [v.members_per_s for v in core])
+    others = [Share(v, 1, gates=False) for v in awake if v.peer not in peers]
+    return [*(Share(v, n, gates=True) for v, n in zip(core, shares, strict=True)), *others]
 
 
 def share_groups(n_groups: int, speeds: Sequence[float | None]) -> list[int]:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar, final
 
+from fedlearn.coordination.audit import Claim
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import (
     AppendToJournal,
@@ -12,6 +13,9 @@ from fedlearn.coordination.effects import (
     Notice,
     Part,
     Peer,
+    Recompute,
+    RecordCredit,
+    RecordVerdict,
     SaveCheckpoint,
     Send,
     SendBlock,
@@ -104,6 +108,12 @@ class Performer:
                 self._trainer.append(update)
             case ApplyUpdate(update):
                 self._shell.work(lambda: self._trainer.apply(update), self._applied)
+            case Recompute(claim):
+                self._recompute(claim)
+            case RecordVerdict(verdict):
+                self._trainer.record_verdict(verdict)
+            case RecordCredit(entry):
+                self._trainer.record_credit(entry)
             case SaveCheckpoint():
                 self._shell.work(self._trainer.save_checkpoint, lambda _: None)
             case StepReport():
@@ -113,6 +123,12 @@ class Performer:
                 self._shell.say(text)
             case EndRun(reason):
                 self._shell.work(lambda: None, lambda _: self._shell.ended(reason))
+
+    def _recompute(self, claim: Claim) -> None:
+        self._shell.work(
+            lambda: self._trainer.recompute(claim),
+            lambda results: self.perform(self._coordinator.recomputed(claim, results, self._shell.now())),
+        )
 
     def _applied(self, digest: bytes) -> None:
         self.perform(self._coordinator.applied(digest, self._shell.now()))

@@ -1,20 +1,26 @@
 """The server's half of the work: its own replica, the journal, checkpoints and metrics of one run."""
 
 import time
+from random import SystemRandom
 from typing import Self, final
 
 from fedlearn.config import to_json
+from fedlearn.coordination.audit import Claim, Verdict, judge
 from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.server.history import check_origin, follow_journal
+from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.run import Run
 from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint, set_aside_checkpoints
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_journal
+from fedlearn.storage.lines import append_line
 from fedlearn.storage.metrics import StepMetrics, append_metrics
 from fedlearn.tasks.blocks import encode_block
 from fedlearn.tasks.holding import Holding
@@ -94,13 +100,21 @@ class Trainer:
             layout=self.run.prepared.objective.layout,
             blocks=tuple(self.run.prepared.named_blocks),
             steps_per_block=self.run.prepared.steps_per_block,
+            audit=config.server.audit,
             time_per_step=config.strategy.time_per_step,
             checkpoint_time=config.run.checkpoint_time,
             steps=config.run.steps,
             duration_s=config.run.duration,
         )
         return Coordinator(
-            plan, strategy_of(config), step=self.replica.step, last=self._last, digest=self.replica.digest, now=now
+            plan,
+            strategy_of(config),
+            step=self.replica.step,
+            last=self._last,
+            digest=self.replica.digest,
+            now=now,
+            standings=standings_of(read_credit(self.run.folder)),
+            lottery=SystemRandom(),
         )
 
     @property
@@ -143,6 +157,21 @@ class Trainer:
         digest = self._holding.apply(update)
         self._last, self._encoded_weights = update, None
         return digest
+
+    def recompute(self, claim: Claim) -> list[TrialResults]:
+        """What the claim's trials give here, where the replica must stand before their step; twice if not the claim."""
+        first = self._holding.evaluate(claim.trials, claim.block)
+        if judge(claim, first, self.run.prepared.objective.layout).is_true:
+            return [first]
+        return [first, self._holding.evaluate(claim.trials, claim.block)]
+
+    def record_verdict(self, verdict: Verdict) -> None:
+        """Writes down that a claim was false."""
+        append_line(self.run.folder.audits, verdict)
+
+    def record_credit(self, entry: Entry) -> None:
+        """Writes down who did what."""
+        append_line(self.run.folder.credit, entry)
 
     def save_checkpoint(self) -> None:
         """Writes the replica, and in the configuration where the run stands."""

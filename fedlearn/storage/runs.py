@@ -40,6 +40,16 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "metrics.jsonl"
 
     @property
+    def credit(self) -> Path:
+        """Who did what, a line for some steps."""
+        return self.path / "credit.jsonl"
+
+    @property
+    def audits(self) -> Path:
+        """Results that were false, one a line."""
+        return self.path / "audits.jsonl"
+
+    @property
     def data(self) -> Path:
         """Folder of what the kind of the task keeps: data, tokenizer."""
         return self.path / "data"

@@ -53,15 +53,6 @@ def test_speed_of_a_step_without_duration_is_a_number() -> None:
     assert 0 < volunteer.members_per_s < float("inf")
 
 
-def test_volunteer_that_sends_nothing_rests_twice_as_long_each_time_but_not_for_ever() -> None:
-    volunteer = Volunteer(1)
-    rests = []
-    for _ in range(13):
-        volunteer.rest(100)
-        rests.append(volunteer.benched_until - 101)
-    assert rests == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]
-
-
 def test_updates_follow_the_weights() -> None:
     followers = [phase for phase in Phase if Volunteer(1, phase=phase).follows_updates]
     assert followers == [Phase.SYNCING, Phase.READY]

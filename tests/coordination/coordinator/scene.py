@@ -7,15 +7,18 @@ from typing import Any, TypeVar, final
 import msgspec
 import numpy as np
 
+from fedlearn.coordination.audit import Claim
+from fedlearn.coordination.auditor import Lottery
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Part, Send, SendBlock, SendWeights, ServerEffect
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import KEPT_BLOCKS
-from fedlearn.es.layout import ParameterLayout, TensorSpec
+from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.strategy import Strategy
+from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
 from fedlearn.tasks.blocks import NO_BLOCK
@@ -91,6 +94,7 @@ class Scene:
         step: int = 0,
         strategy: Strategy = STRATEGY,
         replays: bool = False,
+        lottery: Lottery | None = None,
         **plan: Any,  # noqa: ANN401 (fields of Plan)
     ) -> None:
         self.now = 1000.0
@@ -113,7 +117,13 @@ class Scene:
         self._n_sent: dict[int, int] = {}
         self._links: dict[int, MemoryLink] = {}
         self.coordinator = Coordinator(
-            msgspec.structs.replace(PLAN, **plan), strategy, step=step, last=None, digest=digest_of(step), now=self.now
+            msgspec.structs.replace(PLAN, **plan),
+            strategy,
+            step=step,
+            last=None,
+            digest=digest_of(step),
+            now=self.now,
+            lottery=lottery,
         )
 
     # ---- what happens; each gives the effects
@@ -175,6 +185,11 @@ class Scene:
     def wait(self, seconds: float) -> list[ServerEffect]:
         self.now += seconds
         return self._perform(self.coordinator.tick(self.now))
+
+    def recomputed(self, claim: Claim, *losses: Float32Array) -> list[ServerEffect]:
+        """The server found these losses itself, one time after another."""
+        results = [TrialResults(found, claim.estimate) for found in losses]
+        return self._perform(self.coordinator.recomputed(claim, results, self.now))
 
     def stop(self) -> list[ServerEffect]:
         return self._perform(self.coordinator.stop("Ctrl-C"))

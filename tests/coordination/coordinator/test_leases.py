@@ -3,8 +3,9 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from fedlearn.wire.messages import Assignment
-from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, STRATEGY, TIME_PER_STEP, Scene, sent
+from fedlearn.coordination.effects import AppendToJournal
+from fedlearn.wire.messages import Assignment, Ready
+from tests.coordination.coordinator.scene import GROUP, LIMIT, STRATEGY, TIME_PER_STEP, Scene, digest_of, of, sent
 
 
 def test_leases_are_private_whole_groups_that_sum_to_the_limit(scene: Scene) -> None:
@@ -58,40 +59,78 @@ def test_population_follows_the_speed_of_all_volunteers_together() -> None:
     assert sum(scene.assignments[peer].quota for peer in (1, 2)) == 232
 
 
-def test_volunteer_cut_by_the_deadline_gets_a_smaller_share(pair: Scene) -> None:
-    for _ in range(3):
+def test_volunteer_that_was_late_gets_a_group_that_nobody_waits_for(pair: Scene) -> None:
+    pair.report(1, GROUP)
+    pair.report(2)
+    pair.wait(TIME_PER_STEP)
+    pair.applied()
+    assert [pair.assignments[peer].quota for peer in (1, 2)] == [GROUP, LIMIT]
+    assert of(AppendToJournal, pair.report(2))  # although volunteer 1 has sent nothing
+    pair.applied()
+
+
+def test_late_volunteer_is_waited_for_again_once_it_was_in_time_and_twice_as_long_after_each_relapse(
+    pair: Scene,
+) -> None:
+    in_time: list[int] = []
+    for _ in range(4):
         pair.now += 1.0
-        pair.report(1, GROUP)
         pair.report(2)
-        pair.wait(TIME_PER_STEP - 1.0)
+        pair.wait(TIME_PER_STEP)  # volunteer 1 keeps everybody waiting,
         pair.applied()
-        assert pair.assignments[1].step == pair.step
-    assert GROUP <= pair.assignments[1].quota < HALF
+        pair.now += 1.0
+        pair.report(2)
+        pair.applied()  # and rests for a step
+        n_steps = 0
+        while pair.assignments[1].quota == GROUP:
+            pair.now += 1.0
+            pair.report(1)
+            pair.report(2)
+            pair.applied()
+            n_steps += 1
+            assert n_steps < 20
+        in_time.append(n_steps)
+    assert in_time == [1, 2, 4, 8]
 
 
-def test_silent_volunteer_is_waited_for_ever_more_seldom(pair: Scene) -> None:
-    waited = []
-    for step in range(40):
-        n_closed = len(pair.journal)
-        pair.report(1)
-        if len(pair.journal) == n_closed:
+def test_silent_volunteer_is_waited_for_once(pair: Scene) -> None:
+    asked = []
+    for step in range(2, 42):
+        if pair.assignments[2].step == step - 1:
+            asked.append(step)
+        if not of(AppendToJournal, pair.report(1)):
+            assert step == 2
             pair.wait(TIME_PER_STEP)
-            waited.append(step)
         pair.applied()
-    assert [later - earlier for earlier, later in pairwise(waited)] == [2, 3, 5, 9, 17]
+    assert [later - earlier for earlier, later in pairwise(asked)] == [2, 3, 5, 9, 17]
 
 
-def test_volunteer_that_sends_again_is_benched_as_at_first(pair: Scene) -> None:
+def test_volunteer_that_sends_again_rests_as_at_first(pair: Scene) -> None:
     for _ in range(3):
         pair.report(1)
-        pair.wait(TIME_PER_STEP)  # volunteer 2 sends nothing,
+        if not pair.is_applying:
+            pair.wait(TIME_PER_STEP)  # volunteer 2 sends nothing,
         pair.applied()
         pair.report(1)  # rests for one step,
         pair.applied()
-        pair.report(1)
         assert pair.assignments[2].step == pair.step
         pair.report(2)  # and sends again
+        pair.report(1)
         pair.applied()
+
+
+def test_standing_outlives_a_connection(pair: Scene) -> None:
+    pair.report(2)
+    pair.wait(TIME_PER_STEP)
+    pair.applied()
+    pair.drop(1)
+    pair.greet(3, "volunteer 1")
+    pair.say(3, Ready(pair.step, digest_of(pair.step)))
+    pair.report(2)
+    pair.applied()
+    pair.report(2)
+    pair.applied()
+    assert (pair.assignments[3].quota, pair.assignments[2].quota) == (GROUP, LIMIT)
 
 
 def test_volunteers_beyond_the_number_of_groups_take_turns() -> None:

@@ -1,0 +1,87 @@
+"""Whether results are what their sender said: the same trials, computed by the server, held against them."""
+
+import msgspec
+import numpy as np
+
+from fedlearn.coordination.open_step import Lease
+from fedlearn.coordination.standing import Standing
+from fedlearn.es.estimate import CodedEstimate, decode_estimate
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.shaping import bounded
+from fedlearn.es.trials import TrialResults, Trials
+
+LOSS_TOLERANCE = 0.1
+"""Root mean square of the differences in a group, as a share of the standard deviation of its losses."""
+
+SUM_TOLERANCE = 0.05
+"""Length of the difference of two sums, as a share of the sum's own."""
+
+ROUNDING = 3e-5
+"""Of losses, relative to their size: what honest kernels may differ by where members hardly differ."""
+
+
+class Claim(msgspec.Struct, frozen=True, eq=False):
+    """What somebody said that these trials give."""
+
+    peer: int
+    standing: Standing
+    trials: Trials
+    block: bytes
+    losses: Float32Array
+    """float32 [n_members]"""
+    estimate: CodedEstimate
+    lease: Lease
+    """That they are of."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of a claim: an entry of the journal of audits."""
+
+    step: int
+    first_member: int
+    n_members: int
+    identity: str
+    name: str
+    difference: float
+    """In tolerances: above 1 the claim is false."""
+
+    @property
+    def is_true(self) -> bool:
+        return self.difference <= 1.0
+
+
+def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
+    """How far the claim is from what the server found itself."""
+    difference = loss_difference(claim.losses, own.losses, claim.trials.group_size)
+    if claim.trials.perturbation.is_summed:
+        difference = max(difference, sum_difference(claim.estimate, own.estimate, layout))
+    return Verdict(
+        step=claim.trials.step,
+        first_member=claim.trials.first_member,
+        n_members=claim.trials.n_members,
+        identity=claim.standing.identity,
+        name=claim.standing.name,
+        difference=difference,
+    )
+
+
+def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int) -> float:
+    """The greatest of any group, in tolerances; infinite where one is finite and the other is not."""
+    ours, theirs = bounded(own).reshape(-1, group_size), bounded(claimed).reshape(-1, group_size)
+    finite = np.isfinite(ours)
+    if not np.array_equal(finite, np.isfinite(theirs)):
+        return float("inf")
+    gap = np.where(finite, ours, 0.0).astype(np.float64) - np.where(finite, theirs, 0.0)
+    found = np.where(finite, ours, 0.0).astype(np.float64)
+    allowed = LOSS_TOLERANCE * found.std(axis=1) + ROUNDING * (1.0 + np.abs(found).max(axis=1))
+    return float((np.sqrt(np.mean(gap**2, axis=1)) / allowed).max())
+
+
+def sum_difference(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> float:
+    """Of two sums, in tolerances."""
+    ours = decode_estimate(layout, own).astype(np.float64)
+    gap = decode_estimate(layout, claimed) - ours
+    length = float(np.linalg.norm(ours))
+    if length == 0.0:
+        return float("inf") if gap.any() else 0.0
+    return float(np.linalg.norm(gap)) / (SUM_TOLERANCE * length)

@@ -1,0 +1,112 @@
+"""Which results are computed again, and what follows for those who sent them.
+
+The choice falls when a Result is in, by a generator whose seed nobody but the server knows. A newcomer's results are
+checked one and all before they count; of everybody else's a share is, and of each Result with a probability of
+`LEAST_CHANCE` at least: whoever sends 100 false ones in a row goes unnoticed with a probability of 0.95^100 = 0.6 %.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol, final
+
+import msgspec
+
+from fedlearn.coordination.audit import Claim, Verdict, judge
+from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.standing import Standing
+from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.trials import TrialResults
+
+LEAST_CHANCE = 0.05
+"""Of a Result to have some of it computed again."""
+
+MAX_PENDING = 4
+"""Claims that wait to be computed; what is drawn beyond that is let go, so that no step waits for audits."""
+
+
+class Lottery(Protocol):
+    """Draws by chance; Python's own `random.Random` is one."""
+
+    def random(self) -> float:
+        """From 0 to 1."""
+
+    def sample(self, population: Sequence[int], k: int) -> list[int]:
+        """Some of these, none twice."""
+
+
+class Finding(Enum):
+    """What came of a claim."""
+
+    TRUE = "it is what the server found"
+    FALSE = "it is not"
+    UNDECIDABLE = "the server does not find the same twice itself"
+
+
+@final
+class Auditor:
+    """Has `share` of the groups computed again, 0: none ever; and writes down in the ledger what it finds."""
+
+    def __init__(self, share: float, layout: ParameterLayout, ledger: Ledger, *, lottery: Lottery | None) -> None:
+        """`lottery` is seeded by the server's secret; without one nothing is ever computed again."""
+        self._share = share if lottery is not None else 0.0
+        self._layout = layout
+        self._ledger = ledger
+        self._lottery = lottery
+        self._n_pending = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is ever computed again."""
+        return self._share > 0.0
+
+    def trusts(self, standing: Standing) -> bool:
+        """Whether results count before they are checked."""
+        return standing.is_proven or not self.is_on
+
+    def draw(self, claim: Claim) -> list[Claim]:
+        """What of a whole Result is to be computed again; `settle` is called with each of it then."""
+        drawn = self._draw(claim)
+        self._n_pending += len(drawn)
+        return drawn
+
+    def settle(self, claim: Claim, results: Sequence[TrialResults]) -> tuple[Finding, Verdict]:
+        """What the server's own results say of the claim: one, or two where the first is not what was claimed."""
+        self._n_pending -= 1
+        verdict = judge(claim, results[0], self._layout)
+        earned = self._ledger.of(claim.standing.identity)
+        if verdict.is_true:
+            claim.standing.agreed(claim.trials.n_groups)
+            earned.agreed += claim.trials.n_groups
+            return Finding.TRUE, verdict
+        own = msgspec.structs.replace(claim, losses=results[-1].losses, estimate=results[-1].estimate)
+        if not judge(own, results[0], self._layout).is_true:
+            self._share = 0.0
+            return Finding.UNDECIDABLE, verdict
+        claim.standing.was_caught()
+        earned.caught += 1
+        return Finding.FALSE, verdict
+
+    def _draw(self, claim: Claim) -> list[Claim]:
+        if not self.is_on or claim.standing.is_local:
+            return []
+        if claim.lease.is_held:
+            return [claim]
+        n_left = MAX_PENDING - self._n_pending
+        chosen = self._choose(claim.trials.n_groups, is_newcomer=not claim.standing.is_proven) if n_left > 0 else []
+        if claim.trials.perturbation.is_summed:
+            return [claim] if chosen else []  # a sum can't be checked in parts
+        return [_group_of(claim, group) for group in chosen[:n_left]]
+
+    def _choose(self, n_groups: int, *, is_newcomer: bool) -> list[int]:
+        """Some of the groups, in no order."""
+        assert self._lottery is not None, "drawing without a lottery"
+        n_tickets = min(n_groups, int(MAX_PENDING / self._share) + 1)
+        n_chosen = sum(self._lottery.random() < self._share for _ in range(n_tickets))
+        is_chosen = is_newcomer or self._lottery.random() < LEAST_CHANCE
+        return self._lottery.sample(range(n_groups), max(n_chosen, int(is_chosen)))
+
+
+def _group_of(claim: Claim, group: int) -> Claim:
+    size = claim.trials.group_size
+    losses = claim.losses[group * size : (group + 1) * size]
+    return msgspec.structs.replace(claim, trials=claim.trials.part(group, 1), losses=losses)

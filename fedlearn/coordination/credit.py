@@ -1,0 +1,75 @@
+"""Who did what: the members of each identity that went into Updates, added up over some steps."""
+
+from collections.abc import Mapping
+from typing import final
+
+import msgspec
+
+INTERVAL_S = 1.0
+"""Between two entries of the ledger; a server that is killed loses this much of it."""
+
+
+class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One identity's part."""
+
+    name: str = ""
+    """As it last called itself."""
+    members: int = 0
+    """That are in an Update."""
+    seconds: float = 0.0
+    """From the opening of a step to its last Result in it, over all steps."""
+    agreed: int = 0
+    """Groups that were computed again, and were what it had said."""
+    caught: int = 0
+    """Results that were false."""
+
+    def add(self, other: "Earned") -> None:
+        """Adds what was earned later."""
+        self.name = other.name or self.name
+        self.members += other.members
+        self.seconds += other.seconds
+        self.agreed += other.agreed
+        self.caught += other.caught
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What was earned from `first_step` to the step before `end_step`."""
+
+    first_step: int
+    end_step: int
+    earned: Mapping[str, Earned]
+    """By identity."""
+
+
+@final
+class Ledger:
+    """Adds up until an entry is due."""
+
+    def __init__(self, step: int, now: float) -> None:
+        self.first_step = step
+        self._due = now + INTERVAL_S
+        self._earned: dict[str, Earned] = {}
+
+    def of(self, identity: str) -> Earned:
+        """What an identity has earned since the last entry."""
+        return self._earned.setdefault(identity, Earned())
+
+    def add(self, identity: str, name: str, members: int, seconds: float) -> None:
+        """Counts members that go into an Update."""
+        earned = self.of(identity)
+        earned.name = name
+        earned.members += members
+        earned.seconds += seconds
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for an entry; asks for the next one after another interval."""
+        if now < self._due:
+            return False
+        self._due = now + INTERVAL_S
+        return True
+
+    def entry(self, end_step: int) -> Entry:
+        """All since the last one."""
+        entry = Entry(self.first_step, end_step, self._earned)
+        self.first_step, self._earned = end_step, {}
+        return entry

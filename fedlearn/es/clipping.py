@@ -1,0 +1,73 @@
+"""Bounds what a sum of gradients may weigh, by what such sums usually weigh.
+
+A sum over g groups is mostly noise, whose length grows with the root of g. One that is longer than `MOST` times the
+median of what came lately is scaled down to that; so is the total of a step. One false sum of the greatest numbers
+would otherwise stay in Adam's second moment for thousands of steps.
+
+Source: clipping by a multiple of the median norm, as in Pillutla et al., "Robust Aggregation for Federated Learning",
+arXiv 1912.13445, and centred clipping, Karimireddy et al., arXiv 2012.10333.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64Array = NDArray[np.int64]
+
+MOST = 4.0
+"""Times the usual length."""
+
+MEMORY = 64
+"""Lengths that tell what is usual."""
+
+
+@final
+class Clipping:
+    """What sums of a run weighed lately; `n_clipped` of them were scaled down."""
+
+    def __init__(self) -> None:
+        self._parts = _Usual()
+        self._totals = _Usual()
+        self.n_clipped = 0
+
+    def total(self, sums: Sequence[tuple[Int64Array, int]], size: int) -> Int64Array:
+        """The sum of all, int64 [size], each of which is of so many groups."""
+        total = np.zeros(size, dtype=np.int64)
+        lengths = [_length(numbers, n_groups) for numbers, n_groups in sums]
+        limit = self._parts.limit(lengths)
+        for (numbers, _), length in zip(sums, lengths, strict=True):
+            total += self._scaled(numbers, length, limit)
+        length = _length(total, sum(n_groups for _, n_groups in sums))
+        return self._scaled(total, length, self._totals.limit([length]))
+
+    def _scaled(self, numbers: Int64Array, length: float, limit: float) -> Int64Array:
+        if length <= limit:
+            return numbers
+        self.n_clipped += 1
+        scaled: Int64Array = np.rint(numbers * (limit / length)).astype(np.int64)
+        return scaled
+
+
+@final
+class _Usual:
+    """Lengths that came before."""
+
+    def __init__(self) -> None:
+        self._lengths: deque[float] = deque(maxlen=MEMORY)
+
+    def limit(self, lengths: Sequence[float]) -> float:
+        """How long a sum may be, these new ones included, which it then remembers."""
+        known: list[float] = sorted([*self._lengths, *(length for length in lengths if length > 0.0)])
+        # The lower of two middle ones: with two sums and no past, the shorter one is believed.
+        limit = MOST * known[(len(known) - 1) // 2] if known else 0.0
+        self._lengths.extend(min(length, limit) for length in lengths if length > 0.0)
+        return limit
+
+
+def _length(numbers: Int64Array, n_groups: int) -> float:
+    """Per root of a group."""
+    return float(np.linalg.norm(numbers.astype(np.float64))) / math.sqrt(max(n_groups, 1))

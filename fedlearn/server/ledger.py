@@ -1,0 +1,54 @@
+"""Who did what in a run, and who was caught: read from `credit.jsonl`, checked against the journal."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fedlearn.coordination.credit import Earned, Entry
+from fedlearn.coordination.standing import Standing
+from fedlearn.es.update import Update
+from fedlearn.storage.lines import read_lines
+from fedlearn.storage.runs import RunFolder
+
+
+class Credit(msgspec.Struct, frozen=True):
+    """All of a run's."""
+
+    earned: dict[str, Earned]
+    """By identity."""
+    false_entries: tuple[Entry, ...]
+    """Whose members are not those of the journal's Updates."""
+    n_unclaimed: int
+    """Members of Updates that no entry speaks of: the server was killed before it wrote one."""
+
+
+def read_credit(folder: RunFolder) -> dict[str, Earned]:
+    """What each identity has earned."""
+    earned: dict[str, Earned] = {}
+    for entry in read_lines(folder.credit, Entry):
+        for identity, part in entry.earned.items():
+            earned.setdefault(identity, Earned()).add(part)
+    return earned
+
+
+def check_credit(folder: RunFolder, journal: Iterable[Update]) -> Credit:
+    """The same, with each entry held against the Updates of its steps, as far as the journal has them."""
+    members = {update.step: update.n_members for update in journal}
+    false, claimed = [], set[int]()
+    for entry in read_lines(folder.credit, Entry):
+        steps = range(entry.first_step, entry.end_step)
+        claimed.update(steps)
+        is_whole = all(step in members for step in steps)
+        if is_whole and sum(part.members for part in entry.earned.values()) != sum(members[step] for step in steps):
+            false.append(entry)
+    unclaimed = sum(count for step, count in members.items() if step not in claimed)
+    return Credit(read_credit(folder), tuple(false), unclaimed)
+
+
+def standings_of(earned: dict[str, Earned]) -> list[Standing]:
+    """What the identities of a run that is resumed have shown before."""
+    return [
+        Standing(identity, part.name, n_agreed=part.agreed, n_caught=part.caught)
+        for identity, part in earned.items()
+        if part.agreed or part.caught
+    ]

@@ -1,0 +1,192 @@
+"""What is computed again, and what becomes of those whose results were false."""
+
+from random import Random
+
+import pytest
+
+from fedlearn.coordination.audit import Claim
+from fedlearn.coordination.auditor import LEAST_CHANCE, MAX_PENDING
+from fedlearn.coordination.effects import AppendToJournal, Notice, Recompute, RecordVerdict, ServerEffect
+from fedlearn.coordination.standing import MAX_CAUGHT, PROOF_GROUPS
+from fedlearn.wire.messages import Assignment
+from tests.coordination.coordinator.scene import GROUP, LIMIT, Scene, of, parted, sent
+
+
+@pytest.fixture
+def audited() -> Scene:
+    """Two volunteers; the first has proven itself."""
+    scene = Scene(audit=0.02, lottery=Random(1))
+    scene.join(1)
+    prove(scene, 1)
+    scene.join(2)
+    scene.now += 1.0
+    agree(scene, scene.report(1))
+    scene.applied()
+    return scene
+
+
+def claims(effects: list[ServerEffect]) -> list[Claim]:
+    return [effect.claim for effect in of(Recompute, effects)]
+
+
+def agree(scene: Scene, effects: list[ServerEffect]) -> list[ServerEffect]:
+    """The server finds what was claimed."""
+    return [found for claim in claims(effects) for found in scene.recomputed(claim, claim.losses)]
+
+
+def deny(scene: Scene, effects: list[ServerEffect]) -> list[ServerEffect]:
+    """The server finds the opposite, and the same again."""
+    return [found for claim in claims(effects) for found in scene.recomputed(claim, -claim.losses, -claim.losses)]
+
+
+def prove(scene: Scene, peer: int) -> None:
+    for _ in range(PROOF_GROUPS):
+        scene.now += 1.0
+        agree(scene, scene.report(peer))
+        scene.applied()
+
+
+def test_without_audits_nothing_is_computed_again() -> None:
+    for scene in (Scene(audit=0.5), Scene(lottery=Random(1))):
+        scene.join(1)
+        assert not claims(scene.report(1))
+
+
+def test_stranger_beside_proven_volunteers_gets_one_group_that_counts_once_it_is_checked(audited: Scene) -> None:
+    assert [audited.assignments[peer].quota for peer in (1, 2)] == [LIMIT, GROUP]
+    (claim,) = claims(audited.report(2))
+    assert (claim.trials.first_member, claim.trials.n_members) == (LIMIT, GROUP)
+    agree(audited, audited.report(1, LIMIT - GROUP))
+    audited.recomputed(claim, claim.losses)
+    audited.report(1)
+    assert audited.journal[-1].spans == ((0, LIMIT + GROUP),)
+
+
+def test_stranger_whose_check_is_not_over_does_not_count_and_is_not_waited_for(audited: Scene) -> None:
+    audited.report(2)
+    audited.report(1)
+    assert audited.journal[-1].spans == ((0, LIMIT),)
+
+
+def test_stranger_has_its_share_once_it_is_proven(audited: Scene) -> None:
+    for _ in range(PROOF_GROUPS):
+        assert audited.assignments[2].quota == GROUP
+        audited.now += 1.0
+        agree(audited, audited.report(2))
+        agree(audited, audited.report(1))
+        audited.applied()
+    assert audited.assignments[2].quota > GROUP
+    assert audited.assignments[1].quota + audited.assignments[2].quota == LIMIT
+
+
+def test_strangers_among_themselves_share_everything_and_each_of_their_results_is_checked() -> None:
+    scene = Scene(audit=0.02, lottery=Random(1))
+    scene.join(1)
+    scene.join(2)
+    agree(scene, scene.report(1))
+    scene.applied()
+    assert {scene.assignments[peer].quota for peer in (1, 2)} == {LIMIT // 2}
+    for peer in (1, 2):
+        checked = claims(scene.report(peer))
+        assert checked
+        assert all(claim.trials.n_members == GROUP for claim in checked)
+    assert scene.journal[-1].spans == ((0, LIMIT),)
+
+
+def test_false_results_do_not_count(audited: Scene) -> None:
+    effects = deny(audited, audited.report(2))
+    (verdict,) = [effect.verdict for effect in of(RecordVerdict, effects)]
+    assert (verdict.name, verdict.step, verdict.first_member) == ("volunteer 2", audited.step, LIMIT)
+    assert verdict.difference > 1
+    assert any("volunteer 2: results of step 9 were false" in notice.text for notice in of(Notice, effects))
+    audited.report(1)
+    assert audited.journal[-1].spans == ((0, LIMIT),)
+
+
+def test_liar_is_sent_away_for_good_whatever_it_calls_its_connection(audited: Scene) -> None:
+    for time in range(1, MAX_CAUGHT + 1):
+        effects = deny(audited, audited.report(2))
+        assert (2 in parted(effects)) == (time == MAX_CAUGHT)
+        audited.report(1)
+        audited.applied()
+    refused = parted(audited.greet(3, "volunteer 2"))
+    assert refused[3][0] == "refused"
+    assert "false 3 times" in refused[3][1]
+
+
+def test_proven_volunteer_that_lies_is_a_stranger_again(audited: Scene) -> None:
+    prove_second(audited)
+    while not (checked := claims(audited.report(2))):
+        audited.report(1)
+        audited.applied()
+    audited.recomputed(checked[0], -checked[0].losses, -checked[0].losses)
+    audited.report(1)
+    audited.applied()
+    audited.report(1)
+    audited.applied()
+    assert audited.assignments[2].quota == GROUP
+
+
+def prove_second(scene: Scene) -> None:
+    while scene.assignments[2].quota == GROUP:
+        scene.now += 1.0
+        agree(scene, scene.report(2))
+        agree(scene, scene.report(1))
+        scene.applied()
+
+
+def test_task_that_gives_other_losses_each_time_accuses_nobody(audited: Scene) -> None:
+    (claim,) = claims(audited.report(2))
+    effects = audited.recomputed(claim, -claim.losses, 2 * claim.losses)
+    assert any("audits are off" in notice.text for notice in of(Notice, effects))
+    audited.report(1)
+    audited.applied()
+    assert not claims(audited.report(2))
+
+
+def test_share_of_proven_results_that_is_checked_is_what_was_asked_for() -> None:
+    scene = Scene(audit=0.05, lottery=Random(2))
+    scene.join(1)
+    prove(scene, 1)
+    n_groups, n_results = 0, 0
+    for _ in range(400):
+        checked = claims(scene.report(1))
+        n_groups, n_results = n_groups + len(checked), n_results + bool(checked)
+        for claim in checked:
+            scene.recomputed(claim, claim.losses)
+        scene.applied()
+    assert n_groups / (400 * LIMIT / GROUP) == pytest.approx(0.05, rel=0.3)
+    assert n_results / 400 > LEAST_CHANCE
+
+
+def test_result_of_few_groups_is_checked_often_enough() -> None:
+    scene = Scene(audit=1e-6, lottery=Random(3))
+    scene.join(1)
+    prove(scene, 1)
+    n_checked = 0
+    for _ in range(1000):
+        checked = claims(scene.report(1))
+        assert len(checked) <= 1
+        n_checked += len(checked)
+        for claim in checked:
+            scene.recomputed(claim, claim.losses)
+        scene.applied()
+    assert n_checked == pytest.approx(1000 * LEAST_CHANCE, rel=0.4)
+
+
+def test_steps_do_not_wait_for_audits() -> None:
+    scene = Scene(audit=1.0, lottery=Random(1))
+    scene.join(1)
+    prove(scene, 1)
+    assert len(claims(scene.report(1))) == MAX_PENDING
+    scene.applied()
+    effects = scene.report(1)
+    assert not claims(effects)
+    assert of(AppendToJournal, effects)
+
+
+def test_verdict_on_someone_who_has_left_is_written_down(audited: Scene) -> None:
+    checked = audited.report(2)
+    audited.drop(2)
+    assert of(RecordVerdict, deny(audited, checked))
+    assert not sent(Assignment, audited.effects[-2:], peer=2)
