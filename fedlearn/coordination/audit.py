@@ -13,7 +13,7 @@ from fedlearn.es.trials import TrialResults, Trials
 LOSS_TOLERANCE = 0.1
 """Root mean square of the differences in a group, as a share of the standard deviation of its losses."""
 
-SUM_TOLERANCE = 0.05
+SUM_TOLERANCE = 0.15
 """Length of the difference of two sums, as a share of the sum's own."""
 
 ROUNDING = 3e-5

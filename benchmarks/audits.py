@@ -1,0 +1,156 @@
+"""How far honest kernels are from one another, in the tolerances of audits: what is above 1 would be an accusation.
+
+The same groups are evaluated with each instruction set of this machine, and held against the first of them, as the
+server holds a volunteer's results against its own; each group is an audit. Beside them stands what does not happen in
+a run, where everybody computes with one precision: bytes held against float32.
+"""
+
+import argparse
+
+import msgspec
+import numpy as np
+from measure import Machine, describe_machine, print_report, use_processors
+
+import es_core
+from fedlearn.coordination.audit import loss_difference, sum_difference
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.tasks.rnn.objective import RnnObjective
+from fedlearn.tasks.rnn.options import Precision
+from fedlearn.text.windows import WindowShape
+
+VOCABULARY = 65
+SPACES = {"losses": Perturbation(0.01, 1), "sums": Perturbation(0.05, 1, "activations", "closed-form")}
+GROUP = {"losses": 64, "sums": 16}
+GROUPS_A_SUM = 1
+BATCH = 16
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One comparison."""
+
+    what: str
+    hidden_size: int
+    precision: str
+    ours: str
+    theirs: str
+    audits: int
+    greatest: float
+    """In tolerances."""
+    accused: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `--json` prints."""
+
+    machine: Machine
+    rows: list[Row]
+
+
+def main() -> int:
+    """Runs the benchmark; gives the exit code: 1 where anybody honest is accused."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--audits", type=int, default=2000, metavar="N", help="of each comparison (default: 2000)")
+    parser.add_argument("--hidden-sizes", type=int, nargs="+", default=[64, 256], metavar="H", help="of the network")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    use_processors(1)
+    rows = [
+        row
+        for hidden_size in options.hidden_sizes
+        for what in SPACES
+        for row in compare(what, hidden_size, options.audits)
+    ]
+    print_report(Report(describe_machine(), rows), lambda: table(rows), as_json=options.json)
+    return 1 if any(row.accused for row in rows if "float32 to" not in row.precision) else 0
+
+
+def compare(what: str, hidden_size: int, audits: int) -> list[Row]:
+    """Each instruction set beside the first, in both precisions, and one precision beside the other."""
+    first, *others = es_core.supported_isas()
+    rows = [
+        audit(what, hidden_size, audits, (first, precision), (other, precision))
+        for precision in ("float32", "int8")
+        for other in others
+    ]
+    return [*rows, audit(what, hidden_size, audits, (first, "float32"), (first, "int8"))]
+
+
+def audit(what: str, hidden_size: int, audits: int, ours: tuple[str, Precision], theirs: tuple[str, Precision]) -> Row:
+    """Holds one kernel's results against another's."""
+    found: list[float] = []
+    for number in range(-(-audits // BATCH)):
+        results = [evaluate(what, hidden_size, number, kernel) for kernel in (ours, theirs)]
+        found += _differences(what, hidden_size, *results)
+    found = found[:audits]
+    precision = ours[1] if ours[1] == theirs[1] else f"{ours[1]} to {theirs[1]}"
+    accused = sum(difference > 1.0 for difference in found)
+    return Row(what, hidden_size, precision, ours[0], theirs[0], len(found), max(found), accused)
+
+
+def evaluate(what: str, hidden_size: int, number: int, kernel: tuple[str, Precision]) -> list[TrialResults]:
+    """What a kernel reports of some Results."""
+    isa, precision = kernel
+    es_core.select_isa(isa)
+    objective = _objective(hidden_size, precision)
+    weights = _weights(objective)
+    tokens = np.random.default_rng(number).integers(0, VOCABULARY, 10_000).astype(np.uint16)
+    trials = Trials(
+        step=number,
+        perturbation=SPACES[what],
+        group_size=GROUP[what],
+        first_member=0,
+        n_members=GROUP[what] * (GROUPS_A_SUM if what == "sums" else BATCH),
+    )
+    if what == "losses":
+        return [TrialResults(objective.evaluate(weights, {"tokens": tokens}, trials, threads=1))]
+    return [
+        objective.gradient_sum(weights, {"tokens": tokens}, msgspec.structs.replace(trials, step=step), threads=1)
+        for step in range(number * BATCH, (number + 1) * BATCH)
+    ]
+
+
+def _differences(what: str, hidden_size: int, ours: list[TrialResults], theirs: list[TrialResults]) -> list[float]:
+    size = GROUP[what]
+    if what == "losses":
+        groups = zip(theirs[0].losses.reshape(-1, size), ours[0].losses.reshape(-1, size), strict=True)
+        return [loss_difference(claimed, own, size) for claimed, own in groups]
+    layout = _objective(hidden_size, "float32").layout
+    return [
+        max(
+            loss_difference(claimed.losses, own.losses, size),
+            sum_difference(claimed.estimate, own.estimate, layout),
+        )
+        for claimed, own in zip(theirs, ours, strict=True)
+    ]
+
+
+def _objective(hidden_size: int, precision: Precision) -> RnnObjective:
+    return RnnObjective(
+        seed=1,
+        vocab_size=VOCABULARY,
+        hidden_size=hidden_size,
+        n_layers=1,
+        window=WindowShape(1, 8, 16),
+        embedding_scale=1.0,
+        precision=precision,
+        control_taps=0,
+    )
+
+
+def _weights(objective: RnnObjective) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+    """Larger than at the start, as after training: states far from zero."""
+    return (objective.initial_weights() * 1.5).astype(np.float32)
+
+
+def table(rows: list[Row]) -> str:
+    """For people."""
+    names = ("what", "hidden", "precision", "ours", "theirs", "audits", "greatest", "accused")
+    form = "{:7} {:>6} {:16} {:8} {:8} {:>7} {:>9} {:>8}"
+    lines = [form.format(*names)]
+    lines += [form.format(*msgspec.structs.astuple(row)[:6], f"{row.greatest:.4f}", row.accused) for row in rows]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

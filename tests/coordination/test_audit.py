@@ -1,0 +1,98 @@
+import math
+
+import numpy as np
+import pytest
+
+from fedlearn.coordination.audit import (
+    LOSS_TOLERANCE,
+    ROUNDING,
+    SUM_TOLERANCE,
+    loss_difference,
+    sum_difference,
+)
+from fedlearn.es.estimate import CodedEstimate, encode_estimate
+from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
+
+GROUP = 64
+LAYOUT = ParameterLayout((TensorSpec("vector", (500,)),))
+GENERATOR = np.random.default_rng(0)
+
+
+def losses(n_groups: int = 1) -> Float32Array:
+    return GENERATOR.normal(3.0, 0.02, n_groups * GROUP).astype(np.float32)
+
+
+def coded(numbers: Float32Array) -> CodedEstimate:
+    return encode_estimate(LAYOUT, numbers.astype(np.int64))
+
+
+def test_honest_losses_differ_by_nothing_that_counts() -> None:
+    own = losses()
+    assert loss_difference(own, own, GROUP) == 0.0
+    assert loss_difference(own + np.float32(1e-5), own, GROUP) < 0.1
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda own: 6.0 - own,
+        lambda own: GENERATOR.permutation(own),
+        lambda own: np.full_like(own, own.mean()),
+        lambda own: own * 1.01,
+        lambda own: np.zeros_like(own),
+        lambda own: np.where(np.arange(own.size) < 4, own - 1, own).astype(np.float32),
+        lambda own: np.where(np.arange(own.size) < 1, np.nan, own).astype(np.float32),
+    ],
+)
+def test_false_losses_differ(lie: "object") -> None:
+    assert callable(lie)
+    own = losses()
+    assert loss_difference(lie(own), own, GROUP) > 1.0
+
+
+def test_one_false_group_among_many_is_enough() -> None:
+    own = losses(50)
+    claimed = own.copy()
+    claimed[-GROUP:] = own[-GROUP:][::-1]
+    assert loss_difference(claimed, own, GROUP) > 1.0
+
+
+def test_tolerance_is_a_share_of_the_spread_and_what_rounding_leaves() -> None:
+    own = np.tile(np.array([-1.0, 1.0], dtype=np.float32), GROUP // 2)
+    allowed = LOSS_TOLERANCE + 2 * ROUNDING
+    for factor in (0.99, 1.01):
+        assert (loss_difference(own + np.float32(factor * allowed), own, GROUP) > 1.0) == (factor > 1.0)
+
+
+def test_members_that_hardly_differ_may_differ_by_rounding() -> None:
+    own = np.full(GROUP, 5.0, dtype=np.float32)
+    assert loss_difference(own + np.float32(5e-5), own, GROUP) < 1.0
+    assert loss_difference(own + np.float32(5e-3), own, GROUP) > 1.0
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, 1e30])
+def test_broken_losses_must_be_broken_for_both(broken: float) -> None:
+    own = losses()
+    own[3] = broken
+    assert loss_difference(own, own, GROUP) == 0.0
+    assert loss_difference(losses(), own, GROUP) == math.inf
+
+
+def test_honest_sums_differ_by_what_rounding_to_bytes_does() -> None:
+    own = GENERATOR.normal(0, 1e5, 500).astype(np.float32)
+    assert sum_difference(coded(own * np.float32(1.0001)), coded(own), LAYOUT) < 0.5
+
+
+def test_false_sums_differ() -> None:
+    own = GENERATOR.normal(0, 1e5, 500).astype(np.float32)
+    one_more = own.copy()
+    one_more[7] += 1e6
+    for claimed in (-own, own * 2, own * 0, GENERATOR.permutation(own), one_more):
+        assert sum_difference(coded(claimed), coded(own), LAYOUT) > 1.0
+    assert sum_difference(coded(own * np.float32(1 + 0.8 * SUM_TOLERANCE)), coded(own), LAYOUT) < 1.0
+
+
+def test_sum_of_nothing_must_be_nothing() -> None:
+    nothing = np.zeros(500, dtype=np.float32)
+    assert sum_difference(coded(nothing), coded(nothing), LAYOUT) == 0.0
+    assert sum_difference(coded(nothing + 1), coded(nothing), LAYOUT) == math.inf
