@@ -29,6 +29,7 @@ STRATEGY: dict[str, Any] = {
     "learning_rate": 0.02,
     "time_per_step": 10.0,
     "checkpoint_time": 1e6,
+    "audit": 0.0,
 }
 
 

@@ -89,21 +89,20 @@ class Auditor:
     def _draw(self, claim: Claim) -> list[Claim]:
         if not self.is_on or claim.standing.is_local:
             return []
-        if claim.lease.is_held:
-            return [claim]
-        n_left = MAX_PENDING - self._n_pending
-        chosen = self._choose(claim.trials.n_groups, is_newcomer=not claim.standing.is_proven) if n_left > 0 else []
+        # What is held waits for a verdict, so there has to be one.
+        n_most = max(MAX_PENDING - self._n_pending, int(claim.lease.is_held))
+        chosen = self._choose(claim.trials.n_groups, at_least_one=not claim.standing.is_proven) if n_most > 0 else []
         if claim.trials.perturbation.is_summed:
             return [claim] if chosen else []  # a sum can't be checked in parts
-        return [_group_of(claim, group) for group in chosen[:n_left]]
+        return [_group_of(claim, group) for group in chosen[:n_most]]
 
-    def _choose(self, n_groups: int, *, is_newcomer: bool) -> list[int]:
+    def _choose(self, n_groups: int, *, at_least_one: bool) -> list[int]:
         """Some of the groups, in no order."""
         assert self._lottery is not None, "drawing without a lottery"
         n_tickets = min(n_groups, int(MAX_PENDING / self._share) + 1)
         n_chosen = sum(self._lottery.random() < self._share for _ in range(n_tickets))
-        is_chosen = is_newcomer or self._lottery.random() < LEAST_CHANCE
-        return self._lottery.sample(range(n_groups), max(n_chosen, int(is_chosen)))
+        least = int(at_least_one or self._lottery.random() < LEAST_CHANCE)
+        return self._lottery.sample(range(n_groups), max(n_chosen, least))
 
 
 def _group_of(claim: Claim, group: int) -> Claim:

@@ -297,7 +297,7 @@ class Coordinator:
         n_groups = step.population.limit // group_size
         for share in share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts):
             volunteer = share.volunteer
-            is_held = not (share.gates or self._auditor.trusts(volunteer.standing))
+            is_held = not self._auditor.trusts(volunteer.standing)
             quota = share.n_groups * group_size
             volunteer.lease = step.lease(quota, volunteer.standing, gates=share.gates, is_held=is_held)
             effects += self._send_block(volunteer, self._step)
@@ -366,12 +366,13 @@ class Coordinator:
         finding, verdict = self._auditor.settle(claim, results)
         effects: list[ServerEffect] = []
         match finding:
-            case Finding.TRUE if claim.lease.is_held:
+            case Finding.TRUE:
                 claim.lease.release()
             case Finding.FALSE:
                 claim.lease.void()
                 effects += self._punish(claim.standing, verdict)
             case Finding.UNDECIDABLE:
+                claim.lease.release()
                 effects.append(Notice("audits are off: computed again, losses of this task are not the same"))
         return [*effects, *self._close_if_complete(now)]
 

@@ -58,6 +58,11 @@ class Lease(msgspec.Struct):
         """Whether nothing more is to come."""
         return self.n_received == self.quota
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the step can't close without more of it, or without a verdict on it."""
+        return self.gates and (self.is_held or not self.is_done)
+
     def take(self, first_member: int, losses: Float32Array, estimate: CodedEstimate, group_size: int) -> str:
         """Counts the next results of the lease; gives what is wrong with them, or an empty text."""
         expected = self.first_member + self.n_received
@@ -85,24 +90,28 @@ class Lease(msgspec.Struct):
         self.n_received += losses.size
         if not self.is_held:
             self.tally.n_received += losses.size
-        self.tally.n_unfinished -= self.gates and self.is_done
+            self.tally.n_unfinished -= self.gates and self.is_done
         self.n_finite += int(np.isfinite(losses).sum())
         return ""
 
     def release(self) -> None:
         """What was held counts from now on."""
-        self.is_held = False
-        self.tally.n_received += self.n_received
+        if self.is_held:
+            self.tally.n_unfinished -= self.gates and self.is_done
+            self.is_held = False
+            self.tally.n_received += self.n_received
 
     def end(self) -> None:
         """Ends the lease where its results do: its holder left."""
-        self.tally.n_unfinished -= self.gates and not self.is_done
+        self.tally.n_unfinished -= self.is_waited_for
+        self.gates = False
         self.quota = self.n_received
 
     def void(self) -> None:
         """Ends the lease without any result: its holder can't be trusted."""
-        self.tally.n_unfinished -= self.gates and not self.is_done
+        self.tally.n_unfinished -= self.is_waited_for
         self.tally.n_received -= self.n_counted
+        self.gates = False
         self.quota = self.n_received = self.n_finite = 0
         self.losses.clear()
         self.estimate = None
@@ -143,7 +152,7 @@ class OpenStep:
         """The next private range of `quota` members; see Lease."""
         holder = standing or Standing("")
         lease = Lease(self.next_member, quota, self._layout, holder, tally=self._tally, gates=gates, is_held=is_held)
-        self._tally.n_unfinished += gates and not lease.is_done
+        self._tally.n_unfinished += lease.is_waited_for
         self.next_member += quota
         self.leases.append(lease)
         return lease

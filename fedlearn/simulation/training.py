@@ -61,7 +61,7 @@ def train(
         raise ValueError("steps, duration: expected one of them, so that training ends, got neither")
     kind = find_kind(task.kind)
     root = str(runs) if runs is not None else tempfile.mkdtemp(prefix="fedlearn-")
-    alone = {"share": "nothing"}  # nobody joins
+    alone: dict[str, Setting] = {"share": "nothing", "audit": 0.0}  # nobody joins
     ends = {"steps": steps, "duration": duration}
     given = {**alone, **task.settings, **settings, **ends, "runs": root, "threads": threads}
     config = load_config(Schema(kind.options), None, {}, {}, defaults=given)

@@ -138,7 +138,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
     config = load_config(rnn_schema, ("config.json", FLAT), {}, {})
     for key, value in msgspec.json.decode(FLAT).items():
         assert config.get(key) == value, key
-    new = {"task", "device", "cell", "weight_decay_towards"}
+    new = {"task", "device", "cell", "weight_decay_towards", "audit"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
     assert same == {*new, "fitness_shaping", "antithetic"}
 
@@ -213,7 +213,7 @@ def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(rnn_schema: Schema, refusal: Refusal, value: str) -> None:
     floats = [key for key, field in rnn_schema.fields.items() if isinstance(field.default, float)]
-    assert len(floats) == 12
+    assert len(floats) == 13
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 

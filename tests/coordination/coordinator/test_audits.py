@@ -9,7 +9,7 @@ from fedlearn.coordination.auditor import LEAST_CHANCE, MAX_PENDING
 from fedlearn.coordination.effects import AppendToJournal, Notice, Recompute, RecordVerdict, ServerEffect
 from fedlearn.coordination.standing import MAX_CAUGHT, PROOF_GROUPS
 from fedlearn.wire.messages import Assignment
-from tests.coordination.coordinator.scene import GROUP, LIMIT, Scene, of, parted, sent
+from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, TIME_PER_STEP, Scene, of, parted, sent
 
 
 @pytest.fixture
@@ -39,10 +39,13 @@ def deny(scene: Scene, effects: list[ServerEffect]) -> list[ServerEffect]:
     return [found for claim in claims(effects) for found in scene.recomputed(claim, -claim.losses, -claim.losses)]
 
 
-def prove(scene: Scene, peer: int) -> None:
+def prove(scene: Scene, peer: int, *, beside: int | None = None) -> None:
+    """Steps in which as many of its groups are found true as it takes."""
     for _ in range(PROOF_GROUPS):
         scene.now += 1.0
         agree(scene, scene.report(peer))
+        if beside is not None:
+            agree(scene, scene.report(beside))
         scene.applied()
 
 
@@ -69,28 +72,44 @@ def test_stranger_whose_check_is_not_over_does_not_count_and_is_not_waited_for(a
 
 
 def test_stranger_has_its_share_once_it_is_proven(audited: Scene) -> None:
-    for _ in range(PROOF_GROUPS):
-        assert audited.assignments[2].quota == GROUP
-        audited.now += 1.0
-        agree(audited, audited.report(2))
-        agree(audited, audited.report(1))
-        audited.applied()
+    prove(audited, 2, beside=1)
     assert audited.assignments[2].quota > GROUP
     assert audited.assignments[1].quota + audited.assignments[2].quota == LIMIT
 
 
-def test_strangers_among_themselves_share_everything_and_each_of_their_results_is_checked() -> None:
+def test_strangers_among_themselves_share_everything_and_the_step_waits_for_their_checks() -> None:
     scene = Scene(audit=0.02, lottery=Random(1))
     scene.join(1)
     scene.join(2)
     agree(scene, scene.report(1))
     scene.applied()
     assert {scene.assignments[peer].quota for peer in (1, 2)} == {LIMIT // 2}
-    for peer in (1, 2):
-        checked = claims(scene.report(peer))
-        assert checked
-        assert all(claim.trials.n_members == GROUP for claim in checked)
+    checks = [effect for peer in (1, 2) for effect in scene.report(peer)]
+    assert {claim.trials.n_members for claim in claims(checks)} == {GROUP}
+    assert len(scene.journal) == 1
+    agree(scene, checks)
     assert scene.journal[-1].spans == ((0, LIMIT),)
+
+
+def test_stranger_whose_check_takes_longer_than_the_step_may_is_waited_for_if_nobody_else_is_there() -> None:
+    scene = Scene(audit=0.02, lottery=Random(1))
+    scene.join(1)
+    checks = scene.report(1)
+    scene.wait(2 * TIME_PER_STEP)
+    assert scene.journal == []
+    agree(scene, checks)
+    assert scene.journal[-1].spans == ((0, LIMIT),)
+
+
+def test_stranger_that_leaves_before_its_check_is_over_is_not_waited_for() -> None:
+    scene = Scene(audit=0.02, lottery=Random(1))
+    scene.join(1)
+    checks = scene.report(1, HALF)
+    scene.drop(1)
+    scene.join(2)
+    agree(scene, checks)
+    agree(scene, scene.report(2))
+    assert [sum(span[1] for span in update.spans) for update in scene.journal] == [LIMIT]
 
 
 def test_false_results_do_not_count(audited: Scene) -> None:
@@ -115,24 +134,19 @@ def test_liar_is_sent_away_for_good_whatever_it_calls_its_connection(audited: Sc
 
 
 def test_proven_volunteer_that_lies_is_a_stranger_again(audited: Scene) -> None:
-    prove_second(audited)
-    while not (checked := claims(audited.report(2))):
-        audited.report(1)
+    prove(audited, 2, beside=1)
+    assert audited.assignments[2].quota > GROUP
+    for _ in range(200):
+        audited.now += 1.0
+        if checked := claims(audited.report(2)):
+            break
+        agree(audited, audited.report(1))
         audited.applied()
     audited.recomputed(checked[0], -checked[0].losses, -checked[0].losses)
-    audited.report(1)
-    audited.applied()
-    audited.report(1)
-    audited.applied()
+    for _ in range(2):
+        agree(audited, audited.report(1))
+        audited.applied()
     assert audited.assignments[2].quota == GROUP
-
-
-def prove_second(scene: Scene) -> None:
-    while scene.assignments[2].quota == GROUP:
-        scene.now += 1.0
-        agree(scene, scene.report(2))
-        agree(scene, scene.report(1))
-        scene.applied()
 
 
 def test_task_that_gives_other_losses_each_time_accuses_nobody(audited: Scene) -> None:
