@@ -91,7 +91,8 @@ class Auditor:
             return []
         # What is held waits for a verdict, so there has to be one.
         n_most = max(MAX_PENDING - self._n_pending, int(claim.lease.is_held))
-        chosen = self._choose(claim.trials.n_groups, at_least_one=not claim.standing.is_proven) if n_most > 0 else []
+        at_least_one = claim.lease.is_held or not claim.standing.is_proven
+        chosen = self._choose(claim.trials.n_groups, at_least_one=at_least_one) if n_most > 0 else []
         if claim.trials.perturbation.is_summed:
             return [claim] if chosen else []  # a sum can't be checked in parts
         return [_group_of(claim, group) for group in chosen[:n_most]]

@@ -112,6 +112,17 @@ def test_stranger_that_leaves_before_its_check_is_over_is_not_waited_for() -> No
     assert [sum(span[1] for span in update.spans) for update in scene.journal] == [LIMIT]
 
 
+def test_stranger_that_is_proven_while_its_lease_is_held_is_checked_all_the_same() -> None:
+    for seed in range(20):
+        scene = Scene(audit=1e-6, lottery=Random(seed))
+        scene.join(1)
+        checks = scene.report(1, GROUP)
+        for _ in range(PROOF_GROUPS):
+            claims(checks)[0].standing.agreed(1)
+        agree(scene, scene.report(1))
+        assert len(scene.journal) == 1
+
+
 def test_false_results_do_not_count(audited: Scene) -> None:
     effects = deny(audited, audited.report(2))
     (verdict,) = [effect.verdict for effect in of(RecordVerdict, effects)]
