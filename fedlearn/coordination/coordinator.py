@@ -9,11 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import final
 
-import msgspec
-import numpy as np
-
 from fedlearn.coordination.audit import Claim, Verdict
 from fedlearn.coordination.auditor import Auditor, Finding, Lottery
+from fedlearn.coordination.closing import ClosedStep, Pace, close_step, settle_leases
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import (
     AppendToJournal,
@@ -37,7 +35,7 @@ from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_step
 from fedlearn.coordination.standing import Standing, Standings
 from fedlearn.es.clipping import Clipping
-from fedlearn.es.strategy import Strategy, ask, tell
+from fedlearn.es.strategy import Strategy, ask
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
@@ -54,20 +52,8 @@ from fedlearn.wire.messages import (
     Welcome,
 )
 
-STRETCH = 4.0
-"""After a step in which nobody was in time, the next ones last so many times what that took."""
-
 MAX_RESYNCS = 3
 """Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
-
-
-class _ClosedStep(msgspec.Struct, frozen=True):
-    """A step between its Update and the end of the server's own apply."""
-
-    update: Update
-    loss: float
-    duration_s: float
-    volunteers: int
 
 
 @final
@@ -101,10 +87,10 @@ class Coordinator:
         self._digest = digest
         self._volunteers: dict[Peer, Volunteer] = {}
         self._open: OpenStep | None = None
-        self._closed: _ClosedStep | None = None
+        self._closed: ClosedStep | None = None
         self._held: list[tuple[Peer, Result]] = []
         self._first_member = 0
-        self._time_per_step = plan.time_per_step
+        self._pace = Pace(plan.time_per_step)
         self._checkpoint_due = now + plan.checkpoint_time
         self._stop_reason: str | None = None
         self._is_over = False
@@ -183,7 +169,7 @@ class Coordinator:
             return []  # a group of a large model may take longer than anybody thought: its first Result will close it
         # Nobody finished a group, and somebody else is there: ask again, under member numbers that nobody had. Whoever
         # is at work on the old ones will be asked again too, hence more time.
-        self._time_per_step = STRETCH * (now - self._open.opened_at)
+        self._pace.stretch(now - self._open.opened_at)
         self._first_member = self._open.next_member
         self._open = None
         return self._open_step(now)
@@ -287,7 +273,7 @@ class Coordinator:
         step = OpenStep(
             ask(self._strategy, self._step, self._last, members_per_s=members_per_s),
             opened_at=now,
-            deadline=now + self._time_per_step,
+            deadline=now + self._pace.time_per_step,
             first_member=self._first_member,
             layout=self._plan.layout,
         )
@@ -312,7 +298,7 @@ class Coordinator:
             group_size=step.population.group_size,
             first_member=lease.first_member,
             quota=lease.quota,
-            time_left_s=self._time_per_step,
+            time_left_s=self._pace.time_per_step,
         )
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
@@ -400,36 +386,11 @@ class Coordinator:
     def _close_step(self, now: float) -> list[ServerEffect]:
         step = self._open
         assert step is not None, "closing without an open step"
-        for volunteer in self._volunteers.values():
-            if volunteer.lease is not None and not volunteer.lease.is_done:
-                volunteer.measure(volunteer.lease.n_finite, now - step.opened_at)
-                if step.is_late(volunteer.lease):
-                    volunteer.standing.was_late()
-                if volunteer.lease.n_received == 0:
-                    volunteer.standing.rest(self._step)
-            volunteer.lease = None
-        for lease in step.leases:
-            if lease.n_counted:
-                self._ledger.add(lease.standing.identity, lease.standing.name, lease.n_counted, lease.duration_s)
-        spans, losses = step.collect()
-        duration_s = now - step.opened_at
-        self._time_per_step = self._next_time(duration_s, is_overdue=step.is_overdue)
-        update = tell(
-            self._strategy,
-            step.population,
-            block=self._plan.block_of(self._step),
-            spans=spans,
-            losses=losses,
-            estimate=step.total_estimate(self._clipping),
-            duration_s=duration_s,
-        )
-        finite = losses[np.isfinite(losses)]
-        self._closed = _ClosedStep(
-            update=update,
-            loss=float(finite.mean(dtype=np.float64)) if finite.size else float("nan"),
-            duration_s=duration_s,
-            volunteers=step.n_contributors,
-        )
+        settle_leases(step, self._volunteers.values(), self._ledger, now=now)
+        block = self._plan.block_of(self._step)
+        self._closed = close_step(step, self._strategy, block, clipping=self._clipping, now=now)
+        self._pace.closed(self._closed.duration_s, is_overdue=step.is_overdue)
+        update = self._closed.update
         self._last, self._open, self._first_member = update, None, 0
         self._step += 1
         effects: list[ServerEffect] = [AppendToJournal(update)]
@@ -438,11 +399,6 @@ class Coordinator:
                 # Whoever joined while the step was open had no Assignment of it, which brings the block.
                 effects += [*self._send_block(volunteer, update.step), Send(volunteer.peer, update)]
         return [*effects, *self._open_step(now), ApplyUpdate(update)]
-
-    def _next_time(self, duration_s: float, *, is_overdue: bool) -> float:
-        """For how long the next step may be open: longer than planned where a group takes longer than that."""
-        longest = math.inf if is_overdue else self._time_per_step
-        return max(self._plan.time_per_step, min(STRETCH * duration_s, longest))
 
     @property
     def _completion(self) -> str:

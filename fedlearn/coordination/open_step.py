@@ -24,6 +24,10 @@ class Tally(msgspec.Struct):
     """Leases that the step waits for."""
 
 
+LEAST_DONE = 0.75
+"""Of what the best have done of theirs; who has less is late."""
+
+
 class Lease(msgspec.Struct):
     """A private range of members, and the losses that came back for its beginning."""
 
@@ -62,6 +66,10 @@ class Lease(msgspec.Struct):
     def is_waited_for(self) -> bool:
         """Whether the step can't close without more of it, or without a verdict on it."""
         return self.gates and (self.is_held or not self.is_done)
+
+    def is_late(self, best: float) -> bool:
+        """Whether the step waited for it in vain, while the best had this share of theirs done."""
+        return self.gates and self.n_received < LEAST_DONE * best * self.quota
 
     def take(self, first_member: int, losses: Float32Array, estimate: CodedEstimate, group_size: int) -> str:
         """Counts the next results of the lease; gives what is wrong with them, or an empty text."""
@@ -124,10 +132,6 @@ LEAST_GRACE_S = 0.1
 """but for this long at least; whoever is later is cut, without harm to what it has sent."""
 
 
-LEAST_DONE = 0.75
-"""Of what the best have done of theirs; who has less is late."""
-
-
 @final
 class OpenStep:
     """The population that a step asks for, cut into leases; member numbers begin at `first_member`."""
@@ -163,10 +167,10 @@ class OpenStep:
             grace_s = max(GRACE * (now - self.opened_at), LEAST_GRACE_S)
             self.deadline = min(self.deadline, self.opened_at + grace_s)
 
-    def is_late(self, lease: Lease) -> bool:
-        """Whether the step waited for this one: others have much more of theirs done."""
-        best = max((other.n_received / other.quota for other in self.leases if other.gates and other.quota), default=0)
-        return lease.gates and lease.n_received < LEAST_DONE * best * lease.quota
+    @property
+    def most_done(self) -> float:
+        """Share of its lease that the best of those that the step waits for has done."""
+        return max((lease.n_received / lease.quota for lease in self.leases if lease.gates and lease.quota), default=0)
 
     @property
     def is_complete(self) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedlearn.coordination.coordinator import STRETCH
+from fedlearn.coordination.closing import STRETCH
 from fedlearn.coordination.effects import AppendToJournal
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment

@@ -1,0 +1,81 @@
+"""The end of a step: what its leases amount to, what they say of their holders, and how long the next one may be."""
+
+import math
+from collections.abc import Iterable
+from typing import final
+
+import msgspec
+import numpy as np
+
+from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.open_step import OpenStep
+from fedlearn.coordination.roster import Volunteer
+from fedlearn.es.clipping import Clipping
+from fedlearn.es.strategy import Strategy, tell
+from fedlearn.es.update import Update
+
+STRETCH = 4.0
+"""After a step in which nobody was in time, the next ones last so many times what that took."""
+
+
+class ClosedStep(msgspec.Struct, frozen=True):
+    """A step between its Update and the end of the server's own apply."""
+
+    update: Update
+    loss: float
+    duration_s: float
+    volunteers: int
+
+
+def close_step(step: OpenStep, strategy: Strategy, block: bytes, *, clipping: Clipping, now: float) -> ClosedStep:
+    """The Update that what is in amounts to, and its figures."""
+    spans, losses = step.collect()
+    duration_s = now - step.opened_at
+    update = tell(
+        strategy,
+        step.population,
+        block=block,
+        spans=spans,
+        losses=losses,
+        estimate=step.total_estimate(clipping),
+        duration_s=duration_s,
+    )
+    finite = losses[np.isfinite(losses)]
+    loss = float(finite.mean(dtype=np.float64)) if finite.size else math.nan
+    return ClosedStep(update, loss, duration_s, step.n_contributors)
+
+
+def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:
+    """Takes every lease back: counts what was earned, and who was late."""
+    best = step.most_done
+    for volunteer in volunteers:
+        lease, volunteer.lease = volunteer.lease, None
+        if lease is None or lease.is_done:
+            continue
+        volunteer.measure(lease.n_finite, now - step.opened_at)
+        if lease.is_late(best):
+            volunteer.standing.was_late()
+        if lease.n_received == 0:
+            volunteer.standing.rest(step.population.step)
+    for lease in step.leases:
+        if lease.n_counted:
+            ledger.add(lease.standing.identity, lease.standing.name, lease.n_counted, lease.duration_s)
+
+
+@final
+class Pace:
+    """How long steps may be open: as planned, or longer where a group takes longer than that."""
+
+    def __init__(self, planned_s: float) -> None:
+        self._planned_s = planned_s
+        self.time_per_step = planned_s
+        """Seconds, of the next step."""
+
+    def stretch(self, waited_s: float) -> None:
+        """Nobody finished a group in so many seconds."""
+        self.time_per_step = STRETCH * waited_s
+
+    def closed(self, duration_s: float, *, is_overdue: bool) -> None:
+        """A step took so many seconds; `is_overdue`: its first result was late."""
+        longest = math.inf if is_overdue else self.time_per_step
+        self.time_per_step = max(self._planned_s, min(STRETCH * duration_s, longest))
