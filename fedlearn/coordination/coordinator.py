@@ -11,6 +11,7 @@ from typing import final
 import msgspec
 import numpy as np
 
+from fedlearn.coordination.admission import Admission, AdmissionRules
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
@@ -32,12 +33,12 @@ from fedlearn.es.strategy import Strategy, ask, tell
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
-    PROTOCOL_VERSION,
     Assignment,
     Farewell,
     Goodbye,
     Hello,
     Message,
+    Proof,
     Ready,
     Result,
     Resync,
@@ -65,9 +66,18 @@ class Coordinator:
     """Coordinates one run from `step` on; `last` is the Update before it, `digest` the replica's at `step`."""
 
     def __init__(
-        self, plan: Plan, strategy: Strategy, *, step: int, last: Update | None, digest: bytes, now: float
+        self,
+        plan: Plan,
+        strategy: Strategy,
+        *,
+        step: int,
+        last: Update | None,
+        digest: bytes,
+        now: float,
+        rules: AdmissionRules | None = None,
     ) -> None:
         self._plan = plan
+        self._admission = Admission(rules or AdmissionRules())
         self._strategy = strategy
         self._step = step
         self._last = last
@@ -84,13 +94,19 @@ class Coordinator:
 
     # ---- events
 
-    def connected(self, peer: Peer) -> list[ServerEffect]:
-        """A connection was made; it is a stranger until it says Hello."""
+    def connected(
+        self, peer: Peer, now: float, *, nonce: bytes, address: str = "", binding: bytes = b""
+    ) -> list[ServerEffect]:
+        """A connection was made; it is a stranger until it has proven who it is, with the `nonce`, which is random."""
+        refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
+        if refusal is not None:
+            return [Part(peer, refusal)]
         self._volunteers[peer] = Volunteer(peer)
         return []
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
         """A connection ended; what was counted of the volunteer's results stays."""
+        self._admission.disconnected(peer)
         volunteer = self._volunteers.get(peer)
         if volunteer is None or self._is_over:
             return []
@@ -103,7 +119,9 @@ class Coordinator:
             return []
         match message:
             case Hello():
-                return self._greet(volunteer, message)
+                return self._greet(volunteer, message, now)
+            case Proof():
+                return self._let_in(volunteer, message, now)
             case Ready():
                 return self._admit(volunteer, message, now)
             case Result():
@@ -144,6 +162,10 @@ class Coordinator:
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
+        overdue = [(self._volunteers[p], f) for p, f in self._admission.overdue(now).items() if p in self._volunteers]
+        return [*(effect for late in overdue for effect in self._dismiss(*late)), *self._tick_step(now)]
+
+    def _tick_step(self, now: float) -> list[ServerEffect]:
         if self._completion and self._closed is None and not self._is_over:
             return self._end(self._completion)
         if self._open is None or self._closed is not None or now < self._open.deadline:
@@ -175,14 +197,16 @@ class Coordinator:
 
     # ---- volunteers come and go
 
-    def _greet(self, volunteer: Volunteer, hello: Hello) -> list[ServerEffect]:
-        if hello.protocol_version != PROTOCOL_VERSION:
-            reason = (
-                f"protocol version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}; "
-                "install the fedlearn version of the server"
-            )
-            return self._dismiss(volunteer, Farewell("refused", reason))
-        volunteer.name = hello.name or f"volunteer {volunteer.peer}"
+    def _greet(self, volunteer: Volunteer, hello: Hello, now: float) -> list[ServerEffect]:
+        answer = self._admission.greeted(volunteer.peer, hello, now)
+        return self._dismiss(volunteer, answer) if isinstance(answer, Farewell) else [Send(volunteer.peer, answer)]
+
+    def _let_in(self, volunteer: Volunteer, proof: Proof, now: float) -> list[ServerEffect]:
+        answer = self._admission.proven(volunteer.peer, proof, now)
+        if isinstance(answer, Farewell):
+            return self._dismiss(volunteer, answer)
+        volunteer.name = answer.name or f"volunteer {volunteer.peer}"
+        volunteer.identity, volunteer.is_local = answer.identity, answer.is_local
         volunteer.phase = Phase.WAITING
         welcome = Welcome(self._plan.run, self._plan.invitation)
         return [Send(volunteer.peer, welcome), *self._synchronise(volunteer)]

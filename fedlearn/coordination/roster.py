@@ -25,7 +25,7 @@ _LONGEST_REST = 10
 class Phase(Enum):
     """Where a volunteer stands between connecting and contributing."""
 
-    STRANGER = "has not said Hello"
+    STRANGER = "has not proven who it is"
     WAITING = "waits for the weights"
     SYNCING = "was sent the weights"
     READY = "holds the weights"
@@ -36,6 +36,10 @@ class Volunteer(msgspec.Struct):
 
     peer: int
     name: str = ""
+    identity: str = ""
+    """Its public key in hexadecimal digits, once that is proven."""
+    is_local: bool = False
+    """Whether the server started it."""
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None

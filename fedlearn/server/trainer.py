@@ -4,6 +4,7 @@ import time
 from typing import Self, final
 
 from fedlearn.config import to_json
+from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
@@ -85,7 +86,7 @@ class Trainer:
         """The server's own."""
         return self._holding.replica
 
-    def coordinator(self, now: float) -> Coordinator:
+    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """The coordinator that goes on where this replica stands."""
         config = self.run.config
         plan = Plan(
@@ -100,7 +101,13 @@ class Trainer:
             duration_s=config.run.duration,
         )
         return Coordinator(
-            plan, strategy_of(config), step=self.replica.step, last=self._last, digest=self.replica.digest, now=now
+            plan,
+            strategy_of(config),
+            step=self.replica.step,
+            last=self._last,
+            digest=self.replica.digest,
+            now=now,
+            rules=rules,
         )
 
     @property

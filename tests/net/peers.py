@@ -11,6 +11,7 @@ from typing import Literal, final
 from fedlearn.net.tcp import Channel
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Message
+from fedlearn.wire.states import State
 
 SOON_S = 20.0
 """What a test waits for at most; nothing here takes long."""
@@ -67,6 +68,11 @@ async def joined(
         writer.close()
         listener.close()
         await asyncio.wait_for(closed(writer), SOON_S)
+
+
+def admit(channel: Channel, peer: Peer) -> None:
+    """As if the peer, which said Hello, had proven who it is."""
+    channel.connection.state = peer.connection.state = State.PROVEN
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:

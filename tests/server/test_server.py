@@ -14,6 +14,7 @@ import pytest
 
 from fedlearn.client.conversation import Conversation
 from fedlearn.coordination.effects import Leave
+from fedlearn.net.address import Address
 from fedlearn.net.tcp import Channel
 from fedlearn.server import server as module
 from fedlearn.server.listening import listen
@@ -26,6 +27,7 @@ from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.errors import LocalProtocolError
 from fedlearn.wire.messages import Farewell, Message, Pong, Start
+from tests.identities import ADA
 from tests.runs import created, fit_task, task_config
 
 LIMIT_S = 30.0
@@ -74,10 +76,11 @@ class Scene:
 
     def volunteer(self, name: str) -> Conversation:
         terminal = Terminal(stream=io.StringIO())
-        return Conversation(name=name, threads=1, task=self.task, device="cpu", terminal=terminal)
+        address = Address("127.0.0.1", self.port)
+        return Conversation(address, ADA, name=name, threads=1, task=self.task, device="cpu", terminal=terminal)
 
     async def converse(self, conversation: Conversation) -> Leave:
-        return await conversation.run("127.0.0.1", self.port)
+        return await conversation.run()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -122,7 +125,7 @@ def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> No
     assert all(metrics.bytes_in > 0 for metrics in read_last_metrics(scene.run.folder.metrics, 9))
     assert [path.stem for path in scene.run.folder.checkpoints.iterdir()] == ["000000000003"]
     shown = scene.screen.getvalue()
-    command = f"python client.py --task fit.py:task --server HOST:{scene.port}"
+    command = f"fedlearn join --task fit.py:task 127.0.0.1:{scene.port}"
     assert shown.startswith(f"listening on 127.0.0.1:{scene.port}; join with: {command}\nwaiting for volunteers\n")
     assert "Ada joined" in shown
     assert scene.local.is_stopped
