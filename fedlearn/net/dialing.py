@@ -49,7 +49,11 @@ async def dial(address: Address) -> Line:
             ssl_shutdown_timeout=SHUTDOWN_S,
         )
     except ssl.SSLError as error:
-        raise refusal_of(error) or error from error
+        raise refusal_of(error) or _broken(address) from error
+    except ConnectionError as error:
+        if isinstance(error, ConnectionRefusedError):
+            raise
+        raise _broken(address) from error
     certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     if address.fingerprint:
         try:
@@ -58,3 +62,9 @@ async def dial(address: Address) -> Line:
             writer.transport.abort()
             raise
     return Line(reader, writer, binding_of(certificate))
+
+
+def _broken(address: Address) -> ConnectionError:
+    return ConnectionError(
+        f"{address.host}:{address.port}: the line broke while encryption was agreed on; does a server with TLS answer?"
+    )

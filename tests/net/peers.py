@@ -4,9 +4,9 @@ import asyncio
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from fedlearn.net.tcp import Channel
 from fedlearn.wire.connection import Connection
@@ -73,6 +73,14 @@ async def joined(
 def admit(channel: Channel, peer: Peer) -> None:
     """As if the peer, which said Hello, had proven who it is."""
     channel.connection.state = peer.connection.state = State.PROVEN
+
+
+async def settled(test: Coroutine[Any, Any, None]) -> None:
+    """The test, and what it left to be done at other ends."""
+    await test
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=SOON_S)
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:

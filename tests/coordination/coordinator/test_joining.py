@@ -71,8 +71,7 @@ def test_stranger_too_many_is_turned_away_at_once() -> None:
     scene = Scene(rules=AdmissionRules(connections_per_address=1))
     scene.greet(1)
     assert [(peer, kind) for peer, (kind, _) in parted(scene.connect(2)).items()] == [(2, "try_again")]
-    assert scene.say(2, hello_of()) == []
-    scene.drop(2)
+    assert scene.drop(2) == []
     scene.drop(1)
     assert parted(scene.greet(3)) == {}
 
