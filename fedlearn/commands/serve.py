@@ -44,6 +44,9 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     """The flags of a run's settings, those of every kind of task among them."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="TOML or JSON file with settings of the run")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run: its number, its folder, or 'latest'")
+    parser.add_argument(
+        "--token", dest="token_file", default=argparse.SUPPRESS, metavar="FILE", help="the same as --token-file"
+    )
     schemas: dict[type[msgspec.Struct], list[str]] = {}
     for name in kind_names():
         schemas.setdefault(find_kind(name).options, []).append(name)
