@@ -21,7 +21,7 @@ def test_identity_is_shown_as_a_list_of_allowed_ones_takes_it(
     assert identity_command(parsed("--identity", str(path))) == 0
     shown = capsys.readouterr().out
     (tmp_path / "allow").write_text(shown)
-    assert read_allowed(str(tmp_path / "allow")) == {load_identity(path).public_key.hex()}
+    assert read_allowed(str(tmp_path / "allow")) == frozenset({load_identity(path).public_key.hex()})
 
 
 def test_identity_that_can_not_be_kept_is_not_shown(

@@ -115,7 +115,7 @@ def test_other_version_is_refused_before_anything_else_of_its_hello_is_looked_at
 def test_hello_without_a_key_or_a_nonce_is_refused(field: str) -> None:
     scene = Scene()
     scene.connect()
-    assert "identity: expected a key of 32 bytes" in said(scene.greet(**{field: bytes(31)}))[1]
+    assert "identity: expected a key of 32 bytes" in said(scene.greet(ADA, **{field: bytes(31)}))[1]
 
 
 def test_token_is_asked_for_where_there_is_one() -> None:

@@ -104,11 +104,13 @@ class Caller:
         assert isinstance(heard, Challenge), heard
         return heard
 
-    def enter(self, credentials: Credentials = ADA, **hello: str) -> Message | None:
+    def enter(self, credentials: Credentials = ADA) -> Message | None:
         """Says Hello and gives the proof; what is answered."""
-        greeting = hello_of(credentials, **hello)
-        challenge = self.challenge(greeting)
-        self.say(prove(credentials, greeting, challenge, self.binding))
+        self.say(hello_of(credentials))
+        answer = self.hear()
+        if not isinstance(answer, Challenge):
+            return answer
+        self.say(prove(credentials, hello_of(credentials), answer, self.binding))
         return self.hear()
 
     def refused(self) -> str:

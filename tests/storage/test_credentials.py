@@ -124,7 +124,7 @@ def test_list_holds_identities_in_either_writing_with_comments(tmp_path: Path) -
     lines = ["# the circle", "", f"{KEY.hex()}  # Ada", base64.b64encode(other).decode(), KEY.hex().upper()]
     lines.append(base64.urlsafe_b64encode(other).decode().rstrip("="))
     path.write_text("\n".join(lines))
-    assert read_allowed(str(path)) == {KEY.hex(), other.hex()}
+    assert read_allowed(str(path)) == frozenset({KEY.hex(), other.hex()})
     path.write_text("# nobody\n")
     assert read_allowed(str(path)) == frozenset()
     assert read_allowed("") is None

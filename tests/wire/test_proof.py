@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from fedlearn.wire.messages import Challenge, Hello, Proof
-from fedlearn.wire.proof import Identity, is_signed, knows_token, prove
+from fedlearn.wire.proof import Credentials, Identity, is_signed, knows_token, prove
 from tests.identities import ADA, BOB, CHALLENGE, TOKEN, hello_of, proof_of
 
 BINDING = b"d" * 32
@@ -17,6 +17,15 @@ def test_identity_is_the_key_pair_of_its_seed() -> None:
     identity = Identity.of_seed(seed)
     assert identity.public_key.hex() == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
     assert identity.sign(b"").hex().startswith("e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155")
+
+
+def test_proofs_are_those_of_the_documentation() -> None:
+    credentials = Credentials(Identity.of_seed(bytes(range(32))), b"open sesame")
+    hello = Hello(4, "Ada", 2, credentials.identity.public_key, b"\x20" * 32)
+    proof = prove(credentials, hello, Challenge(b"\x40" * 32, needs_token=True), b"\x60" * 32)
+    assert credentials.identity.public_key.hex() == "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+    assert proof.signature.hex(" ").startswith("08 cf 14 ca 78 ea a5 b4 20 7b d7 1e 77 e1 5e 72")
+    assert proof.token_proof.hex(" ").startswith("01 f7 21 3b ca 3a 72 bf 31 c1 ff 9b 6a 6b 81 16")
 
 
 def test_own_signature_of_this_conversation_is_taken() -> None:
