@@ -134,6 +134,10 @@ def test_token_is_asked_for_where_there_is_one() -> None:
 def test_servers_own_volunteers_need_no_token_and_stand_on_no_list() -> None:
     scene = Scene(token=TOKEN, allowed=frozenset[str]())
     assert isinstance(scene.come(LOCAL, HOME), Admitted)
+    scene.connect(HOME)
+    challenge = scene.greet(LOCAL)
+    assert isinstance(challenge, Challenge)
+    assert not challenge.needs_token
 
 
 def test_who_is_not_on_the_list_is_refused_with_its_identity() -> None:

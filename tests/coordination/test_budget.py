@@ -35,6 +35,7 @@ def test_table_does_not_grow_beyond_its_bound_and_keeps_who_came_last(monkeypatc
         budget.take(f"address {number}", 0.0)
         assert len(budget) <= 10
     assert not budget.take("flooder", 0.0)
+    assert [budget.take("late", 0.0), budget.take("late", 0.0)] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_what_is_no_address_is_told_with_the_form(text: str) -> None:
         parse_address(text)
 
 
-@pytest.mark.parametrize("fingerprint", ["A", PRINT[:21], PRINT + "!", "A" * 44, PRINT[:-1] + " "])
+@pytest.mark.parametrize("fingerprint", ["A", PRINT[:20], PRINT[:21], PRINT + "!", "A" * 44, PRINT[:-1] + " "])
 def test_fingerprint_of_less_than_128_bits_or_of_other_characters_is_no_fingerprint(fingerprint: str) -> None:
     with pytest.raises(ValueError, match="copy the whole line that the server prints"):
         parse_address(f"fedlearn://far:1/7#{fingerprint}")
