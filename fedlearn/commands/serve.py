@@ -22,7 +22,7 @@ from fedlearn.config import (
     task_of,
 )
 from fedlearn.server.creation import create
-from fedlearn.server.door import open_door, with_local
+from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
 from fedlearn.server.run import Run, kind_named, kind_of, load, load_run_config, named_task
 from fedlearn.server.serving import serve
@@ -70,18 +70,18 @@ def serve_command(options: argparse.Namespace) -> int:
                 config = config.replace({"task": task.entry})
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
-            door = open_door(config.server, Path(config.run.runs), os.environ)
+            gate = open_gate(config.server, Path(config.run.runs), os.environ)
             run = create(kind, config, task)
             held.enter_context(lock_run(run.folder))
         else:
             run = _resumed(file, options)
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
-            door = open_door(run.config.server, run.folder.path.parent, os.environ)
+            gate = open_gate(run.config.server, run.folder.path.parent, os.environ)
         trainer, notices = Trainer.open(run)
         held.callback(trainer.close)
         _introduce(run, trainer.replica.step, notices)
-        return serve(trainer, listening, with_local(door, run.folder.identity))
+        return serve(trainer, listening, with_local(gate, run.folder.identity))
 
 
 def _small_volunteers(task: Task) -> dict[str, Setting]:

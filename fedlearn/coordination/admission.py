@@ -4,7 +4,7 @@ from typing import Literal, final
 
 import msgspec
 
-from fedlearn.coordination.budget import LOOPBACK, Budget, network_of
+from fedlearn.coordination.rate_limit import LOOPBACK, RateLimit, network_of
 from fedlearn.wire.messages import PROTOCOL_VERSION, Challenge, Farewell, Hello, Proof
 from fedlearn.wire.proof import KEY_BYTES, NONCE_BYTES, is_signed, knows_token
 
@@ -49,7 +49,7 @@ class _Caller(msgspec.Struct):
 
 @final
 class Admission:
-    """The door of one server. A Farewell means that the connection is to be ended."""
+    """Lets in, or not. A Farewell means that the connection is to be ended."""
 
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
@@ -58,7 +58,7 @@ class Admission:
         """Of the callers, those who were not let in yet; the oldest first."""
         self._by_network: dict[str, int] = {}
         self._by_identity: dict[str, int] = {}
-        self._joins = Budget(rules.joins_per_minute)
+        self._joins = RateLimit(rules.joins_per_minute)
 
     def connected(self, peer: int, address: str, *, nonce: bytes, binding: bytes, now: float) -> Farewell | None:
         """A connection was made from an address; `nonce` is random, `binding` that of the server's certificate."""

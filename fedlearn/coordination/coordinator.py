@@ -99,10 +99,9 @@ class Coordinator:
     ) -> list[ServerEffect]:
         """A connection was made; it is a stranger until it has proven who it is, with the `nonce`, which is random."""
         refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
-        if refusal is not None:
-            return [Part(peer, refusal)]
-        self._volunteers[peer] = Volunteer(peer)
-        return []
+        if refusal is None:
+            self._volunteers[peer] = Volunteer(peer)
+        return [] if refusal is None else [Part(peer, refusal)]
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
         """A connection ended; what was counted of the volunteer's results stays."""
@@ -253,6 +252,8 @@ class Coordinator:
         del self._volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.void()
+        if not volunteer.name and farewell.kind == "try_again":
+            return [Part(volunteer.peer, farewell)]  # a flood must not fill the terminal
         name = volunteer.name or f"connection {volunteer.peer}"
         return [Notice(f"{name} was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
 

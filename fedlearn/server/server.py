@@ -13,8 +13,8 @@ from typing import Any, TypeVar, final
 from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.es.layout import Float32Array
 from fedlearn.net.tcp import Channel
-from fedlearn.server.door import Door
 from fedlearn.server.examination import Agenda, examine
+from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.performer import Performer
 from fedlearn.server.trainer import Trainer
@@ -40,11 +40,11 @@ T = TypeVar("T")
 class Server:
     """Serves a run over TCP until it ends; the shell of its performer."""
 
-    def __init__(self, trainer: Trainer, terminal: Terminal, door: Door | None = None) -> None:
+    def __init__(self, trainer: Trainer, terminal: Terminal, gate: Gate | None = None) -> None:
         self._trainer = trainer
         self._terminal = terminal
-        self._door = door or Door()
-        self._coordinator = trainer.coordinator(self.now(), self._door.rules)
+        self._gate = gate or Gate()
+        self._coordinator = trainer.coordinator(self.now(), self._gate.rules)
         self._performer = Performer(trainer, self._coordinator, self)
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
@@ -63,11 +63,11 @@ class Server:
 
         Raises StorageError when the disk fails.
         """
-        listener = await asyncio.start_server(self._accept, sock=listening, **self._door.tls_options)
+        listener = await asyncio.start_server(self._accept, sock=listening, **self._gate.tls_options)
         port = listening.getsockname()[1]
         config = self._trainer.run.config
         self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")
-        for line in self._door.notices:
+        for line in self._gate.notices:
             self.say(line)
         if config.volunteers.volunteers == 0:
             self.say("waiting for volunteers")
@@ -151,7 +151,7 @@ class Server:
                 self.now(),
                 nonce=secrets.token_bytes(NONCE_BYTES),
                 address=str((writer.get_extra_info("peername") or [""])[0]),
-                binding=self._door.binding,
+                binding=self._gate.binding,
             )
         )
         try:
@@ -227,5 +227,5 @@ class Server:
     def _join_command(self, port: int) -> str:
         prepared = self._trainer.run.prepared
         entry = f" --task {prepared.entry}" if prepared.needs_task else ""
-        address = self._door.public_address(port, run=self._trainer.run.folder.path.name)
+        address = self._gate.public_address(port, run=self._trainer.run.folder.path.name)
         return f"fedlearn join{entry} {address}"

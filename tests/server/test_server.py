@@ -15,9 +15,9 @@ import pytest
 from fedlearn.client.conversation import Conversation
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.tcp import Channel
-from fedlearn.server import door
+from fedlearn.server import gate
 from fedlearn.server import server as module
-from fedlearn.server.door import open_door
+from fedlearn.server.gate import open_gate
 from fedlearn.server.listening import listen
 from fedlearn.server.run import Run
 from fedlearn.server.server import Server
@@ -57,7 +57,7 @@ class Scene:
 
     def __init__(self, run: Run, task: NamedTask) -> None:
         self.run, self.task = run, task
-        self.door = open_door(run.config.server, run.folder.path, {})
+        self.gate = open_gate(run.config.server, run.folder.path, {})
         self.trainer, _ = Trainer.open(run)
         self.screen, self.local = io.StringIO(), Local()
         self.port = 0
@@ -65,7 +65,7 @@ class Scene:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["asyncio.Task[str]"]:
         """The server's task, which gives why the run ended."""
-        self.server = Server(self.trainer, Terminal(stream=self.screen), self.door)
+        self.server = Server(self.trainer, Terminal(stream=self.screen), self.gate)
         with listen("127.0.0.1", 0) as listening:
             self.port = listening.getsockname()[1]
             local: Any = self.local
@@ -79,7 +79,7 @@ class Scene:
 
     def volunteer(self, name: str, credentials: Credentials = ADA) -> Conversation:
         terminal = Terminal(stream=io.StringIO())
-        address = self.door.local_address(self.port)
+        address = self.gate.local_address(self.port)
         return Conversation(address, credentials, name=name, threads=1, task=self.task, device="cpu", terminal=terminal)
 
     async def converse(self, conversation: Conversation) -> Leave:
@@ -367,7 +367,7 @@ def test_line_is_encrypted_where_the_settings_say_so(scene_of: SceneOf) -> None:
 def test_handshake_that_does_not_end_is_given_up_and_never_was_a_peer(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(gate, "HANDSHAKE_S", 0.05)
     scene = scene_of(tls="on")
 
     async def main() -> None:
@@ -391,6 +391,7 @@ def test_limits_are_those_of_the_address_that_connects(scene_of: SceneOf) -> Non
             leave = await scene.converse(scene.volunteer("Bob", BOB))
             assert leave.is_welcome_back
             assert "connections: expected at most 1 from an address" in leave.reason
+            assert list(scene.server._coordinator._admission._by_network) == ["loopback"]
             conversing.cancel()
             await asyncio.gather(conversing, return_exceptions=True)
 

@@ -76,6 +76,13 @@ def test_stranger_too_many_is_turned_away_at_once() -> None:
     assert parted(scene.greet(3)) == {}
 
 
+def test_flood_does_not_fill_the_terminal() -> None:
+    scene = Scene(rules=AdmissionRules(joins_per_minute=1))
+    scene.greet(1)
+    scene.connect(2)
+    assert [type(effect) for effect in scene.say(2, hello_of())] == [Part]
+
+
 def test_volunteer_is_known_by_the_identity_that_it_proved() -> None:
     local = BOB.identity.public_key.hex()
     scene = Scene(rules=AdmissionRules(local=local))

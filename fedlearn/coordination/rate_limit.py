@@ -13,7 +13,7 @@ _IPV6_PREFIX = 64
 
 
 @final
-class Budget:
+class RateLimit:
     """So many a minute for each key, and as many at once after a rest; 0 a minute: no limit."""
 
     def __init__(self, per_minute: int) -> None:

@@ -1,41 +1,41 @@
 import pytest
 
-from fedlearn.coordination import budget as module
-from fedlearn.coordination.budget import Budget, network_of
+from fedlearn.coordination import rate_limit as module
+from fedlearn.coordination.rate_limit import RateLimit, network_of
 
 
 def test_so_many_may_come_at_once_and_then_at_that_rate() -> None:
-    budget = Budget(60)
-    assert [budget.take("a", 0.0) for _ in range(61)] == [True] * 60 + [False]
-    assert [budget.take("a", 2.5), budget.take("a", 2.5), budget.take("a", 2.5)] == [True, True, False]
+    limit = RateLimit(60)
+    assert [limit.take("a", 0.0) for _ in range(61)] == [True] * 60 + [False]
+    assert [limit.take("a", 2.5), limit.take("a", 2.5), limit.take("a", 2.5)] == [True, True, False]
 
 
 def test_rest_saves_up_no_more_than_a_minute() -> None:
-    budget = Budget(2)
-    budget.take("a", 0.0)
-    assert [budget.take("a", 1e6) for _ in range(3)] == [True, True, False]
+    limit = RateLimit(2)
+    limit.take("a", 0.0)
+    assert [limit.take("a", 1e6) for _ in range(3)] == [True, True, False]
 
 
-def test_everybody_has_a_budget_of_their_own() -> None:
-    budget = Budget(1)
-    assert [budget.take(key, 0.0) for key in "aba"] == [True, True, False]
+def test_everybody_has_a_limit_of_their_own() -> None:
+    limit = RateLimit(1)
+    assert [limit.take(key, 0.0) for key in "aba"] == [True, True, False]
 
 
 def test_no_limit_needs_no_table() -> None:
-    budget = Budget(0)
-    assert all(budget.take(str(number), 0.0) for number in range(100))
-    assert len(budget) == 0
+    limit = RateLimit(0)
+    assert all(limit.take(str(number), 0.0) for number in range(100))
+    assert len(limit) == 0
 
 
 def test_table_does_not_grow_beyond_its_bound_and_keeps_who_came_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ENTRIES", 10)
-    budget = Budget(1)
+    limit = RateLimit(1)
     for number in range(100):
-        budget.take("flooder", 0.0)
-        budget.take(f"address {number}", 0.0)
-        assert len(budget) <= 10
-    assert not budget.take("flooder", 0.0)
-    assert [budget.take("late", 0.0), budget.take("late", 0.0)] == [True, False]
+        limit.take("flooder", 0.0)
+        limit.take(f"address {number}", 0.0)
+        assert len(limit) <= 10
+    assert not limit.take("flooder", 0.0)
+    assert [limit.take("late", 0.0), limit.take("late", 0.0)] == [True, False]
 
 
 @pytest.mark.parametrize(

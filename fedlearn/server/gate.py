@@ -22,7 +22,7 @@ _FAR_AWAY = ("192.0.2.1", 9)
 """RFC 5737: nobody's address, beyond every router."""
 
 
-class Door(msgspec.Struct, frozen=True, eq=False):
+class Gate(msgspec.Struct, frozen=True, eq=False):
     """One server's; as it is by default everybody may join, without encryption."""
 
     settings: ServerSettings = ServerSettings()
@@ -70,8 +70,8 @@ class Door(msgspec.Struct, frozen=True, eq=False):
         return Address(host, port, has_tls=True, fingerprint=fingerprint_of(self.certificate))
 
 
-def open_door(settings: ServerSettings, root: Path, environ: Mapping[str, str]) -> Door:
-    """The door that the settings describe; `root` is where run folders are, and the server's own certificate.
+def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) -> Gate:
+    """The gate that the settings describe; `root` is where run folders are, and the server's own certificate.
 
     Raises ConfigError for files that can't be used, StorageError where none can be made.
     """
@@ -88,22 +88,22 @@ def open_door(settings: ServerSettings, root: Path, environ: Mapping[str, str]) 
         raise ConfigError("tls: expected on with tls_cert, got off; leave one of them out")
     is_wanted = settings.tls == "on" or bool(settings.tls_cert) or not is_loopback(settings.host)
     if settings.tls == "off" or not is_wanted:
-        return Door(settings, rules)
+        return Gate(settings, rules)
     certificate = Path(settings.tls_cert) if settings.tls_cert else _own_certificate(root)
     key = Path(settings.tls_key) if settings.tls_key else certificate
     try:
-        return Door(settings, rules, server_context(certificate, key), read_certificate(certificate))
+        return Gate(settings, rules, server_context(certificate, key), read_certificate(certificate))
     except ValueError as error:
         raise ConfigError(f"tls: {error}") from error
 
 
-def with_local(door: Door, identity: Path) -> Door:
+def with_local(gate: Gate, identity: Path) -> Gate:
     """The same for a server whose own volunteers have the identity in this file, which is made if it is not there."""
     try:
         local = load_identity(identity).public_key.hex()
     except OSError as error:
         raise StorageError(f"{identity}: expected a file that can be made: {error.strerror}") from error
-    return msgspec.structs.replace(door, rules=msgspec.structs.replace(door.rules, local=local))
+    return msgspec.structs.replace(gate, rules=msgspec.structs.replace(gate.rules, local=local))
 
 
 def _own_certificate(root: Path) -> Path:
