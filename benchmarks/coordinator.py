@@ -24,7 +24,8 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Hello, Ready, Result
+from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Challenge, Hello, Proof, Ready, Result
+from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity, prove
 
 GROUP_SIZE = 16
 DIGEST = bytes(8)
@@ -80,10 +81,15 @@ class Crowd:
         self._n_volunteers = n_volunteers
         self._assignments: dict[int, Assignment] = {}
         self.coordinator = Coordinator(plan, strategy, step=0, last=None, digest=DIGEST, now=0.0)
+        volunteer = Credentials(Identity.of_seed(bytes(32)))
+        key, nonce = volunteer.identity.public_key, bytes(NONCE_BYTES)
+        hello = Hello(PROTOCOL_VERSION, "volunteer", 1, key, nonce)
+        proof = prove(volunteer, hello, Challenge(nonce, needs_token=False), b"")
         began = time.thread_time()
         for peer in range(n_volunteers):
-            self.coordinator.connected(peer)
-            self._receive(peer, Hello(PROTOCOL_VERSION, f"volunteer {peer}", 1))
+            self.coordinator.connected(peer, self._now, nonce=nonce)
+            self._receive(peer, hello)
+            self._receive(peer, proof)
             self._receive(peer, Ready(0, DIGEST))
         self.join_s = (time.thread_time() - began) / n_volunteers
         self.step()  # the first volunteer's alone, since the others came later
@@ -111,7 +117,7 @@ class Crowd:
         losses = self._losses[: assignment.quota]
         return Result(assignment.step, assignment.first_member, losses, DIGEST)
 
-    def _receive(self, peer: int, message: Hello | Ready | Result) -> None:
+    def _receive(self, peer: int, message: Hello | Proof | Ready | Result) -> None:
         self._now += 1e-6
         self._follow(self.coordinator.received(peer, message, self._now))
 

@@ -1,7 +1,7 @@
 """Balance a pole: a policy for a gymnasium environment. Needs fedlearn[torch,gym].
 
 python server.py --task examples/cartpole.py:task
-python client.py --task examples/cartpole.py:task --server HOST:PORT
+python client.py --task examples/cartpole.py:task ADDRESS
 """
 
 from torch import nn

@@ -1,7 +1,7 @@
 """Handwritten digits: an unmodified PyTorch module, and a loss. Needs fedlearn[torch] and scikit-learn.
 
 python server.py --task examples/digits.py:task
-python client.py --server HOST:PORT
+python client.py ADDRESS
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 python examples/sums.py                             # pretrains by backpropagation, into examples/sums.safetensors
 python server.py --task examples/sums.py:task
-python client.py --task examples/sums.py:task --server HOST:PORT
+python client.py --task examples/sums.py:task ADDRESS
 """
 
 import random

@@ -1,7 +1,7 @@
 """Find the lowest point of a curved valley: a plain function of a named array, without PyTorch.
 
 python server.py --task examples/valley.py:task
-python client.py --task examples/valley.py:task --server HOST:PORT
+python client.py --task examples/valley.py:task ADDRESS
 """
 
 import numpy as np

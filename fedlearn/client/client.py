@@ -8,16 +8,25 @@ import threading
 from es_core import usable_processors
 from fedlearn.client.conversation import Conversation
 from fedlearn.coordination.effects import Leave
+from fedlearn.net.address import Address
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Device
 from fedlearn.terminal import Terminal
+from fedlearn.wire.proof import Credentials
 
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 
 
 async def _stay(
-    host: str, port: int, *, name: str, threads: int, once: bool, task: NamedTask | None, device: Device
+    address: Address,
+    credentials: Credentials,
+    *,
+    name: str,
+    threads: int,
+    once: bool,
+    task: NamedTask | None,
+    device: Device,
 ) -> int:
     """Converses again and again until there is a reason not to; gives the exit code."""
     terminal = Terminal()
@@ -35,10 +44,12 @@ async def _stay(
     retry_s = FIRST_RETRY_S
     while True:
         has_answer = True
-        current = Conversation(name=name, threads=threads, task=task, device=device, terminal=terminal)
+        current = Conversation(
+            address, credentials, name=name, threads=threads, task=task, device=device, terminal=terminal
+        )
         try:
-            terminal.say(f"connecting to {host}:{port}")
-            leave = await current.run(host, port)
+            terminal.say(f"connecting to {address}")
+            leave = await current.run()
         except (OSError, TimeoutError) as error:
             has_answer = False
             leave = Leave(f"no server answers: {error}", is_welcome_back=True, is_refusal=False)
@@ -63,8 +74,8 @@ async def _stay(
 
 
 def join(
-    host: str,
-    port: int,
+    address: Address,
+    credentials: Credentials,
     *,
     name: str,
     threads: int,
@@ -77,4 +88,4 @@ def join(
     `task` is what the server trains, where its code does not travel; trials of PyTorch models run on `device`.
     """
     n_threads = threads or usable_processors()
-    return asyncio.run(_stay(host, port, name=name, threads=n_threads, once=once, task=task, device=device))
+    return asyncio.run(_stay(address, credentials, name=name, threads=n_threads, once=once, task=task, device=device))

@@ -1,6 +1,7 @@
 """One connection to a server, from Hello to the end: the asyncio shell around a worker."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +11,18 @@ from fedlearn.client.performer import Computed, Performer
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
+from fedlearn.net.address import Address
+from fedlearn.net.dialing import dial
 from fedlearn.net.tcp import Channel
+from fedlearn.net.tls import UntrustedServerError
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Device
 from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import Message
+from fedlearn.wire.proof import NONCE_BYTES, Credentials
+from fedlearn.wire.states import State
 
 CONNECT_S = 15.0
 
@@ -28,9 +34,20 @@ MAX_QUEUED_BYTES = 256 * 1024 * 1024
 class Conversation:
     """Its worker and volunteer are done with when it ends."""
 
-    def __init__(self, *, name: str, threads: int, task: NamedTask | None, device: Device, terminal: Terminal) -> None:
+    def __init__(
+        self,
+        address: Address,
+        credentials: Credentials,
+        *,
+        name: str,
+        threads: int,
+        task: NamedTask | None,
+        device: Device,
+        terminal: Terminal,
+    ) -> None:
+        self._address = address
         self._terminal = terminal
-        self._worker = Worker(name=name, threads=threads)
+        self._worker = Worker(name=name, threads=threads, credentials=credentials, run=address.run)
         self._volunteer = Volunteer(threads, task=task, device=device)
         self._performer = Performer(self._worker, self._volunteer, self)
         self._executor = ThreadPoolExecutor(max_workers=1)
@@ -50,18 +67,21 @@ class Conversation:
         digest = "" if replica is None else f", to step {replica.step} with digest {replica.digest.hex()}"
         return f"this machine took {self.n_steps} steps{digest}"
 
-    async def run(self, host: str, port: int) -> Leave:
+    async def run(self) -> Leave:
         """Connects and works; gives why it ended and whether to come back. Raises OSError if nobody answers."""
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_S)
+        try:
+            reader, writer, binding = await asyncio.wait_for(dial(self._address), CONNECT_S)
+        except (UntrustedServerError, ValueError) as error:
+            return Leave(str(error), is_welcome_back=False, is_refusal=True)
         channel = Channel(Connection("client", now=self.now()), reader, writer, max_queued_bytes=MAX_QUEUED_BYTES)
         self._channel = channel
-        self._performer.perform(self._worker.start())
+        self._performer.perform(self._worker.start(nonce=secrets.token_bytes(NONCE_BYTES), binding=binding))
         running = asyncio.create_task(channel.run(self._receive))
         try:
             either: list[asyncio.Future[Any]] = [running, self._ended]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not self._ended.done() and not channel.connection.has_parted:
-                return Leave(running.result(), is_welcome_back=True, is_refusal=False)
+                return Leave(self._explained(running.result()), is_welcome_back=True, is_refusal=False)
             leave = await self._ended  # after a Farewell the worker still takes the steps it was sent
             await asyncio.wait([running], timeout=1.0)  # a Goodbye may still be on its way out
             return leave
@@ -101,6 +121,13 @@ class Conversation:
 
     def _receive(self, message: Message) -> None:
         self._performer.perform(self._worker.received(message, self.now()))
+
+    def _explained(self, reason: str) -> str:
+        """The reason why the line ended; more of it where it never was one."""
+        assert self._channel is not None
+        if self._address.has_tls or self._channel.connection.state is not State.GREETED:
+            return reason
+        return f"{reason}; if the server wants encryption, join with the line that it prints"
 
     async def _compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
         try:

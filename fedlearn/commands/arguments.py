@@ -3,6 +3,9 @@
 import argparse
 import os
 import platform
+import unicodedata
+
+from fedlearn.wire.messages import MAX_NAME_LENGTH
 
 DEFAULT_SERVER = "127.0.0.1:55551"
 DEFAULT_RUNS = "trainingRuns"
@@ -26,10 +29,10 @@ def add_root(parser: argparse.ArgumentParser) -> None:
 
 def add_server(parser: argparse.ArgumentParser) -> None:
     """The server that a machine is lent to, and what it is lent as."""
+    parser.add_argument("address", nargs="?", metavar="ADDRESS", help="the address in the line that the server prints")
     parser.add_argument(
         "--server",
-        default=os.environ.get("FEDLEARN_SERVER", DEFAULT_SERVER),
-        metavar="HOST:PORT",
+        metavar="ADDRESS",
         help=f"whom to join (default: $FEDLEARN_SERVER, else {DEFAULT_SERVER})",
     )
     parser.add_argument(
@@ -41,15 +44,46 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--name",
-        default=os.environ.get("FEDLEARN_NAME", platform.node()),
+        default=os.environ.get("FEDLEARN_NAME", _machine_name()),
         metavar="TEXT",
         help="shown on the server's terminal (default: $FEDLEARN_NAME, else this machine's name)",
     )
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port. Raises ValueError that shows the form."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"--server: expected HOST:PORT, e.g. {DEFAULT_SERVER}, got {text!r}")
-    return host.strip("[]"), int(port)
+def add_identity(parser: argparse.ArgumentParser) -> None:
+    """Whose key it is."""
+    parser.add_argument(
+        "--identity",
+        default="",
+        metavar="FILE",
+        help="file with the key that servers know this machine by; made if it is not there "
+        "(default: fedlearn/identity.pem in $XDG_CONFIG_HOME, else in ~/.config)",
+    )
+
+
+def checked_name(text: str) -> str:
+    """A name that a message can carry. Raises ValueError that says what it can't."""
+    problem = ""
+    if len(text) > MAX_NAME_LENGTH:
+        problem = f"at most {MAX_NAME_LENGTH} characters, got {len(text)}"
+    elif not _is_utf8(text):
+        problem = f"text in UTF-8, got {text!r}"
+    elif any(unicodedata.category(character) == "Cc" for character in text):
+        problem = f"no control characters, got {text!r}"
+    if problem:
+        raise ValueError(f"name: expected {problem}; choose another with --name")
+    return text
+
+
+def _machine_name() -> str:
+    """As the system has it, which may be anything."""
+    text = platform.node().encode("utf-8", errors="replace").decode()
+    return "".join(c for c in text if unicodedata.category(c) != "Cc")[:MAX_NAME_LENGTH]
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

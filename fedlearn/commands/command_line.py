@@ -1,4 +1,4 @@
-"""The command line: `fedlearn serve | join | sample | eval | runs | replay`, each with its `--help`."""
+"""The command line: `fedlearn serve | join | identity | sample | eval | runs | replay`, each with its `--help`."""
 
 import argparse
 import difflib
@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from fedlearn.commands.arguments import add_identity
+from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
 from fedlearn.commands.look import add_eval, add_sample, eval_command, sample_command
 from fedlearn.commands.replay import add_replay, replay_command
@@ -22,6 +24,7 @@ AddArguments = Callable[[argparse.ArgumentParser], None]
 VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("serve", serve_command, add_serve, "start a run, or resume one, and the server for its volunteers"),
     ("join", join_command, add_join, "lend this machine to a server"),
+    ("identity", identity_command, add_identity, "show the identity that servers know this machine by"),
     ("sample", sample_command, add_sample, "let a checkpoint write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),

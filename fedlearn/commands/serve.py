@@ -22,6 +22,7 @@ from fedlearn.config import (
     task_of,
 )
 from fedlearn.server.creation import create
+from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
 from fedlearn.server.run import Run, kind_named, kind_of, load, load_run_config, named_task
 from fedlearn.server.serving import serve
@@ -43,6 +44,9 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     """The flags of a run's settings, those of every kind of task among them."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="TOML or JSON file with settings of the run")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run: its number, its folder, or 'latest'")
+    parser.add_argument(
+        "--token", dest="token_file", default=argparse.SUPPRESS, metavar="FILE", help="the same as --token-file"
+    )
     schemas: dict[type[msgspec.Struct], list[str]] = {}
     for name in kind_names():
         schemas.setdefault(find_kind(name).options, []).append(name)
@@ -66,16 +70,18 @@ def serve_command(options: argparse.Namespace) -> int:
                 config = config.replace({"task": task.entry})
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
+            gate = open_gate(config.server, Path(config.run.runs), os.environ)
             run = create(kind, config, task)
             held.enter_context(lock_run(run.folder))
         else:
             run = _resumed(file, options)
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
+            gate = open_gate(run.config.server, run.folder.path.parent, os.environ)
         trainer, notices = Trainer.open(run)
         held.callback(trainer.close)
         _introduce(run, trainer.replica.step, notices)
-        return serve(trainer, listening)
+        return serve(trainer, listening, with_local(gate, run.folder.local_identity))
 
 
 def _small_volunteers(task: Task) -> dict[str, Setting]:

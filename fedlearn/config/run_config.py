@@ -130,13 +130,42 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens."""
+    """Where the server listens, and whom it lets in."""
 
     host: Annotated[str, setting("address the server listens on", min_length=1, resumable=True)] = "127.0.0.1"
     port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, resumable=True)] = 55551
     audit: Annotated[
         float, setting("share of the volunteers' work that is computed again; 0 = none", ge=0, le=1, resumable=True)
     ] = 0.02
+    public_host: Annotated[
+        str, setting("name or address in the line for volunteers, where it is not the machine's own", resumable=True)
+    ] = ""
+    tls: Annotated[
+        Literal["auto", "on", "off"],
+        setting("encryption; auto = on unless the host is a loopback address", resumable=True),
+    ] = "auto"
+    tls_cert: Annotated[
+        str,
+        setting(
+            "PEM file of a certificate that authorities vouch for, in place of one of the server's own", resumable=True
+        ),
+    ] = ""
+    tls_key: Annotated[str, setting("PEM file of its key; by default the certificate's file", resumable=True)] = ""
+    token_file: Annotated[
+        str, setting("file with the token that volunteers must know (or FEDLEARN_TOKEN is the token)", resumable=True)
+    ] = ""
+    allow: Annotated[
+        str, setting("file with the identities that may join, one a line; without one everybody may", resumable=True)
+    ] = ""
+    connections_per_address: Annotated[
+        int, setting("connections from one address, or one /64 of IPv6; 0 = no limit", ge=0, le=2**31, resumable=True)
+    ] = 256
+    connections_per_identity: Annotated[
+        int, setting("connections of one identity; 0 = no limit", ge=0, le=2**31, resumable=True)
+    ] = 128
+    joins_per_minute: Annotated[
+        int, setting("joins a minute of one address, and of one identity; 0 = no limit", ge=0, le=2**31, resumable=True)
+    ] = 240
 
 
 class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):

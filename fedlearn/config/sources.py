@@ -33,7 +33,7 @@ _CAMEL_CASE = {
 }
 _PREFIX = "FEDLEARN_"
 _OF_TASK = "the task's settings"
-_FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_ISA", "FEDLEARN_NAME"})
+_FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_ISA", "FEDLEARN_NAME", "FEDLEARN_TOKEN"})
 """Read by other programs of the project; no keys of a run."""
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import final
 
+from fedlearn.coordination.admission import Admission, AdmissionRules
 from fedlearn.coordination.audit import Claim, Verdict
 from fedlearn.coordination.auditor import Auditor, Finding, Lottery
 from fedlearn.coordination.closing import ClosedStep, Pace, close_step, settle_leases
@@ -40,12 +41,12 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
-    PROTOCOL_VERSION,
     Assignment,
     Farewell,
     Goodbye,
     Hello,
     Message,
+    Proof,
     Ready,
     Result,
     Resync,
@@ -75,12 +76,14 @@ class Coordinator:
         now: float,
         standings: Sequence[Standing] = (),
         lottery: Lottery | None = None,
+        rules: AdmissionRules | None = None,
     ) -> None:
         self._ledger = Ledger(step, now)
         self._auditor = Auditor(plan.audit, plan.layout, self._ledger, lottery=lottery)
         self._standings = Standings(standings)
         self._clipping = Clipping()
         self._plan = plan
+        self._admission = Admission(rules or AdmissionRules())
         self._strategy = strategy
         self._step = step
         self._last = last
@@ -97,13 +100,18 @@ class Coordinator:
 
     # ---- events
 
-    def connected(self, peer: Peer) -> list[ServerEffect]:
-        """A connection was made; it is a stranger until it says Hello."""
-        self._volunteers[peer] = Volunteer(peer)
-        return []
+    def connected(
+        self, peer: Peer, now: float, *, nonce: bytes, address: str = "", binding: bytes = b""
+    ) -> list[ServerEffect]:
+        """A connection was made; it is a stranger until it has proven who it is, with the `nonce`, which is random."""
+        refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
+        if refusal is None:
+            self._volunteers[peer] = Volunteer(peer)
+        return [] if refusal is None else [Part(peer, refusal)]
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
         """A connection ended; what was counted of the volunteer's results stays."""
+        self._admission.disconnected(peer)
         volunteer = self._volunteers.get(peer)
         if volunteer is None or self._is_over:
             return []
@@ -116,7 +124,9 @@ class Coordinator:
             return []
         match message:
             case Hello():
-                return self._greet(volunteer, message)
+                return self._greet(volunteer, message, now)
+            case Proof():
+                return self._let_in(volunteer, message, now)
             case Ready():
                 return self._admit(volunteer, message, now)
             case Result():
@@ -159,6 +169,10 @@ class Coordinator:
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
+        overdue = [(self._volunteers[p], f) for p, f in self._admission.overdue(now).items() if p in self._volunteers]
+        return [*(effect for late in overdue for effect in self._dismiss(*late)), *self._tick_step(now)]
+
+    def _tick_step(self, now: float) -> list[ServerEffect]:
         if self._completion and self._closed is None and not self._is_over:
             return self._end(self._completion)
         if self._open is None or self._closed is not None or now < self._open.deadline:
@@ -190,19 +204,19 @@ class Coordinator:
 
     # ---- volunteers come and go
 
-    def _greet(self, volunteer: Volunteer, hello: Hello) -> list[ServerEffect]:
-        if hello.protocol_version != PROTOCOL_VERSION:
-            reason = (
-                f"protocol version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}; "
-                "install the fedlearn version of the server"
-            )
-            return self._dismiss(volunteer, Farewell("refused", reason))
-        volunteer.name = hello.name or f"volunteer {volunteer.peer}"
-        volunteer.standing = self._standings.of(
-            volunteer.identity or volunteer.name, name=volunteer.name, is_local=volunteer.is_local
-        )
-        if volunteer.standing.is_banned:
-            reason = f"results of this identity were false {volunteer.standing.n_caught} times"
+    def _greet(self, volunteer: Volunteer, hello: Hello, now: float) -> list[ServerEffect]:
+        answer = self._admission.greeted(volunteer.peer, hello, now)
+        return self._dismiss(volunteer, answer) if isinstance(answer, Farewell) else [Send(volunteer.peer, answer)]
+
+    def _let_in(self, volunteer: Volunteer, proof: Proof, now: float) -> list[ServerEffect]:
+        answer = self._admission.proven(volunteer.peer, proof, now)
+        if isinstance(answer, Farewell):
+            return self._dismiss(volunteer, answer)
+        volunteer.name = answer.name or f"volunteer {volunteer.peer}"
+        standing = self._standings.of(answer.identity, name=volunteer.name, is_local=answer.is_local)
+        volunteer.standing = standing
+        if standing.is_banned:
+            reason = f"results of this identity were false {standing.n_caught} times"
             return self._dismiss(volunteer, Farewell("refused", reason))
         volunteer.phase = Phase.WAITING
         welcome = Welcome(self._plan.run, self._plan.invitation)
@@ -250,6 +264,8 @@ class Coordinator:
         del self._volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.void()
+        if not volunteer.name and farewell.kind == "try_again":
+            return [Part(volunteer.peer, farewell)]  # a flood must not fill the terminal
         name = volunteer.name or f"connection {volunteer.peer}"
         return [Notice(f"{name} was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
 

@@ -22,7 +22,7 @@ _SLOWEST = 1e-3
 class Phase(Enum):
     """Where a volunteer stands between connecting and contributing."""
 
-    STRANGER = "has not said Hello"
+    STRANGER = "has not proven who it is"
     WAITING = "waits for the weights"
     SYNCING = "was sent the weights"
     READY = "holds the weights"
@@ -33,10 +33,6 @@ class Volunteer(msgspec.Struct):
 
     peer: int
     name: str = ""
-    identity: str = ""
-    """Public key as hexadecimal digits, once it is proven."""
-    is_local: bool = False
-    """Whether the server started it itself."""
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None

@@ -27,6 +27,7 @@ from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
     PROTOCOL_VERSION,
     Assignment,
+    Challenge,
     DataBlock,
     Farewell,
     Goodbye,
@@ -38,6 +39,7 @@ from fedlearn.wire.messages import (
     Start,
     Welcome,
 )
+from fedlearn.wire.proof import Credentials, prove
 
 SLICE_S = 0.25
 """Trials between two Results; the most that an Update waits, and that a killed client loses."""
@@ -54,11 +56,15 @@ _SAFETY = 0.9
 
 @final
 class Worker:
-    """One volunteer's part of a run, from Hello to the parting word."""
+    """One volunteer's part of a run, from Hello to the parting word; `run` is the one that is meant, if any is."""
 
-    def __init__(self, *, name: str, threads: int) -> None:
+    def __init__(self, *, name: str, threads: int, credentials: Credentials, run: str = "") -> None:
         self._name = name
         self._threads = threads
+        self._credentials = credentials
+        self._run = run
+        self._hello: Hello | None = None
+        self._binding = b""
         self._waiting: deque[Compute] = deque()
         self._under_way: tuple[Compute, float] | None = None
         self._assignment: Assignment | None = None
@@ -73,16 +79,25 @@ class Worker:
         self.n_steps = 0
         """Steps taken since this machine joined."""
 
-    def start(self) -> list[ClientEffect]:
-        """The conversation begins."""
-        return [Reply(Hello(PROTOCOL_VERSION, self._name, self._threads))]
+    def start(self, *, nonce: bytes, binding: bytes = b"") -> list[ClientEffect]:
+        """The conversation begins; `nonce` is random, `binding` that of the server's certificate."""
+        public_key = self._credentials.identity.public_key
+        self._hello = Hello(PROTOCOL_VERSION, self._name, self._threads, public_key, nonce)
+        self._binding = binding
+        return [Reply(self._hello)]
 
     def received(self, message: Message, now: float) -> list[ClientEffect]:
         """A message came that the connection found legal; after a parting word nothing matters."""
         if self._is_over:
             return []
         match message:
+            case Challenge():
+                return self._prove(message)
             case Welcome():
+                if self._run not in ("", message.run):
+                    return self.fail(
+                        f"run: expected {self._run}, the server trains {message.run}; join with the line that it prints"
+                    )
                 return self._queue(Build(message), now)
             case DataBlock():
                 return self._queue(StoreBlock(message), now)
@@ -109,6 +124,14 @@ class Worker:
                 return self._proceed(now)
             case _:
                 return []
+
+    def _prove(self, challenge: Challenge) -> list[ClientEffect]:
+        assert self._hello is not None, "challenged before Hello"
+        if challenge.needs_token and not self._credentials.token:
+            return self.fail(
+                "token: the server asks for one, none was given; ask its owner, and name the token's file with --token"
+            )
+        return [Reply(prove(self._credentials, self._hello, challenge, self._binding))]
 
     def computed(self, result: bytes | TrialResults | None, now: float) -> list[ClientEffect]:
         """The computation under way ended: a digest for Load, Begin and Apply, results for Evaluate."""

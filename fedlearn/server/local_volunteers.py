@@ -8,30 +8,28 @@ from pathlib import Path
 from typing import final
 
 from fedlearn.config import RunConfig
+from fedlearn.storage.runs import RunFolder
 
 NICENESS = 5
 """The server's own short bursts of work go first."""
 
 STOP_S = 3.0
 
-ANY_ADDRESS = ("0.0.0.0", "::", "")
-"""Hosts that listen on every address, the loopback's among them."""
-
 
 @final
 class LocalVolunteers:
     """The processes of a run's own volunteers; what they print goes into the run folder.
 
-    `task` names the task's file where a volunteer needs it.
+    `server` is its address for them, `task` names the task's file where a volunteer needs it.
     """
 
-    def __init__(self, folder: Path, config: RunConfig, *, port: int, task: str = "") -> None:
+    def __init__(self, folder: Path, config: RunConfig, *, server: str, task: str = "") -> None:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         settings = config.volunteers
-        host = "127.0.0.1" if config.server.host in ANY_ADDRESS else config.server.host
         for number in range(1, settings.volunteers + 1):
             name = f"local-{number}"
-            arguments = ["--server", f"{host}:{port}", "--name", name, "--threads", str(settings.threads), "--once"]
+            arguments = ["--server", server, "--name", name, "--threads", str(settings.threads), "--once"]
+            arguments += ["--identity", str(RunFolder(folder).identity)]
             arguments += ["--device", settings.device] + (["--task", task] if task else [])
             with open(folder / f"{name}.log", "ab") as log:
                 process = subprocess.Popen(
@@ -40,6 +38,7 @@ class LocalVolunteers:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # Ctrl-C is for the server, which tells them
+                    env={**os.environ, "no_proxy": "*"},  # the server is this machine
                 )
             with suppress(OSError):  # it may have ended already
                 os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)

@@ -1,6 +1,7 @@
 """`fedlearn serve`: the asyncio shell around the coordinator, with the local volunteers it starts."""
 
 import asyncio
+import secrets
 import signal
 import socket
 import threading
@@ -13,6 +14,7 @@ from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.es.layout import Float32Array
 from fedlearn.net.tcp import Channel
 from fedlearn.server.examination import Agenda, examine
+from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.performer import Performer
 from fedlearn.server.trainer import Trainer
@@ -21,6 +23,7 @@ from fedlearn.terminal import Terminal, format_figures
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError
 from fedlearn.wire.messages import Message
+from fedlearn.wire.proof import NONCE_BYTES
 
 TICK_S = 0.02
 """How late a step may close."""
@@ -37,10 +40,11 @@ T = TypeVar("T")
 class Server:
     """Serves a run over TCP until it ends; the shell of its performer."""
 
-    def __init__(self, trainer: Trainer, terminal: Terminal) -> None:
+    def __init__(self, trainer: Trainer, terminal: Terminal, gate: Gate | None = None) -> None:
         self._trainer = trainer
         self._terminal = terminal
-        self._coordinator = trainer.coordinator(self.now())
+        self._gate = gate or Gate()
+        self._coordinator = trainer.coordinator(self.now(), self._gate.rules)
         self._performer = Performer(trainer, self._coordinator, self)
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
@@ -59,10 +63,12 @@ class Server:
 
         Raises StorageError when the disk fails.
         """
-        listener = await asyncio.start_server(self._accept, sock=listening)
+        listener = await asyncio.start_server(self._accept, sock=listening, **self._gate.tls_options)
         port = listening.getsockname()[1]
         config = self._trainer.run.config
         self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")
+        for line in self._gate.notices:
+            self.say(line)
         if config.volunteers.volunteers == 0:
             self.say("waiting for volunteers")
         if threading.current_thread() is threading.main_thread():
@@ -139,7 +145,15 @@ class Server:
         conversation = asyncio.current_task()
         assert conversation is not None
         self._conversations.add(conversation)
-        self._perform(self._coordinator.connected(peer))
+        self._perform(
+            self._coordinator.connected(
+                peer,
+                self.now(),
+                nonce=secrets.token_bytes(NONCE_BYTES),
+                address=str((writer.get_extra_info("peername") or [""])[0]),
+                binding=self._gate.binding,
+            )
+        )
         try:
             reason = await channel.run(lambda message: self._receive(peer, message))
         except asyncio.CancelledError:
@@ -213,4 +227,5 @@ class Server:
     def _join_command(self, port: int) -> str:
         prepared = self._trainer.run.prepared
         entry = f" --task {prepared.entry}" if prepared.needs_task else ""
-        return f"python client.py{entry} --server HOST:{port}"
+        address = self._gate.public_address(port, run=self._trainer.run.folder.path.name)
+        return f"fedlearn join{entry} {address}"

@@ -3,21 +3,23 @@
 import asyncio
 import socket
 
+from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.server import Server
 from fedlearn.server.trainer import Trainer
 from fedlearn.terminal import Terminal
 
 
-def serve(trainer: Trainer, listening: socket.socket) -> int:
+def serve(trainer: Trainer, listening: socket.socket, gate: Gate) -> int:
     """Runs the server until the run ends; gives the exit code. Raises StorageError when the disk fails."""
     terminal = Terminal(unit=trainer.run.prepared.objective.unit)
     run = trainer.run
     task = run.prepared.entry if run.prepared.needs_task else ""
 
     async def main() -> str:
-        return await Server(trainer, terminal).run(
-            listening, lambda port: LocalVolunteers(run.folder.path, run.config, port=port, task=task)
+        return await Server(trainer, terminal, gate).run(
+            listening,
+            lambda port: LocalVolunteers(run.folder.path, run.config, server=str(gate.local_address(port)), task=task),
         )
 
     try:

@@ -5,6 +5,7 @@ from random import SystemRandom
 from typing import Self, final
 
 from fedlearn.config import to_json
+from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Verdict, judge
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
@@ -91,7 +92,7 @@ class Trainer:
         """The server's own."""
         return self._holding.replica
 
-    def coordinator(self, now: float) -> Coordinator:
+    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """The coordinator that goes on where this replica stands."""
         config = self.run.config
         plan = Plan(
@@ -115,6 +116,7 @@ class Trainer:
             now=now,
             standings=standings_of(read_credit(self.run.folder)),
             lottery=SystemRandom(),
+            rules=rules,
         )
 
     @property

@@ -6,6 +6,7 @@ benchmarks and notebooks drive. Time is whatever `clock` says.
 
 from collections import deque
 from collections.abc import Callable
+from hashlib import sha256
 from typing import TypeVar, final
 
 from es_core import usable_processors
@@ -20,6 +21,7 @@ from fedlearn.server.trainer import Trainer
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.wire.messages import Message
+from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity
 
 T = TypeVar("T")
 
@@ -29,7 +31,9 @@ class Participant:
     """One volunteer of a swarm; while `is_stalled` it computes nothing."""
 
     def __init__(self, name: str, *, threads: int, task: NamedTask | None, clock: Callable[[], float]) -> None:
-        self.worker = Worker(name=name, threads=threads or usable_processors())
+        # The same name is the same volunteer, and a run in one process gives the same twice.
+        identity = Identity.of_seed(sha256(name.encode()).digest())
+        self.worker = Worker(name=name, threads=threads or usable_processors(), credentials=Credentials(identity))
         self.volunteer = Volunteer(threads, task=task)
         self.link = MemoryLink(now=clock())
         self.is_stalled = False
@@ -38,7 +42,7 @@ class Participant:
         self._clock = clock
         self._computes: deque[tuple[Callable[[], Computed], Callable[[Computed], None]]] = deque()
         self._performer = ClientPerformer(self.worker, self.volunteer, self)
-        self._performer.perform(self.worker.start())
+        self._performer.perform(self.worker.start(nonce=bytes(NONCE_BYTES)))
 
     def advance(self) -> bool:
         """Receives, computes and answers; False when there was nothing to do."""
@@ -99,7 +103,7 @@ class Swarm:
         self._last_peer += 1
         participant = Participant(name, threads=threads, task=self._task, clock=self._clock)
         self.participants[self._last_peer] = participant
-        self._effects += self.coordinator.connected(self._last_peer)
+        self._effects += self.coordinator.connected(self._last_peer, self._clock(), nonce=bytes(NONCE_BYTES))
         return participant
 
     def kill(self, participant: Participant) -> None:

@@ -50,6 +50,11 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "audits.jsonl"
 
     @property
+    def local_identity(self) -> Path:
+        """The key of the server's own volunteers."""
+        return self.path / "identity.pem"
+
+    @property
     def data(self) -> Path:
         """Folder of what the kind of the task keeps: data, tokenizer."""
         return self.path / "data"

@@ -16,7 +16,7 @@ from fedlearn.es.snapshot import Count, Digest, Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
@@ -27,7 +27,10 @@ BlockName = Annotated[bytes, Meta(max_length=16)]
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 MAX_REASON_LENGTH = 1000
 Reason = Annotated[str, Meta(max_length=MAX_REASON_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
-Name = Annotated[str, Meta(max_length=64, pattern=_NO_CONTROL_CHARACTERS)]
+MAX_NAME_LENGTH = 64
+Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
+Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]
+"""Random, and of one conversation only."""
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=1):
@@ -37,6 +40,18 @@ class Hello(Struct, frozen=True, array_like=True, tag=1):
     name: Name
     """Chosen by the volunteer, shown on the server's terminal; no control characters, at most 64 in all."""
     threads: Positive
+    public_key: Annotated[bytes, Meta(max_length=32)] = b""
+    """The volunteer's identity, an Ed25519 key of 32 bytes. Empty from versions that had none."""
+    nonce: Annotated[bytes, Meta(max_length=32)] = b""
+    """32 random bytes of the client's, which the proof covers."""
+
+
+class Proof(Struct, frozen=True, array_like=True, tag=7):
+    """Client: the key of my Hello is mine, and I know the token; see `proof.py` for what is signed."""
+
+    signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
+    token_proof: Annotated[bytes, Meta(max_length=32)] = b""
+    """Empty unless the Challenge asks for it."""
 
 
 class Ready(Struct, frozen=True, array_like=True, tag=2):
@@ -71,6 +86,13 @@ class Ping(Struct, frozen=True, array_like=True, tag=5):
 
 class Pong(Struct, frozen=True, array_like=True, tag=6):
     """Either side: yes."""
+
+
+class Challenge(Struct, frozen=True, array_like=True, tag=23):
+    """Server: prove that you are who you say; nothing of the run is said before."""
+
+    nonce: Nonce
+    needs_token: bool
 
 
 class Welcome(Struct, frozen=True, array_like=True, tag=16):
@@ -126,6 +148,6 @@ class Farewell(Struct, frozen=True, array_like=True, tag=21):
     reason: Reason
 
 
-FromClient = Hello | Ready | Result | Goodbye | Ping | Pong
-FromServer = Welcome | Snapshot | Start | DataBlock | Assignment | Update | Resync | Farewell | Ping | Pong
+FromClient = Hello | Proof | Ready | Result | Goodbye | Ping | Pong
+FromServer = Challenge | Welcome | Snapshot | Start | DataBlock | Assignment | Update | Resync | Farewell | Ping | Pong
 Message = FromClient | FromServer

@@ -15,12 +15,14 @@ from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
     Assignment,
+    Challenge,
     DataBlock,
     Farewell,
     Goodbye,
     Hello,
     Ping,
     Pong,
+    Proof,
     Ready,
     Result,
     Resync,
@@ -36,6 +38,8 @@ class State(Enum):
 
     OPENING = "nothing was said"
     GREETED = "the client said Hello"
+    CHALLENGED = "the server said Challenge"
+    PROVEN = "the client said Proof"
     WELCOMED = "the server said Welcome"
     SYNCING = "the server sent the weights"
     ACTIVE = "the client is Ready"
@@ -43,8 +47,11 @@ class State(Enum):
 
 
 _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
-    State.OPENING: {Hello: State.GREETED},
-    State.GREETED: {Welcome: State.WELCOMED},
+    # A server that is full, or can't read the Hello, says so at once.
+    State.OPENING: {Hello: State.GREETED, Farewell: State.OPENING},
+    State.GREETED: {Challenge: State.CHALLENGED},
+    State.CHALLENGED: {Proof: State.PROVEN},
+    State.PROVEN: {Welcome: State.WELCOMED},
     State.WELCOMED: {DataBlock: State.WELCOMED, Snapshot: State.SYNCING, Start: State.SYNCING},
     State.SYNCING: {
         DataBlock: State.SYNCING,

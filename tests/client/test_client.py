@@ -12,8 +12,12 @@ import pytest
 from fedlearn.client import client
 from fedlearn.client.client import FIRST_RETRY_S, LONGEST_RETRY_S, join
 from fedlearn.coordination.effects import Leave
+from fedlearn.net.address import Address
+from fedlearn.wire.proof import Credentials
+from tests.identities import ADA
 
 LIMIT_S = 30.0
+SERVER = Address("server", 4711, has_tls=True)
 LOST = Leave("the connection was closed", is_welcome_back=True, is_refusal=False)
 ENDED = Leave("all 9 steps are done", is_welcome_back=False, is_refusal=False)
 REFUSED = Leave("task: expected another", is_welcome_back=False, is_refusal=True)
@@ -28,10 +32,10 @@ class Conversation:
     """Stands in for real ones: each that is begun ends as the script says next."""
 
     script: ClassVar[Iterator[Story]] = iter(())
-    begun: ClassVar[list[tuple[dict[str, Any], str, int]]] = []
+    begun: ClassVar[list[tuple[dict[str, Any], Address, Credentials]]] = []
 
-    def __init__(self, **given: Any) -> None:  # noqa: ANN401 (whatever a conversation is given)
-        self._given = given
+    def __init__(self, address: Address, credentials: Credentials, **given: Any) -> None:  # noqa: ANN401 (whatever it is given)
+        self._given = (given, address, credentials)
         self._end, self.n_steps = next(self.script)
         self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -39,8 +43,8 @@ class Conversation:
     def summary(self) -> str:
         return f"this machine took {self.n_steps} steps"
 
-    async def run(self, host: str, port: int) -> Leave:
-        self.begun.append((self._given, host, port))
+    async def run(self) -> Leave:
+        self.begun.append(self._given)
         if isinstance(self._end, Exception):
             raise self._end
         if isinstance(self._end, Leave):
@@ -61,7 +65,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
 
     def join_scripted(*script: Story, once: bool = False, threads: int = 2) -> int:
         monkeypatch.setattr(Conversation, "script", iter(script))
-        return join("server", 4711, name="Ada", threads=threads, once=once)
+        return join(SERVER, ADA, name="Ada", threads=threads, once=once)
 
     yield join_scripted
     assert next(Conversation.script, None) is None, "not all that was to happen did"
@@ -94,7 +98,7 @@ def test_volunteer_waits_ever_longer_for_a_server_that_does_not_answer(
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert (FIRST_RETRY_S, LONGEST_RETRY_S) == (1, 60)
     shown = capsys.readouterr().out
-    assert shown.count("connecting to server:4711\n") == 10
+    assert shown.count(f"connecting to {SERVER}\n") == 10
     assert "no server answers: refused; trying again in 32 s\n" in shown
     assert shown.endswith("all 9 steps are done; this machine took 3 steps\n")
 
@@ -142,9 +146,9 @@ def test_conversation_has_the_name_and_all_processors_unless_told_otherwise(
 ) -> None:
     monkeypatch.setattr(client, "usable_processors", lambda: 5)
     joined((ENDED, 0), threads=threads)
-    ((given, host, port),) = Conversation.begun
+    ((given, address, credentials),) = Conversation.begun
     assert (given["name"], given["threads"], given["task"], given["device"]) == ("Ada", told, None, "cpu")
-    assert (host, port) == ("server", 4711)
+    assert (address, credentials) == (SERVER, ADA)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -189,6 +193,6 @@ def test_client_in_a_thread_finds_nobody_at_a_closed_port(capsys: pytest.Capture
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with ThreadPoolExecutor(1) as executor:
-        joining = executor.submit(join, "127.0.0.1", port, name="Ada", threads=1, once=True)
+        joining = executor.submit(join, Address("127.0.0.1", port), ADA, name="Ada", threads=1, once=True)
         assert joining.result(LIMIT_S) == 1
     assert "no server answers" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import final
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,6 +20,7 @@ from fedlearn.coordination.effects import Leave
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.net.address import Address
 from fedlearn.net.tcp import Channel
 from fedlearn.server.run import Run
 from fedlearn.tasks.blocks import NO_BLOCK
@@ -27,17 +29,19 @@ from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import (
-    PROTOCOL_VERSION,
     Assignment,
     Farewell,
     Goodbye,
     Hello,
     Message,
+    Proof,
     Ready,
     Result,
     Start,
     Welcome,
 )
+from fedlearn.wire.proof import NONCE_BYTES, is_signed
+from tests.identities import ADA, CHALLENGE, hello_of
 from tests.runs import created, fit_task, task_config, update_of
 
 LIMIT_S = 30.0
@@ -51,25 +55,33 @@ class Scene:
     def __init__(self, task: NamedTask | None = None) -> None:
         self.screen = io.StringIO()
         self.heard: list[Message] = []
-        self.answers: dict[type, Callable[[], list[Message]]] = {}
+        self.answers: dict[type, Callable[[], list[Message]]] = {Hello: lambda: [CHALLENGE]}
         """What is said to a message of a type."""
-        self.conversation = Conversation(
-            name="Ada", threads=2, task=task, device="cpu", terminal=Terminal(stream=self.screen)
-        )
+        self.credentials = ADA
+        self.meant = ""
+        """The run that the volunteer wants to join; any if empty."""
+        self.task = task
         self._reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
     async def converse(self) -> AsyncIterator["asyncio.Task[Leave]"]:
         """The conversation, which gives why it ended."""
         async with asyncio.timeout(LIMIT_S), await asyncio.start_server(self._serve, "127.0.0.1", 0) as listener:
-            address = listener.sockets[0].getsockname()
-            conversing = asyncio.create_task(self.conversation.run(*address))
+            host, port = listener.sockets[0].getsockname()
+            self.conversation = self.calling(Address(host, port, run=self.meant))
+            conversing = asyncio.create_task(self.conversation.run())
             try:
                 yield conversing
                 await self._reason
             finally:
                 conversing.cancel()
                 await asyncio.gather(conversing, return_exceptions=True)
+
+    def calling(self, address: Address) -> Conversation:
+        terminal = Terminal(stream=self.screen)
+        return Conversation(
+            address, self.credentials, name="Ada", threads=2, task=self.task, device="cpu", terminal=terminal
+        )
 
     async def has_heard(self, kind: type) -> None:
         while not any(isinstance(message, kind) for message in self.heard):
@@ -114,7 +126,11 @@ def test_conversation_begins_with_hello_and_ends_with_the_farewell() -> None:
         scene.answers[Hello] = lambda: [Farewell("refused", "protocol version: expected 9")]
         async with scene.converse() as conversing:
             assert await conversing == Leave("protocol version: expected 9", is_welcome_back=False, is_refusal=True)
-        assert scene.heard == [Hello(PROTOCOL_VERSION, "Ada", 2)]
+        (hello,) = scene.heard
+        assert isinstance(hello, Hello)
+        assert hello == msgspec.structs.replace(hello_of(threads=2), nonce=hello.nonce)
+        assert len(hello.nonce) == NONCE_BYTES
+        assert len(set(hello.nonce)) > 1
         assert scene.conversation.summary == "this machine took 0 steps"
 
     asyncio.run(main())
@@ -123,12 +139,12 @@ def test_conversation_begins_with_hello_and_ends_with_the_farewell() -> None:
 def test_machine_takes_part_from_start_to_end(run: Run) -> None:
     async def main() -> None:
         scene = Scene(fit_task())
-        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Proof] = lambda: welcome(run)
         scene.answers[Ready] = lambda: [assignment(8)]
         scene.answers[Result] = lambda: [update_of(run, 0), ENDED]
         async with scene.converse() as conversing:
             assert await conversing == Leave("all steps are done", is_welcome_back=False, is_refusal=False)
-        (_, ready, result) = scene.heard
+        (_, _, ready, result) = scene.heard
         assert isinstance(ready, Ready)
         assert isinstance(result, Result)
         assert (result.losses.size, result.digest) == (8, ready.digest)
@@ -147,9 +163,9 @@ def test_machine_takes_part_from_start_to_end(run: Run) -> None:
 def test_line_that_breaks_is_a_reason_to_come_back(run: Run, is_welcomed: bool) -> None:
     async def main() -> None:
         scene = Scene(fit_task())
-        scene.answers[Hello] = lambda: welcome(run) if is_welcomed else []
+        scene.answers[Proof] = lambda: welcome(run) if is_welcomed else []
         async with scene.converse() as conversing:
-            await scene.has_heard(Ready if is_welcomed else Hello)
+            await scene.has_heard(Ready if is_welcomed else Proof)
             scene.hang_up()
             leave = await conversing
         assert (leave.is_welcome_back, leave.is_refusal) == (True, False)
@@ -177,13 +193,13 @@ def test_nobody_at_the_address_is_an_error_of_the_system() -> None:
 
     async def main() -> None:
         with pytest.raises(OSError, match="Connect call failed"):
-            await Scene().conversation.run(host, port)
+            await Scene().calling(Address(host, port)).run()
 
     asyncio.run(main())
 
 
 def test_address_that_swallows_what_it_is_sent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(*_: object) -> None:
+    async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(asyncio, "open_connection", never)
@@ -192,7 +208,7 @@ def test_address_that_swallows_what_it_is_sent_is_given_up(monkeypatch: pytest.M
     async def main() -> None:
         began = time.monotonic()
         with pytest.raises(TimeoutError):
-            await Scene().conversation.run("203.0.113.1", 1)
+            await Scene().calling(Address("203.0.113.1", 1)).run()
         assert time.monotonic() < began + LIMIT_S
 
     asyncio.run(main())
@@ -202,13 +218,13 @@ def test_address_that_swallows_what_it_is_sent_is_given_up(monkeypatch: pytest.M
 def test_server_is_told_why_this_machine_can_not_take_part(kind: str) -> None:
     async def main() -> None:
         scene = Scene()
-        scene.answers[Hello] = lambda: [Welcome("1", Invitation(kind, 1, {}, {}))]
+        scene.answers[Proof] = lambda: [Welcome("1", Invitation(kind, 1, {}, {}))]
         async with scene.converse() as conversing:
             leave = await conversing
             await scene.has_heard(Goodbye)
         assert leave.is_refusal
         assert leave.reason.startswith("task: expected ")
-        assert scene.heard[1:] == [Goodbye(leave.reason)]
+        assert scene.heard[2:] == [Goodbye(leave.reason)]
 
     asyncio.run(main())
 
@@ -216,7 +232,7 @@ def test_server_is_told_why_this_machine_can_not_take_part(kind: str) -> None:
 def test_server_whose_orders_contradict_one_another_is_told_so(run: Run) -> None:
     async def main() -> None:
         scene = Scene(fit_task())
-        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Proof] = lambda: welcome(run)
         scene.answers[Ready] = lambda: [update_of(run, 5)]
         async with scene.converse() as conversing:
             leave = await conversing
@@ -231,7 +247,7 @@ def test_server_whose_weights_are_not_what_it_says_is_told_so(run: Run) -> None:
     async def main() -> None:
         scene = Scene(fit_task())
         damaged = Snapshot(0, bytes(8), np.zeros(6, dtype=np.float32), {}, {})
-        scene.answers[Hello] = lambda: [welcome(run)[0], damaged]
+        scene.answers[Proof] = lambda: [welcome(run)[0], damaged]
         async with scene.converse() as conversing:
             leave = await conversing
             await scene.has_heard(Goodbye)
@@ -249,7 +265,7 @@ def test_error_of_the_tasks_own_comes_through(run: Run) -> None:
 
     async def main() -> None:
         scene = Scene(task)
-        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Proof] = lambda: welcome(run)
         scene.answers[Ready] = lambda: [assignment(8)]
         async with scene.converse() as conversing:
             with pytest.raises(KeyError, match="no such array"):
@@ -261,7 +277,7 @@ def test_error_of_the_tasks_own_comes_through(run: Run) -> None:
 def test_volunteer_who_leaves_says_goodbye(run: Run) -> None:
     async def main() -> None:
         scene = Scene(fit_task())
-        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Proof] = lambda: welcome(run)
         async with scene.converse() as conversing:
             await scene.has_heard(Ready)
             scene.conversation.stop("Ctrl-C")
@@ -283,7 +299,7 @@ def test_trials_under_way_do_not_hold_up_who_leaves(run: Run) -> None:
 
     async def main() -> None:
         scene = Scene(fit_task(loss=loss, start={"vector": np.zeros(6)}))
-        scene.answers[Hello] = lambda: welcome(run)
+        scene.answers[Proof] = lambda: welcome(run)
         scene.answers[Ready] = lambda: [assignment(64)]
         async with scene.converse() as conversing:
             await asyncio.to_thread(has_begun.wait, LIMIT_S)
@@ -292,5 +308,60 @@ def test_trials_under_way_do_not_hold_up_who_leaves(run: Run) -> None:
             may_end.set()
             await scene.has_heard(Goodbye)
         assert not any(isinstance(message, Result) for message in scene.heard)
+
+    asyncio.run(main())
+
+
+def test_proof_is_of_this_conversation(run: Run) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        scene.answers[Proof] = lambda: [*welcome(run), ENDED]
+        async with scene.converse() as conversing:
+            await conversing
+        hello, proof = scene.heard[:2]
+        assert isinstance(hello, Hello)
+        assert isinstance(proof, Proof)
+        assert is_signed(proof, hello, CHALLENGE, b"")
+
+    asyncio.run(main())
+
+
+def test_volunteer_without_the_token_that_is_asked_for_leaves_with_the_remedy() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.answers[Hello] = lambda: [msgspec.structs.replace(CHALLENGE, needs_token=True)]
+        async with scene.converse() as conversing:
+            leave = await conversing
+            await scene.has_heard(Goodbye)
+        assert (leave.is_refusal, leave.is_welcome_back) == (True, False)
+        assert "name the token's file with --token" in leave.reason
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("meant", "is_refusal"), [("1", False), ("", False), ("2", True)])
+def test_run_is_the_one_of_the_address(run: Run, meant: str, is_refusal: bool) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        scene.meant = meant
+        scene.answers[Proof] = lambda: [*welcome(run), ENDED]
+        async with scene.converse() as conversing:
+            leave = await conversing
+        assert leave.is_refusal == is_refusal
+        assert leave.reason.startswith("run: expected 2, the server trains 1" if is_refusal else "all steps are done")
+
+    asyncio.run(main())
+
+
+def test_line_that_ends_after_hello_may_have_wanted_encryption() -> None:
+    async def main() -> None:
+        scene = Scene()
+        scene.answers.clear()
+        async with scene.converse() as conversing:
+            await scene.has_heard(Hello)
+            scene.hang_up()
+            leave = await conversing
+        assert leave.is_welcome_back
+        assert "if the server wants encryption, join with the line that it prints" in leave.reason
 
     asyncio.run(main())

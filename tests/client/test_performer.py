@@ -11,6 +11,7 @@ from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.wire.messages import Message, Pong, Ready, Result
 from tests.coordination.worker.scene import GROUP, WELCOME, assignment, digest_of, snapshot
+from tests.identities import ADA
 
 
 @final
@@ -67,7 +68,7 @@ class Scene:
     """A performer between a worker and a shell."""
 
     def __init__(self) -> None:
-        self.worker, self.shell = Worker(name="Ada", threads=1), Shell()
+        self.worker, self.shell = Worker(name="Ada", threads=1, credentials=ADA), Shell()
         stand_in: Any = Volunteer()
         self.performer = Performer(self.worker, stand_in, self.shell)
 

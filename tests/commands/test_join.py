@@ -7,6 +7,8 @@ import pytest
 
 from fedlearn.commands import join as module
 from fedlearn.commands.join import add_join, join_command
+from fedlearn.net.address import Address
+from fedlearn.storage.credentials import load_identity
 
 FIT = "import fedlearn\ntask = fedlearn.function(lambda a: a['x'].sum(), {'x': [1.0]})\n"
 
@@ -25,6 +27,14 @@ def parsed(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person with a config folder of their own, and nothing else in the environment."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("FEDLEARN_TOKEN", "FEDLEARN_SERVER", "FEDLEARN_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def given(join: Mock) -> dict[str, Any]:
     """What the client was given by name."""
     join.assert_called_once()
@@ -34,18 +44,13 @@ def given(join: Mock) -> dict[str, Any]:
 def test_client_is_given_what_the_flags_say(join: Mock) -> None:
     flags = ["--server", "far:12", "--name", "Ada", "--threads", "3", "--once", "--device", "cuda"]
     assert join_command(parsed(*flags)) == 7
-    assert join.call_args.args == ("far", 12)
+    assert join.call_args.args[0] == Address("far", 12, has_tls=True)
     assert given(join) == {"name": "Ada", "threads": 3, "once": True, "task": None, "device": "cuda"}
 
 
 def test_client_comes_back_and_computes_on_the_processor_unless_told_otherwise(join: Mock) -> None:
     join_command(parsed("--name", "Ada"))
     assert (given(join)["once"], given(join)["device"]) == (False, "cpu")
-
-
-def test_name_is_cut_to_what_a_message_holds(join: Mock) -> None:
-    join_command(parsed("--name", "x" * 100))
-    assert given(join)["name"] == "x" * 64
 
 
 def test_task_is_the_one_that_is_named(join: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +64,12 @@ def test_task_is_the_one_that_is_named(join: Mock, tmp_path: Path, monkeypatch: 
     ("flags", "complaint"),
     [
         (["--threads", "-1"], "--threads: expected 0 or more, got -1"),
-        (["--server", "nowhere"], "--server: expected HOST:PORT"),
+        (["--server", "nowhere"], "server: expected fedlearn://HOST:PORT/RUN#FINGERPRINT"),
+        (["far:1", "--server", "near:2"], "server: expected one address, got two"),
+        (["--name", "x" * 65], "name: expected at most 64 characters, got 65; choose another with --name"),
+        (["--name", "Ad\udce9"], r"name: expected text in UTF-8, got 'Ad\\udce9'; choose another with --name"),
+        (["--name", "Ada\x1b[31m"], "name: expected no control characters, got "),
+        (["--token", "hunter2"], "token: expected the name of a file that holds it, got something else; never put"),
         (["--task", "missing.py:task"], "task: expected a file of Python, got 'missing.py'"),
     ],
 )
@@ -75,3 +85,51 @@ def test_device_is_one_that_there_is(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         parsed("--device", "abacus")
     assert "choose from" in capsys.readouterr().err
+
+
+def test_server_may_be_the_line_that_it_prints_or_stand_in_the_environment(
+    join: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDLEARN_SERVER", "127.0.0.1:3")
+    join_command(parsed())
+    assert join.call_args.args[0] == Address("127.0.0.1", 3)
+    join_command(parsed("fedlearn://far:1/7#" + "A" * 24))
+    assert join.call_args.args[0] == Address("far", 1, True, "A" * 24, "7")
+
+
+def test_machine_has_the_same_identity_each_time_unless_another_is_named(join: Mock, tmp_path: Path) -> None:
+    keys = []
+    for flags in ([], [], ["--identity", str(tmp_path / "other.pem")]):
+        join_command(parsed(*flags))
+        keys.append(join.call_args.args[1].identity.public_key)
+    assert keys[0] == keys[1] != keys[2]
+    assert keys[0] == load_identity(tmp_path / "config" / "fedlearn" / "identity.pem").public_key
+
+
+@pytest.mark.usefixtures("join")
+def test_home_that_can_not_be_written_gives_an_identity_for_this_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    assert join_command(parsed()) == 7
+    assert "so this session has one of its own" in capsys.readouterr().out
+
+
+def test_token_is_read_from_a_file_or_the_environment(
+    join: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDLEARN_TOKEN", "from the environment")
+    join_command(parsed())
+    assert join.call_args.args[1].token == b"from the environment"
+    (tmp_path / "token").write_text("from the file\n")
+    for flag in ("--token", "--token-file"):
+        join_command(parsed(flag, str(tmp_path / "token")))
+        assert join.call_args.args[1].token == b"from the file"
+
+
+def test_no_message_shows_what_may_be_the_token_itself(join: Mock) -> None:
+    with pytest.raises(ValueError, match="token: ") as caught:
+        join_command(parsed("--token", "hunter2"))
+    assert "hunter2" not in str(caught.value)
+    join.assert_not_called()

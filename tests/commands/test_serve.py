@@ -10,7 +10,9 @@ import pytest
 from fedlearn.commands import serve as module
 from fedlearn.commands.serve import MOST_VOLUNTEERS, SMALL_MODEL, add_serve, serve_command
 from fedlearn.config import ConfigError, RunConfig
+from fedlearn.server.gate import Gate
 from fedlearn.server.trainer import Trainer
+from fedlearn.storage.credentials import load_identity
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import lock_run, resolve_run
 from tests.runs import write_text
@@ -38,8 +40,10 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     monkeypatch.setattr(module, "usable_processors", lambda: 6)
     configs: list[RunConfig] = []
 
-    def stand_in(trainer: Trainer, listening: socket.socket) -> int:
+    def stand_in(trainer: Trainer, listening: socket.socket, gate: Gate) -> int:
         assert listening.getsockname()[1] > 0
+        assert gate.settings == trainer.run.config.server
+        assert gate.rules.local == load_identity(trainer.run.folder.local_identity).public_key.hex()
         with pytest.raises(StorageError, match="expected a run that nobody writes"), lock_run(trainer.run.folder):
             pass
         configs.append(trainer.run.config)

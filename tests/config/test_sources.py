@@ -7,6 +7,7 @@ from fedlearn.config import (
     ConfigError,
     RunConfig,
     Schema,
+    ServerSettings,
     flag_of,
     load_config,
     resume_config,
@@ -138,7 +139,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
     config = load_config(rnn_schema, ("config.json", FLAT), {}, {})
     for key, value in msgspec.json.decode(FLAT).items():
         assert config.get(key) == value, key
-    new = {"task", "device", "cell", "weight_decay_towards", "audit"}
+    new = {"task", "device", "cell", "weight_decay_towards", *ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
     assert same == {*new, "fitness_shaping", "antithetic"}
 
@@ -207,6 +208,7 @@ def test_unknown_variable_is_refused_with_the_nearest(refusal: Refusal) -> None:
 
 def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
     others = {"FEDLEARN_SERVER": "a:1", "FEDLEARN_ISA": "base", "FEDLEARN_NAME": "me", "PATH": "/bin"}
+    others["FEDLEARN_TOKEN"] = "open sesame"
     assert load_config(rnn_schema, None, others, {}) == rnn_schema.build({})
 
 

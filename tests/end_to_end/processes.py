@@ -24,7 +24,9 @@ def start(script: str, *arguments: str, folder: Path, **environ: str) -> subproc
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={key: value for key, value in os.environ.items() if not key.startswith("FEDLEARN_")} | environ,
+        env={key: value for key, value in os.environ.items() if not key.startswith("FEDLEARN_")}
+        | {"XDG_CONFIG_HOME": str(folder / "config")}
+        | environ,
     )
     # A process that hangs is ended, and its test fails on what it printed so far.
     watchdog = threading.Timer(LIMIT_S, process.kill)

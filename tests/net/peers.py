@@ -4,13 +4,14 @@ import asyncio
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from fedlearn.net.tcp import Channel
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Message
+from fedlearn.wire.states import State
 
 SOON_S = 20.0
 """What a test waits for at most; nothing here takes long."""
@@ -67,6 +68,19 @@ async def joined(
         writer.close()
         listener.close()
         await asyncio.wait_for(closed(writer), SOON_S)
+
+
+def admit(channel: Channel, peer: Peer) -> None:
+    """As if the peer, which said Hello, had proven who it is."""
+    channel.connection.state = peer.connection.state = State.PROVEN
+
+
+async def settled(test: Coroutine[Any, Any, None]) -> None:
+    """The test, and what it left to be done at other ends."""
+    await test
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=SOON_S)
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:

@@ -4,10 +4,11 @@ from fedlearn.net.memory import MemoryLink
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.frames import CHUNK_BYTES
-from fedlearn.wire.messages import PROTOCOL_VERSION, DataBlock, Hello, Ping, Welcome
+from fedlearn.wire.messages import DataBlock, Ping, Welcome
 from fedlearn.wire.states import State
+from tests.identities import CHALLENGE, hello_of, proof_of
 
-HELLO = Hello(PROTOCOL_VERSION, "Ada", 1)
+HELLO = hello_of()
 WELCOME = Welcome("7", Invitation("rnn", 3, {}, {}))
 
 
@@ -16,9 +17,17 @@ def link() -> MemoryLink:
     link = MemoryLink(now=0.0)
     link.client.send(HELLO)
     link.to_server(0.0)
+    admit(link)
     link.server.send(WELCOME)
     link.to_client(0.0)
     return link
+
+
+def admit(link: MemoryLink) -> None:
+    link.server.send(CHALLENGE)
+    link.to_client(0.0)
+    link.client.send(proof_of())
+    link.to_server(0.0)
 
 
 def test_messages_arrive_at_the_other_end_in_order_and_once() -> None:
@@ -27,6 +36,7 @@ def test_messages_arrive_at_the_other_end_in_order_and_once() -> None:
     link.client.send(Ping())
     assert link.to_server(1.0) == [HELLO]
     assert link.to_server(2.0) == []
+    admit(link)
     link.server.send(WELCOME)
     assert link.to_client(2.0) == [WELCOME]
     assert link.client.state is link.server.state is State.WELCOMED

@@ -15,10 +15,9 @@ from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire import limits
 from fedlearn.wire.codec import encode
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.frames import FrameParser
+from fedlearn.wire.frames import FrameParser, split
 from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
-    PROTOCOL_VERSION,
     DataBlock,
     Farewell,
     Goodbye,
@@ -27,11 +26,12 @@ from fedlearn.wire.messages import (
     Ping,
     Welcome,
 )
-from tests.net.peers import SOON_S, closed, joined
+from tests.identities import hello_of
+from tests.net.peers import SOON_S, Peer, admit, closed, joined
 
 NEVER_S = 3600.0
 MIB = 2**20
-HELLO = Hello(PROTOCOL_VERSION, "Ada", 1)
+HELLO = hello_of()
 WELCOME = Welcome("7", Invitation("rnn", 3, {}, {}))
 BLOCK = DataBlock(bytes(16), bytes(MIB))
 N_BLOCKS = 64
@@ -53,11 +53,12 @@ def ignore(_: Message) -> None:
     """A message that nobody waits for."""
 
 
-def flooding(channel: Channel) -> Callable[[Message], None]:
+def flooding(channel: Channel, peer: Peer) -> Callable[[Message], None]:
     """Answers Hello by far more than the system takes for a peer that does not read."""
 
     def answer(message: Message) -> None:
         if isinstance(message, Hello):
+            admit(channel, peer)
             channel.send(WELCOME)
             for _ in range(N_BLOCKS):
                 channel.send(BLOCK)
@@ -81,6 +82,7 @@ def test_messages_go_both_ways_as_soon_as_they_are_sent() -> None:
             await peer.say(Ping())
             assert await peer.hear()  # the Pong
             assert heard == [HELLO]
+            admit(channel, peer)
             for message in (WELCOME, BLOCK):
                 channel.send(message)
                 assert type(await peer.next_message()) is type(message)
@@ -98,6 +100,7 @@ def test_an_encoding_that_is_known_is_sent_as_it_is() -> None:
             await peer.say(HELLO)
             await peer.say(Ping())
             await peer.hear()
+            admit(channel, peer)
             other = Welcome("8", WELCOME.invitation)
             channel.send(WELCOME, encode(other))
             assert await peer.next_message() == other
@@ -161,11 +164,33 @@ def test_a_reason_that_quotes_the_peer_is_short_and_printable() -> None:
     run(main())
 
 
-def test_who_said_nothing_yet_is_cut_off_without_a_word() -> None:
+def test_whose_first_words_can_not_be_read_learns_why() -> None:
     async def main() -> None:
         async with joined() as (channel, _, peer):
             running = asyncio.create_task(channel.run(ignore))
+            peer.connection.send(HELLO)
+            hello = as_frame(b"\x95\x01\x04\xa2\xff\xfe\x01\xc4\x00\xc4\x00")  # a name that is not UTF-8
+            await peer.write(hello)
+            farewell = await peer.next_message()
+            assert isinstance(farewell, Farewell)
+            assert farewell.kind == "refused"
+            assert "Hello: " in farewell.reason
+            assert await running == farewell.reason
+
+    run(main())
+
+
+def as_frame(payload: bytes) -> bytes:
+    return b"".join(split(payload, message_type=1, stream=0))
+
+
+def test_who_speaks_another_language_is_told_so_and_cut_off() -> None:
+    async def main() -> None:
+        async with joined() as (channel, _, peer):
+            running = asyncio.create_task(channel.run(ignore))
+            peer.connection.send(HELLO)
             await peer.write(bytes(100))
+            assert type(await peer.next_message()) is Farewell
             assert await peer.hear() == b""
             assert "the peer is no fedlearn" in await running
 
@@ -190,7 +215,10 @@ def test_a_silent_peer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def main() -> None:
         async with joined(now=time.monotonic() - 100.0) as (channel, _, peer):
-            assert "expected a sign of life" in await channel.run(ignore)
+            peer.connection.send(HELLO)
+            reason = await channel.run(ignore)
+            assert "expected a sign of life" in reason
+            assert await peer.next_message() == Farewell("refused", reason)
             assert await peer.hear() == b""
 
     run(main())
@@ -219,7 +247,7 @@ def test_a_peer_that_never_reads_is_dropped_once_too_much_waits(monkeypatch: pyt
 
     async def main() -> None:
         async with joined(max_queued_bytes=4 * MIB) as (channel, _, peer):
-            running = asyncio.create_task(channel.run(flooding(channel)))
+            running = asyncio.create_task(channel.run(flooding(channel, peer)))
             await peer.say(HELLO)
             reason = await running
             waiting = channel.connection.bytes_queued
@@ -244,7 +272,7 @@ def test_a_peer_for_which_no_more_than_that_waits_is_kept(monkeypatch: pytest.Mo
                     ticks.set()
 
             monkeypatch.setattr(channel.connection, "tick", counted)
-            running = asyncio.create_task(channel.run(flooding(channel)))
+            running = asyncio.create_task(channel.run(flooding(channel, peer)))
             await peer.say(HELLO)
             await ticks.wait()
             assert not running.done()
@@ -263,7 +291,7 @@ def test_a_socket_does_not_outlive_its_channel_by_a_peer_that_never_reads(monkey
 
     async def main() -> None:
         async with joined(max_queued_bytes=4 * MIB) as (channel, writer, peer):
-            running = asyncio.create_task(channel.run(flooding(channel)))
+            running = asyncio.create_task(channel.run(flooding(channel, peer)))
             await peer.say(HELLO)
             await running
             await asyncio.wait_for(closed(writer), SOON_S)
@@ -276,7 +304,7 @@ def test_what_the_socket_took_already_still_reaches_a_peer_that_reads_late(monke
 
     async def main() -> None:
         async with joined(max_queued_bytes=4 * MIB) as (channel, writer, peer):
-            running = asyncio.create_task(channel.run(flooding(channel)))
+            running = asyncio.create_task(channel.run(flooding(channel, peer)))
             await peer.say(HELLO)
             await running
             arrived = 0
@@ -297,6 +325,7 @@ def test_a_parting_word_arrives_before_the_socket_closes() -> None:
             await peer.say(HELLO)
             await peer.say(Ping())
             await peer.hear()
+            admit(channel, peer)
             channel.send(WELCOME)
             channel.send(Farewell("run_ended", "all steps are done"))
             assert type(await peer.next_message()) is Welcome

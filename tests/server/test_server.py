@@ -5,7 +5,7 @@ import io
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, final
 from unittest.mock import Mock
@@ -15,7 +15,9 @@ import pytest
 from fedlearn.client.conversation import Conversation
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.tcp import Channel
+from fedlearn.server import gate
 from fedlearn.server import server as module
+from fedlearn.server.gate import open_gate
 from fedlearn.server.listening import listen
 from fedlearn.server.run import Run
 from fedlearn.server.server import Server
@@ -26,6 +28,8 @@ from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.errors import LocalProtocolError
 from fedlearn.wire.messages import Farewell, Message, Pong, Start
+from fedlearn.wire.proof import Credentials
+from tests.identities import ADA, BOB
 from tests.runs import created, fit_task, task_config
 
 LIMIT_S = 30.0
@@ -53,6 +57,7 @@ class Scene:
 
     def __init__(self, run: Run, task: NamedTask) -> None:
         self.run, self.task = run, task
+        self.gate = open_gate(run.config.server, run.folder.path, {})
         self.trainer, _ = Trainer.open(run)
         self.screen, self.local = io.StringIO(), Local()
         self.port = 0
@@ -60,7 +65,7 @@ class Scene:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["asyncio.Task[str]"]:
         """The server's task, which gives why the run ended."""
-        self.server = Server(self.trainer, Terminal(stream=self.screen))
+        self.server = Server(self.trainer, Terminal(stream=self.screen), self.gate)
         with listen("127.0.0.1", 0) as listening:
             self.port = listening.getsockname()[1]
             local: Any = self.local
@@ -72,12 +77,13 @@ class Scene:
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
 
-    def volunteer(self, name: str) -> Conversation:
+    def volunteer(self, name: str, credentials: Credentials = ADA) -> Conversation:
         terminal = Terminal(stream=io.StringIO())
-        return Conversation(name=name, threads=1, task=self.task, device="cpu", terminal=terminal)
+        address = self.gate.local_address(self.port)
+        return Conversation(address, credentials, name=name, threads=1, task=self.task, device="cpu", terminal=terminal)
 
     async def converse(self, conversation: Conversation) -> Leave:
-        return await conversation.run("127.0.0.1", self.port)
+        return await conversation.run()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -122,7 +128,7 @@ def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> No
     assert all(metrics.bytes_in > 0 for metrics in read_last_metrics(scene.run.folder.metrics, 9))
     assert [path.stem for path in scene.run.folder.checkpoints.iterdir()] == ["000000000003"]
     shown = scene.screen.getvalue()
-    command = f"python client.py --task fit.py:task --server HOST:{scene.port}"
+    command = f"fedlearn join --task fit.py:task 127.0.0.1:{scene.port}"
     assert shown.startswith(f"listening on 127.0.0.1:{scene.port}; join with: {command}\nwaiting for volunteers\n")
     assert "Ada joined" in shown
     assert scene.local.is_stopped
@@ -344,3 +350,49 @@ def test_what_goes_wrong_with_local_volunteers_is_said(scene_of: SceneOf) -> Non
 
     asyncio.run(main())
     assert scene.local.is_stopped
+
+
+def test_line_is_encrypted_where_the_settings_say_so(scene_of: SceneOf) -> None:
+    scene = scene_of(steps=3, tls="on")
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            leave = await scene.converse(scene.volunteer("Ada"))
+            assert leave.reason == await serving == "all 3 steps are done"
+
+    asyncio.run(main())
+    assert f"fit.py:task fedlearn://127.0.0.1:{scene.port}/1#" in scene.screen.getvalue()
+
+
+def test_handshake_that_does_not_end_is_given_up_and_never_was_a_peer(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "HANDSHAKE_S", 0.05)
+    scene = scene_of(tls="on")
+
+    async def main() -> None:
+        async with scene.serving():
+            reader, writer = await scene.connect()
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            assert scene.server._last_peer == 0
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_limits_are_those_of_the_address_that_connects(scene_of: SceneOf) -> None:
+    scene = scene_of(connections_per_address=1)
+
+    async def main() -> None:
+        async with scene.serving():
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("Ada joined")
+            leave = await scene.converse(scene.volunteer("Bob", BOB))
+            assert leave.is_welcome_back
+            assert "connections: expected at most 1 from an address" in leave.reason
+            assert list(scene.server._coordinator._admission._by_network) == ["loopback"]
+            conversing.cancel()
+            await asyncio.gather(conversing, return_exceptions=True)
+
+    asyncio.run(main())

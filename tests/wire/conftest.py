@@ -13,6 +13,7 @@ from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
+    Challenge,
     DataBlock,
     Farewell,
     Goodbye,
@@ -20,6 +21,7 @@ from fedlearn.wire.messages import (
     Message,
     Ping,
     Pong,
+    Proof,
     Ready,
     Result,
     Resync,
@@ -37,7 +39,9 @@ WEIGHTS = np.linspace(-1, 1, 50_000, dtype=np.float32)
 EXAMPLES: dict[MessageType, Message] = {
     type(message): message
     for message in (
-        Hello(PROTOCOL_VERSION, "Ada's laptop ⚙", 8),
+        Hello(PROTOCOL_VERSION, "Ada's laptop ⚙", 8, bytes(range(32)), bytes(range(32, 64))),
+        Challenge(bytes(range(64, 96)), True),
+        Proof(bytes(range(64)), bytes(32)),
         Ready(12, DIGEST),
         Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE),
         Goodbye("the volunteer pressed Ctrl-C"),

@@ -96,6 +96,16 @@ def test_an_updates_bytes_are_those_of_the_documentation() -> None:
     )
 
 
+def test_a_hellos_bytes_are_those_of_the_documentation() -> None:
+    hello = Hello(4, "Ada", 2, bytes(range(32)), bytes(range(32, 64)))
+    key, nonce = bytes(range(32)).hex(" "), bytes(range(32, 64)).hex(" ")
+    assert encode(hello).hex(" ") == f"96 01 04 a3 41 64 61 02 c4 20 {key} c4 20 {nonce}"
+
+
+def test_hello_of_a_version_without_keys_can_be_read() -> None:
+    assert decode(bytes.fromhex("94 01 03 a3 41 64 61 02"), Hello) == Hello(3, "Ada", 2)
+
+
 def test_a_welcomes_and_a_starts_bytes_are_those_of_the_documentation() -> None:
     assert encode(Welcome("7", Invitation("rnn", 300, {"hidden_size": 64}, {}))).hex(" ") == (
         "93 10 a1 37 95 a3 72 6e 6e cd 01 2c 81 ab 68 69 64 64 65 6e 5f 73 69 7a 65 40 80 c4 00"

@@ -15,6 +15,7 @@ from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.frames import HEADER_BYTES, FrameParser, split
 from fedlearn.wire.messages import (
     Assignment,
+    Challenge,
     DataBlock,
     Farewell,
     FromClient,
@@ -24,6 +25,7 @@ from fedlearn.wire.messages import (
     Message,
     Ping,
     Pong,
+    Proof,
     Ready,
     Result,
     Resync,
@@ -38,6 +40,8 @@ Examples = dict[MessageType, Message]
 
 CONVERSATION: list[tuple[Side, MessageType, State]] = [
     ("client", Hello, State.GREETED),
+    ("server", Challenge, State.CHALLENGED),
+    ("client", Proof, State.PROVEN),
     ("server", Welcome, State.WELCOMED),
     ("server", DataBlock, State.WELCOMED),
     ("server", Snapshot, State.SYNCING),
@@ -211,7 +215,7 @@ def test_farewell_ends_a_snapshot_in_the_middle(examples: Examples) -> None:
     pair.server.send(examples[Snapshot])
     pair.client.receive_data(pair.server.data_to_send(1), 0.0)
     pair.say("server", examples[Farewell])
-    assert [type(message) for message in pair.received["client"]] == [Welcome, Farewell]
+    assert [type(message) for message in pair.received["client"]] == [Challenge, Welcome, Farewell]
 
 
 def test_rest_of_a_snapshot_is_not_sent_to_a_client_that_left(examples: Examples) -> None:
@@ -251,6 +255,8 @@ def test_message_larger_than_its_limit_is_refused_on_either_side(active: Connect
 def test_snapshot_limit_is_checked_at_the_first_chunk(examples: Examples) -> None:
     client = Connection("client", now=0.0, max_snapshot_bytes=100_000)
     client.send(examples[Hello])
+    client.receive_data(as_bytes(examples[Challenge]), 0.0)
+    client.send(examples[Proof])
     client.receive_data(as_bytes(examples[Welcome]), 0.0)
     snapshot = as_bytes(examples[Snapshot])
     client.receive_data(snapshot[:1000], 0.0)

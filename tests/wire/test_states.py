@@ -2,6 +2,7 @@ from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
     Assignment,
+    Challenge,
     DataBlock,
     Farewell,
     Goodbye,
@@ -9,6 +10,7 @@ from fedlearn.wire.messages import (
     Message,
     Ping,
     Pong,
+    Proof,
     Ready,
     Result,
     Resync,
@@ -21,8 +23,10 @@ ANY_TIME: set[MessageType] = {Ping, Pong, Goodbye, Farewell}
 
 # The table of docs/protocol.md, written down a second time.
 LEGAL: dict[State, set[MessageType]] = {
-    State.OPENING: {Hello},
-    State.GREETED: {Welcome, *ANY_TIME},
+    State.OPENING: {Hello, Farewell},
+    State.GREETED: {Challenge, *ANY_TIME},
+    State.CHALLENGED: {Proof, *ANY_TIME},
+    State.PROVEN: {Welcome, *ANY_TIME},
     State.WELCOMED: {DataBlock, Snapshot, Start, *ANY_TIME},
     State.SYNCING: {DataBlock, Update, Ready, Result, *ANY_TIME},
     State.ACTIVE: {DataBlock, Assignment, Update, Resync, Result, *ANY_TIME},
@@ -31,7 +35,9 @@ LEGAL: dict[State, set[MessageType]] = {
 
 MOVES: dict[tuple[State, MessageType], State] = {
     (State.OPENING, Hello): State.GREETED,
-    (State.GREETED, Welcome): State.WELCOMED,
+    (State.GREETED, Challenge): State.CHALLENGED,
+    (State.CHALLENGED, Proof): State.PROVEN,
+    (State.PROVEN, Welcome): State.WELCOMED,
     (State.WELCOMED, Snapshot): State.SYNCING,
     (State.WELCOMED, Start): State.SYNCING,
     (State.SYNCING, Ready): State.ACTIVE,
@@ -50,4 +56,4 @@ def test_only_the_documented_messages_move_the_state(examples: dict[MessageType,
     for state in State:
         for message_type in LEGAL[state]:
             assert next_state(state, message_type) is MOVES.get((state, message_type), state)
-    assert len(examples) == 14
+    assert len(examples) == 16

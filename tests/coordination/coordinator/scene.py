@@ -7,6 +7,7 @@ from typing import Any, TypeVar, final
 import msgspec
 import numpy as np
 
+from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim
 from fedlearn.coordination.auditor import Lottery
 from fedlearn.coordination.coordinator import Coordinator
@@ -24,18 +25,19 @@ from fedlearn.net.memory import MemoryLink
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.messages import (
-    PROTOCOL_VERSION,
     Assignment,
+    Challenge,
     DataBlock,
     Goodbye,
-    Hello,
     Message,
     Ready,
     Result,
     Resync,
     Start,
 )
+from fedlearn.wire.proof import Credentials
 from fedlearn.wire.states import State
+from tests.identities import NONCE, hello_of, named, proof_of
 
 GROUP = 4
 LIMIT = 64
@@ -95,6 +97,7 @@ class Scene:
         strategy: Strategy = STRATEGY,
         replays: bool = False,
         lottery: Lottery | None = None,
+        rules: AdmissionRules | None = None,
         **plan: Any,  # noqa: ANN401 (fields of Plan)
     ) -> None:
         self.now = 1000.0
@@ -116,14 +119,16 @@ class Scene:
         self._blocks: dict[int, deque[bytes]] = {}
         self._n_sent: dict[int, int] = {}
         self._links: dict[int, MemoryLink] = {}
+        plan_of_it = msgspec.structs.replace(PLAN, **plan)
         self.coordinator = Coordinator(
-            msgspec.structs.replace(PLAN, **plan),
+            plan_of_it,
             strategy,
             step=step,
             last=None,
             digest=digest_of(step),
             now=self.now,
             lottery=lottery,
+            rules=rules,
         )
 
     # ---- what happens; each gives the effects
@@ -131,7 +136,7 @@ class Scene:
     def connect(self, peer: int) -> list[ServerEffect]:
         self._links[peer] = MemoryLink(now=self.now)
         self._blocks[peer] = deque([NO_BLOCK], maxlen=KEPT_BLOCKS)
-        return self._perform(self.coordinator.connected(peer))
+        return self._perform(self.coordinator.connected(peer, self.now, nonce=NONCE))
 
     def say(self, peer: int, *messages: Message) -> list[ServerEffect]:
         effects = []
@@ -142,9 +147,14 @@ class Scene:
                 effects += self._perform(self.coordinator.received(peer, arrived, self.now))
         return effects
 
-    def greet(self, peer: int, name: str | None = None) -> list[ServerEffect]:
-        hello = Hello(PROTOCOL_VERSION, f"volunteer {peer}" if name is None else name, 1)
-        return [*self.connect(peer), *self.say(peer, hello)]
+    def greet(self, peer: int, name: str | None = None, credentials: Credentials | None = None) -> list[ServerEffect]:
+        """A volunteer is let in, by the identity of its name; what is said on the way to that is left out."""
+        called = f"volunteer {peer}" if name is None else name
+        credentials = credentials or named(called or f"{peer}")
+        hello = hello_of(credentials, name=called)
+        self.connect(peer)
+        (challenge,) = sent(Challenge, self.say(peer, hello))
+        return self.say(peer, proof_of(credentials, hello, challenge))
 
     def join(self, peer: int) -> list[ServerEffect]:
         return [*self.greet(peer), *self.say(peer, Ready(self.step, digest_of(self.step)))]

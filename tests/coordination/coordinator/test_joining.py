@@ -1,7 +1,8 @@
+from fedlearn.coordination.admission import ADMISSION_LIMIT_S, AdmissionRules
 from fedlearn.coordination.effects import Notice, Part, Send, SendBlock, SendWeights
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Hello, Ready, Resync, Welcome
+from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Challenge, Hello, Proof, Ready, Resync, Welcome
 from fedlearn.wire.states import State
 from tests.coordination.coordinator.scene import (
     BLOCKS,
@@ -16,11 +17,11 @@ from tests.coordination.coordinator.scene import (
     parted,
     sent,
 )
+from tests.identities import ADA, BOB, NONCE, hello_of
 
 
-def test_hello_is_answered_with_the_run_its_block_and_the_weights(scene: Scene) -> None:
-    assert scene.connect(1) == []
-    assert scene.say(1, Hello(PROTOCOL_VERSION, "Ada", 8)) == [
+def test_proof_is_answered_with_the_run_its_block_and_the_weights(scene: Scene) -> None:
+    assert scene.greet(1) == [
         Send(1, Welcome(PLAN.run, PLAN.invitation)),
         SendBlock(1, BLOCKS[0]),
         SendWeights(1, may_replay=True),
@@ -35,6 +36,60 @@ def test_other_protocol_version_is_refused_with_the_reason(scene: Scene) -> None
     assert f"expected {PROTOCOL_VERSION}, got {PROTOCOL_VERSION + 1}" in reason
     assert [type(effect) for effect in effects] == [Notice, Part]
     assert scene.drop(1) == []
+
+
+def test_nothing_of_the_run_is_said_before_the_proof(scene: Scene) -> None:
+    assert scene.connect(1) == []
+    assert scene.say(1, hello_of()) == [Send(1, Challenge(NONCE, needs_token=False))]
+    refused = scene.say(1, Proof(bytes(64)))
+    assert [type(effect) for effect in refused] == [Notice, Part]
+    assert parted(refused)[1][0] == "refused"
+    assert scene.wait(1.0) == []
+
+
+def test_strangers_hear_neither_updates_nor_how_the_run_ends(scene: Scene) -> None:
+    scene.join(1)
+    scene.connect(2)
+    scene.connect(3)
+    scene.say(3, hello_of())
+    scene.report(1)
+    scene.applied()
+    scene.stop()
+    assert {effect.peer for effect in scene.effects if isinstance(effect, Part)} == {1}
+    assert {effect.peer for effect in of(Send, scene.effects) if not isinstance(effect.message, Challenge)} == {1}
+
+
+def test_stranger_that_proves_nothing_is_sent_away_in_time(scene: Scene) -> None:
+    scene.connect(1)
+    scene.join(2)
+    assert parted(scene.wait(ADMISSION_LIMIT_S - 0.1)) == {}
+    assert [(peer, kind) for peer, (kind, _) in parted(scene.wait(0.1)).items()] == [(1, "try_again")]
+    assert parted(scene.wait(ADMISSION_LIMIT_S)) == {}
+
+
+def test_stranger_too_many_is_turned_away_at_once() -> None:
+    scene = Scene(rules=AdmissionRules(connections_per_address=1))
+    scene.greet(1)
+    assert [(peer, kind) for peer, (kind, _) in parted(scene.connect(2)).items()] == [(2, "try_again")]
+    assert scene.drop(2) == []
+    scene.drop(1)
+    assert parted(scene.greet(3)) == {}
+
+
+def test_flood_does_not_fill_the_terminal() -> None:
+    scene = Scene(rules=AdmissionRules(joins_per_minute=1))
+    scene.greet(1)
+    scene.connect(2)
+    assert [type(effect) for effect in scene.say(2, hello_of())] == [Part]
+
+
+def test_volunteer_is_known_by_the_identity_that_it_proved() -> None:
+    local = BOB.identity.public_key.hex()
+    scene = Scene(rules=AdmissionRules(local=local))
+    scene.greet(1, credentials=ADA)
+    scene.greet(2, credentials=BOB)
+    known = {v.peer: (v.standing.identity, v.standing.is_local) for v in scene.coordinator._volunteers.values()}
+    assert known == {1: (ADA.identity.public_key.hex(), False), 2: (local, True)}
 
 
 def test_volunteer_without_a_name_is_called_by_its_number(scene: Scene) -> None:

@@ -27,8 +27,11 @@ from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.messages import Assignment, DataBlock, Message, Start, Welcome
+from fedlearn.wire.proof import Credentials
+from tests.identities import ADA, NONCE
 
 GROUP = 8
+BINDING = bytes(32)
 FIRST = 800
 QUOTA = 4000
 TIME_LEFT = 10.0
@@ -75,12 +78,12 @@ def replies(kind: type[Kind], effects: list[ClientEffect]) -> list[Kind]:
 class Scene:
     """Performs effects as a client does; checks that the worker gives one order at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials = ADA, *, run: str = "") -> None:
         self.now = 50.0
-        self.worker = Worker(name="Ada", threads=2)
+        self.worker = Worker(name="Ada", threads=2, credentials=credentials, run=run)
         self.under_way: Compute | None = None
         self._link = MemoryLink(now=self.now)
-        self.greeting = self._perform(self.worker.start())
+        self.greeting = self._perform(self.worker.start(nonce=NONCE, binding=BINDING))
 
     def hear(self, *messages: Message) -> list[ClientEffect]:
         effects = []

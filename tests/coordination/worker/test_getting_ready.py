@@ -1,10 +1,11 @@
 from fedlearn.coordination.effects import Apply, Begin, Build, Load, Reply, StoreBlock
-from fedlearn.wire.messages import PROTOCOL_VERSION, Hello, Ready, Resync
+from fedlearn.wire.messages import Ready, Resync
 from tests.coordination.worker.scene import DATA, WELCOME, Scene, digest_of, replies, snapshot, start, update
+from tests.identities import hello_of
 
 
 def test_conversation_begins_with_hello(stranger: Scene) -> None:
-    assert stranger.greeting == [Reply(Hello(PROTOCOL_VERSION, "Ada", 2))]
+    assert stranger.greeting == [Reply(hello_of(threads=2))]
 
 
 def test_computations_are_done_in_the_order_of_the_messages(stranger: Scene) -> None:

@@ -1,0 +1,17 @@
+"""`fedlearn identity`: what a server's owner writes into the file that `--allow` names."""
+
+import argparse
+import os
+import sys
+
+from fedlearn.storage.credentials import own_identity
+
+
+def identity_command(options: argparse.Namespace) -> int:
+    """Prints this machine's public key, which is made if there was none; gives the exit code."""
+    identity, problem = own_identity(options.identity, os.environ)
+    if problem:
+        print(problem, file=sys.stderr)
+        return 1
+    print(identity.public_key.hex())
+    return 0

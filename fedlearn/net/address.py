@@ -1,0 +1,119 @@
+"""Where a server is, and how its line is protected: the text that a server prints and a volunteer pastes.
+
+`fedlearn://HOST:PORT/RUN#FINGERPRINT` is TLS with that very certificate; without a fingerprint the certificate must be
+one that the system's authorities vouch for. Only `fedlearn+plain://`, and HOST:PORT on loopback, are without TLS;
+nothing else ever becomes so.
+"""
+
+import base64
+import binascii
+import ipaddress
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+import msgspec
+
+DEFAULT_PORT = 55551
+TLS_SCHEME = "fedlearn"
+PLAIN_SCHEME = "fedlearn+plain"
+
+FINGERPRINT_BYTES = 18
+"""Shown of a certificate's SHA-256: 24 characters."""
+
+LEAST_FINGERPRINT_BYTES = 16
+"""128 bits: nobody makes another certificate that begins like this one."""
+
+ANY_ADDRESS = ("0.0.0.0", "::", "")
+"""Hosts that listen on every address, the loopback's among them."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A server, and what its line must be like; `str` gives the text that `parse_address` reads."""
+
+    host: str
+    port: int
+    has_tls: bool = False
+    fingerprint: str = ""
+    """Of the server's certificate; empty where authorities vouch for it."""
+    run: str = ""
+    """The run that is meant; empty: whichever the server trains."""
+
+    def __str__(self) -> str:
+        place = f"{_bracketed(self.host)}:{self.port}"
+        if not self.has_tls and not self.run and is_loopback(self.host):
+            return place
+        path = f"/{self.run}" if self.run else ""
+        fragment = f"#{self.fingerprint}" if self.fingerprint else ""
+        return f"{TLS_SCHEME if self.has_tls else PLAIN_SCHEME}://{place}{path}{fragment}"
+
+
+def parse_address(text: str) -> Address:
+    """The address that a text names. Raises ValueError that shows the form."""
+    if "://" not in text:
+        host, colon, port = text.rpartition(":")
+        host = host.strip("[]")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "#" in host:
+            raise _malformed(text)
+        return Address(host, int(port), has_tls=not is_loopback(host))
+    try:
+        parts = urlsplit(text)
+        host, port_number = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError:
+        raise _malformed(text) from None
+    if parts.scheme not in (TLS_SCHEME, PLAIN_SCHEME) or not host or port_number == 0:
+        raise _malformed(text)
+    if parts.username is not None or parts.query:
+        raise _malformed(text)
+    if parts.fragment and parts.scheme == PLAIN_SCHEME:
+        raise ValueError(
+            f"server: expected no fingerprint with {PLAIN_SCHEME}://, which has no certificate, got {text!r}; "
+            "copy the line that the server prints"
+        )
+    if parts.fragment:
+        _check_fingerprint(parts.fragment)
+    return Address(host, port_number, parts.scheme == TLS_SCHEME, parts.fragment, parts.path.strip("/"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can be meant: by its number, or by the name localhost, whatever a resolver says."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    """What an address says of a certificate, in DER."""
+    return _encoded(sha256(certificate).digest()[:FINGERPRINT_BYTES])
+
+
+def has_fingerprint(certificate: bytes, fingerprint: str) -> bool:
+    """Whether the certificate, in DER, is the one with this fingerprint, whatever its length."""
+    return _encoded(sha256(certificate).digest()).startswith(fingerprint)
+
+
+def _check_fingerprint(text: str) -> None:
+    try:
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        decoded = b""
+    if not LEAST_FINGERPRINT_BYTES <= len(decoded) <= sha256().digest_size:
+        raise ValueError(
+            f"fingerprint: expected {FINGERPRINT_BYTES * 8 // 6} letters, digits, - and _, got {text!r}; "
+            "copy the whole line that the server prints"
+        )
+
+
+def _encoded(digest: bytes) -> str:
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _malformed(text: str) -> ValueError:
+    return ValueError(
+        f"server: expected {TLS_SCHEME}://HOST:PORT/RUN#FINGERPRINT as the server prints it, or HOST:PORT, e.g. "
+        f"127.0.0.1:{DEFAULT_PORT}, got {text!r}"
+    )

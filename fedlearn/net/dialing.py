@@ -1,0 +1,70 @@
+"""A volunteer's way to its server: directly or through a proxy, with TLS as its address says."""
+
+import asyncio
+import ssl
+from typing import NamedTuple
+
+from fedlearn.net.address import Address
+from fedlearn.net.proxy import open_tunnel, proxy_for
+from fedlearn.net.tls import (
+    HANDSHAKE_S,
+    SHUTDOWN_S,
+    UntrustedServerError,
+    binding_of,
+    check_pinned,
+    client_context,
+    refusal_of,
+)
+
+
+class Line(NamedTuple):
+    """An open line to a server that may be spoken to."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    binding: bytes
+    """What proofs name of the line; empty without TLS."""
+
+
+async def dial(address: Address) -> Line:
+    """Connects, and finds out whether this is the server that was meant; nothing was said to it yet.
+
+    Raises:
+        OSError: nobody answers there.
+        UntrustedServerError: somebody does, who can't be trusted to be the server.
+    """
+    proxy = proxy_for(address)
+    sock = await open_tunnel(proxy, address) if proxy is not None else None
+    host, port = (address.host, address.port) if sock is None else (None, None)
+    if not address.has_tls:
+        return Line(*await asyncio.open_connection(host, port, sock=sock), binding=b"")
+    try:
+        reader, writer = await asyncio.open_connection(
+            host,
+            port,
+            sock=sock,
+            ssl=client_context(address),
+            server_hostname=address.host,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=SHUTDOWN_S,
+        )
+    except ssl.SSLError as error:
+        raise refusal_of(error) or _broken(address) from error
+    except ConnectionError as error:
+        if isinstance(error, ConnectionRefusedError):
+            raise
+        raise _broken(address) from error
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    if address.fingerprint:
+        try:
+            check_pinned(address, certificate)
+        except UntrustedServerError:
+            writer.transport.abort()
+            raise
+    return Line(reader, writer, binding_of(certificate))
+
+
+def _broken(address: Address) -> ConnectionError:
+    return ConnectionError(
+        f"{address.host}:{address.port}: the line broke while encryption was agreed on; does a server with TLS answer?"
+    )

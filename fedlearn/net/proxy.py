@@ -1,0 +1,76 @@
+"""Out of an office: a tunnel through the proxy that HTTPS_PROXY names, by CONNECT, unless NO_PROXY excepts the server.
+
+Source: RFC 9110, section 9.3.6.
+"""
+
+import asyncio
+import base64
+import socket
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
+
+from fedlearn.net.address import Address, is_loopback
+
+MAX_ANSWER_BYTES = 16 * 1024
+_END = b"\r\n\r\n"
+
+
+def proxy_for(address: Address) -> SplitResult | None:
+    """The proxy that stands between, by the environment. Raises ValueError for one that is not understood."""
+    text = getproxies_environment().get("https", "")
+    if not text or is_loopback(address.host) or proxy_bypass(f"{address.host}:{address.port}"):
+        return None
+    proxy = urlsplit(text if "://" in text else f"http://{text}")
+    try:
+        is_complete = proxy.scheme == "http" and bool(proxy.hostname) and proxy.port is not None
+    except ValueError:
+        is_complete = False
+    if not is_complete:
+        raise ValueError("HTTPS_PROXY: expected http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, got something else")
+    return proxy
+
+
+async def open_tunnel(proxy: SplitResult, address: Address) -> socket.socket:
+    """A socket at whose other end is the server. Raises OSError where the proxy does not answer or refuses."""
+    loop = asyncio.get_running_loop()
+    assert proxy.hostname is not None
+    found = await loop.getaddrinfo(proxy.hostname, proxy.port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, where = found[0]
+    tunnel = socket.socket(family, kind, protocol)
+    try:
+        tunnel.setblocking(False)
+        await loop.sock_connect(tunnel, where)
+        await loop.sock_sendall(tunnel, _request(proxy, address))
+        answer = b""
+        # Byte by byte: what follows the answer is the server's.
+        while not answer.endswith(_END):
+            byte = await loop.sock_recv(tunnel, 1)
+            if not byte or len(answer) >= MAX_ANSWER_BYTES:
+                raise ConnectionError(f"proxy {proxy.hostname}:{proxy.port}: expected an answer to CONNECT, got none")
+            answer += byte
+        _check(answer, proxy)
+    except BaseException:
+        tunnel.close()
+        raise
+    return tunnel
+
+
+def _request(proxy: SplitResult, address: Address) -> bytes:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    lines = [f"CONNECT {host}:{address.port} HTTP/1.1", f"Host: {host}:{address.port}"]
+    if proxy.username is not None:
+        user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}")
+    return "\r\n".join(lines).encode() + _END
+
+
+def _check(answer: bytes, proxy: SplitResult) -> None:
+    status = answer.partition(b"\r\n")[0].decode("latin-1")
+    words = status.split(None, 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].startswith("2"):
+        remedy = (
+            "put USER:PASSWORD@ into HTTPS_PROXY"
+            if words[1:2] == ["407"]
+            else "ask for the server's port to be let out"
+        )
+        raise ConnectionError(f"proxy {proxy.hostname}:{proxy.port}: expected 200, got {status[:200]!r}; {remedy}")

@@ -1,0 +1,153 @@
+"""Keys, tokens and lists of identities, as files; secrets are for their owner's eyes only."""
+
+import base64
+import binascii
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from fedlearn.config import ConfigError
+from fedlearn.wire.proof import KEY_BYTES, Identity
+
+TOKEN_VARIABLE = "FEDLEARN_TOKEN"
+LEAST_TOKEN_BYTES = 8
+
+
+def keep_secret(path: Path, make: Callable[[], bytes]) -> bytes:
+    """What the file holds; where there is none, what `make` gives is kept there, readable for its owner only.
+
+    Processes that begin at once agree on one. Raises OSError where the file can be neither read nor made.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # readable for its owner only
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(make())
+            file.flush()
+            os.fsync(descriptor)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            pass  # another process was faster
+        except OSError:  # a file system without links
+            os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path.read_bytes()
+
+
+def load_identity(path: Path) -> Identity:
+    """The identity in a file, which is made where there is none.
+
+    Raises OSError where that can't be, ConfigError for a file of something else.
+    """
+    payload = keep_secret(path, _new_key)
+    try:
+        key = load_pem_private_key(payload, None)
+    except (ValueError, TypeError) as error:
+        raise _no_key(path) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _no_key(path)
+    return Identity(key)
+
+
+def identity_file(environ: Mapping[str, str]) -> Path:
+    """Where a person's identity is kept."""
+    config = environ.get("XDG_CONFIG_HOME", "")
+    # XDG: a path that is not absolute is to be ignored.
+    folder = Path(config) if config.startswith("/") else Path(environ.get("HOME", "/nonexistent")) / ".config"
+    return folder / "fedlearn" / "identity.pem"
+
+
+def own_identity(given: str, environ: Mapping[str, str]) -> tuple[Identity, str]:
+    """The identity in the file that is given, else the person's own; and what there is to say about it.
+
+    Raises ConfigError for a file that can't be used.
+    """
+    path = Path(given) if given else identity_file(environ)
+    try:
+        return load_identity(path), ""
+    except OSError as error:
+        if given:
+            raise ConfigError(
+                f"identity: expected a file that can be read or made, got {given!r}: {error.strerror}; name another"
+            ) from error
+        notice = (
+            f"identity: {path} can be neither read nor made ({error.strerror}), so this session has one of its own, "
+            "which no server knows; name a file with --identity to keep it"
+        )
+        return Identity.of_seed(secrets.token_bytes(KEY_BYTES)), notice
+
+
+def read_token(file: str, environ: Mapping[str, str]) -> bytes:
+    """The token in the file, else in the environment; empty where neither is given.
+
+    Raises ConfigError for a file without one. No message shows what was given: it may be the token itself.
+    """
+    text = environ.get(TOKEN_VARIABLE, "").encode(errors="surrogateescape")
+    if file:
+        try:
+            text = Path(file).read_bytes()
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                "token: expected the name of a file that holds it, got something else; never put the token itself on a "
+                f"command line, which everybody on this machine sees: put it into a file, or into {TOKEN_VARIABLE}"
+            ) from error
+    token = text.strip()
+    if (file or TOKEN_VARIABLE in environ) and len(token) < LEAST_TOKEN_BYTES:
+        raise ConfigError(
+            f"token: expected {LEAST_TOKEN_BYTES} characters or more, got {len(token)}; "
+            "make one with: openssl rand -hex 16"
+        )
+    return token
+
+
+def read_allowed(file: str) -> frozenset[str] | None:
+    """The identities that a file lists, one a line, `#` begins a comment; None where no file is given.
+
+    Raises ConfigError that names the line.
+    """
+    if not file:
+        return None
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"allow: expected a file with an identity a line, got {file!r}: {error}") from error
+    given = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
+    return frozenset(_public_key(text, f"{file}, line {number}") for number, text in given if text)
+
+
+def _public_key(text: str, source: str) -> str:
+    """As hexadecimal digits, whichever way it is written."""
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        try:
+            key = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_" if set(text) & set("-_") else None)
+        except (ValueError, binascii.Error):
+            key = b""
+    if len(key) != KEY_BYTES:
+        raise ConfigError(
+            f"{source}: expected an identity of 64 hexadecimal digits, got {text[:80]!r}; a volunteer sees its own "
+            "with: fedlearn identity"
+        )
+    return key.hex()
+
+
+def _new_key() -> bytes:
+    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _no_key(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path}: expected an Ed25519 key in PEM without a password, got something else; move it away for a new "
+        "identity, or name another file with --identity"
+    )

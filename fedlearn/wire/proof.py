@@ -1,0 +1,81 @@
+"""How a volunteer proves who it is: a signature, and a token's, over what is of this conversation alone.
+
+What is signed names the server's certificate as the client sees it, so that whoever stands between the two with another
+certificate can't pass a proof on; and a fresh nonce of each side, so that no proof serves twice.
+
+Sources: Ed25519, RFC 8032; the binding is `tls-server-end-point` of RFC 5929, with SHA-256.
+"""
+
+import hmac
+from hashlib import sha256
+from typing import final
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from fedlearn.wire.messages import Challenge, Hello, Proof
+
+NONCE_BYTES = 32
+KEY_BYTES = 32
+_DOMAIN = b"fedlearn admission, protocol 4\0"
+_TOKEN_DOMAIN = b"fedlearn token, protocol 4\0"
+
+
+@final
+class Identity:
+    """A volunteer's key pair."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public_key: bytes = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+    @classmethod
+    def of_seed(cls, seed: bytes) -> "Identity":
+        """The key pair of 32 bytes, which are the secret."""
+        return cls(Ed25519PrivateKey.from_private_bytes(seed))
+
+    def sign(self, payload: bytes) -> bytes:
+        """64 bytes."""
+        return self._key.sign(payload)
+
+
+class Credentials(msgspec.Struct, frozen=True, eq=False):
+    """What a volunteer shows at a server's door; `token` is empty where it was given none."""
+
+    identity: Identity
+    token: bytes = b""
+
+
+def transcript(hello: Hello, challenge: Challenge, binding: bytes) -> bytes:
+    """What both proofs cover. `binding`: SHA-256 of the server's certificate, empty on a line without TLS."""
+    # All but the last have a fixed length: no two conversations give the same bytes.
+    return challenge.nonce + hello.nonce + hello.public_key + binding
+
+
+def prove(credentials: Credentials, hello: Hello, challenge: Challenge, binding: bytes) -> Proof:
+    """The client's answer to a Challenge; the token itself never travels."""
+    covered = transcript(hello, challenge, binding)
+    token_proof = _token_proof(credentials.token, covered) if challenge.needs_token else b""
+    return Proof(credentials.identity.sign(_DOMAIN + covered), token_proof)
+
+
+def is_signed(proof: Proof, hello: Hello, challenge: Challenge, binding: bytes) -> bool:
+    """Whether whoever holds the private key of Hello's public one signed this conversation."""
+    try:
+        Ed25519PublicKey.from_public_bytes(hello.public_key).verify(
+            proof.signature, _DOMAIN + transcript(hello, challenge, binding)
+        )
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def knows_token(proof: Proof, token: bytes, hello: Hello, challenge: Challenge, binding: bytes) -> bool:
+    """Whether the proof was made with this token; takes the same time whatever differs."""
+    return hmac.compare_digest(proof.token_proof, _token_proof(token, transcript(hello, challenge, binding)))
+
+
+def _token_proof(token: bytes, covered: bytes) -> bytes:
+    return hmac.digest(token, _TOKEN_DOMAIN + covered, sha256)

@@ -1,0 +1,78 @@
+import msgspec
+import pytest
+
+from fedlearn.wire.messages import Challenge, Hello, Proof
+from fedlearn.wire.proof import Credentials, Identity, is_signed, knows_token, prove
+from tests.identities import ADA, BOB, CHALLENGE, TOKEN, hello_of, proof_of
+
+BINDING = b"d" * 32
+HELLO = hello_of()
+ASKS = msgspec.structs.replace(CHALLENGE, needs_token=True)
+INSIDER = msgspec.structs.replace(ADA, token=TOKEN)
+
+
+def test_identity_is_the_key_pair_of_its_seed() -> None:
+    # RFC 8032, 7.1, TEST 1
+    seed = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+    identity = Identity.of_seed(seed)
+    assert identity.public_key.hex() == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    assert identity.sign(b"").hex().startswith("e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155")
+
+
+def test_proofs_are_those_of_the_documentation() -> None:
+    credentials = Credentials(Identity.of_seed(bytes(range(32))), b"open sesame")
+    hello = Hello(4, "Ada", 2, credentials.identity.public_key, b"\x20" * 32)
+    proof = prove(credentials, hello, Challenge(b"\x40" * 32, needs_token=True), b"\x60" * 32)
+    assert credentials.identity.public_key.hex() == "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+    assert proof.signature.hex(" ").startswith("08 cf 14 ca 78 ea a5 b4 20 7b d7 1e 77 e1 5e 72")
+    assert proof.token_proof.hex(" ").startswith("01 f7 21 3b ca 3a 72 bf 31 c1 ff 9b 6a 6b 81 16")
+
+
+def test_own_signature_of_this_conversation_is_taken() -> None:
+    assert is_signed(prove(ADA, HELLO, CHALLENGE, BINDING), HELLO, CHALLENGE, BINDING)
+
+
+@pytest.mark.parametrize(
+    ("hello", "challenge", "binding"),
+    [
+        (HELLO, msgspec.structs.replace(CHALLENGE, nonce=b"e" * 32), BINDING),
+        (msgspec.structs.replace(HELLO, nonce=b"e" * 32), CHALLENGE, BINDING),
+        (msgspec.structs.replace(HELLO, public_key=BOB.identity.public_key), CHALLENGE, BINDING),
+        (HELLO, CHALLENGE, b"e" * 32),
+        (HELLO, CHALLENGE, b""),
+        (msgspec.structs.replace(HELLO, public_key=b"e" * 32), CHALLENGE, BINDING),
+        (msgspec.structs.replace(HELLO, public_key=b""), CHALLENGE, BINDING),
+    ],
+    ids=["server's nonce", "client's nonce", "key", "certificate", "no certificate", "no point of the curve", "no key"],
+)
+def test_proof_of_another_conversation_is_worth_nothing(hello: Hello, challenge: Challenge, binding: bytes) -> None:
+    proof = prove(INSIDER, HELLO, msgspec.structs.replace(CHALLENGE, needs_token=True), BINDING)
+    asks = msgspec.structs.replace(challenge, needs_token=True)
+    assert not is_signed(proof, hello, asks, binding)
+    assert not knows_token(proof, TOKEN, hello, asks, binding)
+
+
+def test_another_key_can_not_sign_for_ada() -> None:
+    assert not is_signed(prove(BOB, HELLO, CHALLENGE, BINDING), HELLO, CHALLENGE, BINDING)
+
+
+def test_signature_of_something_else_by_the_same_key_is_no_proof() -> None:
+    covered = CHALLENGE.nonce + HELLO.nonce + HELLO.public_key + BINDING
+    assert not is_signed(Proof(ADA.identity.sign(covered)), HELLO, CHALLENGE, BINDING)
+
+
+def test_token_is_proven_without_being_shown() -> None:
+    proof = prove(INSIDER, HELLO, ASKS, BINDING)
+    assert knows_token(proof, TOKEN, HELLO, ASKS, BINDING)
+    assert not knows_token(proof, TOKEN + b"!", HELLO, ASKS, BINDING)
+    assert TOKEN not in proof.token_proof + proof.signature
+
+
+def test_token_is_not_used_unless_it_is_asked_for() -> None:
+    proof = prove(INSIDER, HELLO, CHALLENGE, BINDING)
+    assert proof.token_proof == b""
+    assert not knows_token(proof, TOKEN, HELLO, CHALLENGE, BINDING)
+
+
+def test_no_proof_is_that_of_an_empty_token() -> None:
+    assert not knows_token(proof_of(), b"", HELLO, ASKS, b"")
