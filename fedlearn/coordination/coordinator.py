@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import final
 
-from fedlearn.coordination.admission import Admission, AdmissionRules
-from fedlearn.coordination.audit import Claim, Verdict
+from fedlearn.coordination.admission import AdmissionRules
+from fedlearn.coordination.audit import Claim
 from fedlearn.coordination.auditor import Auditor, Finding, Lottery
 from fedlearn.coordination.closing import ClosedStep, Pace, close_step, settle_leases
 from fedlearn.coordination.credit import Ledger
@@ -23,7 +23,6 @@ from fedlearn.coordination.effects import (
     Peer,
     Recompute,
     RecordCredit,
-    RecordVerdict,
     SaveCheckpoint,
     Send,
     SendBlock,
@@ -31,10 +30,11 @@ from fedlearn.coordination.effects import (
     ServerEffect,
     StepReport,
 )
+from fedlearn.coordination.entrance import Entrance
 from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_step
-from fedlearn.coordination.standing import Standing, Standings
+from fedlearn.coordination.standing import Standing
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.strategy import Strategy, ask
 from fedlearn.es.trials import TrialResults, Trials
@@ -80,15 +80,14 @@ class Coordinator:
     ) -> None:
         self._ledger = Ledger(step, now)
         self._auditor = Auditor(plan.audit, plan.layout, self._ledger, lottery=lottery)
-        self._standings = Standings(standings)
         self._clipping = Clipping()
         self._plan = plan
-        self._admission = Admission(rules or AdmissionRules())
+        self._entrance = Entrance(Welcome(plan.run, plan.invitation), rules or AdmissionRules(), standings)
         self._strategy = strategy
         self._step = step
         self._last = last
         self._digest = digest
-        self._volunteers: dict[Peer, Volunteer] = {}
+        self._volunteers = self._entrance.volunteers
         self._open: OpenStep | None = None
         self._closed: ClosedStep | None = None
         self._held: list[tuple[Peer, Result]] = []
@@ -104,18 +103,14 @@ class Coordinator:
         self, peer: Peer, now: float, *, nonce: bytes, address: str = "", binding: bytes = b""
     ) -> list[ServerEffect]:
         """A connection was made; it is a stranger until it has proven who it is, with the `nonce`, which is random."""
-        refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
-        if refusal is None:
-            self._volunteers[peer] = Volunteer(peer)
-        return [] if refusal is None else [Part(peer, refusal)]
+        return self._entrance.connected(peer, now, nonce=nonce, address=address, binding=binding)
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
         """A connection ended; what was counted of the volunteer's results stays."""
-        self._admission.disconnected(peer)
-        volunteer = self._volunteers.get(peer)
+        volunteer = self._entrance.disconnected(peer)
         if volunteer is None or self._is_over:
             return []
-        return [*self._forget(volunteer, reason), *self._close_if_complete(now)]
+        return [*self._entrance.forget(volunteer, reason), *self._close_if_complete(now)]
 
     def received(self, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
         """A message came that its connection found legal."""
@@ -124,15 +119,16 @@ class Coordinator:
             return []
         match message:
             case Hello():
-                return self._greet(volunteer, message, now)
+                return self._entrance.greet(volunteer, message, now)
             case Proof():
-                return self._let_in(volunteer, message, now)
+                effects = self._entrance.let_in(volunteer, message, now)
+                return [*effects, *self._synchronise(volunteer)] if volunteer.phase is Phase.WAITING else effects
             case Ready():
                 return self._admit(volunteer, message, now)
             case Result():
                 return self._take(volunteer, message, now)
             case Goodbye():
-                return [*self._forget(volunteer, message.reason), *self._close_if_complete(now)]
+                return [*self._entrance.forget(volunteer, message.reason), *self._close_if_complete(now)]
             case _:
                 return []
 
@@ -169,8 +165,7 @@ class Coordinator:
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
-        overdue = [(self._volunteers[p], f) for p, f in self._admission.overdue(now).items() if p in self._volunteers]
-        return [*(effect for late in overdue for effect in self._dismiss(*late)), *self._tick_step(now)]
+        return [*self._entrance.turn_out(now), *self._tick_step(now)]
 
     def _tick_step(self, now: float) -> list[ServerEffect]:
         if self._completion and self._closed is None and not self._is_over:
@@ -204,24 +199,6 @@ class Coordinator:
 
     # ---- volunteers come and go
 
-    def _greet(self, volunteer: Volunteer, hello: Hello, now: float) -> list[ServerEffect]:
-        answer = self._admission.greeted(volunteer.peer, hello, now)
-        return self._dismiss(volunteer, answer) if isinstance(answer, Farewell) else [Send(volunteer.peer, answer)]
-
-    def _let_in(self, volunteer: Volunteer, proof: Proof, now: float) -> list[ServerEffect]:
-        answer = self._admission.proven(volunteer.peer, proof, now)
-        if isinstance(answer, Farewell):
-            return self._dismiss(volunteer, answer)
-        volunteer.name = answer.name or f"volunteer {volunteer.peer}"
-        standing = self._standings.of(answer.identity, name=volunteer.name, is_local=answer.is_local)
-        volunteer.standing = standing
-        if standing.is_banned:
-            reason = f"results of this identity were false {standing.n_caught} times"
-            return self._dismiss(volunteer, Farewell("refused", reason))
-        volunteer.phase = Phase.WAITING
-        welcome = Welcome(self._plan.run, self._plan.invitation)
-        return [Send(volunteer.peer, welcome), *self._synchronise(volunteer)]
-
     def _synchronise(self, volunteer: Volunteer) -> list[ServerEffect]:
         """Sends the weights, or leaves the volunteer waiting while the server's own replica is between two steps."""
         if self._closed is not None:
@@ -254,27 +231,11 @@ class Coordinator:
             volunteer.lease = None
         if volunteer.n_resyncs > MAX_RESYNCS:
             reason = f"{what}, {volunteer.n_resyncs} times in a row; its arithmetic can't be trusted"
-            return self._dismiss(volunteer, Farewell("refused", reason))
+            return self._entrance.dismiss(volunteer, Farewell("refused", reason))
         volunteer.phase = Phase.WAITING
         volunteer.blocks.clear()
         notice = Notice(f"{volunteer.name} drifted: {what}; it is resynchronised and its results do not count")
         return [notice, Send(volunteer.peer, Resync(what)), *self._synchronise(volunteer)]
-
-    def _dismiss(self, volunteer: Volunteer, farewell: Farewell) -> list[ServerEffect]:
-        del self._volunteers[volunteer.peer]
-        if volunteer.lease is not None:
-            volunteer.lease.void()
-        if not volunteer.name and farewell.kind == "try_again":
-            return [Part(volunteer.peer, farewell)]  # a flood must not fill the terminal
-        name = volunteer.name or f"connection {volunteer.peer}"
-        return [Notice(f"{name} was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
-
-    def _forget(self, volunteer: Volunteer, reason: str) -> list[ServerEffect]:
-        """Drops a volunteer; its lease ends where its results do."""
-        del self._volunteers[volunteer.peer]
-        if volunteer.lease is not None:
-            volunteer.lease.end()
-        return [Notice(f"{volunteer.name or f'connection {volunteer.peer}'} left: {reason}")]
 
     # ---- a step, from its Assignments to its Update
 
@@ -334,7 +295,7 @@ class Coordinator:
         is_overdue = step.n_members == 0 and now >= step.deadline
         problem = lease.take(result.first_member, result.losses, result.estimate, step.population.group_size)
         if problem:
-            return [*self._dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
+            return [*self._entrance.dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
         if volunteer.snapshot is not None and result.step > volunteer.snapshot[0]:
             volunteer.n_resyncs = 0
         volunteer.standing.n_idle = 0
@@ -372,19 +333,11 @@ class Coordinator:
                 claim.lease.release()
             case Finding.FALSE:
                 claim.lease.void()
-                effects += self._punish(claim.standing, verdict)
+                effects += self._entrance.punish(claim.standing, verdict)
             case Finding.UNDECIDABLE:
                 claim.lease.release()
                 effects.append(Notice("audits are off: computed again, losses of this task are not the same"))
         return [*effects, *self._close_if_complete(now)]
-
-    def _punish(self, standing: Standing, verdict: Verdict) -> list[ServerEffect]:
-        what = f"results of step {verdict.step} were false, {verdict.difference:.3g} times what may be"
-        effects: list[ServerEffect] = [Notice(f"{standing.name}: {what}; they don't count"), RecordVerdict(verdict)]
-        if standing.is_banned:
-            for volunteer in [v for v in self._volunteers.values() if v.standing is standing]:
-                effects += self._dismiss(volunteer, Farewell("refused", f"{what}, {standing.n_caught} times in all"))
-        return effects
 
     # ---- the end of a step
 

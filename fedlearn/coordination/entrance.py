@@ -1,0 +1,90 @@
+"""Everybody who is connected, from the first word to the last: who is let in, and who is sent away."""
+
+from collections.abc import Iterable
+from typing import final
+
+from fedlearn.coordination.admission import Admission, AdmissionRules
+from fedlearn.coordination.audit import Verdict
+from fedlearn.coordination.effects import Notice, Part, Peer, RecordVerdict, Send, ServerEffect
+from fedlearn.coordination.roster import Phase, Volunteer
+from fedlearn.coordination.standing import Standing, Standings
+from fedlearn.wire.messages import Farewell, Hello, Proof, Welcome
+
+
+@final
+class Entrance:
+    """Lets volunteers in by the rules; `volunteers` has all that are there, strangers too."""
+
+    def __init__(self, welcome: Welcome, rules: AdmissionRules, known: Iterable[Standing]) -> None:
+        self.volunteers: dict[Peer, Volunteer] = {}
+        self._welcome = welcome
+        self._admission = Admission(rules)
+        self._standings = Standings(known)
+
+    def connected(self, peer: Peer, now: float, *, nonce: bytes, address: str, binding: bytes) -> list[ServerEffect]:
+        """A connection was made; it is a stranger until it has proven who it is."""
+        refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
+        if refusal is not None:
+            return [Part(peer, refusal)]
+        self.volunteers[peer] = Volunteer(peer)
+        return []
+
+    def disconnected(self, peer: Peer) -> Volunteer | None:
+        """A connection ended; gives who it was, if it is still counted among the volunteers."""
+        self._admission.disconnected(peer)
+        return self.volunteers.get(peer)
+
+    def greet(self, volunteer: Volunteer, hello: Hello, now: float) -> list[ServerEffect]:
+        """Asks for a proof."""
+        answer = self._admission.greeted(volunteer.peer, hello, now)
+        return self.dismiss(volunteer, answer) if isinstance(answer, Farewell) else [Send(volunteer.peer, answer)]
+
+    def let_in(self, volunteer: Volunteer, proof: Proof, now: float) -> list[ServerEffect]:
+        """Welcomes whoever has proven itself, which then waits for the weights."""
+        answer = self._admission.proven(volunteer.peer, proof, now)
+        if isinstance(answer, Farewell):
+            return self.dismiss(volunteer, answer)
+        volunteer.name = answer.name or f"volunteer {volunteer.peer}"
+        standing = self._standings.of(answer.identity, name=volunteer.name, is_local=answer.is_local)
+        volunteer.standing = standing
+        if standing.is_banned:
+            reason = f"results of this identity were false {standing.n_caught} times"
+            return self.dismiss(volunteer, Farewell("refused", reason))
+        volunteer.phase = Phase.WAITING
+        return [Send(volunteer.peer, self._welcome)]
+
+    def turn_out(self, now: float) -> list[ServerEffect]:
+        """Sends away whoever takes too long to prove itself."""
+        overdue = self._admission.overdue(now)
+        return [
+            effect
+            for peer, farewell in overdue.items()
+            if peer in self.volunteers
+            for effect in self.dismiss(self.volunteers[peer], farewell)
+        ]
+
+    def punish(self, standing: Standing, verdict: Verdict) -> list[ServerEffect]:
+        """Its results were false: says so, and sends it away if they were so too often."""
+        what = f"results of step {verdict.step} were false, {verdict.difference:.3g} times what may be"
+        effects: list[ServerEffect] = [Notice(f"{standing.name}: {what}; they don't count"), RecordVerdict(verdict)]
+        if standing.is_banned:
+            for volunteer in [v for v in self.volunteers.values() if v.standing is standing]:
+                effects += self.dismiss(volunteer, Farewell("refused", f"{what}, {standing.n_caught} times in all"))
+        return effects
+
+    def dismiss(self, volunteer: Volunteer, farewell: Farewell) -> list[ServerEffect]:
+        """Sends it away; nothing of its lease counts."""
+        del self.volunteers[volunteer.peer]
+        if volunteer.lease is not None:
+            volunteer.lease.void()
+        if not volunteer.name and farewell.kind == "try_again":
+            return [Part(volunteer.peer, farewell)]  # a flood must not fill the terminal
+        name = volunteer.name or f"connection {volunteer.peer}"
+        return [Notice(f"{name} was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
+
+    def forget(self, volunteer: Volunteer, reason: str) -> list[ServerEffect]:
+        """It left; its lease ends where its results do."""
+        del self.volunteers[volunteer.peer]
+        if volunteer.lease is not None:
+            volunteer.lease.end()
+        return [Notice(f"{volunteer.name or f'connection {volunteer.peer}'} left: {reason}")]
