@@ -48,7 +48,7 @@ def check_credit(folder: RunFolder, journal: Iterable[Update]) -> Credit:
 def standings_of(earned: dict[str, Earned]) -> list[Standing]:
     """What the identities of a run that is resumed have shown before."""
     return [
-        Standing(identity, part.name, n_agreed=part.agreed, n_caught=part.caught)
+        Standing(identity, part.name, n_agreed=0 if part.caught else part.agreed, n_caught=part.caught)
         for identity, part in earned.items()
         if part.agreed or part.caught
     ]

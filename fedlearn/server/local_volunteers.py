@@ -29,7 +29,7 @@ class LocalVolunteers:
         for number in range(1, settings.volunteers + 1):
             name = f"local-{number}"
             arguments = ["--server", server, "--name", name, "--threads", str(settings.threads), "--once"]
-            arguments += ["--identity", str(RunFolder(folder).identity)]
+            arguments += ["--identity", str(RunFolder(folder).local_identity)]
             arguments += ["--device", settings.device] + (["--task", task] if task else [])
             with open(folder / f"{name}.log", "ab") as log:
                 process = subprocess.Popen(

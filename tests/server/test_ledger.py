@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from fedlearn.coordination.credit import Earned, Entry
+from fedlearn.server.ledger import check_credit, read_credit, standings_of
+from fedlearn.storage.lines import append_line
+from fedlearn.storage.runs import RunFolder
+from tests.runs import created, rnn_config, update_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """Steps 0 to 5 of 16 members each; two volunteers, and an entry that is missing."""
+    folder = RunFolder(tmp_path)
+    append_line(folder.credit, Entry(0, 2, {"a": Earned(name="anna", members=32, agreed=3)}))
+    append_line(folder.credit, Entry(2, 4, {"a": Earned(members=16), "b": Earned(name="bert", members=16, caught=1)}))
+    append_line(folder.credit, Entry(5, 6, {"c": Earned(name="carl", members=17)}))
+    return folder
+
+
+def test_credit_adds_up_over_the_entries(folder: RunFolder) -> None:
+    assert read_credit(folder) == {
+        "a": Earned(name="anna", members=48, agreed=3),
+        "b": Earned(name="bert", members=16, caught=1),
+        "c": Earned(name="carl", members=17),
+    }
+
+
+def test_entries_are_held_against_the_journal(folder: RunFolder, tmp_path: Path) -> None:
+    run = created(rnn_config(tmp_path))
+    credit = check_credit(folder, (update_of(run, step) for step in range(6)))
+    assert [entry.first_step for entry in credit.false_entries] == [5]
+    assert credit.n_unclaimed == 16  # of step 4
+    later = check_credit(folder, (update_of(run, step) for step in range(3, 6)))
+    assert [entry.first_step for entry in later.false_entries] == [5]
+
+
+def test_standing_of_a_resumed_run_is_what_was_shown_before(folder: RunFolder) -> None:
+    standings = {standing.name: standing for standing in standings_of(read_credit(folder))}
+    assert {name: (s.n_agreed, s.n_caught) for name, s in standings.items()} == {"anna": (3, 0), "bert": (0, 1)}
