@@ -27,6 +27,7 @@ BlockName = Annotated[bytes, Meta(max_length=16)]
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 MAX_REASON_LENGTH = 1000
 Reason = Annotated[str, Meta(max_length=MAX_REASON_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
+FarewellKind = Literal["run_ended", "refused", "try_again"]
 Name = Annotated[str, Meta(max_length=64, pattern=_NO_CONTROL_CHARACTERS)]
 
 
@@ -122,7 +123,7 @@ class Resync(Struct, frozen=True, array_like=True, tag=20):
 class Farewell(Struct, frozen=True, array_like=True, tag=21):
     """Server: we part, and this is why; come back only for `try_again`."""
 
-    kind: Literal["run_ended", "refused", "try_again"]
+    kind: FarewellKind
     reason: Reason
 
 

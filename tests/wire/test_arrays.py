@@ -91,7 +91,7 @@ JUNK = st.recursive(
 )
 
 
-@given(st.integers(1, 7), st.data())
+@given(st.sampled_from([1, 2, 3, 4, 5, 7]), st.data())
 def test_a_field_of_any_other_kind_is_refused(number: int, data: st.DataObject) -> None:
     fields = msgspec.msgpack.decode(encode(everything()))
     fields[number] = junk = data.draw(JUNK)
@@ -99,4 +99,4 @@ def test_a_field_of_any_other_kind_is_refused(number: int, data: st.DataObject) 
         came = decode(msgspec.msgpack.encode(fields), Everything)
     except RemoteProtocolError:
         return
-    assert junk in ({}, [], None, [1, ""]), f"{came} was made of {junk!r}"
+    assert junk in ({}, [], None), f"{came} was made of {junk!r}"
