@@ -10,7 +10,8 @@ from fedlearn.client.performer import Computed, Performer
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
-from fedlearn.net.tcp import Channel
+from fedlearn.net.channel import Channel
+from fedlearn.net.tcp import TcpStream
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Device
 from fedlearn.terminal import Terminal
@@ -53,7 +54,8 @@ class Conversation:
     async def run(self, host: str, port: int) -> Leave:
         """Connects and works; gives why it ended and whether to come back. Raises OSError if nobody answers."""
         reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_S)
-        channel = Channel(Connection("client", now=self.now()), reader, writer, max_queued_bytes=MAX_QUEUED_BYTES)
+        stream = TcpStream(reader, writer)
+        channel = Channel(Connection("client", now=self.now()), stream, max_queued_bytes=MAX_QUEUED_BYTES)
         self._channel = channel
         self._performer.perform(self._worker.start())
         running = asyncio.create_task(channel.run(self._receive))

@@ -39,4 +39,6 @@ class TcpStream:
         self._writer.close()
 
     def abort(self) -> None:
-        self._writer.transport.abort()
+        transport = self._writer.transport
+        if transport.get_write_buffer_size() or not transport.is_closing():
+            transport.abort()  # which asyncio does not take from who is closed already

@@ -14,7 +14,7 @@ import pytest
 
 from fedlearn.client.conversation import Conversation
 from fedlearn.coordination.effects import Leave
-from fedlearn.net.tcp import Channel
+from fedlearn.net.channel import Channel
 from fedlearn.server import server as module
 from fedlearn.server.listening import listen
 from fedlearn.server.run import Run
