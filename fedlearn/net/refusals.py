@@ -13,7 +13,9 @@ MAX_NETWORKS = 10_000
 """Remembered; of more the oldest are forgotten."""
 
 TURN_S = 0.05
-"""Between two connections from this machine after a flood: its own volunteers come from the same address."""
+LONGEST_TURN_S = 1.0
+"""Between two connections from this machine after a flood, since its own volunteers come from the same address; twice
+as long after each."""
 
 _IPV6_NETWORK = 64
 """Bits of an address that a provider gives to one customer."""
@@ -53,7 +55,8 @@ class Refusals:
         refusal = self._refusals.get(network_of(address))
         if refusal is None or now >= refusal.until:
             return 0.0
-        refusal.next_turn = max(refusal.next_turn, now) + TURN_S
+        turn_s = min(TURN_S * refusal.length_s / FIRST_S, LONGEST_TURN_S)
+        refusal.next_turn = max(refusal.next_turn, now) + turn_s
         return refusal.next_turn - now
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import final
 
@@ -94,8 +94,11 @@ class ServerProcess:
     @property
     def n_sockets(self) -> int:
         """Open connections, the listening one among them."""
-        files = Path(f"/proc/{self.process.pid}/fd")
-        return sum("socket" in str(file.readlink()) for file in files.iterdir() if file.is_symlink())
+        n_sockets = 0
+        for file in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                n_sockets += "socket" in str(file.readlink())
+        return n_sockets
 
     def _status(self, name: str) -> float:
         text = Path(f"/proc/{self.process.pid}/status").read_text()

@@ -46,6 +46,14 @@ def test_this_machine_takes_turns_instead(address: str) -> None:
     assert refusals.turn_s(address, 10.0 + FIRST_S) == 0.0
 
 
+def test_turns_get_longer_with_every_flood() -> None:
+    refusals, turns = Refusals(), []
+    for _ in range(7):
+        refusals.punish("127.0.0.1", 0.0)
+        turns.append(refusals.turn_s("127.0.0.1", 0.0))
+    assert turns == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
 @pytest.mark.parametrize(
     ("address", "network"),
     [
