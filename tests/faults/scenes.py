@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import final
 
@@ -46,7 +47,7 @@ class ServerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=bound if max_files else None,  # noqa: PLW1509 (no threads that matter)
+            preexec_fn=bound if max_files else None,
         )
         self.said = ""
         self._listening = threading.Thread(target=self._listen, daemon=True)
@@ -81,7 +82,7 @@ class ServerProcess:
     def longest_pause_s(self, since: float) -> float:
         """The longest time without a step."""
         times = [since, *(step["time"] for step in self.steps() if step["time"] > since), time.time()]
-        return max(after - before for before, after in zip(times, times[1:], strict=False))
+        return max(after - before for before, after in pairwise(times))
 
     @property
     def memory_mb(self) -> float:
