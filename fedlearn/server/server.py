@@ -180,7 +180,8 @@ class Server:
         except Exception as error:
             what = f"its {type(message).__name__} raised {type(error).__name__}: {error}"
             raise RemoteProtocolError(what) from error
-        self._perform(effects)
+        if effects:  # as a rule a Result has none
+            self._perform(effects)
 
     def _keep_budget(self, now: float) -> None:
         if now >= self._budget_due:

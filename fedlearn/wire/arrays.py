@@ -53,12 +53,14 @@ def twin_of(annotation: Any) -> tuple[Any, Revive | None]:  # noqa: ANN401 (type
 
 
 def _array_of(dtype: np.dtype[Any]) -> Callable[[_Raw], NDArray[Any]]:
+    empty = np.frombuffer(b"", dtype)
+
     def revive(raw: _Raw) -> NDArray[Any]:
         if raw.dtype != dtype.str:
             raise ValueError(f"array: expected dtype {dtype.str!r}, got {raw.dtype!r}")
         if raw.shape[0] * dtype.itemsize != len(raw.data):
             raise ValueError(f"array: expected {raw.shape[0]} x {dtype.itemsize} bytes, got {len(raw.data)} bytes")
-        return np.frombuffer(raw.data, dtype)
+        return np.frombuffer(raw.data, dtype) if raw.data else empty
 
     return revive
 
