@@ -23,7 +23,7 @@ from fedlearn.es.update import Update
 from fedlearn.server.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
 from fedlearn.storage.journal import Journal, read_journal
-from fedlearn.storage.metrics import StepMetrics, append_metrics
+from fedlearn.storage.metrics import MetricsLog, StepMetrics
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.rnn.examiner import BITS
@@ -100,7 +100,8 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
     link = next(iter(contents.swarm.participants.values())).link
     memberless = msgspec.structs.replace(update, spans=(), utilities=np.zeros(0, dtype=np.int8))
     journal = Journal.open(folder / "journal")
-    steps = count()
+    steps, seconds = count(), count()
+    metrics = MetricsLog(folder / "metrics.jsonl")
     line = line_of(trials, replica.digest)
     estimate = estimate_of(contents, block)
 
@@ -115,7 +116,7 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
 
     def send_result() -> None:
         link.client.send(contents.result)
-        link.to_server(0.0)
+        link.to_server(float(next(seconds)))  # as often as a server takes it
 
     def send_update() -> None:
         link.server.send(update)
@@ -139,7 +140,7 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
         ("optimizer, server", "else", 0): take_optimizer_step,
         ("digest, volunteer", "else", 1): lambda: replica.digest,
         ("digest, server", "else", 0): lambda: replica.digest,
-        ("metrics line", "else", 0): lambda: append_metrics(folder / "metrics.jsonl", line),
+        ("metrics line", "else", 0): lambda: metrics.append(line),
     }
 
 

@@ -18,6 +18,7 @@ from fedlearn.tasks.rnn.kind import KIND as RNN
 from fedlearn.tasks.rnn.options import RnnOptions
 from fedlearn.tasks.task_kind import FUNCTION
 from fedlearn.tasks.task_options import TaskOptions
+from fedlearn.wire.parcel import Parcel
 
 TEXT = "the small red bird sings and flies over hills and rivers when the winter comes to a quiet end"
 TARGET = np.linspace(-1.0, 1.0, 6, dtype=np.float32)
@@ -95,3 +96,8 @@ def update_of(run: Run, step: int, *, elapsed_s: float = 0.0) -> Update:
         elapsed_s=elapsed_s,
         shaping_scale=1.0,
     )
+
+
+def bytes_of(parcel: Parcel) -> bytes:
+    """All its frames."""
+    return b"".join(parcel.frame(number) for number in range(parcel.n_frames))

@@ -12,8 +12,9 @@ from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.address import Address
+from fedlearn.net.channel import Channel
 from fedlearn.net.dialing import dial
-from fedlearn.net.tcp import Channel
+from fedlearn.net.tcp import TcpStream
 from fedlearn.net.tls import UntrustedServerError
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Device
@@ -73,7 +74,8 @@ class Conversation:
             reader, writer, binding = await asyncio.wait_for(dial(self._address), CONNECT_S)
         except (UntrustedServerError, ValueError) as error:
             return Leave(str(error), is_welcome_back=False, is_refusal=True)
-        channel = Channel(Connection("client", now=self.now()), reader, writer, max_queued_bytes=MAX_QUEUED_BYTES)
+        stream = TcpStream(reader, writer)
+        channel = Channel(Connection("client", now=self.now()), stream, max_queued_bytes=MAX_QUEUED_BYTES)
         self._channel = channel
         self._performer.perform(self._worker.start(nonce=secrets.token_bytes(NONCE_BYTES), binding=binding))
         running = asyncio.create_task(channel.run(self._receive))

@@ -1,1 +1,1 @@
-"""Where bytes travel: TCP between machines, and memory between two ends in one process."""
+"""Where bytes travel: streams over sockets or memory, and the channel between one of them and a connection."""

@@ -26,8 +26,8 @@ from fedlearn.coordination.effects import (
 from fedlearn.es.update import Update
 from fedlearn.server.trainer import Outgoing, Trainer
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.wire.codec import encode
 from fedlearn.wire.messages import Message
+from fedlearn.wire.parcel import Parcel, pack
 
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ class Shell(Protocol):
     def now(self) -> float:
         """Seconds of a clock that never goes back."""
 
-    def send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
-        """Queues a message, if the peer is still there; `payload` is its encoding if that is known."""
+    def send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
+        """Queues a message, if the peer is still there; `parcel` is its own if that was made before."""
 
     def traffic(self) -> tuple[int, int]:
         """Bytes in and out since the start."""
@@ -67,9 +67,9 @@ class Performer:
         self._shell = shell
         self._effects: deque[ServerEffect] = deque()
         self._is_busy = False
-        self._behind_weights: dict[Peer, list[tuple[Message, bytes | None]]] = {}
+        self._behind_weights: dict[Peer, list[tuple[Message, Parcel | None]]] = {}
         """What waits until a peer's weights are encoded: a later message must not overtake them."""
-        self._encoded_update: tuple[Update, bytes] | None = None
+        self._packed_update: tuple[Update, Parcel] | None = None
         self._traffic_at_close = (0, 0)
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
@@ -92,7 +92,7 @@ class Performer:
     def _perform_one(self, effect: ServerEffect) -> None:
         match effect:
             case Send(peer, Update() as update):
-                self._send(peer, update, self._encoding_of(update))
+                self._send(peer, update, self._parcel_of(update))
             case Send(peer, message):
                 self._send(peer, message)
             case SendWeights(peer, may_replay):
@@ -133,28 +133,28 @@ class Performer:
     def _applied(self, digest: bytes) -> None:
         self.perform(self._coordinator.applied(digest, self._shell.now()))
 
-    def _send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
+    def _send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
         if peer in self._behind_weights:
-            self._behind_weights[peer].append((message, payload))
+            self._behind_weights[peer].append((message, parcel))
         else:
-            self._shell.send(peer, message, payload)
+            self._shell.send(peer, message, parcel)
 
-    def _encoding_of(self, update: Update) -> bytes:
-        """The Update's bytes, which are the same for everybody."""
-        if self._encoded_update is None or self._encoded_update[0] is not update:
-            self._encoded_update = (update, encode(update))
-        return self._encoded_update[1]
+    def _parcel_of(self, update: Update) -> Parcel:
+        """The Update's, which is the same for everybody."""
+        if self._packed_update is None or self._packed_update[0] is not update:
+            self._packed_update = (update, pack(update))
+        return self._packed_update[1]
 
     def _send_weights(self, peer: Peer, may_replay: bool) -> None:
         """Encoding a large model takes long; the replica can't change meanwhile, since steps are work, too."""
-        waiting: list[tuple[Message, bytes | None]] = []
+        waiting: list[tuple[Message, Parcel | None]] = []
         self._behind_weights[peer] = waiting
 
         def send(messages: list[Outgoing]) -> None:
             if self._behind_weights.get(peer) is not waiting:
                 return  # it parted meanwhile
             del self._behind_weights[peer]
-            for message, payload in (*messages, *waiting):
-                self._shell.send(peer, message, payload)
+            for message, parcel in (*messages, *waiting):
+                self._shell.send(peer, message, parcel)
 
         self._shell.work(lambda: self._trainer.weights_messages(may_replay=may_replay), send)

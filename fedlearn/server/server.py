@@ -12,7 +12,11 @@ from typing import Any, TypeVar, final
 
 from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.es.layout import Float32Array
-from fedlearn.net.tcp import Channel
+from fedlearn.net.channel import Channel
+from fedlearn.net.stream import Stream
+from fedlearn.net.tcp import READ_LIMIT_BYTES, TcpStream
+from fedlearn.server.budget import MAX_HELD_BYTES, over_budget
+from fedlearn.server.door import Door
 from fedlearn.server.examination import Agenda, examine
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
@@ -21,14 +25,15 @@ from fedlearn.server.trainer import Trainer
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.terminal import Terminal, format_figures
 from fedlearn.wire.connection import Connection
-from fedlearn.wire.errors import LocalProtocolError
+from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import Message
+from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES
 
 TICK_S = 0.02
 """How late a step may close."""
 
-MAX_CONNECTIONS = 4096
+BUDGET_INTERVAL_S = 1.0
 MAX_QUEUED_UPDATES_BYTES = 256 * 1024 * 1024
 PARTING_S = 3.0
 """For the last bytes to leave and the volunteers to go, once the run has ended."""
@@ -49,8 +54,13 @@ class Server:
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = 0
+        layout = trainer.run.prepared.objective.layout
+        self._estimate_bytes = layout.size + len(layout.row_lengths)
         # A peer may lag behind by its weights, its data and a good number of Updates.
         self._max_queued_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_QUEUED_UPDATES_BYTES
+        self._max_held_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_HELD_BYTES
+        self._budget_due = 0.0
+        self._door = Door()
         self._closed_bytes_in = 0
         self._closed_bytes_out = 0
         self._compute = ThreadPoolExecutor(max_workers=1)
@@ -63,7 +73,9 @@ class Server:
 
         Raises StorageError when the disk fails.
         """
-        listener = await asyncio.start_server(self._accept, sock=listening, **self._gate.tls_options)
+        listener = await asyncio.start_server(
+            self._accept, sock=listening, limit=READ_LIMIT_BYTES, **self._gate.tls_options
+        )
         port = listening.getsockname()[1]
         config = self._trainer.run.config
         self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")
@@ -98,16 +110,16 @@ class Server:
     def now(self) -> float:
         return time.monotonic()
 
-    def send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
+    def send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
         channel = self._channels.get(peer)
         if channel is None:
             return
         try:
-            channel.send(message, payload)
-        except LocalProtocolError:
-            # It parted, and the coordinator will hear of it; anything else is our own fault.
+            channel.send(message, parcel)
+        except LocalProtocolError as error:
+            # It parted, and the coordinator will hear of it; anything else is our own fault, and ends no other.
             if not channel.connection.has_parted:
-                raise
+                channel.drop(f"{type(error).__name__}: {error}")
 
     def traffic(self) -> tuple[int, int]:
         connections = [channel.connection for channel in self._channels.values()]
@@ -135,47 +147,70 @@ class Server:
     # ---- connections and time
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._channels) >= MAX_CONNECTIONS or self._ended.done():
-            writer.close()
-            return
-        self._last_peer += 1
-        peer = self._last_peer
-        channel = Channel(Connection("server", now=self.now()), reader, writer, max_queued_bytes=self._max_queued_bytes)
-        self._channels[peer] = channel
-        conversation = asyncio.current_task()
+        stream, conversation = TcpStream(reader, writer), asyncio.current_task()
         assert conversation is not None
         self._conversations.add(conversation)
-        self._perform(
-            self._coordinator.connected(
-                peer,
-                self.now(),
-                nonce=secrets.token_bytes(NONCE_BYTES),
-                address=str((writer.get_extra_info("peername") or [""])[0]),
-                binding=self._gate.binding,
-            )
-        )
         try:
-            reason = await channel.run(lambda message: self._receive(peer, message))
+            now, address = self.now(), stream.peer_address
+            if objection := self._door.objection(address, n_inside=len(self._channels), now=now):
+                await self._door.turn_away(stream, objection, now=now)
+            elif not self._ended.done():
+                await self._converse(stream)
         except asyncio.CancelledError:
             return  # the server stops; asyncio would report it as an error of the connection
+        finally:
+            self._conversations.discard(conversation)
+            stream.abort()
+
+    async def _converse(self, stream: Stream) -> None:
+        self._last_peer += 1
+        peer = self._last_peer
+        connection = Connection("server", now=self.now(), estimate_bytes=self._estimate_bytes)
+        channel = Channel(connection, stream, max_queued_bytes=self._max_queued_bytes)
+        self._channels[peer] = channel
+        try:
+            await asyncio.sleep(self._door.refusals.turn_s(stream.peer_address, self.now()))
+            self._perform(
+                self._coordinator.connected(
+                    peer,
+                    self.now(),
+                    nonce=secrets.token_bytes(NONCE_BYTES),
+                    address=stream.peer_address,
+                    binding=self._gate.binding,
+                )
+            )
+            reason = await channel.run(lambda message: self._receive(peer, message))
         except Exception as error:
-            self._fail(error)
-            return
+            reason = f"{type(error).__name__}: {error}"  # whatever it was, it ends this peer only
         finally:
             del self._channels[peer]
-            self._conversations.discard(conversation)
-            self._closed_bytes_in += channel.connection.bytes_in
-            self._closed_bytes_out += channel.connection.bytes_out
+            self._closed_bytes_in += connection.bytes_in
+            self._closed_bytes_out += connection.bytes_out
+        if channel.has_flooded:
+            self._door.refusals.punish(stream.peer_address, self.now())
         self._guarded(lambda: self._performer.disconnected(peer, reason))
 
     def _receive(self, peer: Peer, message: Message) -> None:
-        self._perform(self._coordinator.received(peer, message, self.now()))
+        try:
+            effects = self._coordinator.received(peer, message, self.now())
+        except Exception as error:
+            what = f"its {type(message).__name__} raised {type(error).__name__}: {error}"
+            raise RemoteProtocolError(what) from error
+        if effects:  # as a rule a Result has none
+            self._perform(effects)
+
+    def _keep_budget(self, now: float) -> None:
+        if now >= self._budget_due:
+            self._budget_due = now + BUDGET_INTERVAL_S
+            for channel in over_budget(self._channels.values(), max_bytes=self._max_held_bytes):
+                channel.drop("it kept too much waiting for too long, and others need the room")
 
     async def _tick(self, local: LocalVolunteers) -> None:
         while not self._ended.done():
             now = self.now()
             self._perform(self._coordinator.tick(now))
             self._terminal.tick(self._coordinator.status(now))
+            self._keep_budget(now)
             for problem in local.problems():
                 self.say(problem)
             await asyncio.sleep(TICK_S)

@@ -22,16 +22,16 @@ from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, save
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_journal
 from fedlearn.storage.lines import append_line
-from fedlearn.storage.metrics import StepMetrics, append_metrics
+from fedlearn.storage.metrics import MetricsLog, StepMetrics
 from fedlearn.tasks.blocks import encode_block
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.tasks.strategy import strategy_of
-from fedlearn.wire.codec import encode
 from fedlearn.wire.messages import DataBlock, Message, Start
+from fedlearn.wire.parcel import Parcel, pack
 
-Outgoing = tuple[Message, bytes]
-"""A message and its encoding."""
+Outgoing = tuple[Message, Parcel]
+"""A message, and the parcel that everybody is sent."""
 
 
 @final
@@ -42,6 +42,7 @@ class Trainer:
         self.run = run
         self._holding = holding
         self._journal = journal
+        self._metrics = MetricsLog(run.folder.metrics)
         self._last = last
         self._began_at = genesis.step
         self._start_digest = genesis.digest
@@ -130,10 +131,10 @@ class Trainer:
             start = Start(self._start_digest, self._began_at, self.replica.step, START in self.replica.slots)
             updates = (update for update in read_journal(self.run.folder.journal) if update.step < self.replica.step)
             messages: list[Message] = [start, *updates]
-            return [(message, encode(message)) for message in messages]
+            return [(message, pack(message)) for message in messages]
         if self._encoded_weights is None or self._encoded_weights[0] != self.replica.step:
             snapshot = self.replica.snapshot()
-            self._encoded_weights = (self.replica.step, (snapshot, encode(snapshot)))
+            self._encoded_weights = (self.replica.step, (snapshot, pack(snapshot)))
         return [self._encoded_weights[1]]
 
     def _can_replay(self) -> bool:
@@ -147,7 +148,7 @@ class Trainer:
         """A block for whoever lacks it; many lack the same one."""
         if self._encoded_block is None or self._encoded_block[0] != name:
             block = DataBlock(name, encode_block(self._holding.block(name)))
-            self._encoded_block = (name, (block, encode(block)))
+            self._encoded_block = (name, (block, pack(block)))
         return self._encoded_block[1]
 
     def append(self, update: Update) -> None:
@@ -200,9 +201,10 @@ class Trainer:
         )
         self._bytes_in, self._bytes_out = bytes_in, bytes_out
         self.validation = {}
-        append_metrics(self.run.folder.metrics, metrics)
+        self._metrics.append(metrics)
         return metrics
 
     def close(self) -> None:
-        """Closes the journal."""
+        """Closes the files."""
+        self._metrics.close()
         self._journal.close()

@@ -21,6 +21,7 @@ from fedlearn.server.trainer import Trainer
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.wire.messages import Message
+from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity
 
 T = TypeVar("T")
@@ -141,9 +142,9 @@ class Swarm:
     def now(self) -> float:
         return self._clock()
 
-    def send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
+    def send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
         if peer in self.participants:
-            self.participants[peer].link.server.send(message, payload)
+            self.participants[peer].link.server.send(message, parcel)
 
     def traffic(self) -> tuple[int, int]:
         links = [participant.link.server for participant in self.participants.values()]

@@ -29,6 +29,11 @@ class Assembly:
         self._n_arrived = 0
         self._payload = bytearray()
 
+    @property
+    def bytes_held(self) -> int:
+        """Of what has arrived."""
+        return len(self._payload)
+
     def add(self, message_type: MessageType, frame: Frame) -> bytearray | None:
         """The whole payload once this was its last chunk, else None.
 

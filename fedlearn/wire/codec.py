@@ -7,14 +7,13 @@ Source: https://github.com/msgpack/msgpack/blob/master/spec.md
 """
 
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from fedlearn.wire.arrays import ARRAY_DTYPES, Revive, twin_of
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-
-ARRAY_DTYPES = frozenset(["|i1", "|u1", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8"])
 
 # A reason may quote what the peer sent, which may be megabytes.
 _MAX_REASON_LENGTH = 300
@@ -42,14 +41,16 @@ def decode(payload: bytes | bytearray | memoryview, expected: type[StructType]) 
     Raises:
         RemoteProtocolError: not msgpack, another tag, or a field of another type, dtype, shape or length.
     """
-    decoder: msgspec.msgpack.Decoder[StructType] = _decoder(expected)
+    decoder, revive = _decoder(expected)
     try:
-        return decoder.decode(payload)
+        value = decoder.decode(payload)
+        message: StructType = value if revive is None else revive(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemoteProtocolError(
             f"{expected.__name__}: {str(error)[:_MAX_REASON_LENGTH]}; "
             "the sender must follow docs/protocol.md of this version"
         ) from error
+    return message
 
 
 def _to_wire(value: object) -> object:
@@ -63,24 +64,10 @@ def _to_wire(value: object) -> object:
     return [value.dtype.str, value.shape, np.ascontiguousarray(value).view(np.uint8).data]
 
 
-def _from_wire(annotation: Any, value: object) -> object:  # noqa: ANN401 (msgspec's signature)
-    scalar_type = get_args(get_args(annotation)[1])[0]
-    dtype = np.dtype(scalar_type)
-    match value:
-        case [str(dtype_name), [int(length)], bytes(data)]:
-            pass
-        case _:
-            raise ValueError("array: expected [dtype, [length], bytes], got something else")
-    if dtype_name != dtype.str:
-        raise ValueError(f"array: expected dtype {dtype.str!r}, got {dtype_name!r}")
-    if length * dtype.itemsize != len(data):
-        raise ValueError(f"array: expected {length} x {dtype.itemsize} bytes, got {len(data)} bytes")
-    return np.frombuffer(data, dtype)
-
-
 @cache
-def _decoder(expected: type[StructType]) -> msgspec.msgpack.Decoder[StructType]:
-    return msgspec.msgpack.Decoder(expected, dec_hook=_from_wire)
+def _decoder(expected: type[msgspec.Struct]) -> tuple[msgspec.msgpack.Decoder[Any], Revive | None]:
+    twin, revive = twin_of(expected)
+    return msgspec.msgpack.Decoder(twin), revive
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_to_wire)

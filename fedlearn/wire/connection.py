@@ -6,16 +6,34 @@ A shell reads bytes into `receive_data`, writes what `data_to_send` gives and ca
 Source: the design of h11 (https://h11.readthedocs.io): a protocol as a value, I/O left to the caller.
 """
 
+from collections.abc import Iterator
 from typing import Literal, cast, final, get_args
 
 from fedlearn.wire import limits
+from fedlearn.wire.allowance import Allowance
 from fedlearn.wire.assembly import Assembly
-from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.codec import decode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.frames import CONTROL_STREAM, Frame, FrameParser
-from fedlearn.wire.messages import FromClient, FromServer, Message, Ping, Pong
-from fedlearn.wire.outbox import PARTING, Outbox, stream_of
+from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES, Frame, FrameParser
+from fedlearn.wire.messages import (
+    MAX_REASON_LENGTH,
+    PROTOCOL_VERSION,
+    Assignment,
+    Farewell,
+    FarewellKind,
+    FromClient,
+    FromServer,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Ready,
+    Result,
+)
+from fedlearn.wire.outbox import Outbox
+from fedlearn.wire.parcel import PARTING, Parcel, pack, stream_of
 from fedlearn.wire.states import MessageType, State, next_state
+from fedlearn.wire.versions import version_mismatch, version_said
 
 _FROM_CLIENT: dict[int, MessageType] = {kind.__struct_config__.tag: kind for kind in get_args(FromClient)}
 _FROM_SERVER: dict[int, MessageType] = {kind.__struct_config__.tag: kind for kind in get_args(FromServer)}
@@ -24,6 +42,9 @@ _FROM_SERVER: dict[int, MessageType] = {kind.__struct_config__.tag: kind for kin
 @final
 class Connection:
     """The protocol as seen by one side.
+
+    A server takes from a client what it has a lease for, and little else; `estimate_bytes` is what the estimate of a
+    Result has at most, where there is one.
 
     Attributes:
         state: where the conversation stands, as seen from here.
@@ -36,20 +57,26 @@ class Connection:
         *,
         now: float,
         max_snapshot_bytes: int = limits.DEFAULT_MAX_SNAPSHOT_BYTES,
+        estimate_bytes: int = limits.LARGEST_ESTIMATE_BYTES,
     ) -> None:
         ours, theirs = (_FROM_CLIENT, _FROM_SERVER) if role == "client" else (_FROM_SERVER, _FROM_CLIENT)
         self._ours = frozenset(ours.values())
         self._theirs = theirs
+        self._is_server = role == "server"
         self._max_snapshot_bytes = max_snapshot_bytes
+        self._estimate_bytes = estimate_bytes
+        self._result_bytes = limits.MAX_SMALL_BYTES
+        self._allowance = Allowance(now)
         self.state = State.OPENING
         self.bytes_in = 0
         self.bytes_out = 0
         self._outbox = Outbox()
-        self._parser = FrameParser()
+        self._parser = FrameParser(max_payload_bytes=self._result_bytes if self._is_server else CHUNK_BYTES)
         self._assembly: Assembly | None = None
         self._frame_deadline: float | None = None
         self._we_parted = False
         self._they_parted = False
+        self._opened_at = now
         self._last_received = now
         self._last_sent = now
         self._bytes_out_at_last_tick = 0
@@ -69,8 +96,17 @@ class Connection:
         """Payload bytes not yet given by `data_to_send`; grows without bound if the peer stops reading."""
         return self._outbox.bytes_queued
 
-    def send(self, message: Message, payload: bytes | None = None) -> None:
-        """Queues one message; `payload` is its encoding where that was made before, elsewhere or for another peer.
+    @property
+    def bytes_held(self) -> int:
+        """Of what the peer began and did not end."""
+        return self._parser.bytes_held + (self._assembly.bytes_held if self._assembly is not None else 0)
+
+    def parcels(self) -> Iterator[Parcel]:
+        """What waits to be sent, in parcels that other peers may share."""
+        return self._outbox.parcels()
+
+    def send(self, message: Message, parcel: Parcel | None = None) -> None:
+        """Queues one message; `parcel` is its own where that was made before, elsewhere or for another peer.
 
         A Goodbye or Farewell goes behind what was queued before it, except that a Snapshot, begun or not, and
         everything behind that Snapshot is cut.
@@ -85,13 +121,15 @@ class Connection:
             raise LocalProtocolError(
                 f"{message_type.__name__}: may not be sent when {situation}; see docs/protocol.md, States"
             )
-        payload = encode(message) if payload is None else payload
-        max_bytes = self._max_bytes(message_type)
-        if len(payload) > max_bytes:
+        parcel = pack(message) if parcel is None else parcel
+        max_bytes = limits.max_message_bytes(message_type, max_snapshot_bytes=self._max_snapshot_bytes)
+        if parcel.length_bytes > max_bytes:
             raise LocalProtocolError(
-                f"{message_type.__name__}: expected at most {max_bytes} bytes, got {len(payload)}; send less"
+                f"{message_type.__name__}: expected at most {max_bytes} bytes, got {parcel.length_bytes}; send less"
             )
-        self._outbox.put(message_type, payload)
+        self._outbox.put(parcel)
+        if isinstance(message, Assignment):
+            self._lease(message)
         self.state = state
         self._we_parted = message_type in PARTING
 
@@ -103,7 +141,27 @@ class Connection:
             frames.append(frame)
             length += len(frame)
         self.bytes_out += length
-        return b"".join(frames)
+        return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def last_word(self, kind: FarewellKind, reason: str) -> bytes:
+        """The frame of a Farewell to a peer that is cut off, in whatever state; what waited is forgotten.
+
+        Empty for a client, and where either side has parted.
+        """
+        self._outbox.clear()
+        if not self._is_server or self.has_parted:
+            return b""
+        printable = "".join(c if c.isprintable() else "?" for c in reason[:MAX_REASON_LENGTH])
+        frame = pack(Farewell(kind, printable)).frame(0)
+        self._we_parted = True
+        self.bytes_out += len(frame)
+        return frame
+
+    def forget(self) -> None:
+        """Lets go of all that was held for the peer: it is gone."""
+        self._outbox.clear()
+        self._assembly = None
+        self._parser = FrameParser()
 
     def receive_data(self, data: bytes, now: float) -> list[Message]:
         """The messages that these bytes complete; a Ping is answered and, like a Pong, not shown.
@@ -116,6 +174,8 @@ class Connection:
         messages: list[Message] = []
         for frame in self._parser.feed(data):
             self._frame_deadline = None
+            if self._is_server:
+                self._allowance.spend(frame.chunk == 0, HEADER_BYTES + len(frame.payload), now)
             message = self._receive_frame(frame, now)
             if isinstance(message, Ping) and self._can_chat():
                 self.send(Pong())
@@ -133,6 +193,8 @@ class Connection:
         """
         if now - self._last_received >= limits.SILENCE_LIMIT_S:
             raise RemoteProtocolError(f"peer: expected a sign of life, got none for {limits.SILENCE_LIMIT_S:g} s")
+        if self._is_server and self.state is State.OPENING and now - self._opened_at >= limits.HELLO_LIMIT_S:
+            raise RemoteProtocolError(f"peer: expected a Hello within {limits.HELLO_LIMIT_S:g} s, got none")
         if self._frame_deadline is not None and now >= self._frame_deadline:
             raise RemoteProtocolError(f"frame: expected its end within {limits.FRAME_LIMIT_S:g} s, got a part of it")
         if self._assembly is not None and now >= self._assembly.deadline:
@@ -167,7 +229,9 @@ class Connection:
         payload = self._assemble(message_type, frame, now)
         if payload is None:
             return None
-        message = cast(Message, decode(payload, message_type))
+        if message_type is Ready and self._outbox.has_weights:
+            raise RemoteProtocolError("Ready: expected it after the weights, which have not even left")
+        message = cast(Message, _decoded(payload, message_type))
         self.state = state
         if message_type in PARTING:
             self._they_parted = True
@@ -185,9 +249,31 @@ class Connection:
             self._assembly = assembly if payload is None else None
         return payload
 
+    def _lease(self, assignment: Assignment) -> None:
+        """Takes as many bytes in a Result as this lease asks for, or one before it, whose Result may be on its way."""
+        estimate_bytes = self._estimate_bytes if assignment.perturbation.is_summed else 0
+        limit = limits.result_limit_bytes(assignment.quota, estimate_bytes=estimate_bytes)
+        self._result_bytes = max(self._result_bytes, limit)
+        self._parser.max_payload_bytes = min(self._result_bytes, CHUNK_BYTES)
+        self._allowance.lease(limit)
+
     def _max_bytes(self, message_type: MessageType) -> int:
+        """Of what the peer may send in this moment."""
+        if message_type is Result:
+            return self._result_bytes
         return limits.max_message_bytes(message_type, max_snapshot_bytes=self._max_snapshot_bytes)
 
     def _can_chat(self) -> bool:
         """Whether a Ping or Pong is legal and none waits: a peer that asks without reading fills no queue."""
         return not (self.has_parted or self._outbox.has_control or self.state is State.OPENING)
+
+
+def _decoded(payload: bytes | bytearray | memoryview, message_type: MessageType) -> object:
+    try:
+        return decode(payload, message_type)
+    except RemoteProtocolError as error:
+        # A Hello of another version may have other fields behind the number of its version.
+        version = version_said(payload) if message_type is Hello else None
+        if version is None or version == PROTOCOL_VERSION:
+            raise
+        raise RemoteProtocolError(version_mismatch(version)) from error

@@ -11,3 +11,7 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """By the peer: log the reason and close the connection; what it sends next cannot be trusted."""
+
+
+class FloodError(RemoteProtocolError):
+    """By a peer that says more than any honest one would: have nothing to do with it for a while."""

@@ -40,22 +40,28 @@ def n_chunks(length_bytes: int) -> int:
     return -(-length_bytes // CHUNK_BYTES)
 
 
-def split(payload: bytes, *, message_type: int, stream: int) -> Iterator[bytes]:
-    """The frames of one message, in order, each made when it is asked for."""
+def headers(payload: bytes, *, message_type: int, stream: int) -> list[bytes]:
+    """The header of each chunk of a payload, in order."""
     view = memoryview(payload)
     count = n_chunks(len(payload))
+    made = []
     for index in range(count):
         chunk = view[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
         header = _HEADER.pack(_MAGIC, FRAME_VERSION, message_type, _FLAGS, stream, _JOB, index, count, len(chunk))
-        checksum = zlib.crc32(chunk, zlib.crc32(header))
-        yield b"".join((header, _CHECKSUM.pack(checksum), chunk))
+        made.append(header + _CHECKSUM.pack(zlib.crc32(chunk, zlib.crc32(header))))
+    return made
 
 
 @final
 class FrameParser:
-    """Turns the bytes of one direction into frames; holds at most one unfinished frame."""
+    """Turns the bytes of one direction into frames; holds at most one unfinished frame.
 
-    def __init__(self) -> None:
+    Attributes:
+        max_payload_bytes: of a frame; whatever announces more is refused before it has arrived.
+    """
+
+    def __init__(self, *, max_payload_bytes: int = CHUNK_BYTES) -> None:
+        self.max_payload_bytes = max_payload_bytes
         self._buffer = bytearray()
         self._needed = HEADER_BYTES
 
@@ -63,6 +69,11 @@ class FrameParser:
     def is_inside_frame(self) -> bool:
         """Whether a frame has begun to arrive and is not complete."""
         return bool(self._buffer)
+
+    @property
+    def bytes_held(self) -> int:
+        """Of the unfinished frame."""
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames completed by these bytes; iterate to the end before feeding more.
@@ -72,41 +83,52 @@ class FrameParser:
         """
         rest = memoryview(data)
         while rest:
+            if not self._buffer and len(rest) >= HEADER_BYTES:
+                # As a rule what came is whole frames, which need no copy.
+                length = HEADER_BYTES + self._checked_payload_length(rest)
+                if len(rest) >= length:
+                    frame, rest = rest[:length], rest[length:]
+                    yield _checked_frame(frame)
+                    continue
             missing = self._needed - len(self._buffer)
             self._buffer += rest[:missing]
             rest = rest[missing:]
             if len(self._buffer) == HEADER_BYTES:
-                self._needed = HEADER_BYTES + _checked_payload_length(self._buffer)
+                self._needed = HEADER_BYTES + self._checked_payload_length(self._buffer)
             elif len(self._buffer) == self._needed:
                 complete, self._buffer, self._needed = self._buffer, bytearray(), HEADER_BYTES
-                yield _checked_frame(complete)
+                yield _checked_frame(memoryview(complete))
+
+    def _checked_payload_length(self, header: bytearray | memoryview) -> int:
+        magic, version, _, flags, stream, job, index, count, length = _HEADER.unpack_from(header)
+        if magic != _MAGIC:
+            raise RemoteProtocolError(f"magic: expected {_MAGIC!r}, got {magic!r}; the peer is no fedlearn")
+        if version != FRAME_VERSION:
+            raise RemoteProtocolError(
+                f"frame version: expected {FRAME_VERSION}, got {version}; "
+                "install the same fedlearn version on both sides"
+            )
+        if (flags, job) != (_FLAGS, _JOB) or stream not in (CONTROL_STREAM, DATA_STREAM):
+            raise RemoteProtocolError(
+                f"frame: expected flags {_FLAGS}, job {_JOB}, stream {CONTROL_STREAM} or {DATA_STREAM}, "
+                f"got flags {flags}, job {job}, stream {stream}"
+            )
+        if index >= count:
+            raise RemoteProtocolError(f"chunk index: expected less than the count of {count}, got {index}")
+        if not 1 <= length <= CHUNK_BYTES or (index < count - 1 and length != CHUNK_BYTES):
+            raise RemoteProtocolError(
+                f"payload length: expected {CHUNK_BYTES}, or 1 to {CHUNK_BYTES} in the last chunk, "
+                f"got {length} in chunk {index} of {count}"
+            )
+        if length > self.max_payload_bytes:
+            raise RemoteProtocolError(
+                f"payload length: expected at most {self.max_payload_bytes} bytes for now, got {length}; "
+                "the sender must wait for a lease that asks for more"
+            )
+        return int(length)
 
 
-def _checked_payload_length(header: bytearray) -> int:
-    magic, version, _, flags, stream, job, index, count, length = _HEADER.unpack_from(header)
-    if magic != _MAGIC:
-        raise RemoteProtocolError(f"magic: expected {_MAGIC!r}, got {magic!r}; the peer is no fedlearn")
-    if version != FRAME_VERSION:
-        raise RemoteProtocolError(
-            f"frame version: expected {FRAME_VERSION}, got {version}; the older side must be updated"
-        )
-    if (flags, job) != (_FLAGS, _JOB) or stream not in (CONTROL_STREAM, DATA_STREAM):
-        raise RemoteProtocolError(
-            f"frame: expected flags {_FLAGS}, job {_JOB}, stream {CONTROL_STREAM} or {DATA_STREAM}, "
-            f"got flags {flags}, job {job}, stream {stream}"
-        )
-    if index >= count:
-        raise RemoteProtocolError(f"chunk index: expected less than the count of {count}, got {index}")
-    if not 1 <= length <= CHUNK_BYTES or (index < count - 1 and length != CHUNK_BYTES):
-        raise RemoteProtocolError(
-            f"payload length: expected {CHUNK_BYTES}, or 1 to {CHUNK_BYTES} in the last chunk, "
-            f"got {length} in chunk {index} of {count}"
-        )
-    return int(length)
-
-
-def _checked_frame(complete: bytearray) -> Frame:
-    view = memoryview(complete)
+def _checked_frame(view: memoryview) -> Frame:
     _, _, message_type, _, stream, _, index, count, _ = _HEADER.unpack_from(view)
     (expected,) = _CHECKSUM.unpack_from(view, _HEADER.size)
     payload = view[HEADER_BYTES:]

@@ -13,10 +13,11 @@ _MIB = 1024 * _KIB
 DEFAULT_MAX_SNAPSHOT_BYTES = 15 * 1024 * _MIB
 """Weights, the start and two moments of a billion parameters."""
 
-_MAX_SMALL_BYTES = 4 * _KIB
+MAX_SMALL_BYTES = 4 * _KIB
+"""Of a message that has no reason to be larger."""
 _MAX_BYTES: Mapping[MessageType, int] = {
     Welcome: 64 * _MIB,  # a graph with the arrays that are not learned
-    Result: 36 * _MIB + _MAX_SMALL_BYTES,  # a million losses, and an estimate of sixteen million parameters
+    Result: 36 * _MIB + MAX_SMALL_BYTES,  # a million losses, and an estimate of sixteen million parameters
     Update: 36 * _MIB,  # sixteen million utilities or an estimate of as many parameters, and the spans
     DataBlock: 64 * _MIB,
 }
@@ -27,18 +28,29 @@ PING_AFTER_S = 10.0
 SILENCE_LIMIT_S = 30.0
 """Whoever has sent nothing for so long is gone."""
 
-FRAME_LIMIT_S = 30.0
+HELLO_LIMIT_S = 10.0
+"""From connecting to Hello: whoever holds a connection must want something."""
+
+FRAME_LIMIT_S = 10.0
 """From the first byte of a frame to its last."""
 
-_MESSAGE_LIMIT_S = 30.0
+_MESSAGE_LIMIT_S = 10.0
 _MESSAGE_LIMIT_S_PER_MIB = 30.0
+
+LARGEST_ESTIMATE_BYTES = 32 * _MIB
+"""Numbers and shifts of the largest model that is summed."""
 
 
 def max_message_bytes(message_type: MessageType, *, max_snapshot_bytes: int) -> int:
-    """The largest payload of a message of this type, before it is cut into chunks."""
+    """The largest payload of a message of this type, before it is cut into chunks, whoever sends it."""
     if message_type is Snapshot:
         return max_snapshot_bytes
-    return _MAX_BYTES.get(message_type, _MAX_SMALL_BYTES)
+    return _MAX_BYTES.get(message_type, MAX_SMALL_BYTES)
+
+
+def result_limit_bytes(n_members: int, *, estimate_bytes: int) -> int:
+    """The largest Result of a lease of so many members, each of which costs a float32."""
+    return 4 * n_members + estimate_bytes + MAX_SMALL_BYTES
 
 
 def message_limit_s(length_bytes: int) -> float:

@@ -31,6 +31,7 @@ MAX_NAME_LENGTH = 64
 Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
 Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]
 """Random, and of one conversation only."""
+FarewellKind = Literal["run_ended", "refused", "try_again"]
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=1):
@@ -144,7 +145,7 @@ class Resync(Struct, frozen=True, array_like=True, tag=20):
 class Farewell(Struct, frozen=True, array_like=True, tag=21):
     """Server: we part, and this is why; come back only for `try_again`."""
 
-    kind: Literal["run_ended", "refused", "try_again"]
+    kind: FarewellKind
     reason: Reason
 
 

@@ -2,40 +2,29 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import final
 
-from fedlearn.es.snapshot import Snapshot
-from fedlearn.wire.frames import CONTROL_STREAM, DATA_STREAM, HEADER_BYTES, split
-from fedlearn.wire.messages import Farewell, Goodbye, Hello, Ping, Pong
-from fedlearn.wire.states import MessageType
-
-PARTING: frozenset[MessageType] = frozenset([Goodbye, Farewell])
-_CONTROL: frozenset[MessageType] = frozenset([Hello, Ping, Pong, Goodbye, Farewell])
-
-
-def stream_of(message_type: MessageType) -> int:
-    """Control overtakes data between two chunks; Hello is control, so that no Ping overtakes it."""
-    return CONTROL_STREAM if message_type in _CONTROL else DATA_STREAM
-
-
-@final
-@dataclass(slots=True)
-class _Outgoing:
-    message_type: MessageType
-    frames: Iterator[bytes]
-    bytes_left: int
+from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES
+from fedlearn.wire.parcel import PARTING, Parcel, stream_of
 
 
 @final
 class Outbox:
-    """Three queues: control goes first, then data in order, a parting word last."""
+    """Three queues: control goes first, then data in order, a parting word last.
+
+    Parcels are shared with other peers; of its own an outbox has a place in a queue for each.
+
+    Attributes:
+        bytes_queued: payload bytes that `next_frame` has not given yet.
+    """
 
     def __init__(self) -> None:
-        self._control: deque[_Outgoing] = deque()
-        self._data: deque[_Outgoing] = deque()
-        self._parting: deque[_Outgoing] = deque()
+        self._control: deque[Parcel] = deque()
+        self._data: deque[Parcel] = deque()
+        self._parting: deque[Parcel] = deque()
+        self._n_frames_gone = 0  # of the first of the data: a parcel of another queue is one frame
+        self.bytes_queued = 0
 
     @property
     def has_control(self) -> bool:
@@ -43,37 +32,48 @@ class Outbox:
         return bool(self._control)
 
     @property
-    def bytes_queued(self) -> int:
-        """Payload bytes that `next_frame` has not given yet."""
-        queues = (self._control, self._data, self._parting)
-        return sum(outgoing.bytes_left for queue in queues for outgoing in queue)
+    def has_weights(self) -> bool:
+        """Whether a Snapshot waits, or a part of one."""
+        return any(parcel.has_weights for parcel in self._data)
 
-    def put(self, message_type: MessageType, payload: bytes) -> None:
-        """Queues one encoded message; a parting word cuts the data from the first Snapshot on."""
-        tag = message_type.__struct_config__.tag
-        assert isinstance(tag, int)
-        stream = stream_of(message_type)
-        outgoing = _Outgoing(message_type, split(payload, message_type=tag, stream=stream), len(payload))
-        if message_type in PARTING:
-            self._parting.append(outgoing)
-            self._data = deque(takewhile(lambda queued: queued.message_type is not Snapshot, self._data))
-        elif stream == CONTROL_STREAM:
-            self._control.append(outgoing)
-        else:
-            self._data.append(outgoing)
+    def parcels(self) -> Iterator[Parcel]:
+        """All that wait, wholly or in part."""
+        return chain(self._control, self._data, self._parting)
+
+    def put(self, parcel: Parcel) -> None:
+        """Queues one message; a parting word cuts the data from the first Snapshot on."""
+        if parcel.message_type in PARTING:
+            self._parting.append(parcel)
+            if self._n_frames_gone and self._data[0].has_weights:
+                self._n_frames_gone = 0
+            self._data = deque(takewhile(lambda queued: not queued.has_weights, self._data))
+            waiting = sum(queued.length_bytes for queued in self.parcels())
+            self.bytes_queued = waiting - self._n_frames_gone * CHUNK_BYTES
+            return
+        queue = self._control if stream_of(parcel.message_type) == CONTROL_STREAM else self._data
+        queue.append(parcel)
+        self.bytes_queued += parcel.length_bytes
 
     def next_frame(self) -> bytes:
         """The frame that leaves next; empty if none waits."""
-        for queue in (self._control, self._data, self._parting):
-            if queue:
-                frame = next(queue[0].frames)
-                queue[0].bytes_left -= len(frame) - HEADER_BYTES
-                if queue[0].bytes_left == 0:
-                    queue.popleft()
-                return frame
-        return b""
+        if self._control:
+            frame = self._control.popleft().frame(0)
+        elif self._data:
+            parcel = self._data[0]
+            frame = parcel.frame(self._n_frames_gone)
+            self._n_frames_gone += 1
+            if self._n_frames_gone == parcel.n_frames:
+                self._data.popleft()
+                self._n_frames_gone = 0
+        elif self._parting:
+            frame = self._parting.popleft().frame(0)
+        else:
+            return b""
+        self.bytes_queued -= len(frame) - HEADER_BYTES
+        return frame
 
     def clear(self) -> None:
         """Forgets everything: the peer has parted."""
         for queue in (self._control, self._data, self._parting):
             queue.clear()
+        self._n_frames_gone = self.bytes_queued = 0

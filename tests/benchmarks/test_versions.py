@@ -87,15 +87,16 @@ sys.path.insert(0, {CHECKOUT!r})
 from fedlearn.commands.command_line import main
 from fedlearn.server import trainer
 
-append_metrics = trainer.append_metrics
+record = trainer.Trainer.record
 
-def append_slowly(*arguments):
-    append_metrics(*arguments)
+def record_slowly(*arguments, **named):
+    metrics = record(*arguments, **named)
     end = time.process_time() + 0.05
     while time.process_time() < end:
         pass
+    return metrics
 
-trainer.append_metrics = append_slowly
+trainer.Trainer.record = record_slowly
 main(["serve", *sys.argv[1:]])
 """
 

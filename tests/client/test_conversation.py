@@ -21,7 +21,8 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.net.address import Address
-from fedlearn.net.tcp import Channel
+from fedlearn.net.channel import Channel
+from fedlearn.net.tcp import TcpStream
 from fedlearn.server.run import Run
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.invitation import Invitation
@@ -96,7 +97,7 @@ class Scene:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self._channel = Channel(Connection("server", now=0.0), reader, writer, max_queued_bytes=2**30)
+        self._channel = Channel(Connection("server", now=0.0), TcpStream(reader, writer), max_queued_bytes=2**30)
         self._reason.set_result(await self._channel.run(self._receive))
 
     def _receive(self, message: Message) -> None:

@@ -9,7 +9,8 @@ from statistics import median
 
 import pytest
 
-from fedlearn.net.tcp import Channel
+from fedlearn.net.channel import Channel
+from fedlearn.net.tcp import TcpStream
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Farewell, Hello, Message
 from tests.end_to_end.processes import (
@@ -188,7 +189,7 @@ def test_a_client_tells_why_it_was_refused(tmp_path: Path) -> None:
     greetings: list[Message] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        channel = Channel(Connection("server", now=0.0), reader, writer, max_queued_bytes=2**20)
+        channel = Channel(Connection("server", now=0.0), TcpStream(reader, writer), max_queued_bytes=2**20)
 
         def answer(message: Message) -> None:
             greetings.append(message)

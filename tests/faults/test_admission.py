@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from fedlearn.wire.codec import encode
-from fedlearn.wire.frames import split
 from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Welcome
+from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import prove
 from tests.end_to_end.processes import ROOT, ended_at_exit, metrics_of, wait_for
 from tests.faults.callers import Caller, refusal_of, serving, volunteer
@@ -92,7 +92,7 @@ def test_hello_that_can_not_be_taken_is_answered_with_the_reason(closed: Closed,
     with Caller(closed[1]) as caller:
         caller.connection.send(hello_of())
         payload = b"\x94" + payload[1:] if "version" in reason else payload  # as version 3 had it: the tag and 3 fields
-        caller.socket.sendall(b"".join(split(payload, message_type=1, stream=0)))
+        caller.socket.sendall(Parcel(Hello, payload).frame(0))
         assert caller.refused().startswith(f"refused: {reason}")
 
 

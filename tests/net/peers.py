@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Literal, final
 
-from fedlearn.net.tcp import Channel
+from fedlearn.net.channel import Channel
+from fedlearn.net.tcp import TcpStream
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Message
 from fedlearn.wire.states import State
@@ -60,7 +61,7 @@ async def joined(
     await asyncio.get_running_loop().sock_connect(raw, listener.sockets[0].getsockname())
     reader, writer = await accepted
     connection = Connection(role, now=time.monotonic() if now is None else now)
-    channel = Channel(connection, reader, writer, max_queued_bytes=max_queued_bytes)
+    channel = Channel(connection, TcpStream(reader, writer), max_queued_bytes=max_queued_bytes)
     try:
         yield channel, writer, Peer("client" if role == "server" else "server", raw)
     finally:

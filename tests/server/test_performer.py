@@ -27,9 +27,9 @@ from fedlearn.server.run import Run
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.wire.codec import encode
 from fedlearn.wire.messages import DataBlock, Farewell, Message, Pong, Resync, Start
-from tests.runs import created, fit_task, task_config, update_of
+from fedlearn.wire.parcel import Parcel, pack
+from tests.runs import bytes_of, created, fit_task, task_config, update_of
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Shell:
     """Keeps what it is asked for; work is done when told to."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Peer, Message, bytes | None]] = []
+        self.sent: list[tuple[Peer, Message, Parcel | None]] = []
         self.said: list[str] = []
         self.steps: list[StepMetrics] = []
         self.reason: str | None = None
@@ -68,8 +68,8 @@ class Shell:
     def now(self) -> float:
         return 12.0
 
-    def send(self, peer: Peer, message: Message, payload: bytes | None = None) -> None:
-        self.sent.append((peer, message, payload))
+    def send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
+        self.sent.append((peer, message, parcel))
 
     def traffic(self) -> tuple[int, int]:
         return self.bytes_in_and_out
@@ -230,7 +230,7 @@ def test_messages_that_many_are_sent_are_encoded_once(scene: Scene) -> None:
     scene.perform(SendBlock(1, name), SendBlock(2, name))
     scene.perform(SendWeights(1, may_replay=False), SendWeights(2, may_replay=False))
     scene.shell.do_work()
-    ones, twos = ([payload for to, _, payload in scene.shell.sent if to == peer] for peer in (1, 2))
+    ones, twos = ([parcel for to, _, parcel in scene.shell.sent if to == peer] for peer in (1, 2))
     assert len(ones) == 4
     assert all(one is two is not None for one, two in zip(ones, twos, strict=True))
-    assert ones[:2] == [encode(update) for update in updates]
+    assert [bytes_of(parcel) for parcel in ones[:2] if parcel] == [bytes_of(pack(update)) for update in updates]

@@ -15,9 +15,9 @@ from fedlearn.storage.checkpoint import load_checkpoint
 from fedlearn.tasks import task_kind
 from fedlearn.tasks.blocks import cut
 from fedlearn.tasks.named_task import NamedTask
-from fedlearn.wire.codec import encode
 from fedlearn.wire.messages import Start
-from tests.runs import created, fit_task, task_config, update_of
+from fedlearn.wire.parcel import pack
+from tests.runs import bytes_of, created, fit_task, task_config, update_of
 
 WIDE = {"vector": np.zeros(6), "wide": np.zeros(1000)}
 
@@ -69,9 +69,9 @@ def test_start_and_updates_lead_to_the_servers_weights(trainer_of: TrainerOf, se
     begun = trainer.run.config.run.step_num
     genesis = load_checkpoint(trainer.run.folder.genesis)
     keeps_start = "weight_decay_towards" in settings
-    (start, payload), *none = trainer.weights_messages(may_replay=True)
+    (start, parcel), *none = trainer.weights_messages(may_replay=True)
     assert start == Start(genesis.digest, begun, begun, keeps_start)
-    assert payload == encode(start)
+    assert bytes_of(parcel) == bytes_of(pack(start))
     assert none == []
     take(trainer, range(begun, begun + 3))
     outgoing = trainer.weights_messages(may_replay=True)

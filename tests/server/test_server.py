@@ -13,9 +13,11 @@ from unittest.mock import Mock
 import pytest
 
 from fedlearn.client.conversation import Conversation
-from fedlearn.coordination.effects import Leave
-from fedlearn.net.tcp import Channel
-from fedlearn.server import gate
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.effects import Leave, Peer, ServerEffect
+from fedlearn.net import refusals
+from fedlearn.net.channel import Channel
+from fedlearn.server import door, gate
 from fedlearn.server import server as module
 from fedlearn.server.gate import open_gate
 from fedlearn.server.listening import listen
@@ -26,8 +28,8 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
-from fedlearn.wire.errors import LocalProtocolError
-from fedlearn.wire.messages import Farewell, Message, Pong, Start
+from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Ping, Pong, Start
+from fedlearn.wire.parcel import pack
 from fedlearn.wire.proof import Credentials
 from tests.identities import ADA, BOB
 from tests.runs import created, fit_task, task_config
@@ -172,24 +174,103 @@ def test_disk_that_fails_ends_the_server(
     assert scene.local.is_stopped
 
 
-def test_error_of_a_connection_that_is_nobodys_fault_but_ours_ends_the_server(
-    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), MemoryError(), RecursionError("deep"), KeyError(3)])
+def test_error_that_a_message_raises_ends_that_connection_only(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     scene = scene_of()
-    run = Channel.run
+    received = Coordinator.received
 
-    async def fail(channel: Channel, on_message: Callable[[Message], None]) -> str:
-        await run(channel, on_message)
-        raise RuntimeError("a bug")
+    def fail(coordinator: Coordinator, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
+        if isinstance(message, Hello) and message.name == "Eve":
+            raise error
+        return received(coordinator, peer, message, now)
 
-    monkeypatch.setattr(Channel, "run", fail)
+    monkeypatch.setattr(Coordinator, "received", fail)
 
     async def main() -> None:
         async with scene.serving() as serving:
-            _, writer = await scene.connect()
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("Ada joined")
+            leave = await scene.converse(scene.volunteer("Eve"))
+            assert leave.is_refusal
+            assert leave.reason == f"its Hello raised {type(error).__name__}: {error}"
+            await scene.said(f"left: its Hello raised {type(error).__name__}")
+            step = scene.trainer.replica.step
+            while scene.trainer.replica.step == step:
+                await asyncio.sleep(0)
+            assert not serving.done()
+            assert not conversing.done()
+
+    asyncio.run(main())
+
+
+def test_error_of_a_channel_ends_that_connection_only(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = scene_of()
+    monkeypatch.setattr(Channel, "run", Mock(side_effect=RuntimeError("a bug")))
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            reader, writer = await scene.connect()
+            await scene.said("connection 1 left: RuntimeError: a bug")
+            assert await reader.read() == b""
             writer.close()
-            with pytest.raises(RuntimeError, match="a bug"):
-                await serving
+            assert not serving.done()
+
+    asyncio.run(main())
+
+
+def test_flooder_has_to_wait_for_its_turn_and_a_volunteer_gets_in(scene_of: SceneOf) -> None:
+    scene = scene_of()
+
+    async def main() -> None:
+        async with scene.serving():
+            _, writer = await scene.connect()
+            writer.write(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0) + 1000 * pack(Ping()).frame(0))
+            await scene.said("connection 1 left: messages: expected at most 10 a second")
+            writer.close()
+            waits: list[float] = []
+            turn_s = scene.server._door.refusals.turn_s
+
+            def seen(address: str, now: float) -> float:
+                waits.append(turn_s(address, now))
+                return waits[-1]
+
+            scene.server._door.refusals.turn_s = seen  # type: ignore[method-assign]
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("Ada joined")
+            assert waits == [pytest.approx(refusals.TURN_S)]
+            conversing.cancel()
+            await asyncio.gather(conversing, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_address_that_flooded_is_refused_with_the_time_that_is_left(scene_of: SceneOf) -> None:
+    scene = scene_of()
+
+    async def main() -> None:
+        async with scene.serving():
+            scene.server._door.objection = lambda *_, **__: "come back in 60 s"  # type: ignore[method-assign]
+            leave = await scene.converse(scene.volunteer("Eve"))
+            assert leave == Leave("come back in 60 s", is_welcome_back=True, is_refusal=False)
+
+    asyncio.run(main())
+
+
+def test_who_keeps_most_waiting_is_dropped_where_memory_is_short(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BUDGET_INTERVAL_S", 0.0)
+    scene = scene_of()
+
+    async def main() -> None:
+        async with scene.serving():
+            scene.server._max_held_bytes = 10
+            _, writer = await scene.connect()
+            writer.write(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0)[:20])
+            await scene.said("connection 1 left: it kept too much waiting for too long")
+            writer.close()
 
     asyncio.run(main())
 
@@ -233,25 +314,28 @@ def test_work_waits_for_the_work_before_it(scene_of: SceneOf) -> None:
     assert done == ["overtaken: False", "second"]
 
 
-def test_message_to_who_has_parted_is_dropped_and_any_other_out_of_turn_is_our_fault(scene_of: SceneOf) -> None:
+def test_message_to_who_has_parted_is_dropped_and_any_other_out_of_turn_ends_its_receiver(scene_of: SceneOf) -> None:
     scene = scene_of()
 
     async def main() -> None:
         async with scene.serving():
             conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
             await scene.said("Ada joined")
-            with pytest.raises(LocalProtocolError, match="Start: may not be sent"):
-                scene.server.send(1, Start(bytes(8), 0, 0, keeps_start=False))
             for _ in range(2):
                 scene.server.send(1, Farewell("try_again", "because"))
             scene.server.send(99, Pong())
             assert (await conversing).reason == "because"
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Bob")))
+            await scene.said("Bob joined")
+            scene.server.send(2, Start(bytes(8), 0, 0, keeps_start=False))
+            await scene.said("Bob left: LocalProtocolError: Start: may not be sent")
+            await conversing
 
     asyncio.run(main())
 
 
-def test_connections_beyond_the_most_are_closed_at_once(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+def test_connections_beyond_the_most_are_told_to_come_back(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "MAX_CONNECTIONS", 1)
     scene = scene_of()
 
     async def main() -> None:
@@ -259,9 +343,9 @@ def test_connections_beyond_the_most_are_closed_at_once(scene_of: SceneOf, monke
             conversation = scene.volunteer("Ada")
             conversing = asyncio.create_task(scene.converse(conversation))
             await scene.said("Ada joined")
-            reader, writer = await scene.connect()
-            assert await reader.read() == b""
-            writer.close()
+            leave = await scene.converse(scene.volunteer("Eve"))
+            assert leave.is_welcome_back
+            assert leave.reason == "the server is full: it takes 1 connections; come back later"
             bytes_in, bytes_out = scene.server.traffic()
             conversation.stop("Ctrl-C")
             await conversing
@@ -391,7 +475,7 @@ def test_limits_are_those_of_the_address_that_connects(scene_of: SceneOf) -> Non
             leave = await scene.converse(scene.volunteer("Bob", BOB))
             assert leave.is_welcome_back
             assert "connections: expected at most 1 from an address" in leave.reason
-            assert list(scene.server._coordinator._admission._by_network) == ["loopback"]
+            assert list(scene.server._coordinator._entrance._admission._by_network) == ["loopback"]
             conversing.cancel()
             await asyncio.gather(conversing, return_exceptions=True)
 

@@ -16,9 +16,9 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.tasks.blocks import block_name, decode_block
-from fedlearn.wire.codec import encode
 from fedlearn.wire.messages import DataBlock
-from tests.runs import created, fit_task, reopened, task_config, update_of
+from fedlearn.wire.parcel import pack
+from tests.runs import bytes_of, created, fit_task, reopened, task_config, update_of
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ def test_joiner_who_can_not_make_the_start_is_sent_the_replica_as_it_is(
     run: Run, trainer: Trainer, may_replay: bool
 ) -> None:
     take(trainer, range(2))
-    ((snapshot, payload),) = trainer.weights_messages(may_replay=may_replay)
+    ((snapshot, parcel),) = trainer.weights_messages(may_replay=may_replay)
     take(trainer, range(2, 3))
     assert isinstance(snapshot, Snapshot)
-    assert payload == encode(snapshot)
+    assert bytes_of(parcel) == bytes_of(pack(snapshot))
     assert snapshot.step == 2
     assert run.holding().load(snapshot) == snapshot.digest != trainer.replica.digest
 
@@ -118,17 +118,17 @@ def test_weights_are_encoded_once_a_step(trainer: Trainer) -> None:
     take(trainer, range(1))
     ((snapshot, later),) = trainer.weights_messages(may_replay=False)
     assert isinstance(snapshot, Snapshot)
-    assert (snapshot.step, later) == (1, encode(snapshot))
+    assert (snapshot.step, bytes_of(later)) == (1, bytes_of(pack(snapshot)))
 
 
 def test_block_goes_by_its_name_and_is_encoded_once(run: Run, trainer: Trainer) -> None:
     ((name, columns),) = run.prepared.named_blocks.items()
-    message, payload = trainer.data_block(name)
+    message, parcel = trainer.data_block(name)
     assert isinstance(message, DataBlock)
-    assert payload == encode(message)
+    assert bytes_of(parcel) == bytes_of(pack(message))
     assert message.block == name == block_name(decode_block(message.columns))
     assert np.array_equal(decode_block(message.columns)["tokens"], columns["tokens"])
-    assert trainer.data_block(name)[1] is payload
+    assert trainer.data_block(name)[1] is parcel
 
 
 def test_blocks_in_turn_are_each_the_one_asked_for(config: RunConfig) -> None:
@@ -136,9 +136,9 @@ def test_blocks_in_turn_are_each_the_one_asked_for(config: RunConfig) -> None:
     trainer, _ = Trainer.open(run)
     trainer.close()
     for name in [*run.prepared.named_blocks] * 2:
-        message, payload = trainer.data_block(name)
+        message, parcel = trainer.data_block(name)
         assert isinstance(message, DataBlock)
-        assert (message.block, payload) == (name, encode(message))
+        assert (message.block, bytes_of(parcel)) == (name, bytes_of(pack(message)))
 
 
 def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:

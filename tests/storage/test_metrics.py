@@ -1,11 +1,13 @@
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
 from fedlearn.storage import metrics as metrics_module
-from fedlearn.storage.metrics import StepMetrics, append_metrics, read_last_metrics
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.metrics import MetricsLog, StepMetrics, read_last_metrics
 
 
 def metrics_of(step: int) -> StepMetrics:
@@ -21,6 +23,13 @@ def metrics_of(step: int) -> StepMetrics:
         digest="0011223344556677",
         time=1700000000.5,
     )
+
+
+def append_metrics(path: Path, *steps: StepMetrics) -> None:
+    log = MetricsLog(path)
+    for metrics in steps:
+        log.append(metrics)
+    log.close()
 
 
 @pytest.fixture
@@ -82,3 +91,29 @@ def test_missing_or_empty_file_has_no_steps(path: Path) -> None:
 def test_loss_that_is_no_number_becomes_none(path: Path) -> None:
     append_metrics(path, msgspec.structs.replace(metrics_of(0), loss=float("nan")))
     assert read_last_metrics(path)[0].loss is None
+
+
+def test_file_stays_open_and_every_line_is_in_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = MetricsLog(path)
+    log.append(metrics_of(0))
+    # As where a process has no file descriptor left.
+    monkeypatch.setattr("builtins.open", Mock(side_effect=OSError(24, "Too many open files")))
+    log.append(metrics_of(1))
+    monkeypatch.undo()
+    assert read_last_metrics(path, 9) == [metrics_of(0), metrics_of(1)]
+    log.close()
+    log.close()
+
+
+def test_disk_that_refuses_is_a_storage_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.mkdir()
+    with pytest.raises(StorageError, match=r"metrics\.jsonl: a line could not be written: Is a directory"):
+        MetricsLog(path).append(metrics_of(0))
+    path.rmdir()
+    log = MetricsLog(path)
+    log.append(metrics_of(0))
+    monkeypatch.setattr(log, "_file", Mock(write=Mock(side_effect=OSError(28, "No space left on device"))))
+    with pytest.raises(StorageError, match="No space left on device; make room"):
+        log.append(metrics_of(1))
+    monkeypatch.undo()
+    log.close()

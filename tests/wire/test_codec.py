@@ -1,3 +1,4 @@
+import tracemalloc
 from contextlib import suppress
 
 import msgspec
@@ -19,6 +20,7 @@ DIGEST = bytes(8)
 SMALL_UPDATE = Update(
     300, b"", ((0, 2),), np.array([5, -5], np.int8), 1, 2, -0.5, Sgd(0.25, 0.5), False, 0.0, "zero", 1.5, 2.0
 )
+SMALL_RESULT = Result(1, 0, np.zeros(1, np.float32), DIGEST)
 
 
 def result_bytes(losses: object) -> bytes:
@@ -171,12 +173,12 @@ def test_other_tag_is_refused(tag: object) -> None:
         (["<f4", [3], bytes(8)], "expected 3 x 4 bytes, got 8 bytes"),
         (["<f4", [-2], bytes(8)], "expected -2 x 4 bytes"),
         (["<f4", [2**60], b""], "expected"),
-        (["<f4", [1, 2], bytes(8)], r"expected \[dtype, \[length\], bytes\]"),
-        (["<f4", [], bytes(4)], r"expected \[dtype, \[length\], bytes\]"),
-        (["<f4", [1.0], bytes(4)], r"expected \[dtype, \[length\], bytes\]"),
-        (["<f4", [1], "text"], r"expected \[dtype, \[length\], bytes\]"),
-        ([1.5, 2.5], r"expected \[dtype, \[length\], bytes\]"),
-        (None, r"expected \[dtype, \[length\], bytes\]"),
+        (["<f4", [1, 2], bytes(8)], "of length 1"),
+        (["<f4", [], bytes(4)], "of length 1"),
+        (["<f4", [1.0], bytes(4)], "Expected `int`"),
+        (["<f4", [1], "text"], "invalid base64|Expected `bytes`"),
+        ([1.5, 2.5], "Expected `array` of length 3|at least length 3"),
+        (None, "Expected `array`"),
     ],
 )
 def test_malformed_array_is_refused_with_the_reason(losses: object, reason: str) -> None:
@@ -184,9 +186,23 @@ def test_malformed_array_is_refused_with_the_reason(losses: object, reason: str)
         decode(result_bytes(losses), Result)
 
 
-def test_deep_nesting_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="recursion"):
-        decode(bytes([0x95, 3, 1, 0]) + b"\x91" * 100_000, Result)
+@pytest.mark.parametrize("begins", [bytes([0x95, 3, 1, 0]), b"\x97" + encode(SMALL_RESULT)[1:]])
+def test_deep_nesting_is_refused(begins: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match=r"at least length 3|recursion"):
+        decode(begins + b"\x91" * 100_000, Result)
+
+
+@pytest.mark.parametrize("nested", [b"\x90", b"\x80", b"\x91\x90", b"\xc0", b"\x01"])
+def test_what_is_no_array_is_refused_before_it_is_built(nested: bytes) -> None:
+    count = 2**20
+    listed = b"\xdd" + count.to_bytes(4, "big") + nested * count
+    payload = bytes([0x95, 3, 1, 0]) + listed
+    tracemalloc.start()
+    with pytest.raises(RemoteProtocolError, match="Expected `str`"):
+        decode(payload, Result)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
 
 
 def test_announced_length_allocates_nothing() -> None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES, Frame, FrameParser, split
+from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES, Frame, FrameParser
+from tests.wire.cutting import split
 
 
 def frames_of(data: bytes, cuts: list[int]) -> list[Frame]:
@@ -101,3 +102,21 @@ def test_junk_raises_nothing_but_remote_protocol_error(pieces: list[bytes]) -> N
     for piece in pieces:
         with suppress(RemoteProtocolError):
             assert list(parser.feed(b"fL\x01" + piece)) == []
+
+
+def test_frame_that_announces_more_than_may_come_now_is_refused_at_its_header() -> None:
+    (data,) = split(bytes(101), message_type=3, stream=1)
+    parser = FrameParser(max_payload_bytes=100)
+    with pytest.raises(RemoteProtocolError, match="expected at most 100 bytes for now, got 101"):
+        list(parser.feed(data[:HEADER_BYTES]))
+    later = FrameParser(max_payload_bytes=100)
+    later.max_payload_bytes = 101
+    assert len(list(later.feed(data))) == 1
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 5])
+def test_only_the_unfinished_frame_is_held(n_bytes: int) -> None:
+    (data,) = split(bytes(101), message_type=3, stream=1)
+    parser = FrameParser()
+    assert len(list(parser.feed(data + data[:n_bytes]))) == 1
+    assert parser.bytes_held == n_bytes

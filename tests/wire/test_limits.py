@@ -8,7 +8,7 @@ from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, cut, encode_block
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import MAX_PARAMETERS
 from fedlearn.wire.codec import encode
-from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES, max_message_bytes, message_limit_s
+from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES, max_message_bytes, message_limit_s, result_limit_bytes
 from fedlearn.wire.messages import DataBlock, Goodbye, Message, Result, Welcome
 from fedlearn.wire.states import MessageType
 
@@ -62,5 +62,13 @@ def test_snapshot_limit_is_the_callers() -> None:
 
 
 def test_time_grows_with_the_size() -> None:
-    assert message_limit_s(0) == 30.0
-    assert message_limit_s(10 * 2**20) == pytest.approx(330.0)
+    assert message_limit_s(0) == 10.0
+    assert message_limit_s(10 * 2**20) == pytest.approx(310.0)
+
+
+def test_the_results_of_a_lease_fit_and_not_much_more() -> None:
+    losses, estimate = np.zeros(1000, np.float32), CodedEstimate(np.zeros(5000, np.int8), np.zeros(70, np.uint8))
+    length = len(encode(Result(2**62, 2**62, losses, bytes(8), estimate)))
+    limit = result_limit_bytes(1000, estimate_bytes=5070)
+    assert length <= limit <= length + 2**12
+    assert len(encode(Result(2**62, 2**62, losses, bytes(8)))) <= result_limit_bytes(1000, estimate_bytes=0)

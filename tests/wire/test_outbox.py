@@ -1,8 +1,9 @@
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.wire.frames import CHUNK_BYTES, FrameParser
+from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES, FrameParser
 from fedlearn.wire.messages import DataBlock, Farewell, Goodbye, Hello, Ping, Result
 from fedlearn.wire.outbox import Outbox
+from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.states import MessageType
 
 NAMES = {
@@ -22,7 +23,7 @@ def drained(outbox: Outbox) -> list[str]:
 def filled(*message_types: MessageType) -> Outbox:
     outbox = Outbox()
     for message_type in message_types:
-        outbox.put(message_type, bytes(CHUNK_BYTES + 1) if message_type is Snapshot else b"\x90")
+        outbox.put(Parcel(message_type, bytes(CHUNK_BYTES + 1) if message_type is Snapshot else b"\x90"))
     return outbox
 
 
@@ -46,7 +47,7 @@ def test_farewell_waits_for_an_update_but_cuts_a_snapshot() -> None:
 def test_farewell_cuts_a_snapshot_that_has_begun() -> None:
     outbox = filled(Snapshot)
     assert len(outbox.next_frame()) > CHUNK_BYTES
-    outbox.put(Farewell, b"\x90")
+    outbox.put(Parcel(Farewell, b"\x90"))
     assert drained(outbox) == ["Farewell"]
 
 
@@ -57,6 +58,35 @@ def test_bytes_queued_falls_with_every_frame_to_nothing() -> None:
     assert outbox.bytes_queued == 1
     outbox.next_frame()
     assert outbox.bytes_queued == 0
+
+
+def test_bytes_queued_are_those_that_a_farewell_leaves() -> None:
+    outbox = filled(Update, Snapshot)
+    outbox.put(Parcel(Farewell, b"\x90\x90"))
+    assert outbox.bytes_queued == 3
+    outbox = filled(Snapshot, Update)
+    outbox.next_frame()
+    outbox.put(Parcel(Farewell, b"\x90\x90"))
+    assert outbox.bytes_queued == 2
+
+
+def test_farewell_lets_a_block_that_has_begun_end() -> None:
+    outbox = Outbox()
+    outbox.put(Parcel(DataBlock, bytes(CHUNK_BYTES + 1)))
+    outbox.next_frame()
+    outbox.put(Parcel(Farewell, b"\x90"))
+    assert outbox.bytes_queued == 2
+    assert len(outbox.next_frame()) == HEADER_BYTES + 1
+    assert drained(outbox) == ["Farewell"]
+
+
+def test_weights_wait_until_their_last_frame_has_left() -> None:
+    outbox = filled(Update, Snapshot)
+    for _ in range(2):
+        outbox.next_frame()
+        assert outbox.has_weights
+    outbox.next_frame()
+    assert not outbox.has_weights
 
 
 def test_cleared_outbox_gives_nothing() -> None:

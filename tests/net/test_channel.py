@@ -1,21 +1,27 @@
 """Channels over real sockets on loopback; a peer is a socket that reads and writes only what a test says."""
 
 import asyncio
+import gc
+import re
 import socket
 import struct
 import time
+import weakref
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from fedlearn.net import tcp
-from fedlearn.net.tcp import Channel
+from fedlearn.net import channel as module
+from fedlearn.net.channel import Channel
+from fedlearn.net.memory import MemoryStream
+from fedlearn.net.tcp import TcpStream
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire import limits
-from fedlearn.wire.codec import encode
+from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.frames import FrameParser, split
+from fedlearn.wire.frames import HEADER_BYTES, FrameParser
 from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
     DataBlock,
@@ -26,14 +32,17 @@ from fedlearn.wire.messages import (
     Ping,
     Welcome,
 )
+from fedlearn.wire.parcel import Parcel, pack
+from fedlearn.wire.states import State
 from tests.identities import hello_of
-from tests.net.peers import SOON_S, Peer, admit, closed, joined
+from tests.net.peers import SOON_S, admit, closed, joined
 
 NEVER_S = 3600.0
 MIB = 2**20
 HELLO = hello_of()
 WELCOME = Welcome("7", Invitation("rnn", 3, {}, {}))
 BLOCK = DataBlock(bytes(16), bytes(MIB))
+PARCEL = pack(BLOCK)
 N_BLOCKS = 64
 
 
@@ -53,15 +62,15 @@ def ignore(_: Message) -> None:
     """A message that nobody waits for."""
 
 
-def flooding(channel: Channel, peer: Peer) -> Callable[[Message], None]:
+def flooding(channel: Channel) -> Callable[[Message], None]:
     """Answers Hello by far more than the system takes for a peer that does not read."""
 
     def answer(message: Message) -> None:
         if isinstance(message, Hello):
-            admit(channel, peer)
+            channel.connection.state = State.PROVEN  # as if it had proven who it is
             channel.send(WELCOME)
             for _ in range(N_BLOCKS):
-                channel.send(BLOCK)
+                channel.send(BLOCK, PARCEL)
 
     return answer
 
@@ -69,8 +78,8 @@ def flooding(channel: Channel, peer: Peer) -> Callable[[Message], None]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing happens just because time goes by, unless a test says so."""
-    for name in ("TICK_S", "PARTING_S", "LINGER_S"):
-        monkeypatch.setattr(tcp, name, NEVER_S)
+    for name in ("TICK_S", "PARTING_S", "STALL_S"):
+        monkeypatch.setattr(module, name, NEVER_S)
 
 
 def test_messages_go_both_ways_as_soon_as_they_are_sent() -> None:
@@ -102,7 +111,7 @@ def test_an_encoding_that_is_known_is_sent_as_it_is() -> None:
             await peer.hear()
             admit(channel, peer)
             other = Welcome("8", WELCOME.invitation)
-            channel.send(WELCOME, encode(other))
+            channel.send(WELCOME, pack(other))
             assert await peer.next_message() == other
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -169,8 +178,8 @@ def test_whose_first_words_can_not_be_read_learns_why() -> None:
         async with joined() as (channel, _, peer):
             running = asyncio.create_task(channel.run(ignore))
             peer.connection.send(HELLO)
-            hello = as_frame(b"\x95\x01\x04\xa2\xff\xfe\x01\xc4\x00\xc4\x00")  # a name that is not UTF-8
-            await peer.write(hello)
+            no_utf8 = Parcel(Hello, b"\x95\x01\x04\xa2\xff\xfe\x01\xc4\x00\xc4\x00")
+            await peer.write(no_utf8.frame(0))
             farewell = await peer.next_message()
             assert isinstance(farewell, Farewell)
             assert farewell.kind == "refused"
@@ -180,19 +189,33 @@ def test_whose_first_words_can_not_be_read_learns_why() -> None:
     run(main())
 
 
-def as_frame(payload: bytes) -> bytes:
-    return b"".join(split(payload, message_type=1, stream=0))
-
-
-def test_who_speaks_another_language_is_told_so_and_cut_off() -> None:
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_peer_of_another_frame_version_is_told_so_in_a_frame_of_this_one(version: int) -> None:
     async def main() -> None:
         async with joined() as (channel, _, peer):
             running = asyncio.create_task(channel.run(ignore))
             peer.connection.send(HELLO)
-            await peer.write(bytes(100))
-            assert type(await peer.next_message()) is Farewell
+            data = bytearray(peer.connection.data_to_send())
+            data[2] = version
+            await peer.write(bytes(data))
+            reason = f"frame version: expected 1, got {version}; install the same fedlearn version on both sides"
+            assert await peer.next_message() == Farewell("refused", reason)
             assert await peer.hear() == b""
-            assert "the peer is no fedlearn" in await running
+            assert await running == reason
+
+    run(main())
+
+
+def test_client_says_in_words_that_a_server_is_of_another_frame_version() -> None:
+    async def main() -> None:
+        async with joined("client") as (channel, _, peer):
+            channel.send(HELLO)
+            running = asyncio.create_task(channel.run(ignore))
+            await peer.next_message()
+            data = bytearray(pack(WELCOME).frame(0))
+            data[2] = 9
+            await peer.write(bytes(data))
+            assert await running == "frame version: expected 1, got 9; install the same fedlearn version on both sides"
 
     run(main())
 
@@ -211,21 +234,20 @@ def test_a_client_says_nothing_to_a_server_that_breaks_the_protocol() -> None:
 
 
 def test_a_silent_peer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "TICK_S", 0.0)
+    monkeypatch.setattr(module, "TICK_S", 0.0)
 
     async def main() -> None:
         async with joined(now=time.monotonic() - 100.0) as (channel, _, peer):
-            peer.connection.send(HELLO)
-            reason = await channel.run(ignore)
-            assert "expected a sign of life" in reason
-            assert await peer.next_message() == Farewell("refused", reason)
+            running = asyncio.create_task(channel.run(ignore))
+            assert "expected a sign of life" in await running
+            assert b"expected a sign of life" in await peer.hear()
             assert await peer.hear() == b""
 
     run(main())
 
 
 def test_a_ping_leaves_at_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "TICK_S", 0.0)
+    monkeypatch.setattr(module, "TICK_S", 0.0)
     monkeypatch.setattr(limits, "PING_AFTER_S", 0.0)
 
     async def main() -> None:
@@ -243,22 +265,116 @@ def test_a_ping_leaves_at_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_peer_that_never_reads_is_dropped_once_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "TICK_S", 0.0)
+    monkeypatch.setattr(module, "TICK_S", 0.0)
 
     async def main() -> None:
         async with joined(max_queued_bytes=4 * MIB) as (channel, _, peer):
-            running = asyncio.create_task(channel.run(flooding(channel, peer)))
+            running = asyncio.create_task(channel.run(flooding(channel)))
             await peer.say(HELLO)
-            reason = await running
-            waiting = channel.connection.bytes_queued
-            assert reason == f"it reads too slowly: {waiting} bytes are waiting"
-            assert waiting > 4 * MIB
+            found = re.fullmatch(r"it reads too slowly: (\d+) bytes are waiting", await running)
+            assert found is not None
+            assert int(found.group(1)) > 4 * MIB
+            assert (channel.connection.bytes_queued, list(channel.connection.parcels())) == (0, [])
+
+
+def test_a_peer_that_takes_nothing_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_S", 0.0)
+    monkeypatch.setattr(module, "STALL_S", 0.1)
+
+    async def main() -> None:
+        async with joined() as (channel, _, peer):
+            running = asyncio.create_task(channel.run(flooding(channel)))
+            await peer.say(HELLO)
+            assert re.fullmatch(r"it does not read: \d+ bytes have waited for 0\.1 s", await running)
+
+    run(main())
+
+
+def test_a_peer_for_which_nothing_waits_may_take_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_S", 0.0)
+    monkeypatch.setattr(module, "STALL_S", 0.0)
+
+    async def main() -> None:
+        async with joined() as (channel, _, peer):
+            running = asyncio.create_task(channel.run(ignore))
+            await peer.say(HELLO)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            await peer.say(Goodbye("enough"))
+            assert await running == "the conversation is over"
+
+    run(main())
+
+
+def test_a_peer_holds_little_besides_what_it_shares() -> None:
+    async def main() -> None:
+        async with joined() as (channel, _, peer):
+            running = asyncio.create_task(channel.run(flooding(channel)))
+            await peer.say(HELLO)
+            while channel.connection.bytes_queued == 0:
+                await asyncio.sleep(0)
+            assert channel.private_bytes <= module.WRITE_BYTES + HEADER_BYTES
+            assert {id(parcel) for parcel in channel.connection.parcels()} == {id(PARCEL)}
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
+
+
+def test_who_is_dropped_hears_nothing_more() -> None:
+    async def main() -> None:
+        async with joined() as (channel, _, peer):
+            running = asyncio.create_task(channel.run(ignore))
+            channel.drop("it held too much")
+            channel.drop("twice")
+            assert await running == "it held too much"
+            assert await peer.hear() == b""
+
+    run(main())
+
+
+def test_flood_is_told_from_other_faults() -> None:
+    async def main() -> None:
+        for data, is_flood in ((pack(Ping()).frame(0) * 1000, True), (bytes(100), False)):
+            async with joined() as (channel, _, peer):
+                running = asyncio.create_task(channel.run(ignore))
+                await peer.say(HELLO)
+                await peer.write(data)
+                await running
+                assert channel.has_flooded is is_flood
+
+    run(main())
+
+
+def test_others_have_their_turn_while_one_peer_takes_without_end() -> None:
+    turns = 0
+
+    async def main() -> None:
+        nonlocal turns
+        here, there = MemoryStream.pair(2**30)
+        server, client = Connection("server", now=time.monotonic()), Connection("client", now=time.monotonic())
+        channel = Channel(server, here, max_queued_bytes=2**30)
+        client.send(HELLO)
+        there.write(client.data_to_send())
+        client.state = State.PROVEN
+        running = asyncio.create_task(channel.run(flooding(channel)))
+        other = asyncio.create_task(channel_to(there, client))
+        while sum(parcel is PARCEL for parcel in server.parcels()) or not server.bytes_out:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > N_BLOCKS * MIB // module.WRITE_BYTES // 4
+        for task in (running, other):
+            task.cancel()
+        await asyncio.gather(running, other, return_exceptions=True)
+
+    async def channel_to(stream: MemoryStream, connection: Connection) -> str:
+        return await Channel(connection, stream, max_queued_bytes=2**30).run(ignore)
 
     run(main())
 
 
 def test_a_peer_for_which_no_more_than_that_waits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "TICK_S", 0.0)
+    monkeypatch.setattr(module, "TICK_S", 0.0)
 
     async def main() -> None:
         async with joined(max_queued_bytes=N_BLOCKS * MIB + 4096) as (channel, _, peer):
@@ -272,8 +388,9 @@ def test_a_peer_for_which_no_more_than_that_waits_is_kept(monkeypatch: pytest.Mo
                     ticks.set()
 
             monkeypatch.setattr(channel.connection, "tick", counted)
-            running = asyncio.create_task(channel.run(flooding(channel, peer)))
+            running = asyncio.create_task(channel.run(flooding(channel)))
             await peer.say(HELLO)
+            peer.connection.state = State.PROVEN
             await ticks.wait()
             assert not running.done()
             arrived = 0
@@ -286,36 +403,66 @@ def test_a_peer_for_which_no_more_than_that_waits_is_kept(monkeypatch: pytest.Mo
 
 
 def test_a_socket_does_not_outlive_its_channel_by_a_peer_that_never_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "TICK_S", 0.0)
-    monkeypatch.setattr(tcp, "LINGER_S", 0.0)
+    monkeypatch.setattr(module, "TICK_S", 0.0)
 
     async def main() -> None:
         async with joined(max_queued_bytes=4 * MIB) as (channel, writer, peer):
-            running = asyncio.create_task(channel.run(flooding(channel, peer)))
+            running = asyncio.create_task(channel.run(flooding(channel)))
             await peer.say(HELLO)
             await running
             await asyncio.wait_for(closed(writer), SOON_S)
+            assert writer.transport.get_write_buffer_size() == 0
 
     run(main())
 
 
-def test_what_the_socket_took_already_still_reaches_a_peer_that_reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "TICK_S", 0.0)
+@pytest.mark.parametrize("end", ["reset", "hang up", "break", "flood", "goodbye", "stall", "drop", "cancel", "silence"])
+def test_nothing_of_a_peer_outlives_its_channel(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr(module, "TICK_S", 0.0 if end in ("stall", "silence") else NEVER_S)
+    monkeypatch.setattr(module, "STALL_S", 0.0)
 
     async def main() -> None:
-        async with joined(max_queued_bytes=4 * MIB) as (channel, writer, peer):
-            running = asyncio.create_task(channel.run(flooding(channel, peer)))
-            await peer.say(HELLO)
-            await running
-            arrived = 0
-            while data := await peer.hear():
-                arrived += len(data)
-            assert arrived == channel.connection.bytes_out
-            await asyncio.wait_for(closed(writer), SOON_S)
-            assert channel._lingering is not None
-            await channel._lingering
+        left: list[weakref.ref[Any]] = []
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
 
-    run(main())
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            opened_at = time.monotonic() - (100.0 if end == "silence" else 0.0)
+            channel = Channel(Connection("server", now=opened_at), TcpStream(reader, writer), max_queued_bytes=2**30)
+            left.extend(weakref.ref(part) for part in (channel, channel.connection, reader, writer, writer.transport))
+            running = asyncio.create_task(channel.run(ignore if end == "goodbye" else flooding(channel)))
+            await asyncio.sleep(0)
+            if end in ("drop", "cancel"):
+                channel.drop("too much") if end == "drop" else running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            done.set_result(None)
+
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        raw = socket.create_connection(listener.sockets[0].getsockname())
+        data = {"break": bytes(100), "flood": pack(Ping()).frame(0) * 1000, "goodbye": pack(Goodbye("x")).frame(0)}
+        with suppress(OSError):
+            raw.sendall(pack(HELLO).frame(0) + data.get(end, b""))
+        if end == "reset":
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raw.close()
+        elif end == "hang up":
+            raw.shutdown(socket.SHUT_WR)
+        await done
+        raw.close()
+        listener.close()
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        *parts, transport = [part() for part in left]
+        assert parts == [None] * 4
+        # asyncio's own knows itself; what it held of the peer's is gone.
+        assert transport is None or (transport.is_closing() and transport.get_write_buffer_size() == 0)
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(main())
+    finally:
+        gc.enable()
 
 
 def test_a_parting_word_arrives_before_the_socket_closes() -> None:
@@ -339,7 +486,7 @@ def test_a_parting_word_arrives_before_the_socket_closes() -> None:
 
 
 def test_nobody_is_waited_for_long_after_a_parting_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "PARTING_S", 0.0)
+    monkeypatch.setattr(module, "PARTING_S", 0.0)
 
     async def main() -> None:
         async with joined() as (channel, _, peer):

@@ -1,0 +1,281 @@
+"""What a server costs by how many volunteers it has: real sockets, and volunteers that answer without computing.
+
+A server process trains a tiny function; this process is all its volunteers. One of them keeps a replica, whose digest
+all answer with; losses are made up. So a step's time is what server, sockets and this process's own loop take: with
+one volunteer the least there is, with hundreds what each of them adds.
+"""
+
+import argparse
+import asyncio
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from threading import Thread
+from typing import cast, final
+
+import msgspec
+import numpy as np
+from measure import Machine, Spread, describe_machine, print_report, spread
+
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.update import Update
+from fedlearn.server.door import Door
+from fedlearn.storage.task_file import load_task
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.registry import find_kind
+from fedlearn.wire.codec import decode
+from fedlearn.wire.frames import HEADER_BYTES
+from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Goodbye, Hello, Message, Ready, Result, Start, Welcome
+from fedlearn.wire.parcel import pack
+
+GROUP_SIZE = 16
+TASK = """
+import numpy as np
+import fedlearn
+
+start = {"position": np.zeros(64)}
+task = fedlearn.function(lambda arrays: 0.0, start, settings={"sigma": 0.05, "learning_rate": 0.02})
+"""
+WARM_UP = 20
+"""Steps before those that count."""
+
+_ASSIGNMENT, _SNAPSHOT, _START = 19, 17, 22
+_LEADERS: dict[int, type[msgspec.Struct]] = {16: Welcome, 22: Start, 32: Update}
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """With so many volunteers."""
+
+    volunteers: int
+    step_ms: Spread
+    times_one: float
+    """Median step over that of the first number of volunteers."""
+    server_ms: float
+    """Processor time of the server for a step."""
+    server_us_each: float
+    """And by volunteer."""
+    crowd_ms: float
+    """Processor time of this process for a step."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What is printed with `--json`."""
+
+    benchmark: str
+    machine: Machine
+    steps: int
+    costs: list[Cost]
+
+
+@final
+class Crowd:
+    """All volunteers: what they know of the run, and when steps ended."""
+
+    def __init__(self, task: Path) -> None:
+        self.task = load_task(f"{task}:task")
+        self.holding: Holding | None = None
+        self.digests: dict[int, bytes] = {}
+        """Of the replica, by the step that it stood before."""
+        self.ended_at: list[float] = []
+        self.lights: list[Light] = []
+        self.n_ready = 0
+        self._losses = np.random.default_rng(1).random(1 << 16, dtype=np.float32)
+        self._waiting: dict[int, list[Callable[[bytes], None]]] = {}
+
+    def take(self, message: Message) -> None:
+        """What the first volunteer is told goes for all."""
+        match message:
+            case Welcome(_, invitation):
+                objective = find_kind(invitation.kind).join(invitation, self.task, device="cpu")
+                self.holding = Holding(objective, seed=invitation.seed, threads=1)
+            case Start() if self.holding is not None:
+                self._stand(message.first_step, self.holding.begin(message.first_step, keeps_start=message.keeps_start))
+            case Update() if self.holding is not None:
+                self.ended_at.append(time.perf_counter())
+                self._stand(message.step + 1, self.holding.apply(message))
+
+    def at(self, step: int, then: Callable[[bytes], None]) -> None:
+        """Calls back with the digest, at once where the replica has been there."""
+        if (digest := self.digests.get(step)) is not None:
+            then(digest)
+        else:
+            self._waiting.setdefault(step, []).append(then)
+
+    def result(self, assignment: Assignment, digest: bytes) -> Result:
+        """With losses that nobody computed."""
+        return Result(assignment.step, assignment.first_member, self._losses[: assignment.quota], digest)
+
+    def _stand(self, step: int, digest: bytes) -> None:
+        self.digests[step] = digest
+        for then in self._waiting.pop(step, ()):
+            then(digest)
+
+
+@final
+class Light(asyncio.Protocol):
+    """A volunteer that reads no more of a frame than it must."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self._leads = not crowd.lights
+        self._buffer = b""
+        crowd.lights.append(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.send(Hello(PROTOCOL_VERSION, f"light {len(self._crowd.lights)}", 1))
+
+    def send(self, message: Message) -> None:
+        self._transport.write(pack(message).frame(0))
+
+    def data_received(self, data: bytes) -> None:
+        buffer, at = self._buffer + data, 0
+        while len(buffer) - at >= HEADER_BYTES:
+            (length,) = struct.unpack_from("<I", buffer, at + 16)
+            end = at + HEADER_BYTES + length
+            if len(buffer) < end:
+                break
+            self._take(buffer[at + 3], buffer[at + HEADER_BYTES : end])
+            at = end
+        self._buffer = buffer[at:]
+
+    def _take(self, tag: int, payload: bytes) -> None:
+        if self._leads and (kind := _LEADERS.get(tag)) is not None:
+            self._crowd.take(cast(Message, decode(payload, kind)))
+        if tag == _ASSIGNMENT:
+            assignment = decode(payload, Assignment)
+            self._crowd.at(assignment.step, lambda digest: self.send(self._crowd.result(assignment, digest)))
+        elif tag == _SNAPSHOT:
+            snapshot = decode(payload, Snapshot)
+            self._be_ready(snapshot.step, snapshot.digest)
+        elif tag == _START:
+            start = decode(payload, Start)
+            self._crowd.at(start.step, lambda digest: self._be_ready(start.step, digest))
+
+    def _be_ready(self, step: int, digest: bytes) -> None:
+        self.send(Ready(step, digest))
+        self._crowd.n_ready += 1
+
+
+async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps: int) -> Cost:
+    """Connects all, one after another, and watches them take steps."""
+    loop = asyncio.get_running_loop()
+    for number in range(volunteers):
+        await loop.create_connection(lambda: Light(crowd), "127.0.0.1", port)
+        while crowd.n_ready <= number // 2:
+            await asyncio.sleep(0.001)
+    while crowd.n_ready < volunteers:
+        await asyncio.sleep(0.01)
+    await _steps(crowd, WARM_UP)
+    first, server_s, crowd_s = len(crowd.ended_at), processor_s(server), time.process_time()
+    await _steps(crowd, steps)
+    ended_at = crowd.ended_at[first - 1 :]
+    n_steps = len(ended_at) - 1
+    server_ms = 1e3 * (processor_s(server) - server_s) / n_steps
+    for light in crowd.lights:
+        light.send(Goodbye("enough"))
+    return Cost(
+        volunteers=volunteers,
+        step_ms=spread([1e3 * (after - before) for before, after in pairwise(ended_at)]),
+        times_one=1.0,
+        server_ms=server_ms,
+        server_us_each=1e3 * server_ms / volunteers,
+        crowd_ms=1e3 * (time.process_time() - crowd_s) / n_steps,
+    )
+
+
+async def _steps(crowd: Crowd, n_steps: int) -> None:
+    wanted = len(crowd.ended_at) + n_steps
+    while len(crowd.ended_at) < wanted:
+        await asyncio.sleep(0.005)
+
+
+def processor_s(process: int) -> float:
+    """What Linux says that a process has used, in hundredths of a second."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(volunteers: int, steps: int, folder: Path) -> Cost:
+    """A server of its own for so many."""
+    task = folder / "tiny.py"
+    task.write_text(TASK)
+    settings = {
+        "task": f"{task}:task",
+        "volunteers": 0,
+        "port": 0,
+        "host": "127.0.0.1",
+        "group-size": GROUP_SIZE,
+        "population-limit": GROUP_SIZE * volunteers,
+        "time-per-step": 60,
+        "checkpoint-time": 1e6,
+        "sample-time": 0,
+        "runs": folder / "runs",
+    }
+    flags = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "fedlearn", "serve", *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert server.stdout is not None
+    said = ""
+    try:
+        while not (found := re.search(r"listening on \S+:(\d+)", said)):
+            line = server.stdout.readline()
+            if not line:
+                raise RuntimeError(f"server: expected a port, got: {said}")
+            said += line
+        Thread(target=server.stdout.read, daemon=True).start()
+        driving = drive(Crowd(task), int(found.group(1)), server=server.pid, volunteers=volunteers, steps=steps)
+        return asyncio.run(driving)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main() -> int:
+    """Runs the benchmark; gives the exit code."""
+    parser = argparse.ArgumentParser(description="What a server costs by how many volunteers it has.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--volunteers", type=int, nargs="+", default=[1, 45, 100, 500, 1000], metavar="N", help="in turn"
+    )
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="of each number (default: 100)")
+    options = parser.parse_args()
+    Door()  # which lets this process open as many files as the system grants
+    with tempfile.TemporaryDirectory() as folder:
+        costs = [measure(volunteers, options.steps, Path(folder)) for volunteers in options.volunteers]
+    least = costs[0].step_ms.median
+    report = Report(
+        benchmark=Path(__file__).stem,
+        machine=describe_machine(),
+        steps=options.steps,
+        costs=[msgspec.structs.replace(cost, times_one=cost.step_ms.median / least) for cost in costs],
+    )
+    print_report(report, lambda: table(report), as_json=options.json)
+    return 0
+
+
+def table(report: Report) -> str:
+    """The report for people: medians, with quartiles in brackets."""
+    lines = [
+        f"{report.machine.processor}; {report.steps} steps, a group of {GROUP_SIZE} for each volunteer",
+        f"  {'volunteers':>10} {'a step, ms':>24} {'times':>6} {'server, ms':>11} {'us each':>8} {'crowd, ms':>10}",
+    ]
+    lines += [
+        f"  {cost.volunteers:10} {cost.step_ms.show(2):>24} {cost.times_one:6.1f} {cost.server_ms:11.2f} "
+        f"{cost.server_us_each:8.1f} {cost.crowd_ms:10.2f}"
+        for cost in report.costs
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""A conversation over a stream: the thin shell that moves bytes between a line and a Connection."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import final
+
+from fedlearn.net.stream import Stream
+from fedlearn.wire.connection import Connection
+from fedlearn.wire.errors import FloodError, RemoteProtocolError
+from fedlearn.wire.messages import Message
+from fedlearn.wire.parcel import Parcel
+
+READ_BYTES = 64 * 1024
+WRITE_BYTES = 64 * 1024
+"""Copied out of what peers share, at a time."""
+
+TICK_S = 1.0
+STALL_S = 10.0
+"""Whoever takes nothing of what waits for it for so long does not read."""
+
+PARTING_S = 2.0
+"""How long to wait, after the parting word, for the peer to close: closing first could discard it on the way."""
+
+
+@final
+class Channel:
+    """One open line with its Connection; a peer for which more than `max_queued_bytes` wait is dropped.
+
+    Attributes:
+        has_flooded: whether the peer was cut off because it sent too much.
+        waiting_since: when last nothing waited, neither for the peer nor for the rest of what it began.
+    """
+
+    def __init__(self, connection: Connection, stream: Stream, *, max_queued_bytes: int) -> None:
+        self.connection = connection
+        self.has_flooded = False
+        self.waiting_since = time.monotonic()
+        self._stream = stream
+        self._max_queued_bytes = max_queued_bytes
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._dropped: asyncio.Future[str] = self._loop.create_future()
+        self._is_flush_due = False
+        self._is_closed = False
+        self._bytes_taken = 0
+        self._taken_at = self.waiting_since
+
+    @property
+    def peer_address(self) -> str:
+        """Who is at the other end."""
+        return self._stream.peer_address
+
+    @property
+    def private_bytes(self) -> int:
+        """Bytes held for this peer alone: what it began, and what was copied for it and has not left."""
+        return self.connection.bytes_held + self._stream.unsent_bytes
+
+    def send(self, message: Message, parcel: Parcel | None = None) -> None:
+        """Queues a message, as a parcel if that is known; it leaves as soon as the line takes it."""
+        self.connection.send(message, parcel)
+        self._flush_soon()
+
+    def drop(self, reason: str) -> None:
+        """Ends the conversation now; `run` gives the reason."""
+        if not self._dropped.done():
+            self._dropped.set_result(reason)
+
+    async def run(self, on_message: Callable[[Message], None]) -> str:
+        """Moves bytes until either side is done; gives the reason. Nothing is held for the peer then."""
+        read = asyncio.create_task(self._read(on_message))
+        write = asyncio.create_task(self._write())
+        ends: list[asyncio.Future[str]] = [read, write, self._dropped]
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._flush_soon()
+        all_sent = False
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            all_sent = write.done() and write.exception() is None
+            if all_sent and not read.done():
+                await asyncio.wait([read, self._dropped], timeout=PARTING_S, return_when=asyncio.FIRST_COMPLETED)
+            return next(end.result() for end in ends if end.done())
+        except RemoteProtocolError as error:
+            error.with_traceback(None)  # who keeps it must not keep the frames, and all that is in them
+            self.has_flooded = isinstance(error, FloodError)
+            await self._say_why(str(error))
+            return str(error)
+        except OSError as error:
+            error.with_traceback(None)
+            return error.strerror or str(error)
+        finally:
+            for end in ends:
+                end.cancel()
+            self._close(all_sent=all_sent)  # before anything is waited for: whoever is cancelled twice gets no further
+            await asyncio.gather(read, write, return_exceptions=True)
+            # An error knows this frame, and must not be known by it.
+            del read, write
+            ends.clear()
+
+    def _close(self, *, all_sent: bool) -> None:
+        self._is_closed = True
+        self._timer.cancel()
+        if all_sent:
+            self._stream.close()
+        else:
+            self._stream.abort()
+        self.connection.forget()
+
+    async def _read(self, on_message: Callable[[Message], None]) -> str:
+        while data := await self._stream.read(READ_BYTES):
+            for message in self.connection.receive_data(data, time.monotonic()):
+                on_message(message)
+            if self.connection.is_over:
+                return "the conversation is over"
+            if self.connection.bytes_queued:
+                self._flush_soon()  # an answer to a Ping may wait
+            if len(data) == READ_BYTES:
+                await asyncio.sleep(0)  # more waits, and would be read before anybody else's
+        return "the connection was closed"
+
+    def _flush_soon(self) -> None:
+        """Once for all that is queued before the loop comes round."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """As a rule the line takes at once what waits; else, and at the end, the writer is woken."""
+        self._is_flush_due = False
+        if self._is_closed:
+            return
+        if self._stream.unsent_bytes == 0 and (data := self.connection.data_to_send(WRITE_BYTES)):
+            self._stream.write(data)
+        if self.connection.bytes_queued or self.connection.is_over:
+            self._wake.set()
+
+    async def _write(self) -> str:
+        while True:
+            await self._stream.drain()
+            while data := self.connection.data_to_send(WRITE_BYTES):
+                self._stream.write(data)
+                await self._stream.drain()
+                await asyncio.sleep(0)  # a line that takes all at once would never let others have a turn
+            if self.connection.is_over:
+                return "the conversation is over"
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        try:
+            self.connection.tick(now)
+            self._check_progress(now)
+        except RemoteProtocolError as error:
+            if not self._dropped.done():
+                self._dropped.set_exception(error)
+        self._flush_soon()
+
+    def _check_progress(self, now: float) -> None:
+        waiting = self._stream.unsent_bytes + self.connection.bytes_queued
+        taken = self.connection.bytes_out - self._stream.unsent_bytes
+        if waiting == 0 or taken != self._bytes_taken:
+            self._bytes_taken, self._taken_at = taken, now
+        if waiting == 0 and self.connection.bytes_held == 0:
+            self.waiting_since = now
+        if waiting and now - self._taken_at >= STALL_S:
+            self.drop(f"it does not read: {waiting} bytes have waited for {STALL_S:g} s")
+        elif self.connection.bytes_queued > self._max_queued_bytes:
+            self.drop(f"it reads too slowly: {self.connection.bytes_queued} bytes are waiting")
+
+    async def _say_why(self, reason: str) -> None:
+        """Tells a client why it is cut off, if the line takes it at once."""
+        word = self.connection.last_word("refused", reason)
+        if word and self._stream.unsent_bytes == 0:
+            self._stream.write(word)
+            with suppress(OSError, TimeoutError):
+                await asyncio.wait_for(self._stream.drain(), PARTING_S)

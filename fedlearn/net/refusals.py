@@ -1,0 +1,82 @@
+"""Addresses that nothing is taken from for a while, since a peer there flooded."""
+
+import ipaddress
+from typing import final
+
+import msgspec
+
+FIRST_S = 60.0
+LONGEST_S = 3600.0
+"""A refusal lasts twice as long as the one before it; after so long without another it is forgotten."""
+
+MAX_NETWORKS = 10_000
+"""Remembered; of more the oldest are forgotten."""
+
+TURN_S = 0.05
+LONGEST_TURN_S = 1.0
+"""Between two connections from this machine after a flood, since its own volunteers come from the same address; twice
+as long after each."""
+
+_IPV6_NETWORK = 64
+"""Bits of an address that a provider gives to one customer."""
+
+
+class _Refusal(msgspec.Struct):
+    until: float
+    length_s: float
+    next_turn: float
+
+
+@final
+class Refusals:
+    """Who is refused until when; `now` is any clock in seconds that never goes back."""
+
+    def __init__(self) -> None:
+        self._refusals: dict[str, _Refusal] = {}
+
+    def punish(self, address: str, now: float) -> None:
+        """Refuses an address for a minute, or for twice as long as before."""
+        network = network_of(address)
+        past = self._refusals.pop(network, None)
+        is_recent = past is not None and now < past.until + LONGEST_S
+        length_s = min(2.0 * past.length_s, LONGEST_S) if past is not None and is_recent else FIRST_S
+        self._refusals[network] = _Refusal(now + length_s, length_s, now)
+        if len(self._refusals) > MAX_NETWORKS:
+            del self._refusals[next(iter(self._refusals))]
+
+    def seconds_left(self, address: str, now: float) -> float:
+        """For how long an address is refused; 0 for who is not, and for this machine."""
+        network = network_of(address)
+        refusal = self._refusals.get(network)
+        return max(refusal.until - now, 0.0) if refusal is not None and not _is_this_machine(network) else 0.0
+
+    def turn_s(self, address: str, now: float) -> float:
+        """Seconds until a new connection from this machine is listened to; 0 unless something there flooded."""
+        refusal = self._refusals.get(network_of(address))
+        if refusal is None or now >= refusal.until:
+            return 0.0
+        turn_s = min(TURN_S * refusal.length_s / FIRST_S, LONGEST_TURN_S)
+        refusal.next_turn = max(refusal.next_turn, now) + turn_s
+        return refusal.next_turn - now
+
+
+def network_of(address: str) -> str:
+    """What is refused with an address: itself, or the /64 of an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    if parsed.is_loopback:
+        return str(parsed)
+    return str(ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False))
+
+
+def _is_this_machine(network: str) -> bool:
+    try:
+        return ipaddress.ip_address(network).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,29 @@
+"""What all peers together may hold of the server's memory."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from fedlearn.net.channel import Channel
+
+MAX_HELD_BYTES = 128 * 1024 * 1024
+"""Of unfinished messages and of what waits to be sent, besides the weights: those of a large model are more."""
+
+
+def over_budget(channels: Iterable[Channel], *, max_bytes: int) -> list[Channel]:
+    """Whom to drop so that the others hold at most `max_bytes`: those who have kept something waiting longest.
+
+    What several peers are sent counts once.
+    """
+    holding = [channel for channel in channels if channel.private_bytes or channel.connection.bytes_queued]
+    parcels = {channel: set(channel.connection.parcels()) for channel in holding}
+    holders = Counter(parcel for shared in parcels.values() for parcel in shared)
+    held = sum(parcel.length_bytes for parcel in holders) + sum(channel.private_bytes for channel in holding)
+    dropped = []
+    for channel in sorted(holding, key=lambda channel: channel.waiting_since):
+        if held <= max_bytes:
+            break
+        dropped.append(channel)
+        holders.subtract(parcels[channel])
+        held -= channel.private_bytes
+        held -= sum(parcel.length_bytes for parcel in parcels[channel] if holders[parcel] == 0)
+    return dropped

@@ -1,0 +1,63 @@
+"""What a client may say: a little before it has a lease, and afterwards what its leases ask for.
+
+Source: the token bucket of J. Turner, "New directions in communications", IEEE Communications Magazine 24 (1986).
+"""
+
+from typing import final
+
+from fedlearn.wire.errors import FloodError
+from fedlearn.wire.limits import MAX_SMALL_BYTES
+
+STRANGERS_MESSAGES = 20.0
+"""At once, before the first lease: Hello, Proof, Ready, and a few signs of life."""
+
+MESSAGES = 200.0
+"""At once, from then on."""
+
+MESSAGES_PER_S = 10.0
+"""Of any kind; a Result once a second and a Ping every ten is what the protocol asks for."""
+
+MESSAGES_PER_LEASE = 8.0
+"""On top, so that steps may be as short as they like."""
+
+BYTES = 16.0 * MAX_SMALL_BYTES
+BYTES_PER_S = 4.0 * MAX_SMALL_BYTES
+RESULTS = 4.0
+"""Largest Results at once; half of them a second, and with every lease."""
+
+
+@final
+class Allowance:
+    """Two buckets, of messages and of bytes, which fill with time and with each lease."""
+
+    def __init__(self, now: float) -> None:
+        self._max_messages = self._messages = STRANGERS_MESSAGES
+        self._max_bytes = self._bytes = BYTES
+        self._bytes_per_s = BYTES_PER_S
+        self._at = now
+
+    def lease(self, result_bytes: int) -> None:
+        """Work was handed out whose Results have at most so many bytes each."""
+        self._max_messages = MESSAGES
+        self._max_bytes = max(self._max_bytes, BYTES + RESULTS * result_bytes)
+        self._bytes_per_s = max(self._bytes_per_s, BYTES_PER_S + RESULTS / 2 * result_bytes)
+        self._messages = min(self._messages + MESSAGES_PER_LEASE, self._max_messages)
+        self._bytes = min(self._bytes + BYTES_PER_S + RESULTS / 2 * result_bytes, self._max_bytes)
+
+    def spend(self, n_messages: int, n_bytes: int, now: float) -> None:
+        """Takes what came out of the buckets.
+
+        Raises:
+            FloodError: there is not so much in them.
+        """
+        passed_s = now - self._at
+        if passed_s > 0.0:
+            self._at = now
+            self._messages = min(self._messages + passed_s * MESSAGES_PER_S, self._max_messages)
+            self._bytes = min(self._bytes + passed_s * self._bytes_per_s, self._max_bytes)
+        self._messages -= n_messages
+        self._bytes -= n_bytes
+        if self._messages < 0.0:
+            raise FloodError(f"messages: expected at most {MESSAGES_PER_S:g} a second and those of a lease, got more")
+        if self._bytes < 0.0:
+            raise FloodError(f"bytes: expected at most {self._bytes_per_s:g} a second, got more")

@@ -1,0 +1,54 @@
+"""A message ready to leave: its payload cut into frames, once for all who are sent it."""
+
+from typing import final
+
+import msgspec
+
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.wire.codec import encode
+from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, DATA_STREAM, headers
+from fedlearn.wire.messages import Farewell, Goodbye, Hello, Ping, Pong
+from fedlearn.wire.states import MessageType
+
+PARTING: frozenset[MessageType] = frozenset([Goodbye, Farewell])
+_CONTROL: frozenset[MessageType] = frozenset([Hello, Ping, Pong, Goodbye, Farewell])
+
+
+def stream_of(message_type: MessageType) -> int:
+    """Control overtakes data between two chunks; Hello is control, so that no Ping overtakes it."""
+    return CONTROL_STREAM if message_type in _CONTROL else DATA_STREAM
+
+
+@final
+class Parcel:
+    """The frames of one encoded message; never changes, so that any number of peers may share it.
+
+    A large one keeps its payload and the headers: a frame of it is made when it leaves.
+    """
+
+    __slots__ = ("_headers", "_payload", "has_weights", "length_bytes", "message_type", "n_frames")
+
+    def __init__(self, message_type: MessageType, payload: bytes) -> None:
+        tag = message_type.__struct_config__.tag
+        assert isinstance(tag, int)
+        self.message_type = message_type
+        self.has_weights = message_type is Snapshot
+        self.length_bytes = len(payload)
+        self._headers = headers(payload, message_type=tag, stream=stream_of(message_type))
+        self.n_frames = len(self._headers)
+        self._payload = payload if self.n_frames > 1 else self._headers[0] + payload
+
+    def frame(self, index: int) -> bytes:
+        """One frame, whole."""
+        if self.n_frames == 1:
+            return self._payload
+        return self._headers[index] + self._payload[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+
+
+def pack(message: msgspec.Struct) -> Parcel:
+    """The parcel of one message.
+
+    Raises:
+        LocalProtocolError: it cannot be encoded.
+    """
+    return Parcel(type(message), encode(message))

@@ -1,0 +1,30 @@
+from pathlib import Path
+
+import msgspec
+
+from fedlearn.wire.frames import headers
+from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello
+from fedlearn.wire.parcel import pack
+from tests.faults.scenes import Attacker, serving
+
+
+def test_client_of_another_version_is_told_what_to_do(tmp_path: Path) -> None:
+    hello = msgspec.msgpack.encode([1, PROTOCOL_VERSION + 1, b"another name", {"with": "more"}])
+    (header,) = headers(hello, message_type=1, stream=0)
+    other_frame = bytearray(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0))
+    other_frame[2] = 2
+    heard = []
+    with serving(tmp_path, volunteers=0) as server:
+        for data in (header + hello, bytes(other_frame), pack(Hello(PROTOCOL_VERSION + 1, "Eve", 1)).frame(0)):
+            eve = Attacker(server.port)
+            eve.connection.send(Hello(PROTOCOL_VERSION, "Eve", 1))
+            eve.send(data)
+            farewell = eve.until(Farewell)
+            assert isinstance(farewell, Farewell)
+            assert farewell.kind == "refused"
+            heard.append(farewell.reason)
+            eve.close()
+    print(heard)
+    versions = f"protocol version: expected {PROTOCOL_VERSION}, got {PROTOCOL_VERSION + 1}"
+    assert heard[0] == heard[2] == f"{versions}; install the fedlearn version of the server"
+    assert heard[1] == "frame version: expected 1, got 2; install the same fedlearn version on both sides"

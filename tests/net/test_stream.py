@@ -1,0 +1,140 @@
+"""What every line promises, in memory and over a socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+
+from fedlearn.net.memory import MemoryStream
+from fedlearn.net.stream import Stream
+from fedlearn.net.tcp import READ_LIMIT_BYTES, TcpStream
+
+Line = Callable[[], AbstractAsyncContextManager[tuple[Stream, Stream]]]
+MIB = 2**20
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[tuple[Stream, Stream]]:
+    yield MemoryStream.pair()
+
+
+@asynccontextmanager
+async def over_tcp() -> AsyncIterator[tuple[Stream, Stream]]:
+    accepted: asyncio.Future[TcpStream] = asyncio.get_running_loop().create_future()
+    listener = await asyncio.start_server(
+        lambda reader, writer: accepted.set_result(TcpStream(reader, writer)), "127.0.0.1", 0, limit=READ_LIMIT_BYTES
+    )
+    ends = TcpStream(*await asyncio.open_connection(*listener.sockets[0].getsockname())), await accepted
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            end.abort()
+        listener.close()
+        for _ in range(3):
+            await asyncio.sleep(0)  # in which asyncio lets go of the sockets
+
+
+@pytest.fixture(params=[in_memory, over_tcp])
+def line(request: pytest.FixtureRequest) -> Line:
+    made: Line = request.param
+    return made
+
+
+async def read_all(stream: Stream) -> bytearray:
+    arrived = bytearray()
+    while data := await stream.read(MIB):
+        arrived += data
+    return arrived
+
+
+def test_bytes_arrive_in_order_both_ways_and_end(line: Line) -> None:
+    async def main() -> None:
+        async with line() as ends:
+            for here, there in (ends, ends[::-1]):
+                sent = [bytes([number]) * (number * 997) for number in range(40)]
+                for data in sent:
+                    here.write(data)
+                here.write(b"end")
+                arrived = b""
+                while not arrived.endswith(b"end"):
+                    arrived += await there.read(4099)
+                assert arrived == b"".join(sent) + b"end"
+                await here.drain()
+                assert here.unsent_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_read_gives_no_more_than_asked_for(line: Line) -> None:
+    async def main() -> None:
+        async with line() as (here, there):
+            here.write(b"12345")
+            assert await there.read(2) == b"12"
+            assert await there.read(9) == b"345"
+
+    asyncio.run(main())
+
+
+def test_what_is_not_taken_stays_and_drain_waits_for_it(line: Line) -> None:
+    async def main() -> None:
+        async with line() as (here, there):
+            n_written = 0
+            while here.unsent_bytes == 0:
+                here.write(bytes(MIB))
+                n_written += MIB
+            draining = asyncio.create_task(here.drain())
+            await asyncio.sleep(0)
+            assert not draining.done()
+            arrived = 0
+            while arrived < n_written:
+                arrived += len(await there.read(MIB))
+            await draining
+            assert here.unsent_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_close_sends_what_was_written_first(line: Line) -> None:
+    async def main() -> None:
+        async with line() as (here, there):
+            here.write(bytes(4 * MIB))
+            here.close()
+            assert len(await read_all(there)) == 4 * MIB
+
+    asyncio.run(main())
+
+
+def test_abort_drops_what_has_not_left(line: Line) -> None:
+    async def main() -> None:
+        async with line() as (here, there):
+            n_written = 0
+            while here.unsent_bytes == 0:
+                here.write(bytes(MIB))
+                n_written += MIB
+            here.abort()
+            assert len(await read_all(there)) < n_written
+            assert here.unsent_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_drain_ends_with_the_line(line: Line) -> None:
+    async def main() -> None:
+        async with line() as (here, there):
+            while here.unsent_bytes == 0:
+                here.write(bytes(MIB))
+            there.abort()
+            with pytest.raises(OSError, match=r".+"):
+                await here.drain()
+
+    asyncio.run(main())
+
+
+def test_both_ends_know_who_is_at_the_other(line: Line) -> None:
+    async def main() -> None:
+        async with line() as ends:
+            assert {end.peer_address for end in ends} <= {"127.0.0.1", "memory"}
+
+    asyncio.run(main())

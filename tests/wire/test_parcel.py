@@ -1,0 +1,29 @@
+import pytest
+
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.wire.codec import encode
+from fedlearn.wire.frames import CHUNK_BYTES, FrameParser
+from fedlearn.wire.messages import DataBlock, Message, Ping
+from fedlearn.wire.parcel import Parcel, pack, stream_of
+
+
+@pytest.mark.parametrize("length", [1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES])
+def test_frames_together_are_the_payload(length: int) -> None:
+    payload = bytes(number % 251 for number in range(length))
+    parcel = Parcel(DataBlock, payload)
+    data = b"".join(parcel.frame(number) for number in range(parcel.n_frames))
+    assert b"".join(frame.payload for frame in FrameParser().feed(data)) == payload
+    assert parcel.length_bytes == length
+
+
+def test_every_message_can_be_packed(message: Message) -> None:
+    parcel = pack(message)
+    (first, *_) = FrameParser().feed(parcel.frame(0))
+    assert (first.message_type, first.stream) == (message.__struct_config__.tag, stream_of(type(message)))
+    assert parcel.length_bytes == len(encode(message))
+    assert parcel.has_weights == isinstance(message, Snapshot)
+
+
+def test_frame_of_a_small_message_is_made_once() -> None:
+    parcel = pack(Ping())
+    assert parcel.frame(0) is parcel.frame(0)
