@@ -63,7 +63,7 @@ class Server:
 
         Raises StorageError when the disk fails.
         """
-        listener = await asyncio.start_server(self._accept, sock=listening, **self._gate.tls_options)
+        listener = await self._gate.listen(self._accept, listening)
         port = listening.getsockname()[1]
         config = self._trainer.run.config
         self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")

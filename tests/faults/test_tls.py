@@ -1,8 +1,10 @@
 """The line between real servers and volunteers: encrypted, pinned, and never less than was asked for."""
 
 import re
+import resource
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -171,15 +173,20 @@ def test_man_in_the_middle_can_not_pass_a_proof_on(secured: Secured, tmp_path: P
         assert isinstance(caller.enter(ADA), Welcome)
 
 
-def test_handshake_that_never_ends_is_no_peer(secured: Secured) -> None:
-    address = secured[1]
-    silent = [socket.create_connection((address.host, address.port)) for _ in range(50)]
-    try:
-        with Caller(address) as caller:
-            assert isinstance(caller.enter(ADA), Welcome)
-    finally:
-        for line in silent:
-            line.close()
+def test_handshakes_that_never_end_cost_a_server_with_few_files_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path, *ON) as (server, line):
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (200, 200))
+        address = parse_address(line)
+        silent = [socket.create_connection((address.host, address.port)) for _ in range(600)]
+        try:
+            began = time.monotonic()
+            with Caller(address) as caller:
+                assert isinstance(caller.enter(ADA), Welcome)
+            print(f"600 silent connections, 200 files: let in after {time.monotonic() - began:.2f} s")
+            assert server.poll() is None
+        finally:
+            for each in silent:
+                each.close()
 
 
 def test_encryption_that_is_off_says_what_that_means(tmp_path: Path) -> None:
