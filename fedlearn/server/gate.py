@@ -94,7 +94,8 @@ def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) 
     try:
         return Gate(settings, rules, server_context(certificate, key), read_certificate(certificate))
     except ValueError as error:
-        raise ConfigError(f"tls: {error}") from error
+        remedy = "" if settings.tls_cert else f"; or move {certificate} away: the next one gives volunteers a new line"
+        raise ConfigError(f"tls: {error}{remedy}") from error
 
 
 def with_local(gate: Gate, identity: Path) -> Gate:

@@ -87,6 +87,21 @@ def test_certificate_that_authorities_vouch_for_needs_no_fingerprint(tmp_path: P
     assert isinstance(gate.context, ssl.SSLContext)
 
 
+def test_key_of_a_certificate_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
+    both = write_pem(tmp_path / "both.pem", issued("lab.example")).read_bytes()
+    secret, end, certificate = both.partition(b"-----END PRIVATE KEY-----\n")
+    (tmp_path / "cert.pem").write_bytes(certificate)
+    (tmp_path / "key.pem").write_bytes(secret + end)
+    gate = opened(tmp_path, tls_cert=str(tmp_path / "cert.pem"), tls_key=str(tmp_path / "key.pem"))
+    assert gate.certificate == read_certificate(tmp_path / "both.pem")
+
+
+def test_own_certificate_that_is_damaged_is_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / CERTIFICATE_FILE).write_bytes(b"torn")
+    with pytest.raises(ConfigError, match=r"move .*certificate\.pem away: the next one gives volunteers a new line"):
+        opened(tmp_path, "0.0.0.0")
+
+
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
