@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from fedlearn.net.address import Address
 from fedlearn.net.proxy import open_tunnel, proxy_for
+from fedlearn.net.tcp import READ_LIMIT_BYTES
 from fedlearn.net.tls import (
     HANDSHAKE_S,
     SHUTDOWN_S,
@@ -37,12 +38,13 @@ async def dial(address: Address) -> Line:
     sock = await open_tunnel(proxy, address) if proxy is not None else None
     host, port = (address.host, address.port) if sock is None else (None, None)
     if not address.has_tls:
-        return Line(*await asyncio.open_connection(host, port, sock=sock), binding=b"")
+        return Line(*await asyncio.open_connection(host, port, sock=sock, limit=READ_LIMIT_BYTES), binding=b"")
     try:
         reader, writer = await asyncio.open_connection(
             host,
             port,
             sock=sock,
+            limit=READ_LIMIT_BYTES,
             ssl=client_context(address),
             server_hostname=address.host,
             ssl_handshake_timeout=HANDSHAKE_S,

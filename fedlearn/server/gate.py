@@ -1,17 +1,19 @@
 """What stands between a server and strangers: encryption, whom it lets in, and the line that it prints for them."""
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from fedlearn.config import ConfigError, ServerSettings
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.net.address import ANY_ADDRESS, Address, fingerprint_of, is_loopback
-from fedlearn.net.tls import HANDSHAKE_S, SHUTDOWN_S, binding_of, make_certificate, read_certificate, server_context
+from fedlearn.net.tcp import READ_LIMIT_BYTES
+from fedlearn.net.tls import binding_of, make_certificate, read_certificate, server_context
+from fedlearn.net.tls_listener import Accepted, TlsListener
 from fedlearn.storage.credentials import keep_secret, load_identity, read_allowed, read_token
 from fedlearn.storage.durable import StorageError
 
@@ -36,12 +38,11 @@ class Gate(msgspec.Struct, frozen=True, eq=False):
         """What proofs name of this server's lines."""
         return binding_of(self.certificate) if self.certificate else b""
 
-    @property
-    def tls_options(self) -> dict[str, Any]:
-        """For `asyncio.start_server`."""
+    async def listen(self, accepted: Accepted, listening: socket.socket) -> TlsListener | asyncio.Server:
+        """Accepts connections there, as `asyncio.start_server` does, with TLS where it is on."""
         if self.context is None:
-            return {}
-        return {"ssl": self.context, "ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
+            return await asyncio.start_server(accepted, sock=listening, limit=READ_LIMIT_BYTES)
+        return TlsListener(accepted, listening, self.context, limit=READ_LIMIT_BYTES)
 
     @property
     def notices(self) -> list[str]:
@@ -94,7 +95,8 @@ def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) 
     try:
         return Gate(settings, rules, server_context(certificate, key), read_certificate(certificate))
     except ValueError as error:
-        raise ConfigError(f"tls: {error}") from error
+        remedy = "" if settings.tls_cert else f"; or move {certificate} away: the next one gives volunteers a new line"
+        raise ConfigError(f"tls: {error}{remedy}") from error
 
 
 def with_local(gate: Gate, identity: Path) -> Gate:

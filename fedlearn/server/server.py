@@ -14,7 +14,7 @@ from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.es.layout import Float32Array
 from fedlearn.net.channel import Channel
 from fedlearn.net.stream import Stream
-from fedlearn.net.tcp import READ_LIMIT_BYTES, TcpStream
+from fedlearn.net.tcp import TcpStream
 from fedlearn.server.budget import MAX_HELD_BYTES, over_budget
 from fedlearn.server.door import Door
 from fedlearn.server.examination import Agenda, examine
@@ -73,9 +73,7 @@ class Server:
 
         Raises StorageError when the disk fails.
         """
-        listener = await asyncio.start_server(
-            self._accept, sock=listening, limit=READ_LIMIT_BYTES, **self._gate.tls_options
-        )
+        listener = await self._gate.listen(self._accept, listening)
         port = listening.getsockname()[1]
         config = self._trainer.run.config
         self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")

@@ -19,6 +19,23 @@ from fedlearn.wire.messages import Challenge, Hello, Proof
 
 NONCE_BYTES = 32
 KEY_BYTES = 32
+_SMALL_ORDER = frozenset(
+    bytes.fromhex(text)
+    for text in (
+        "0000000000000000000000000000000000000000000000000000000000000000",
+        "0100000000000000000000000000000000000000000000000000000000000000",
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    )
+)
+"""Public keys, but for their sign bit, for which anybody finds signatures.
+
+Source: libsodium, `ge25519_has_small_order`.
+"""
+
 _DOMAIN = b"fedlearn admission, protocol 4\0"
 _TOKEN_DOMAIN = b"fedlearn token, protocol 4\0"
 
@@ -63,6 +80,8 @@ def prove(credentials: Credentials, hello: Hello, challenge: Challenge, binding:
 
 def is_signed(proof: Proof, hello: Hello, challenge: Challenge, binding: bytes) -> bool:
     """Whether whoever holds the private key of Hello's public one signed this conversation."""
+    if _without_sign(hello.public_key) in _SMALL_ORDER:
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(hello.public_key).verify(
             proof.signature, _DOMAIN + transcript(hello, challenge, binding)
@@ -75,6 +94,10 @@ def is_signed(proof: Proof, hello: Hello, challenge: Challenge, binding: bytes) 
 def knows_token(proof: Proof, token: bytes, hello: Hello, challenge: Challenge, binding: bytes) -> bool:
     """Whether the proof was made with this token; takes the same time whatever differs."""
     return hmac.compare_digest(proof.token_proof, _token_proof(token, transcript(hello, challenge, binding)))
+
+
+def _without_sign(public_key: bytes) -> bytes:
+    return public_key[:-1] + bytes(byte & 0x7F for byte in public_key[-1:])
 
 
 def _token_proof(token: bytes, covered: bytes) -> bytes:

@@ -118,7 +118,7 @@ def test_a_task_of_one_side_only_is_refused_with_the_remedy(tmp_path: Path) -> N
     server = start("server.py", "--task", "mine.py:task", "--volunteers", "0", "--port", "0", *STEPS, folder=tmp_path)
     with ended_at_exit(server):
         port, read = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
-        assert "join with: python client.py --task" in read
+        assert "join with: fedlearn join --task" in read
         for named, told in (([], "name your copy of it with --task FILE.py:NAME"), (["other.py:task"], "source")):
             flags = ["--task", *named] if named else []
             client = start("client.py", *flags, "--server", f"127.0.0.1:{port}", folder=tmp_path)

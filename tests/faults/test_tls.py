@@ -1,8 +1,10 @@
 """The line between real servers and volunteers: encrypted, pinned, and never less than was asked for."""
 
 import re
+import resource
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,10 +36,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @final
 class Between:
-    """Whoever carries bytes between a volunteer and the server, and keeps a copy of all."""
+    """Whoever carries bytes between a volunteer and the server, and keeps a copy of all; a proxy is asked to."""
 
-    def __init__(self, server: Address) -> None:
+    def __init__(self, server: Address, *, is_proxy: bool) -> None:
         self.seen = bytearray()
+        self.asked = b""
+        self._is_proxy = is_proxy
         self._server = server
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -54,6 +58,9 @@ class Between:
     def _accept(self) -> None:
         with suppress(OSError):
             near, _ = self._listener.accept()
+            while self._is_proxy and not self.asked.endswith(b"\r\n\r\n"):
+                self.asked += near.recv(1)
+            near.sendall(b"HTTP/1.1 200 OK\r\n\r\n" if self._is_proxy else b"")
             far = socket.create_connection((self._server.host, self._server.port))
             back = threading.Thread(target=self._carry, args=(far, near), daemon=True)
             self._threads.append(back)
@@ -72,8 +79,8 @@ class Between:
 
 
 @contextmanager
-def between(server: Address) -> Iterator[Between]:
-    listener = Between(server)
+def between(server: Address, *, is_proxy: bool = False) -> Iterator[Between]:
+    listener = Between(server, is_proxy=is_proxy)
     try:
         yield listener
     finally:
@@ -107,6 +114,17 @@ def test_listener_on_the_way_sees_nothing_of_it(secured: Secured) -> None:
         print(f"{len(seen)} bytes seen on the way")
         assert len(seen) > 1000
         assert not [text for text in (b"somebody-in-particular", b"function", b"fL\x01") if text in seen]
+
+
+def test_proxy_of_an_office_brings_a_volunteer_to_the_server_and_sees_nothing(secured: Secured) -> None:
+    folder, address = secured
+    with between(address, is_proxy=True) as proxy:
+        far = str(msgspec.structs.replace(address, host="far.example", port=443))
+        joining = volunteer(folder, far, https_proxy=f"http://ada:secret@127.0.0.1:{proxy.port}", no_proxy="")
+        with ended_at_exit(joining):
+            wait_for(joining, "joined run 1 at step")
+        assert proxy.asked.startswith(b"CONNECT far.example:443 HTTP/1.1\r\n")
+        assert b"fL\x01" not in proxy.seen
 
 
 def test_wrong_fingerprint_is_refused(secured: Secured) -> None:
@@ -171,15 +189,20 @@ def test_man_in_the_middle_can_not_pass_a_proof_on(secured: Secured, tmp_path: P
         assert isinstance(caller.enter(ADA), Welcome)
 
 
-def test_handshake_that_never_ends_is_no_peer(secured: Secured) -> None:
-    address = secured[1]
-    silent = [socket.create_connection((address.host, address.port)) for _ in range(50)]
-    try:
-        with Caller(address) as caller:
-            assert isinstance(caller.enter(ADA), Welcome)
-    finally:
-        for line in silent:
-            line.close()
+def test_handshakes_that_never_end_cost_a_server_with_few_files_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path, *ON) as (server, line):
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (200, 200))
+        address = parse_address(line)
+        silent = [socket.create_connection((address.host, address.port)) for _ in range(600)]
+        try:
+            began = time.monotonic()
+            with Caller(address) as caller:
+                assert isinstance(caller.enter(ADA), Welcome)
+            print(f"600 silent connections, 200 files: let in after {time.monotonic() - began:.2f} s")
+            assert server.poll() is None
+        finally:
+            for each in silent:
+                each.close()
 
 
 def test_encryption_that_is_off_says_what_that_means(tmp_path: Path) -> None:

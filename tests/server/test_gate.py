@@ -40,7 +40,7 @@ def test_encryption_is_on_unless_nobody_else_can_come_or_it_is_off(
 ) -> None:
     gate = opened(tmp_path, host, tls=tls)
     assert (gate.context is not None) == has_tls == (tmp_path / CERTIFICATE_FILE).exists()
-    assert (len(gate.binding) == 32) == has_tls == bool(gate.tls_options)
+    assert (len(gate.binding) == 32) == has_tls
 
 
 def test_encryption_that_is_off_is_said_once_with_what_it_means(tmp_path: Path) -> None:
@@ -85,6 +85,21 @@ def test_certificate_that_authorities_vouch_for_needs_no_fingerprint(tmp_path: P
     assert str(gate.public_address(5, run="7")) == "fedlearn://lab.example:5/7"
     assert gate.local_address(5).fingerprint == fingerprint_of(read_certificate(path))
     assert isinstance(gate.context, ssl.SSLContext)
+
+
+def test_key_of_a_certificate_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
+    both = write_pem(tmp_path / "both.pem", issued("lab.example")).read_bytes()
+    secret, end, certificate = both.partition(b"-----END PRIVATE KEY-----\n")
+    (tmp_path / "cert.pem").write_bytes(certificate)
+    (tmp_path / "key.pem").write_bytes(secret + end)
+    gate = opened(tmp_path, tls_cert=str(tmp_path / "cert.pem"), tls_key=str(tmp_path / "key.pem"))
+    assert gate.certificate == read_certificate(tmp_path / "both.pem")
+
+
+def test_own_certificate_that_is_damaged_is_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / CERTIFICATE_FILE).write_bytes(b"torn")
+    with pytest.raises(ConfigError, match=r"move .*certificate\.pem away: the next one gives volunteers a new line"):
+        opened(tmp_path, "0.0.0.0")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ import pytest
 from fedlearn.client.conversation import Conversation
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
-from fedlearn.net import refusals
+from fedlearn.net import refusals, tls_listener
 from fedlearn.net.channel import Channel
-from fedlearn.server import door, gate
+from fedlearn.server import door
 from fedlearn.server import server as module
 from fedlearn.server.gate import open_gate
 from fedlearn.server.listening import listen
@@ -451,7 +451,7 @@ def test_line_is_encrypted_where_the_settings_say_so(scene_of: SceneOf) -> None:
 def test_handshake_that_does_not_end_is_given_up_and_never_was_a_peer(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(tls_listener, "HANDSHAKE_S", 0.05)
     scene = scene_of(tls="on")
 
     async def main() -> None:

@@ -1,8 +1,11 @@
 import msgspec
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from fedlearn.wire import proof as module
 from fedlearn.wire.messages import Challenge, Hello, Proof
-from fedlearn.wire.proof import Credentials, Identity, is_signed, knows_token, prove
+from fedlearn.wire.proof import Credentials, Identity, is_signed, knows_token, prove, transcript
 from tests.identities import ADA, BOB, CHALLENGE, TOKEN, hello_of, proof_of
 
 BINDING = b"d" * 32
@@ -76,3 +79,28 @@ def test_token_is_not_used_unless_it_is_asked_for() -> None:
 
 def test_no_proof_is_that_of_an_empty_token() -> None:
     assert not knows_token(proof_of(), b"", HELLO, ASKS, b"")
+
+
+@pytest.mark.parametrize("sign", [0x00, 0x80])
+def test_key_that_everybody_can_sign_for_is_nobodys_identity(sign: int) -> None:
+    n_forged = 0
+    for key in module._SMALL_ORDER:
+        public_key = key[:-1] + bytes([key[-1] | sign])
+        hello = msgspec.structs.replace(HELLO, public_key=public_key)
+        for point in module._SMALL_ORDER:
+            forged = Proof(point + bytes(32))
+            for number in range(8):
+                challenge = Challenge(bytes([number]) * 32, needs_token=False)
+                assert not is_signed(forged, hello, challenge, BINDING)
+                n_forged += would_pass(public_key, forged, hello, challenge)
+    assert n_forged > 0, "or these forgeries prove nothing"
+
+
+def would_pass(public_key: bytes, proof: Proof, hello: Hello, challenge: Challenge) -> bool:
+    """Whether the signature alone is right."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(public_key)
+        key.verify(proof.signature, module._DOMAIN + transcript(hello, challenge, BINDING))
+    except (InvalidSignature, ValueError):
+        return False
+    return True

@@ -1,0 +1,90 @@
+"""Connections that come over TLS: hands are shaken with a bounded number of callers at a time.
+
+`asyncio.start_server` lets any number of handshakes go on, each with a file descriptor of its own.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import final
+
+from fedlearn.net.tls import HANDSHAKE_S, SHUTDOWN_S
+
+MAX_HANDSHAKES = 128
+"""Beyond, the oldest is given up: an honest one takes two round trips, so whoever waits longest means least."""
+
+RETRY_S = 0.1
+"""After the system refused a socket."""
+
+Accepted = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@final
+class TlsListener:
+    """Calls `accepted` for each caller whose handshake ended well, until it is closed; nobody hears of the others."""
+
+    def __init__(
+        self,
+        accepted: Accepted,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        limit: int,
+    ) -> None:
+        listening.setblocking(False)
+        self._accepted = accepted
+        self._listening = listening
+        self._context = context
+        self._limit = limit
+        self._shaking: dict[asyncio.Task[None], socket.socket | None] = {}
+        """The oldest first; with the socket until the task has begun, which then sees to it."""
+        self._accepting = asyncio.create_task(self._accept())
+
+    @property
+    def n_handshakes(self) -> int:
+        """Under way."""
+        return len(self._shaking)
+
+    def close(self) -> None:
+        """Accepts nobody any more; who was accepted stays."""
+        self._accepting.cancel()
+        for task in list(self._shaking):
+            self._give_up(task)
+        self._listening.close()
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = await asyncio.get_running_loop().sock_accept(self._listening)
+            except OSError:  # no file descriptor is left, or the caller is gone already
+                await asyncio.sleep(RETRY_S)
+                continue
+            while len(self._shaking) >= MAX_HANDSHAKES:
+                self._give_up(next(iter(self._shaking)))
+            task = asyncio.create_task(self._shake_hands(sock))
+            self._shaking[task] = sock
+            task.add_done_callback(lambda done: self._shaking.pop(done, None))
+
+    def _give_up(self, task: asyncio.Task[None]) -> None:
+        sock = self._shaking.pop(task)
+        task.cancel()
+        if sock is not None:
+            sock.close()
+
+    async def _shake_hands(self, sock: socket.socket) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._shaking[task] = None
+        reader = asyncio.StreamReader(limit=self._limit, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, self._accepted, loop=loop)
+        try:
+            await loop.connect_accepted_socket(
+                lambda: protocol,
+                sock,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except OSError:
+            return  # no volunteer, or one whom nothing can be told
