@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from es_core import usable_processors
+from fedlearn.commands.progress import replay_progress
 from fedlearn.config import (
     OPTIONS,
     ConfigError,
@@ -72,7 +73,7 @@ def serve_command(options: argparse.Namespace) -> int:
             run = _resumed(file, options)
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
-        trainer, notices = Trainer.open(run)
+        trainer, notices = Trainer.open(run, progress=replay_progress())
         held.callback(trainer.close)
         _introduce(run, trainer.replica.step, notices)
         return serve(trainer, listening)

@@ -33,6 +33,16 @@ def write_durably(path: Path, payload: bytes) -> None:
         ) from error
 
 
+def make_folder(path: Path) -> None:
+    """The folder is there, with those above it, and stays after a power cut. Raises StorageError."""
+    try:
+        if not path.is_dir():
+            path.mkdir(parents=True)
+            _sync_folder(path.parent)
+    except OSError as error:
+        raise StorageError(f"{path}: expected a folder: {error.strerror}; make room or choose another place") from error
+
+
 def _sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -32,7 +32,13 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "checkpoints"
 
     @property
+    def identity(self) -> Path:
+        """What the run was begun with, as JSON; written once."""
+        return self.path / "identity.json"
+
+    @property
     def journal(self) -> Path:
+        """Folder of the journal's segments."""
         return self.path / "journal"
 
     @property

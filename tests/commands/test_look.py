@@ -16,7 +16,7 @@ from tests.runs import created, task_config, write_text
 
 def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert eval_command(options_of(run)) == 0
-    holding, _ = history.replay(run)
+    holding = history.replay(run).holding
     (expected,) = run.prepared.examiner.validate(holding.replica.weights, threads=1).values()
     assert f"step 5: {expected:.3f} bits/character on what the run holds out" in capsys.readouterr().out
 

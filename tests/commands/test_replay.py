@@ -59,7 +59,8 @@ def test_replay_names_an_unreadable_checkpoint_and_fails(run: Run, capsys: pytes
 def test_replay_names_a_journal_that_ends_before_the_newest_checkpoint(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.folder.journal.unlink()
+    for segment in run.folder.journal.iterdir():
+        segment.unlink()
     assert replay_command(options_of(run)) == 1
     shown = capsys.readouterr().out
     assert "it ends at step 1, before checkpoint 3" in shown

@@ -43,7 +43,7 @@ def test_run_that_was_created_is_found_as_it_was(run: Run, config: RunConfig) ->
         assert found.prepared.invitation == run.prepared.invitation
         assert list(found.prepared.named_blocks) == list(run.prepared.named_blocks)
         assert found.prepared.objective.layout == run.prepared.objective.layout
-        replica = history.replay(found)[0].replica
+        replica = history.replay(found).holding.replica
         figures = [
             prepared.examiner.validate(replica.weights, threads=1) for prepared in (run.prepared, found.prepared)
         ]
@@ -130,7 +130,7 @@ def test_holding_has_all_blocks_and_no_replica_yet(config: RunConfig) -> None:
 
 
 def test_snapshot_does_not_change_with_the_replica(run: Run) -> None:
-    replica = history.replay(run)[0].replica
+    replica = history.replay(run).holding.replica
     snapshot = replica.snapshot()
     replica.apply(update_of(run, 0))
     assert run.holding().load(snapshot) == snapshot.digest != replica.digest
