@@ -3,7 +3,7 @@
 import argparse
 
 from fedlearn.commands.arguments import add_run
-from fedlearn.server.run import Run, find
+from fedlearn.server.run import Run, edited_settings, find
 from fedlearn.storage.checkpoint import checkpoints_in, read_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.identity import check_same_run
@@ -27,6 +27,8 @@ def check_command(options: argparse.Namespace) -> int:
     print(printable(f"run {chosen.folder.path.name}: identity {identity.name.hex()}, begun at step {identity.step}"))
     print(printable(f"settings: {len(identity.settings)} are those that the run was begun with"))
     print(printable(f"data: {', '.join(sorted(identity.files))} are those that the run was begun with"))
+    for sentence in edited_settings(chosen.folder, chosen.config):
+        print(printable(f"changed: {sentence}"))
     problems = [*chosen.notices, *_check_checkpoints(chosen), *_check_journal(chosen)]
     for problem in problems:
         print(printable(f"problem: {problem}"))

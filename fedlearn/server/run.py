@@ -1,13 +1,14 @@
 """A run on disk: its folder and its task, ready to be trained, replayed or looked at."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from fedlearn.config import ConfigError, RunConfig, Schema, load_config, to_json
-from fedlearn.storage.checkpoint import Context
+from fedlearn.storage.checkpoint import Context, checkpoints_in, load_metadata
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.identity import Identity, check_files, load_identity, to_text
 from fedlearn.storage.runs import RunFolder, resolve_run
@@ -94,6 +95,20 @@ def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None)
             )
     prepared = kind.reopen(config, task, read_file=lambda name: (folder.data / name).read_bytes())
     return Run(folder, prepared, identity, notices)
+
+
+def edited_settings(folder: RunFolder, config: RunConfig) -> list[str]:
+    """A sentence for each setting that was altered in the run's file since its newest checkpoint."""
+    schema = Schema(kind_of(folder).options)
+    for path in [*reversed(checkpoints_in(folder)), folder.genesis]:
+        with suppress(StorageError, ConfigError):
+            saved = load_config(schema, (f"{path}: config.json", load_metadata(path, "config")), {}, {})
+            keys = [key for key in schema.fields if key != "step_num" and saved.get(key) != config.get(key)]
+            return [
+                f"{key}: {config.get(key)!r} in {folder.config}, it was {saved.get(key)!r} when {path.name} was written"
+                for key in keys
+            ]
+    return []
 
 
 def settings_of(schema: Schema, config: RunConfig) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_run_without_a_readable_checkpoint_is_refused(run: RunFolder) -> None:
 
 def test_foreign_safetensors_file_is_refused(run: RunFolder) -> None:
     run.genesis.write_bytes(safetensors.numpy.save({"weights": np.zeros(2, np.float32)}))
-    with pytest.raises(StorageError, match="expected a checkpoint of fedlearn"):
+    with pytest.raises(StorageError, match="expected a checkpoint of this version of fedlearn"):
         load_checkpoint(run.genesis)
 
 
