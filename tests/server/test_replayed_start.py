@@ -12,12 +12,14 @@ from fedlearn.es.update import Update
 from fedlearn.server.run import Run
 from fedlearn.server.trainer import Outgoing, Trainer
 from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.storage.segment import read_places, segments_in
 from fedlearn.tasks import task_kind
 from fedlearn.tasks.blocks import cut
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.wire.codec import encode
 from fedlearn.wire.messages import Start
 from tests.runs import created, fit_task, task_config, update_of
+from tests.storage.journals import flip
 
 WIDE = {"vector": np.zeros(6), "wide": np.zeros(1000)}
 
@@ -125,3 +127,23 @@ def test_weights_are_sent_where_row_masks_follow_from_several_blocks(
     assert kinds(trainer_of(task).weights_messages(may_replay=True)) == [Start]
     monkeypatch.setattr(task_kind, "cut", lambda columns: cut(columns, data["x"].nbytes // 2))
     assert kinds(trainer_of(task).weights_messages(may_replay=True)) == [Snapshot]
+
+
+def test_weights_are_sent_once_the_journal_does_not_reach_back_to_the_start(trainer_of: TrainerOf) -> None:
+    wide = {"vector": np.zeros(6), "wide": np.zeros(100_000)}
+    trainer = trainer_of(fit_task(start=wide), keep_journal="16KB")
+    for step in range(0, 120, 10):
+        take(trainer, range(step, step + 10))
+        assert kinds(trainer.weights_messages(may_replay=True)) == [Start] + [Update] * (step + 10)
+    trainer.save_checkpoint()
+    assert kinds(trainer.weights_messages(may_replay=True)) == [Snapshot]
+
+
+def test_weights_are_sent_where_the_journal_is_damaged(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE))
+    take(trainer, range(5))
+    (segment,) = segments_in(trainer.run.folder.journal)
+    flip(segment, [*read_places(segment)][-1].begin + 20)
+    assert kinds(trainer.weights_messages(may_replay=True)) == [Snapshot]
+    flip(segment, [*read_places(segment)][2].begin + 20)
+    assert kinds(trainer.weights_messages(may_replay=True)) == [Snapshot]
