@@ -156,7 +156,10 @@ class Trainer:
         self._journal.trim(before=step_of(checkpoints_in(self.run.folder)[0]))
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
-        """Writes the step's line of metrics; byte counts are totals from the start to the step's close."""
+        """Writes the step's line of metrics; byte counts are totals from the start to the step's close.
+
+        Raises StorageError where the disk refuses.
+        """
         finite = report.loss == report.loss
         work = report.members * self.run.prepared.objective.work_per_member
         metrics = StepMetrics(
@@ -174,7 +177,12 @@ class Trainer:
         )
         self._bytes_in, self._bytes_out = bytes_in, bytes_out
         self.validation = {}
-        append_metrics(self.run.folder.metrics, metrics)
+        try:
+            append_metrics(self.run.folder.metrics, metrics)
+        except OSError as error:
+            raise StorageError(
+                f"{self.run.folder.metrics}: could not be written: {error.strerror}; make room and resume the run"
+            ) from error
         return metrics
 
     def close(self) -> None:

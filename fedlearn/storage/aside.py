@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import final
 
-from fedlearn.storage.durable import StorageError, make_folder
+from fedlearn.storage.durable import StorageError, make_folder, sync_folder
 
 
 @final
@@ -41,8 +41,10 @@ class Aside:
             make_folder(target.parent)
             if is_moved:
                 path.rename(target)
+                sync_folder(path.parent)  # after a power cut it must not be back among what came later
             else:
                 shutil.copy2(path, target)
+            sync_folder(target.parent)
         except OSError as error:
             raise StorageError(f"{path}: could not be set aside: {error.strerror}; make room in {self._run}") from error
         self.names.append(str(name))

@@ -102,9 +102,16 @@ def resolve_run(root: Path, text: str) -> RunFolder:
 def lock_run(run: RunFolder) -> Iterator[None]:
     """Holds the run for this process alone; the lock goes with the process, however it ends.
 
-    Raises StorageError where another process holds it.
+    Raises StorageError where another process holds it, and where the folder can't be written.
     """
-    with open(run.path / "lock", "a+") as file:
+    path = run.path / "lock"
+    try:
+        file = open(path, "a+")  # noqa: SIM115 (closed below: what happens within is no error of the lock's)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: could not be written: {error.strerror}; see that this user may write the folder"
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

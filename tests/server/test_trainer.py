@@ -17,6 +17,7 @@ from fedlearn.storage.checkpoint import (
     checkpoints_in,
     latest_checkpoint,
     load_checkpoint,
+    save_checkpoint,
     step_of,
 )
 from fedlearn.storage.durable import StorageError
@@ -266,7 +267,7 @@ def test_all_of_the_journal_is_kept_where_that_is_asked_for(config: RunConfig) -
 
 def test_no_checkpoint_is_ahead_of_the_journal_on_the_disk(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    sync, save = Journal.sync, trainer_module.save_checkpoint
+    sync, save = Journal.sync, save_checkpoint
 
     def synced(journal: Journal) -> None:
         order.append("journal")
@@ -291,3 +292,9 @@ def test_record_of_a_step_has_the_digest_before_it(run: Run, trainer: Trainer) -
     assert [record.digest for record in read_records(run.folder.journal)] == digests
     with pytest.raises(AssertionError):
         trainer.append(update_of(run, 4))
+
+
+def test_metrics_that_can_not_be_written_are_told(run: Run, trainer: Trainer) -> None:
+    run.folder.metrics.mkdir()
+    with pytest.raises(StorageError, match=r"metrics\.jsonl: could not be written: Is a directory; make room"):
+        trainer.record(report(0, 1.0, bytes(8)), bytes_in=0, bytes_out=0)

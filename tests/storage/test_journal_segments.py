@@ -44,7 +44,7 @@ def test_a_segment_is_on_the_disk_before_the_next_one_begins(path: Path, monkeyp
         name = Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
         synced[name] = os.fstat(descriptor).st_size
 
-    create = journal_module.create_segment
+    create = create_segment
 
     def create_after(folder: Path, header: Header) -> Path:
         assert all(synced[segment.name] == segment.stat().st_size for segment in segments_in(folder))
