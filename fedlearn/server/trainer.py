@@ -31,10 +31,10 @@ Outgoing = tuple[Message, bytes]
 class Trainer:
     """Performs what a Coordinator asks for, short of sending."""
 
-    def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal) -> None:
+    def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes) -> None:
         self.run = run
         self._holding = rebuilt.holding
-        self._digest = rebuilt.holding.replica.digest
+        self._digest = digest
         """Of the replica as it is."""
         self._journal = journal
         self._last = rebuilt.last
@@ -57,7 +57,8 @@ class Trainer:
         for path in checkpoints_in(run.folder):
             if step_of(path) > rebuilt.begun.step:
                 aside.move(path)
-        header = Header(run.identity.name, replica.step, replica.digest)
+        digest = replica.digest
+        header = Header(run.identity.name, replica.step, digest)
         journal = Journal.open(run.folder.journal, header, keep_bytes=journal_bytes_kept(run.config.run), aside=aside)
         if journal.cut_bytes:
             notices.append(f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated")
@@ -65,7 +66,7 @@ class Trainer:
             notices.append(f"journal: it does not lead up to step {replica.step}; a new segment goes on from there")
         if aside.names:
             notices.append(f"set aside in {aside.folder}: {', '.join(aside.names)}")
-        return cls(run, rebuilt, journal), notices
+        return cls(run, rebuilt, journal, digest), notices
 
     @property
     def replica(self) -> Replica:

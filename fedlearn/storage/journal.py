@@ -80,8 +80,8 @@ class Journal:
 
     @property
     def length_bytes(self) -> int:
-        """Bytes of all segments."""
-        return self._older_bytes + self._end
+        """Bytes of all steps that it has."""
+        return self._older_bytes + self._end - HEADER_BYTES * len(self._segments)
 
     @classmethod
     def open(cls, folder: Path, header: Header, *, keep_bytes: int | None = None, aside: Aside | None = None) -> Self:

@@ -131,7 +131,7 @@ def test_segments_before_a_step_go_once_the_journal_is_above_its_bound(
     assert len(segments) == 3
     with open_journal(path, 60, keep_bytes=keep_bytes) as journal:
         journal.trim(before=before)
-        assert journal.length_bytes == sum(segment.stat().st_size for segment in segments_in(path))
+        assert journal.length_bytes == sum(segment.stat().st_size - HEADER_BYTES for segment in segments_in(path))
     assert segments_in(path) == segments[n_dropped:]
 
 
