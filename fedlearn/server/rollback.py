@@ -20,7 +20,7 @@ def roll_back(run: Run, step: int, *, progress: Progress | None = None) -> Aside
     if rebuilt.begun.step != step:
         snapshot = rebuilt.holding.replica.snapshot()
         write_checkpoint(checkpoint_at(run.folder, step), snapshot, rebuilt.last, context)
-    for path in reversed(checkpoints_in(run.folder)):
+    for path in checkpoints_in(run.folder):
         if step_of(path) > step:
             aside.move(path)
     cut_journal(run.folder.journal, step, aside)

@@ -8,14 +8,14 @@ from fedlearn.config import RunConfig
 from fedlearn.server import history
 from fedlearn.server.run import Run, load
 from fedlearn.server.trainer import Trainer
-from fedlearn.storage.checkpoint import checkpoints_in, load_checkpoint
+from fedlearn.storage.checkpoint import checkpoints_in, load_checkpoint, read_checkpoint, write_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import Journal
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.segment import Header, read_places, segments_in
 from tests.commands.recorded_run import recorded_run
-from tests.runs import created, update_of
+from tests.runs import created, reopened, update_of
 from tests.storage.journals import flip
 
 
@@ -194,3 +194,29 @@ def test_progress_is_told_each_step(long: Run) -> None:
     steps: list[int] = []
     history.newest(long, progress=steps.append)
     assert steps == list(range(51, 61))
+
+
+def test_checkpoint_whose_weights_are_not_those_of_its_digest_is_refused(long: Run) -> None:
+    path = checkpoints_in(long.folder)[-1]
+    checkpoint = read_checkpoint(path)
+    other = msgspec.structs.replace(checkpoint.snapshot, digest=bytes(8))
+    write_checkpoint(path, other, checkpoint.last, long.context(step=50))
+    with pytest.raises(
+        StorageError, match=f"{path}: expected weights of digest 0{{16}}, got .*; take it out of the folder"
+    ):
+        history.newest(long)
+
+
+def test_genesis_with_other_weights_than_the_run_was_begun_with_is_refused(long: Run) -> None:
+    snapshot = load_checkpoint(long.folder.genesis)
+    other = long.holding()
+    other.load(msgspec.structs.replace(snapshot, weights=snapshot.weights + 1))
+    write_checkpoint(long.folder.genesis, other.replica.snapshot(), None, long.context(step=0))
+    with pytest.raises(StorageError, match=rf"genesis.*: expected weights of digest {long.identity.digest}, got"):
+        history.replay(long)
+
+
+def test_what_was_passed_over_when_the_run_was_opened_is_told(long: Run) -> None:
+    long.folder.identity.unlink()
+    for rebuilt in (history.newest(reopened(long)), history.replay(reopened(long))):
+        assert ["identity.json" in problem for problem in rebuilt.problems] == [True]

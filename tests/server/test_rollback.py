@@ -35,6 +35,7 @@ def test_run_goes_on_from_the_step_it_was_taken_back_to(run: Run, step: int) -> 
     assert all(line.step < step for line in read_last_metrics(run.folder.metrics, 100))
     assert all(step_of(path) <= step for path in checkpoints_in(run.folder))
     assert all((aside.folder / name).exists() for name in aside.names)
+    assert history.newest(reopened(run)).begun.step == (step if step < 40 else 40)
     trainer, notices = Trainer.open(reopened(run))
     assert (trainer.replica.step, trainer.replica.digest.hex(), notices) == (step, digests[step], [])
     update = update_of(run, step, elapsed_s=1.5)

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,14 @@ def test_disk_that_refuses_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="set-aside"):
         Aside(tmp_path).move(tmp_path / "file")
     assert (tmp_path / "file").exists()
+
+
+def test_what_was_set_aside_is_not_back_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[int, bool]] = []
+    path = tmp_path / "file"
+    path.touch()
+    aside = Aside(tmp_path)
+    aside.folder.mkdir(parents=True)
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append((os.fstat(descriptor).st_ino, path.exists())))
+    aside.move(path)
+    assert synced == [(tmp_path.stat().st_ino, False), (aside.folder.stat().st_ino, False)]

@@ -236,3 +236,8 @@ def test_full_disk_leaves_the_journal_as_it_was(path: Path, room: int) -> None:
         assert segment_of(path).read_bytes() == before
         journal.append(update_of(1), bytes(8))
     assert steps_in(path) == [0, 1]
+
+
+def test_record_with_the_update_of_another_step_is_refused() -> None:
+    with pytest.raises(StorageError, match="expected the update of step 3, got that of 4"):
+        _ = segment_module.Record(3, bytes(8), encode(update_of(4))).update

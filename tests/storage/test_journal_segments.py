@@ -79,7 +79,10 @@ def test_only_the_segments_that_are_needed_are_read(path: Path) -> None:
     for segment in older:
         segment.write_bytes(b"")
     first = int(last.name)
-    assert steps_in(path, start=first + 1) == list(range(first + 1, 60))
+    for start in (first, first + 1):
+        problems: list[str] = []
+        steps = [record.step for record in read_records(path, start=start, problems=problems)]
+        assert (steps, problems) == (list(range(start, 60)), [])
     with open_journal(path, 60) as journal:
         assert journal.is_joined
 
@@ -101,14 +104,14 @@ def test_change_of_segments_that_a_crash_cut_short_goes_on(path: Path, left: int
     *_, last = write_segments(path, 60)
     step = int(last.name)
     last.write_bytes(last.read_bytes()[:left])
-    (path / f"{step:012d}.partial").touch()
+    (path / f"{step + 1:012d}.partial").touch()
     assert steps_in(path) == list(range(step))
     with open_journal(path, step, keep_bytes=1) as journal:
         assert journal.is_joined
         journal.append(update_of(step), digest_of(step))
     assert steps_in(path) == list(range(step + 1))
     assert not (path.parent / "set-aside").exists()
-    assert not (path / f"{step:012d}.partial").exists()
+    assert not (path / f"{step + 1:012d}.partial").exists()
 
 
 def test_segment_of_another_run_is_refused(path: Path) -> None:
@@ -153,3 +156,22 @@ def test_journal_stays_at_its_bound_while_the_checkpoints_follow(path: Path) -> 
             journal.trim(before=step)
             assert journal.length_bytes <= 4 * 4096
         assert journal.length_bytes > 2 * 4096
+
+
+def test_step_that_is_larger_than_a_segment_has_one_of_its_own(path: Path) -> None:
+    with open_journal(path, 0, keep_bytes=1) as journal:
+        for step in range(3):
+            journal.append(update_of(step, members=10_000), digest_of(step))
+        assert journal.length_bytes == sum(segment.stat().st_size - HEADER_BYTES for segment in segments_in(path))
+    assert [int(segment.name) for segment in segments_in(path)] == [0, 1, 2]
+    assert steps_in(path) == [0, 1, 2]
+
+
+def test_journal_goes_on_in_a_new_segment_behind_a_damaged_header(path: Path) -> None:
+    (segment,) = write_segments(path, 2)
+    flip(segment, 25)
+    with open_journal(path, 2) as journal:
+        assert journal.is_joined
+        journal.append(update_of(2), digest_of(2))
+    assert [int(segment.name) for segment in segments_in(path)] == [0, 2]
+    assert stretches_of(path, []) == [(0, 3)]
