@@ -163,8 +163,17 @@ def test_step_that_is_larger_than_a_segment_has_one_of_its_own(path: Path) -> No
         for step in range(3):
             journal.append(update_of(step, members=10_000), digest_of(step))
         assert journal.length_bytes == sum(segment.stat().st_size - HEADER_BYTES for segment in segments_in(path))
-    assert [int(segment.name) for segment in segments_in(path)] == [0, 1, 2]
-    assert steps_in(path) == [0, 1, 2]
+        assert [int(segment.name) for segment in segments_in(path)] == [0, 1, 2]
+        assert steps_in(path) == [0, 1, 2]
+        journal.trim(before=2)
+    assert [int(segment.name) for segment in segments_in(path)] == [2]
+
+
+def test_segment_without_steps_behind_missing_ones_is_a_stretch_of_its_own(path: Path) -> None:
+    write_segments(path, 10)
+    with open_journal(path, 15) as journal:
+        assert not journal.is_joined
+    assert stretches_of(path, []) == [(0, 10), (15, 15)]
 
 
 def test_journal_goes_on_in_a_new_segment_behind_a_damaged_header(path: Path) -> None:
