@@ -107,7 +107,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         )
         last = decode(bytes.fromhex(metadata["last"]), Update) if metadata["last"] else None
         return Checkpoint(path, snapshot, last, metadata["identity"])
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError, RemoteProtocolError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, OverflowError, RemoteProtocolError) as error:
         raise StorageError(f"{path}: expected a checkpoint of this version of fedlearn: {error}") from error
 
 
