@@ -45,7 +45,7 @@ def create(kind: Kind, config: RunConfig, task: NamedTask | None = None, *, meas
         )
         run = Run(folder, prepared, identity)
         write_checkpoint(folder.genesis, snapshot, None, run.context(step=snapshot.step))
-        write_durably(folder.identity, to_text(identity).encode())
+        write_durably(folder.origin, to_text(identity).encode())
         write_durably(folder.config, to_json(run.config).encode())
     except BaseException as error:
         shutil.rmtree(folder.path, ignore_errors=True)

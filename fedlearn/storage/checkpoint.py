@@ -40,7 +40,7 @@ class Context(msgspec.Struct, frozen=True):
     config: str
     """The configuration as it is now."""
     identity: str
-    """What `identity.json` holds."""
+    """What `origin.json` holds."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, eq=False):

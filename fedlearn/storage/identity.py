@@ -1,6 +1,6 @@
 """What makes a run this run and no other: where it begins, the settings that determine it, and its files.
 
-`identity.json` holds it with its hash, which every segment of the journal carries in its header. Checkpoints carry
+`origin.json` holds it with its hash, which every segment of the journal carries in its header. Checkpoints carry
 all of it, so that one damaged file is no loss.
 """
 
@@ -58,9 +58,9 @@ def load_identity(run: RunFolder) -> tuple[Identity, tuple[str, ...]]:
     """
     problems: list[str] = []
     try:
-        return _parsed(run.identity.read_text(encoding="utf-8"), run.identity), ()
+        return _parsed(run.origin.read_text(encoding="utf-8"), run.origin), ()
     except (OSError, UnicodeDecodeError, StorageError) as error:
-        problems.append(f"{run.identity}: {error}" if isinstance(error, UnicodeDecodeError) else str(error))
+        problems.append(f"{run.origin}: {error}" if isinstance(error, UnicodeDecodeError) else str(error))
     for path in [run.genesis, *checkpoints_in(run)]:
         try:
             identity = _parsed(load_metadata(path, "identity"), path)
@@ -69,7 +69,7 @@ def load_identity(run: RunFolder) -> tuple[Identity, tuple[str, ...]]:
             continue
         return identity, (f"passed over: {problems[0]}; read from {path} in its place",)
     raise StorageError(
-        f"{run.identity}: expected what the run was begun with: {problems[0]}; restore it from a copy; "
+        f"{run.origin}: expected what the run was begun with: {problems[0]}; restore it from a copy; "
         "a run of an older version of fedlearn goes on with that version"
     )
 

@@ -32,9 +32,9 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "checkpoints"
 
     @property
-    def identity(self) -> Path:
+    def origin(self) -> Path:
         """What the run was begun with, as JSON; written once."""
-        return self.path / "identity.json"
+        return self.path / "origin.json"
 
     @property
     def journal(self) -> Path:

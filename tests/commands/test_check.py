@@ -26,14 +26,12 @@ def test_check_names_all_that_is_damaged(run: Run, capsys: pytest.CaptureFixture
     (segment,) = segments_in(run.folder.journal)
     flip(segment, [*read_places(segment)][1].begin + 20)
     flip(checkpoints_in(run.folder)[0], -1)
-    run.folder.identity.unlink()
+    run.folder.origin.unlink()
     assert check_command(options_of(run)) == 1
     shown = capsys.readouterr().out
     assert "journal: 1 segments, steps 1 to 2, 3 to 5\n" in shown
     problems = re.findall("^problem: (.*)", shown, re.MULTILINE)
-    for problem, name in zip(
-        problems, ("identity.json", "000000000003.safetensors", f"{segment}: damaged"), strict=True
-    ):
+    for problem, name in zip(problems, ("origin.json", "000000000003.safetensors", f"{segment}: damaged"), strict=True):
         assert name in problem
     assert shown.endswith("3 problems\n")
 

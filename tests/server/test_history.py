@@ -217,6 +217,6 @@ def test_genesis_with_other_weights_than_the_run_was_begun_with_is_refused(long:
 
 
 def test_what_was_passed_over_when_the_run_was_opened_is_told(long: Run) -> None:
-    long.folder.identity.unlink()
+    long.folder.origin.unlink()
     for rebuilt in (history.newest(reopened(long)), history.replay(reopened(long))):
-        assert ["identity.json" in problem for problem in rebuilt.problems] == [True]
+        assert ["origin.json" in problem for problem in rebuilt.problems] == [True]

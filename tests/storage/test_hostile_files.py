@@ -105,7 +105,7 @@ def test_checkpoint_with_a_good_checksum_and_anything_in_it_is_read_or_refused(
 @given(content=st.binary(max_size=200))
 def test_checkpoint_and_identity_of_any_bytes_are_refused(folder: Path, content: bytes) -> None:
     run = RunFolder(folder)
-    for path in (run.genesis, run.identity):
+    for path in (run.genesis, run.origin):
         path.write_bytes(content)
     with pytest.raises(StorageError, match="expected a checkpoint"):
         read_checkpoint(run.genesis)

@@ -18,7 +18,7 @@ IDENTITY = Identity(
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     run = create_run(tmp_path)
-    run.identity.write_text(to_text(IDENTITY))
+    run.origin.write_text(to_text(IDENTITY))
     (run.data / "text").write_bytes(b"text")
     snapshot = Snapshot(3, bytes(8), np.zeros(2, np.float32), {}, {})
     write_checkpoint(run.genesis, snapshot, None, Context("[]", "{}", to_text(IDENTITY)))
@@ -48,19 +48,19 @@ def test_name_follows_from_all_of_it_and_not_from_its_order(changes: dict[str, o
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", to_text(IDENTITY).replace("0.1", "0.2").encode()])
 def test_identity_that_is_damaged_is_read_from_genesis_and_told(run: RunFolder, content: bytes | None) -> None:
     if content is None:
-        run.identity.unlink()
+        run.origin.unlink()
     else:
-        run.identity.write_bytes(content)
+        run.origin.write_bytes(content)
     identity, (notice,) = load_identity(run)
     assert identity == IDENTITY
-    assert str(run.identity) in notice
+    assert str(run.origin) in notice
     assert f"read from {run.genesis} in its place" in notice
 
 
 def test_run_without_any_identity_is_refused_with_the_remedy(run: RunFolder) -> None:
-    run.identity.unlink()
+    run.origin.unlink()
     run.genesis.unlink()
-    with pytest.raises(StorageError, match=r"identity\.json: expected .*restore it from a copy; a run of an older"):
+    with pytest.raises(StorageError, match=r"origin\.json: expected .*restore it from a copy; a run of an older"):
         load_identity(run)
 
 
