@@ -24,6 +24,7 @@ from fedlearn.server.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
 from fedlearn.storage.journal import Journal, read_journal
 from fedlearn.storage.metrics import MetricsLog, StepMetrics
+from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.rnn.examiner import BITS
@@ -99,7 +100,7 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
     objective, replica, block = run.objective, holding.replica, holding.block(update.block)
     link = next(iter(contents.swarm.participants.values())).link
     memberless = msgspec.structs.replace(update, spans=(), utilities=np.zeros(0, dtype=np.int8))
-    journal = Journal.open(folder / "journal")
+    journal = Journal.open(folder / "journal", Header(bytes(16), 0, replica.digest))
     steps, seconds = count(), count()
     metrics = MetricsLog(folder / "metrics.jsonl")
     line = line_of(trials, replica.digest)
@@ -131,7 +132,7 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
         ("Result: encode, frames, CRC, decode", "else", 1): send_result,
         ("shaping: tell", "else", 1): lambda: tell_step(run.config, update, trials, contents.result.losses),
         ("journal: append and sync", "else", 1): lambda: journal.append(
-            msgspec.structs.replace(update, step=next(steps))
+            msgspec.structs.replace(update, step=next(steps)), bytes(8)
         ),
         ("Update, Assignment: encode to decode", "else", 1): send_update,
         ("row masks, volunteer", "else", 1): lambda: objective.row_masks(update, block),

@@ -50,7 +50,7 @@ def learn_through_server(config: RunConfig, seconds: float) -> SeedRun:
         raise RuntimeError(f"server.py: expected exit code 0, got {server.returncode}: {said.strip()}")
     run = find_run(config.run.runs)
     folder = run.run.folder
-    snapshot, _ = latest_checkpoint(folder)
+    snapshot = latest_checkpoint(folder)[0].snapshot
     looks, trial_tokens = [], 0
     metrics = read_last_metrics(folder.metrics, snapshot.step)
     for line in metrics:

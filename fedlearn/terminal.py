@@ -96,6 +96,11 @@ def escape(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def printable(text: str) -> str:
+    """The text with its lines, and escapes for all else that a terminal would obey."""
+    return "\n".join(escape(line) for line in text.split("\n"))
+
+
 def format_step(metrics: StepMetrics, status: Status, unit: str) -> str:
     """One line: step, loss, volunteers, speed in units of work, and the training time left where it is limited."""
     loss = format_figures(metrics.shown) if metrics.shown else "no loss"

@@ -7,7 +7,7 @@ import pytest
 
 from fedlearn.coordination.plan import Status
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.terminal import Terminal, escape, format_count, format_duration, format_figures
+from fedlearn.terminal import Terminal, escape, format_count, format_duration, format_figures, printable
 
 STATUS = Status(step=8, volunteers=2, step_left_s=1.5, run_left_s=math.inf)
 
@@ -156,3 +156,7 @@ def test_process_may_have_no_output_at_all(monkeypatch: pytest.MonkeyPatch) -> N
     terminal.say("hello")
     terminal.step(metrics_of(7), STATUS)
     terminal.end()
+
+
+def test_lines_of_a_text_stay_and_the_rest_is_shown_as_an_escape() -> None:
+    assert printable("a\tb\x1b[2J\nc\r") == "a\\tb\\x1b[2J\nc\\r"

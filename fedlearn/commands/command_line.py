@@ -1,4 +1,4 @@
-"""The command line: `fedlearn serve | join | identity | sample | eval | runs | replay`, each with its `--help`."""
+"""The command line: `fedlearn serve | join | identity | sample | eval | runs | replay | check | rollback`."""
 
 import argparse
 import difflib
@@ -9,14 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fedlearn.commands.arguments import add_identity
+from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
 from fedlearn.commands.look import add_eval, add_sample, eval_command, sample_command
 from fedlearn.commands.replay import add_replay, replay_command
+from fedlearn.commands.rollback import add_rollback, rollback_command
 from fedlearn.commands.runs import add_runs, runs_command
 from fedlearn.commands.serve import add_serve, serve_command
 from fedlearn.config import ConfigError
 from fedlearn.storage.durable import StorageError
+from fedlearn.terminal import printable
 
 Command = Callable[[argparse.Namespace], int]
 AddArguments = Callable[[argparse.ArgumentParser], None]
@@ -29,6 +32,8 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
     ("replay", replay_command, add_replay, "rebuild weights from genesis and journal, and compare digests"),
+    ("check", check_command, add_check, "see whether a run's files are whole, and of one run"),
+    ("rollback", rollback_command, add_rollback, "take a run back to an earlier step"),
 )
 
 
@@ -49,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
     except BrokenPipeError:
         code = 1
     except (ConfigError, StorageError, ValueError, ImportError, OSError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print(printable(f"{program}: {error}"), file=sys.stderr)
         code = 1
     _flush_output()
     sys.exit(code)

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from fedlearn.commands.arguments import add_run
+from fedlearn.commands.progress import replay_progress
 from fedlearn.es.replica import Replica
 from fedlearn.server import history
 from fedlearn.server.run import Run, find
-from fedlearn.storage.checkpoint import latest_checkpoint
 from fedlearn.tasks.kind import ReadsText, WritesText
 from fedlearn.tasks.rnn.dataset import load_text
-from fedlearn.terminal import format_figures
+from fedlearn.terminal import format_figures, printable
 from fedlearn.text.beam_search import beam_search
 from fedlearn.text.sampling import sample
 
@@ -112,10 +112,7 @@ def eval_command(options: argparse.Namespace) -> int:
 
 def newest(chosen: Run) -> Replica:
     """The replica as the journal has it by now: up to a checkpoint's time newer than the newest checkpoint."""
-    snapshot, problems = latest_checkpoint(chosen.folder)
-    for problem in problems:
-        print(f"passed over: {problem}", file=sys.stderr)
-    holding = chosen.holding()
-    holding.load(snapshot)
-    history.follow_journal(chosen, holding)
-    return holding.replica
+    rebuilt = history.newest(chosen, progress=replay_progress())
+    for line in (*chosen.prepared.reasons, *rebuilt.problems):
+        print(printable(line), file=sys.stderr)
+    return rebuilt.holding.replica

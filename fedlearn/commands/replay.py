@@ -4,11 +4,13 @@ import argparse
 from contextlib import suppress
 
 from fedlearn.commands.arguments import add_run
+from fedlearn.commands.progress import replay_progress
 from fedlearn.server import history
 from fedlearn.server.run import Run, find
-from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint
+from fedlearn.storage.checkpoint import checkpoint_at, latest_checkpoint, load_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.terminal import printable
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
@@ -20,38 +22,47 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 def replay_command(options: argparse.Namespace) -> int:
     """`fedlearn replay RUN`: 0 when the rebuilt digest equals the recorded one, 1 when it differs.
 
-    Without a step it looks at the whole run, and compares the last digest that was recorded; files that can't be used
-    give 1 too.
+    Each step on the way must begin with the digest that the journal has of it. Without a step it looks at the whole
+    run, and compares the last digest that was recorded; files that can't be used give 1 too.
     """
     chosen = find(options.runs, options.run)
-    begun = load_checkpoint(chosen.folder.genesis).step
+    begun = chosen.identity.step
     if options.step is not None and options.step < begun:
         raise ValueError(f"--step: expected {begun} or more, where the run begins, got {options.step}")
     # Read before the replay: a running server saves newer ones meanwhile.
-    newest, problems = latest_checkpoint(chosen.folder)
+    newest, unreadable = latest_checkpoint(chosen.folder)
     recorded_step = _last_recorded_step(chosen, begun, newest.step) if options.step is None else options.step
-    holding, _ = history.replay(chosen, until=recorded_step)
-    replica = holding.replica
+    progress = replay_progress()
+    rebuilt = history.replay(chosen, until=recorded_step, progress=progress)
+    replica = rebuilt.holding.replica
     if options.step not in (None, replica.step):
         raise ValueError(f"--step: expected at most {replica.step}, where the journal ends, got {options.step}")
+    problems = list(dict.fromkeys([*rebuilt.problems, *unreadable.values()]))
     if options.step is None and newest.step > replica.step:
         problems.append(f"{chosen.folder.journal}: it ends at step {replica.step}, before checkpoint {newest.step}")
     for problem in problems:
-        print(f"passed over: {problem}")
-    digest = replica.digest
-    print(f"run {chosen.folder.path.name}, step {replica.step}: digest {digest.hex()} from genesis and journal")
-    recorded, source = _recorded_digest(chosen, replica.step)
-    if recorded is None:
-        print("nothing to compare it with: no checkpoint and no line of metrics is of this step")
-        return 1
-    is_equal = recorded == digest
-    print(f"{'equal to' if is_equal else 'DIFFERENT from'} {recorded.hex()} in {source}")
-    if options.step is None:
+        print(printable(f"passed over: {problem}"))
+    is_equal = _compare(chosen, rebuilt)
+    if options.step is None and is_equal is not None:
         compared_step = replica.step
-        history.follow_journal(chosen, holding)
+        history.follow_journal(chosen, rebuilt.holding, problems=problems, progress=progress)
         if replica.step > compared_step:
             print(f"the journal goes on to step {replica.step}, whose digest was not recorded when this replay began")
     return 0 if is_equal and (options.step is not None or not problems) else 1
+
+
+def _compare(chosen: Run, rebuilt: history.Rebuilt) -> bool | None:
+    """Whether the digest equals the recorded one, None where none is recorded; says so."""
+    replica, digest = rebuilt.holding.replica, rebuilt.holding.replica.digest
+    is_all = rebuilt.begun.step == chosen.identity.step
+    source = "genesis" if is_all else f"checkpoint {rebuilt.begun.step}, before which the journal is not kept or whole,"
+    print(f"run {chosen.folder.path.name}, step {replica.step}: digest {digest.hex()} from {source} and journal")
+    recorded, place = _recorded_digest(chosen, replica.step)
+    if recorded is None:
+        print("nothing to compare it with: no checkpoint and no line of metrics is of this step")
+        return None
+    print(f"{'equal to' if recorded == digest else 'DIFFERENT from'} {recorded.hex()} in {place}")
+    return recorded == digest
 
 
 def _last_recorded_step(chosen: Run, begun: int, checkpoint_step: int) -> int | None:
@@ -65,8 +76,7 @@ def _last_recorded_step(chosen: Run, begun: int, checkpoint_step: int) -> int | 
 
 
 def _recorded_digest(chosen: Run, step: int) -> tuple[bytes | None, str]:
-    checkpoints = [path for path in chosen.folder.checkpoints.glob("*.safetensors") if int(path.stem) == step]
-    for path in [*checkpoints, chosen.folder.genesis]:
+    for path in [checkpoint_at(chosen.folder, step), chosen.folder.genesis]:
         with suppress(StorageError):
             snapshot = load_checkpoint(path)
             if snapshot.step == step:

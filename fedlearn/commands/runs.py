@@ -9,7 +9,7 @@ from fedlearn.server.run import age_of, load_run_config
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.runs import RunFolder, list_runs
-from fedlearn.terminal import format_duration, format_figures
+from fedlearn.terminal import escape, format_duration, format_figures
 
 _VALIDATION_LINES = 10_000
 """Validation is measured every now and then: so many of the last lines of metrics hold one."""
@@ -24,18 +24,18 @@ def runs_command(options: argparse.Namespace) -> int:
     """`fedlearn runs`: a line a run."""
     folders = list_runs(Path(options.runs))
     if not folders:
-        print(f"no runs in {options.runs}; start one with: python server.py")
+        print(escape(f"no runs in {options.runs}; start one with: python server.py"))
         return 0
     print(f"{'run':>4}  {'steps':>8}  {'loss':>22}  {'held out':>22}  {'age':>8}  configuration")
     for folder in folders:
-        print(_describe(folder))
+        print(escape(_describe(folder)))
     return 0
 
 
 def _describe(folder: RunFolder) -> str:
     try:
         config = load_run_config(folder)
-    except (ValueError, StorageError) as error:
+    except (ValueError, StorageError, OSError) as error:
         return f"{folder.path.name:>4}  unreadable: {error}"
     lines = read_last_metrics(folder.metrics, _VALIDATION_LINES)
     validations = [line.validation for line in lines if line.validation]

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from es_core import usable_processors
+from fedlearn.commands.progress import replay_progress
 from fedlearn.config import (
     OPTIONS,
     ConfigError,
@@ -24,7 +25,7 @@ from fedlearn.config import (
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
-from fedlearn.server.run import Run, kind_named, kind_of, load, load_run_config, named_task
+from fedlearn.server.run import Run, edited_settings, kind_named, kind_of, load, load_run_config, named_task
 from fedlearn.server.serving import serve
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
@@ -32,6 +33,7 @@ from fedlearn.tasks.blocks import n_rows
 from fedlearn.tasks.kind import Kind
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.tasks.task import Setting, Task
+from fedlearn.terminal import printable
 
 MOST_VOLUNTEERS = 8
 """Of those that a server starts by itself for a task on PyTorch, which takes a few hundred MB in each."""
@@ -78,7 +80,7 @@ def serve_command(options: argparse.Namespace) -> int:
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
             gate = open_gate(run.config.server, run.folder.path.parent, os.environ)
-        trainer, notices = Trainer.open(run)
+        trainer, notices = Trainer.open(run, progress=replay_progress())
         held.callback(trainer.close)
         _introduce(run, trainer.replica.step, notices)
         return serve(trainer, listening, with_local(gate, run.folder.local_identity))
@@ -93,8 +95,10 @@ def _small_volunteers(task: Task) -> dict[str, Setting]:
 
 def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
     folder = resolve_run(Path(options.runs if "runs" in options else _runs_in(file)), options.resume)
-    kind = kind_of(folder)
-    config = resume_config(_schema_of(kind, options), load_run_config(folder), file, os.environ, vars(options))
+    kind, written = kind_of(folder), load_run_config(folder)
+    for sentence in edited_settings(folder, written):
+        print(printable(sentence))
+    config = resume_config(_schema_of(kind, options), written, file, os.environ, vars(options))
     task = named_task(config.run.task)
     if (given := kind_named(config.run.task, task)).name != kind.name:
         raise ConfigError(
@@ -137,5 +141,5 @@ def _introduce(run: Run, step: int, notices: list[str]) -> None:
         f"{prepared.entry or run.config.run.task}{data}, population {settings.population_limit}, from step {step}"
     )
     for line in (*prepared.reasons, *notices):
-        print(line)
+        print(printable(line))
     sys.stdout.flush()

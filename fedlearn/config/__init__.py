@@ -11,6 +11,7 @@ from fedlearn.config.run_config import (
     ServerSettings,
     StrategySettings,
     VolunteerSettings,
+    journal_bytes_kept,
 )
 from fedlearn.config.schema import OPTIONS, Schema
 from fedlearn.config.setting import ConfigError, setting
@@ -32,6 +33,7 @@ __all__ = [
     "VolunteerSettings",
     "add_config_flags",
     "flag_of",
+    "journal_bytes_kept",
     "load_config",
     "resume_config",
     "setting",

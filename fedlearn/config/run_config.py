@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fedlearn.config.setting import ConfigError, automatic_keys, setting
+from fedlearn.config.sizes import parse_size
 from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.es.shaping import SHAPINGS
 
@@ -34,6 +35,14 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.0
     step_num: Annotated[int, setting("steps, where the run stands; resumed runs start from it", ge=0, le=LAST_STEP)] = 0
     runs: Annotated[str, setting("folder that holds the run folders", min_length=1, resumable=True)] = "trainingRuns"
+    keep_journal: Annotated[
+        str,
+        setting(
+            "size of the journal above which steps before the oldest checkpoint go, such as 500MB; all = never",
+            min_length=1,
+            resumable=True,
+        ),
+    ] = "1GB"
     checkpoint_time: Annotated[float, setting("s between checkpoints", gt=0, le=1e9, resumable=True)] = 60.0
     sample_time: Annotated[
         float,
@@ -198,6 +207,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Of the task, as its kind declares them."""
 
     def __post_init__(self) -> None:
+        journal_bytes_kept(self.run)
         _check_population(self.strategy)
         self._check_sums()
         self._check_schedules()
@@ -256,6 +266,16 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                     f"{key}: expected steps or duration with {self.get(key)}, got neither; "
                     "set one, or choose a schedule that needs no end"
                 )
+
+
+def journal_bytes_kept(settings: RunSettings) -> int | None:
+    """The journal's bound; None where all of it is kept. Raises ConfigError for a text that is no size."""
+    if settings.keep_journal == "all":
+        return None
+    try:
+        return parse_size(settings.keep_journal)
+    except ValueError as error:
+        raise ConfigError(f"keep_journal: {error}; or all, which drops nothing") from error
 
 
 def _group_of(config: RunConfig, key: str) -> str:

@@ -150,7 +150,7 @@ class Coordinator:
         if reason := self._stop_reason or self._completion:
             return [*effects, *self._end(reason)]
         if self._ledger.is_due(now):
-            effects.append(RecordCredit(self._ledger.entry(self._step)))
+            effects.append(RecordCredit(self._ledger.entry(self._step - 1)))
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time
             effects.append(SaveCheckpoint())
@@ -380,5 +380,5 @@ class Coordinator:
         parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
         credit: list[ServerEffect] = []
         if self._ledger.first_step < self._step:
-            credit.append(RecordCredit(self._ledger.entry(self._step)))
+            credit.append(RecordCredit(self._ledger.entry(self._step - 1)))
         return [*credit, SaveCheckpoint(), *parting, EndRun(reason)]

@@ -33,10 +33,10 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What was earned from `first_step` to the step before `end_step`."""
+    """What was earned from `first_step` to `step`."""
 
     first_step: int
-    end_step: int
+    step: int
     earned: Mapping[str, Earned]
     """By identity."""
 
@@ -68,8 +68,8 @@ class Ledger:
         self._due = now + INTERVAL_S
         return True
 
-    def entry(self, end_step: int) -> Entry:
-        """All since the last one."""
-        entry = Entry(self.first_step, end_step, self._earned)
-        self.first_step, self._earned = end_step, {}
+    def entry(self, step: int) -> Entry:
+        """All since the last one, up to this step."""
+        entry = Entry(self.first_step, step, self._earned)
+        self.first_step, self._earned = step + 1, {}
         return entry

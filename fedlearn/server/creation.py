@@ -3,12 +3,13 @@
 import shutil
 from pathlib import Path
 
-from fedlearn.config import ConfigError, RunConfig, to_json
+from fedlearn.config import ConfigError, RunConfig, Schema, to_json
 from fedlearn.es.replica import genesis
-from fedlearn.server.run import KIND_FILE, Run
+from fedlearn.server.run import KIND_FILE, Run, settings_of
 from fedlearn.server.throughput import Throughput
 from fedlearn.storage.checkpoint import write_checkpoint
 from fedlearn.storage.durable import write_durably
+from fedlearn.storage.identity import Identity, hash_of, to_text
 from fedlearn.storage.runs import create_run
 from fedlearn.tasks.kind import Kind, Measure
 from fedlearn.tasks.limits import MAX_PARAMETERS
@@ -26,17 +27,25 @@ def create(kind: Kind, config: RunConfig, task: NamedTask | None = None, *, meas
     prepared = kind.start(config, task, read_file=lambda path: Path(path).read_bytes(), measure=measure)
     _check_size(prepared.objective.layout.size)
     folder = create_run(Path(config.run.runs))
-    run = Run(folder, prepared)
     try:
-        for name, payload in {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}.items():
+        files = {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}
+        for name, payload in files.items():
             write_durably(folder.data / name, payload)
         snapshot = genesis(
             prepared.objective.layout,
             prepared.objective.initial_weights(),
-            step=run.config.run.step_num,
-            keeps_start=run.config.optimizer.weight_decay_towards == "start",
+            step=prepared.config.run.step_num,
+            keeps_start=prepared.config.optimizer.weight_decay_towards == "start",
         )
-        write_checkpoint(folder.genesis, snapshot, layout=run.layout_json(), config=to_json(run.config))
+        identity = Identity(
+            step=snapshot.step,
+            digest=snapshot.digest.hex(),
+            settings=settings_of(Schema(kind.options), prepared.config),
+            files={name: hash_of(payload) for name, payload in files.items()},
+        )
+        run = Run(folder, prepared, identity)
+        write_checkpoint(folder.genesis, snapshot, None, run.context(step=snapshot.step))
+        write_durably(folder.origin, to_text(identity).encode())
         write_durably(folder.config, to_json(run.config).encode())
     except BaseException as error:
         shutil.rmtree(folder.path, ignore_errors=True)

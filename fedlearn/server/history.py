@@ -1,45 +1,141 @@
-"""A run's past: genesis and the Updates of its journal, from which any replica of it can be rebuilt."""
+"""A run's past: its checkpoints and the Updates of its journal, from which any replica of it can be rebuilt."""
 
-from fedlearn.config import ConfigError, Schema, load_config
+from collections.abc import Callable
+
+import msgspec
+
 from fedlearn.es.update import Update
-from fedlearn.server.run import Run, kind_of
-from fedlearn.storage.checkpoint import load_checkpoint, load_metadata
-from fedlearn.storage.journal import read_journal
+from fedlearn.server.run import Run
+from fedlearn.storage.checkpoint import Checkpoint, checkpoints_in, latest_checkpoint, read_checkpoint, step_of
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.identity import check_same_run
+from fedlearn.storage.journal import MissingStepsError, Stretch, read_records, stretches_of
+from fedlearn.storage.segment import Record
 from fedlearn.tasks.holding import Holding
 
-
-def check_origin(run: Run) -> None:
-    """Raises StorageError where genesis can't be read, ConfigError where the run was begun with other settings."""
-    load_checkpoint(run.folder.genesis)
-    schema = Schema(kind_of(run.folder).options)
-    file = (f"{run.folder.genesis}: config.json", load_metadata(run.folder.genesis, "config"))
-    begun = load_config(schema, file, {}, {})
-    for key in schema.fields:
-        was, now = begun.get(key), run.config.get(key)
-        if was != now and key not in schema.resumable and key != "step_num":
-            raise ConfigError(
-                f"{key}: expected {was!r}, with which the run was begun, got {now!r} from {run.folder.config}; "
-                "put it back, or start a new run"
-            )
+Progress = Callable[[int], None]
+"""Is told each step that was taken again."""
 
 
-def replay(run: Run, *, until: int | None = None, threads: int = 0) -> tuple[Holding, Update | None]:
-    """The replica rebuilt from genesis and the journal, up to a step, with the last Update it took."""
+class Rebuilt(msgspec.Struct, frozen=True, eq=False):
+    """A replica that was rebuilt."""
+
+    holding: Holding
+    last: Update | None
+    """Of the step before the replica's; without its members where that step was not taken again."""
+    begun: Checkpoint
+    """What it was rebuilt from."""
+    problems: tuple[str, ...]
+    """What had to be passed over."""
+
+
+def newest(run: Run, *, progress: Progress | None = None) -> Rebuilt:
+    """The replica as the journal has it by now, from the newest good checkpoint on.
+
+    Raises StorageError where nothing can be rebuilt, and for files of another run.
+    """
+    checkpoint, found = latest_checkpoint(run.folder)
+    problems = [*run.notices, *(f"checkpoint passed over: {problem}" for problem in found.values())]
+    return _rebuilt(run, checkpoint, problems, progress=progress)
+
+
+def back_to(run: Run, step: int, *, progress: Progress | None = None) -> Rebuilt:
+    """The replica at a step, from the newest good checkpoint at or before it.
+
+    Raises StorageError where the step can't be rebuilt.
+    """
+    if step < run.identity.step:
+        raise StorageError(f"step: expected {run.identity.step} or more, where the run begins, got {step}")
+    checkpoint, found = latest_checkpoint(run.folder, until=step)
+    problems = [*run.notices, *(f"checkpoint passed over: {problem}" for problem in found.values())]
+    rebuilt = _rebuilt(run, checkpoint, problems, until=step, progress=progress)
+    if (reached := rebuilt.holding.replica.step) != step:
+        raise StorageError(
+            f"step: expected one that can be rebuilt, at most {reached} from {checkpoint.path}, got {step}"
+            f"{''.join(f'; {problem}' for problem in rebuilt.problems)}; choose an earlier one"
+        )
+    return rebuilt
+
+
+def replay(run: Run, *, until: int | None = None, threads: int = 0, progress: Progress | None = None) -> Rebuilt:
+    """The replica rebuilt from the first checkpoint, genesis if it can be, from which the journal is whole to its end.
+
+    With `until` it is whole up to that step, or to the journal's end where that comes first. Raises StorageError where
+    there is no such checkpoint.
+    """
+    problems = list(run.notices)
+    stretches = stretches_of(run.folder.journal, problems) or [Stretch(run.identity.step, run.identity.step)]
+    end = stretches[-1].end if until is None else min(until, stretches[-1].end)
+    for path in [run.folder.genesis, *checkpoints_in(run.folder)]:
+        first = run.identity.step if path == run.folder.genesis else step_of(path)
+        if first != end and not any(stretch.first <= first <= end <= stretch.end for stretch in stretches):
+            continue
+        try:
+            checkpoint = read_checkpoint(path)
+        except StorageError as error:
+            problems.append(f"checkpoint passed over: {error}")
+            continue
+        return _rebuilt(run, checkpoint, problems, until=end, threads=threads, progress=progress)
+    known = ", ".join(f"{stretch.first} to {stretch.end}" for stretch in stretches)
+    raise StorageError(
+        f"{run.folder.path}: expected a checkpoint from which the journal is whole up to step {end}, got none; it has "
+        f"steps {known}{''.join(f'; {problem}' for problem in problems)}; choose another step, or restore from a copy"
+    )
+
+
+def _rebuilt(
+    run: Run,
+    checkpoint: Checkpoint,
+    problems: list[str],
+    *,
+    until: int | None = None,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Rebuilt:
+    check_same_run(run.identity, checkpoint.identity, checkpoint.path)
     holding = run.holding(threads=threads)
-    holding.load(load_checkpoint(run.folder.genesis))
-    return holding, follow_journal(run, holding, until=until)
+    digest = holding.load(checkpoint.snapshot)
+    is_begin = checkpoint.step == run.identity.step
+    expected = bytes.fromhex(run.identity.digest) if is_begin else checkpoint.snapshot.digest
+    if digest != expected:
+        raise StorageError(
+            f"{checkpoint.path}: expected weights of digest {expected.hex()}, got {digest.hex()}; "
+            "take it out of the folder, or restore it from a copy"
+        )
+    last = follow_journal(run, holding, until=until, problems=problems, progress=progress)
+    return Rebuilt(holding, last or checkpoint.last, checkpoint, tuple(problems))
 
 
-def follow_journal(run: Run, holding: Holding, *, until: int | None = None) -> Update | None:
-    """Applies the Updates of the journal from the replica's step on; gives the last one before where it ends."""
+def follow_journal(
+    run: Run, holding: Holding, *, until: int | None = None, problems: list[str], progress: Progress | None = None
+) -> Update | None:
+    """Applies the Updates of the journal from the replica's step on, each to the digest that its record names.
+
+    Gives the last one. It ends before steps that are missing or damaged; what was met of these is added to `problems`.
+    Raises StorageError where the digests differ, and for segments of another run.
+    """
     last: Update | None = None
-    if not run.folder.journal.exists():
-        return last
-    replica = holding.replica
-    for update in read_journal(run.folder.journal):
-        if until is not None and update.step >= until:
-            break
-        last = update
-        if update.step >= replica.step:
-            replica.apply(update)
+    digest = holding.replica.digest
+    records = read_records(
+        run.folder.journal, start=holding.replica.step, identity=run.identity.name, problems=problems
+    )
+    try:
+        for record in records:
+            if until is not None and record.step >= until:
+                break
+            if record.digest != digest:
+                raise StorageError(_unlike(run, record, digest))
+            last = record.update
+            digest = holding.apply(last)
+            if progress is not None:
+                progress(holding.replica.step)
+    except MissingStepsError as error:
+        problems.append(str(error))
     return last
+
+
+def _unlike(run: Run, record: Record, digest: bytes) -> str:
+    return (
+        f"{run.folder.journal}: expected step {record.step} to begin with digest {digest.hex()}, as it was rebuilt, "
+        f"the journal has {record.digest.hex()}; journal and checkpoints are not of one run: restore both from one copy"
+    )

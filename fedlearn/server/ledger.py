@@ -36,7 +36,7 @@ def check_credit(folder: RunFolder, journal: Iterable[Update]) -> Credit:
     members = {update.step: update.n_members for update in journal}
     false, claimed = [], set[int]()
     for entry in read_lines(folder.credit, Entry):
-        steps = range(entry.first_step, entry.end_step)
+        steps = range(entry.first_step, entry.step + 1)
         claimed.update(steps)
         is_whole = all(step in members for step in steps)
         if is_whole and sum(part.members for part in entry.earned.values()) != sum(members[step] for step in steps):

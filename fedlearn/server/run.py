@@ -1,13 +1,18 @@
 """A run on disk: its folder and its task, ready to be trained, replayed or looked at."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from fedlearn.config import ConfigError, RunConfig, Schema, load_config
+from fedlearn.config import ConfigError, RunConfig, Schema, load_config, to_json
+from fedlearn.storage.checkpoint import Context, checkpoints_in, load_metadata
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.identity import Identity, check_files, load_identity, to_text
 from fedlearn.storage.runs import RunFolder, resolve_run
+from fedlearn.storage.segment import segments_in
 from fedlearn.storage.task_file import is_task_file, load_task
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.kind import Kind, Prepared
@@ -23,6 +28,9 @@ class Run(msgspec.Struct, frozen=True, eq=False):
 
     folder: RunFolder
     prepared: Prepared
+    identity: Identity
+    notices: tuple[str, ...] = ()
+    """What was passed over when the run was opened."""
 
     @property
     def config(self) -> RunConfig:
@@ -35,18 +43,22 @@ class Run(msgspec.Struct, frozen=True, eq=False):
             self.prepared.objective, seed=self.config.run.seed, threads=threads, blocks=self.prepared.named_blocks
         )
 
-    def layout_json(self) -> str:
-        """The parameter layout, as it stands in checkpoints."""
-        return msgspec.json.encode(self.prepared.objective.layout).decode()
+    def context(self, *, step: int) -> Context:
+        """What a checkpoint at this step says of the run."""
+        return Context(
+            layout=msgspec.json.encode(self.prepared.objective.layout).decode(),
+            config=to_json(self.config.replace({"step_num": step})),
+            identity=to_text(self.identity),
+        )
 
 
 def kind_of(folder: RunFolder) -> Kind:
     """The kind of a run's task. Raises StorageError for a folder that does not say."""
     try:
         name = (folder.data / KIND_FILE).read_text(encoding="utf-8").strip()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise StorageError(
-            f"{folder.data / KIND_FILE}: expected the kind of the run's task: {error.strerror}; "
+            f"{folder.data / KIND_FILE}: expected the kind of the run's task: {error}; "
             "the run may be of an older version, which can go on with it"
         ) from error
     return find_kind(name)
@@ -54,7 +66,10 @@ def kind_of(folder: RunFolder) -> Kind:
 
 def load_run_config(folder: RunFolder) -> RunConfig:
     """The configuration in a run's folder. Raises ConfigError when it was damaged."""
-    file = (str(folder.config), folder.config.read_text(encoding="utf-8"))
+    try:
+        file = (str(folder.config), folder.config.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{folder.config}: expected JSON: {error}; restore it from a copy") from error
     config = load_config(Schema(kind_of(folder).options), file, {}, {})
     if not config.is_settled:
         missing = ", ".join(config.open_keys)
@@ -65,10 +80,41 @@ def load_run_config(folder: RunFolder) -> RunConfig:
 def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None) -> Run:
     """The run in a folder, with these settings; without its task's code there is enough to replay it.
 
+    Whatever looks at a run comes through here: its files and settings are checked to be those it was begun with.
+
     Raises ValueError and StorageError for files that can't be used, and for a task that is not the run's.
     """
-    prepared = kind_of(folder).reopen(config, task, read_file=lambda name: (folder.data / name).read_bytes())
-    return Run(folder, prepared)
+    identity, notices = load_identity(folder)
+    check_files(folder, identity)
+    kind = kind_of(folder)
+    for key, now in settings_of(Schema(kind.options), config).items():
+        if (was := identity.settings.get(key, now)) != now:
+            raise ConfigError(
+                f"{key}: expected {was!r}, with which the run was begun, got {now!r} from {folder.config}; "
+                "put it back, or start a new run"
+            )
+    prepared = kind.reopen(config, task, read_file=lambda name: (folder.data / name).read_bytes())
+    return Run(folder, prepared, identity, notices)
+
+
+def edited_settings(folder: RunFolder, config: RunConfig) -> list[str]:
+    """A sentence for each setting that was altered in the run's file since its newest checkpoint."""
+    schema = Schema(kind_of(folder).options)
+    for path in [*reversed(checkpoints_in(folder)), folder.genesis]:
+        with suppress(StorageError, ConfigError):
+            saved = load_config(schema, (f"{path}: config.json", load_metadata(path, "config")), {}, {})
+            keys = [key for key in schema.fields if key != "step_num" and saved.get(key) != config.get(key)]
+            return [
+                f"{key}: {config.get(key)!r} in {folder.config}, it was {saved.get(key)!r} when {path.name} was written"
+                for key in keys
+            ]
+    return []
+
+
+def settings_of(schema: Schema, config: RunConfig) -> dict[str, Any]:
+    """The settings that determine a run: the keys that a resumed run may not change, with their values."""
+    changing = {"step_num", *schema.resumable}
+    return {key: config.get(key) for key in schema.fields if key not in changing}
 
 
 def named_task(text: str) -> NamedTask | None:
@@ -90,5 +136,5 @@ def find(root: str, text: str, *, with_task: bool = False) -> Run:
 
 def age_of(folder: RunFolder) -> float:
     """Seconds since the run last wrote anything."""
-    files = [folder.config, folder.journal, folder.metrics]
+    files = [folder.config, *segments_in(folder.journal)[-1:], folder.metrics]
     return time.time() - max(file.stat().st_mtime for file in files if file.exists())

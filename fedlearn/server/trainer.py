@@ -4,7 +4,7 @@ import time
 from random import SystemRandom
 from typing import Self, final
 
-from fedlearn.config import to_json
+from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Verdict, judge
 from fedlearn.coordination.coordinator import Coordinator
@@ -12,19 +12,19 @@ from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
 from fedlearn.es.replica import START, Replica
-from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update, elapsed_s_after
-from fedlearn.server.history import check_origin, follow_journal
+from fedlearn.server.history import Progress, Rebuilt, newest
 from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.run import Run
-from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint, set_aside_checkpoints
+from fedlearn.storage.aside import Aside
+from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
-from fedlearn.storage.journal import Journal, read_journal
+from fedlearn.storage.journal import Journal, read_records
 from fedlearn.storage.lines import append_line
 from fedlearn.storage.metrics import MetricsLog, StepMetrics
+from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import encode_block
-from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.wire.messages import DataBlock, Message, Start
@@ -38,14 +38,14 @@ Outgoing = tuple[Message, Parcel]
 class Trainer:
     """Performs what a Coordinator asks for, short of sending."""
 
-    def __init__(self, run: Run, holding: Holding, journal: Journal, last: Update | None, genesis: Snapshot) -> None:
+    def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes) -> None:
         self.run = run
-        self._holding = holding
+        self._holding = rebuilt.holding
+        self._digest = digest
+        """Of the replica as it is."""
         self._journal = journal
         self._metrics = MetricsLog(run.folder.metrics)
-        self._last = last
-        self._began_at = genesis.step
-        self._start_digest = genesis.digest
+        self._last = rebuilt.last
         self._encoded_weights: tuple[int, Outgoing] | None = None
         self._encoded_block: tuple[bytes, Outgoing] | None = None
         self._bytes_in = 0
@@ -54,39 +54,27 @@ class Trainer:
         """Figures of unperturbed weights, for the next line of metrics."""
 
     @classmethod
-    def open(cls, run: Run) -> tuple[Self, list[str]]:
-        """The trainer of a run, new or resumed where its journal ends, and what had to be mended on the way.
+    def open(cls, run: Run, *, progress: Progress | None = None) -> tuple[Self, list[str]]:
+        """The trainer of a run, new or resumed from its newest good state, and what had to be mended on the way.
 
-        Raises StorageError where the run's files can't be used, ConfigError where its settings were changed.
+        What the run can't go on with is set aside. Raises StorageError where the run's files can't be used.
         """
-        check_origin(run)
-        notices = []
-        journal = Journal.open(run.folder.journal)
-        try:
-            if journal.cut_bytes:
-                notices.append(
-                    f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated"
-                )
-            genesis = load_checkpoint(run.folder.genesis)
-            snapshot, problems = latest_checkpoint(run.folder)
-            notices += [f"checkpoint passed over: {problem}" for problem in problems]
-            end = genesis.step if journal.next_step is None else journal.next_step
-            if snapshot.step > end:
-                aside = ", ".join(set_aside_checkpoints(run.folder, after=end))
-                notices.append(f"journal: it ends at step {end}, before the newest checkpoint; set aside: {aside}")
-                snapshot, _ = latest_checkpoint(run.folder)
-            holding = run.holding()
-            holding.load(snapshot)
-            last = follow_journal(run, holding)
-            if last is not None and last.block not in run.prepared.named_blocks:
-                raise StorageError(
-                    f"{run.folder.data}: expected the block of data {last.block.hex()} that the journal's last update "
-                    "names, it is not there; restore the folder from a copy"
-                )
-        except Exception:
-            journal.close()
-            raise
-        return cls(run, holding, journal, last, genesis), notices
+        rebuilt = newest(run, progress=progress)
+        replica, aside, notices = rebuilt.holding.replica, Aside(run.folder.path), list(rebuilt.problems)
+        # Damaged ones would take the places of good ones, of which the last few are kept.
+        for path in checkpoints_in(run.folder):
+            if step_of(path) > rebuilt.begun.step:
+                aside.move(path)
+        digest = replica.digest
+        header = Header(run.identity.name, replica.step, digest)
+        journal = Journal.open(run.folder.journal, header, keep_bytes=journal_bytes_kept(run.config.run), aside=aside)
+        if journal.cut_bytes:
+            notices.append(f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated")
+        if not journal.is_joined and replica.step > run.identity.step:
+            notices.append(f"journal: it does not lead up to step {replica.step}; a new segment goes on from there")
+        if aside.names:
+            notices.append(f"set aside in {aside.folder}: {', '.join(aside.names)}")
+        return cls(run, rebuilt, journal, digest), notices
 
     @property
     def replica(self) -> Replica:
@@ -127,9 +115,9 @@ class Trainer:
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
         """What brings a joiner to where the replica is: a Snapshot, or, if those are fewer bytes, Start and Updates."""
-        if may_replay and self._can_replay():
-            start = Start(self._start_digest, self._began_at, self.replica.step, START in self.replica.slots)
-            updates = (update for update in read_journal(self.run.folder.journal) if update.step < self.replica.step)
+        if may_replay and self._can_replay() and (updates := self._all_updates()) is not None:
+            identity = self.run.identity
+            start = Start(bytes.fromhex(identity.digest), identity.step, self.replica.step, START in self.replica.slots)
             messages: list[Message] = [start, *updates]
             return [(message, pack(message)) for message in messages]
         if self._encoded_weights is None or self._encoded_weights[0] != self.replica.step:
@@ -144,6 +132,18 @@ class Trainer:
         snapshot_bytes = replica.weights.nbytes * (1 + len(replica.slots))
         return prepared.is_start_shared and is_possible and self._journal.length_bytes < snapshot_bytes
 
+    def _all_updates(self) -> list[Update] | None:
+        """The Updates of all steps so far; None where the journal does not have them all any more."""
+        begun, updates = self.run.identity.step, []
+        try:
+            for record in read_records(self.run.folder.journal, start=begun):
+                if record.step >= self.replica.step:
+                    break
+                updates.append(record.update)
+        except StorageError:
+            return None
+        return updates if len(updates) == self.replica.step - begun else None
+
     def data_block(self, name: bytes) -> Outgoing:
         """A block for whoever lacks it; many lack the same one."""
         if self._encoded_block is None or self._encoded_block[0] != name:
@@ -152,14 +152,15 @@ class Trainer:
         return self._encoded_block[1]
 
     def append(self, update: Update) -> None:
-        """Journals the Update. Raises StorageError where the disk refuses."""
-        self._journal.append(update)
+        """Journals the Update of the replica's step. Raises StorageError where the disk refuses."""
+        assert update.step == self.replica.step, "the digest before a step is known once the one before is taken"
+        self._journal.append(update, self._digest)
 
     def apply(self, update: Update) -> bytes:
         """Takes the step; gives the digest after it."""
-        digest = self._holding.apply(update)
+        self._digest = self._holding.apply(update)
         self._last, self._encoded_weights = update, None
-        return digest
+        return self._digest
 
     def recompute(self, claim: Claim) -> list[TrialResults]:
         """What the claim's trials give here, where the replica must stand before their step; twice if not the claim."""
@@ -177,13 +178,21 @@ class Trainer:
         append_line(self.run.folder.credit, entry)
 
     def save_checkpoint(self) -> None:
-        """Writes the replica, and in the configuration where the run stands."""
-        config = self.run.config.replace({"step_num": self.replica.step})
-        save_checkpoint(self.run.folder, self.replica.snapshot(), layout=self.run.layout_json(), config=to_json(config))
-        write_durably(self.run.folder.config, to_json(config).encode())
+        """Writes the replica, and in the configuration where the run stands; the journal is then kept in its bound.
+
+        The journal's steps reach the disk first: no checkpoint may be ahead of it.
+        """
+        self._journal.sync()
+        context = self.run.context(step=self.replica.step)
+        save_checkpoint(self.run.folder, self.replica.snapshot(), self._last, context)
+        write_durably(self.run.folder.config, context.config.encode())
+        self._journal.trim(before=step_of(checkpoints_in(self.run.folder)[0]))
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
-        """Writes the step's line of metrics; byte counts are totals from the start to the step's close."""
+        """Writes the step's line of metrics; byte counts are totals from the start to the step's close.
+
+        Raises StorageError where the disk refuses.
+        """
         finite = report.loss == report.loss
         work = report.members * self.run.prepared.objective.work_per_member
         metrics = StepMetrics(

@@ -1,8 +1,9 @@
 """Checkpoints: a Snapshot as a safetensors file, readable by anything that reads safetensors.
 
 The tensor `weights` and the optimizer's slots, under their names, are flat float32; the header's metadata holds the
-rest as text: step, digest (hexadecimal), numbers (JSON; each by `float.hex`, exact), layout and config (JSON), and a
-checksum of everything, since the format has none.
+rest as text: step, digest (hexadecimal), numbers (JSON; each by `float.hex`, exact), layout, config and the run's
+identity (JSON), the last Update without its members (hexadecimal; empty before the first step), and a checksum of
+everything, since the format has none.
 
 Source: the format, https://huggingface.co/docs/safetensors.
 """
@@ -15,10 +16,14 @@ import safetensors.numpy
 from blake3 import blake3
 from safetensors import SafetensorError, safe_open
 
+from fedlearn.es.estimate import NO_ESTIMATE
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.update import Update
 from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError, write_durably
 from fedlearn.storage.runs import RunFolder
+from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.errors import RemoteProtocolError
 
 KEPT_CHECKPOINTS = 3
 
@@ -27,11 +32,34 @@ _WEIGHTS = "weights"
 _CHECKSUM_BYTES = 16
 
 
-def write_checkpoint(path: Path, snapshot: Snapshot, *, layout: str, config: str) -> None:
-    """Writes the snapshot with the JSON texts of the parameter layout and the run's configuration beside it.
+class Context(msgspec.Struct, frozen=True):
+    """What every checkpoint of a run says of the run, as JSON texts."""
 
-    Raises StorageError where the disk refuses; no half-written file stays.
-    """
+    layout: str
+    """The parameter layout."""
+    config: str
+    """The configuration as it is now."""
+    identity: str
+    """What `origin.json` holds."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, eq=False):
+    """What a run goes on from."""
+
+    path: Path
+    snapshot: Snapshot
+    last: Update | None
+    """Of the step before, without its members: what the strategy goes on from. None where the run begins."""
+    identity: str
+    """As in `Context`."""
+
+    @property
+    def step(self) -> int:
+        return self.snapshot.step
+
+
+def write_checkpoint(path: Path, snapshot: Snapshot, last: Update | None, context: Context) -> None:
+    """Raises StorageError where the disk refuses; no half-written file stays."""
     # safetensors writes the bytes that lie in memory, in the wrong order for e.g. a reversed view.
     tensors = {
         name: np.ascontiguousarray(array) for name, array in {_WEIGHTS: snapshot.weights, **snapshot.slots}.items()
@@ -40,28 +68,28 @@ def write_checkpoint(path: Path, snapshot: Snapshot, *, layout: str, config: str
         "step": str(snapshot.step),
         "digest": snapshot.digest.hex(),
         "numbers": msgspec.json.encode({name: number.hex() for name, number in snapshot.numbers.items()}).decode(),
-        "layout": layout,
-        "config": config,
+        "last": encode(_without_members(last)).hex() if last is not None else "",
+        **msgspec.structs.asdict(context),
     }
     metadata["checksum"] = _checksum(metadata, tensors)
     write_durably(path, safetensors.numpy.save(tensors, metadata))
 
 
-def save_checkpoint(run: RunFolder, snapshot: Snapshot, *, layout: str, config: str) -> Path:
+def save_checkpoint(run: RunFolder, snapshot: Snapshot, last: Update | None, context: Context) -> Path:
     """Adds a checkpoint to the run, of which the last KEPT_CHECKPOINTS stay; gives its path.
 
     Raises StorageError as `write_checkpoint` does; the older ones then stay.
     """
-    path = run.checkpoints / f"{snapshot.step:012d}{_SUFFIX}"
-    write_checkpoint(path, snapshot, layout=layout, config=config)
-    outdated = _newest_first(run)[KEPT_CHECKPOINTS:]
+    path = checkpoint_at(run, snapshot.step)
+    write_checkpoint(path, snapshot, last, context)
+    outdated = checkpoints_in(run)[:-KEPT_CHECKPOINTS]
     for leftover in [*outdated, *run.checkpoints.glob(f"*{PARTIAL_SUFFIX}")]:
         leftover.unlink()
     return path
 
 
-def load_checkpoint(path: Path) -> Snapshot:
-    """The snapshot in the file, to the bit. Raises StorageError for a missing, damaged or foreign file."""
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in the file, to the bit. Raises StorageError for a missing, damaged or foreign file."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
@@ -70,19 +98,29 @@ def load_checkpoint(path: Path) -> Snapshot:
         if checksum != _checksum(metadata, tensors):
             raise StorageError(f"{path}: expected checksum {checksum}, the content has another; it is damaged")
         numbers = msgspec.json.decode(metadata["numbers"], type=dict[str, str])
-        return Snapshot(
+        snapshot = Snapshot(
             step=int(metadata["step"]),
             digest=bytes.fromhex(metadata["digest"]),
             weights=tensors.pop(_WEIGHTS),
             slots=tensors,
             numbers={name: float.fromhex(number) for name, number in numbers.items()},
         )
-    except (OSError, SafetensorError, KeyError, ValueError, msgspec.DecodeError) as error:
-        raise StorageError(f"{path}: expected a checkpoint of fedlearn: {error}") from error
+        last = decode(bytes.fromhex(metadata["last"]), Update) if metadata["last"] else None
+        return Checkpoint(path, snapshot, last, metadata["identity"])
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, OverflowError, RemoteProtocolError) as error:
+        raise StorageError(f"{path}: expected a checkpoint of this version of fedlearn: {error}") from error
+
+
+def load_checkpoint(path: Path) -> Snapshot:
+    """The snapshot in the file. Raises StorageError as `read_checkpoint` does."""
+    return read_checkpoint(path).snapshot
 
 
 def load_metadata(path: Path, key: str) -> str:
-    """The JSON text that the checkpoint was written with: its `config` or `layout`. Raises StorageError as above."""
+    """The JSON text that the checkpoint was written with: `config`, `layout` or `identity`.
+
+    Raises StorageError as above.
+    """
     try:
         with safe_open(path, framework="numpy") as file:
             return str((file.metadata() or {})[key])
@@ -90,28 +128,40 @@ def load_metadata(path: Path, key: str) -> str:
         raise StorageError(f"{path}: expected a checkpoint of fedlearn: {error}") from error
 
 
-def latest_checkpoint(run: RunFolder) -> tuple[Snapshot, list[str]]:
-    """The newest readable checkpoint, if need be genesis, and a message for each newer one that is damaged.
+def checkpoints_in(run: RunFolder) -> list[Path]:
+    """The run's checkpoints but genesis, by step."""
+    return sorted(path for path in run.checkpoints.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
 
-    Raises StorageError where none can be read.
+
+def checkpoint_at(run: RunFolder, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return run.checkpoints / f"{step:012d}{_SUFFIX}"
+
+
+def step_of(path: Path) -> int:
+    """Of a checkpoint, by its name."""
+    return int(path.stem)
+
+
+def latest_checkpoint(run: RunFolder, *, until: int | None = None) -> tuple[Checkpoint, dict[Path, str]]:
+    """The newest readable checkpoint, if need be genesis, and what is wrong with each newer one.
+
+    None of a later step than `until` is looked at. Raises StorageError where none can be read.
     """
-    problems: list[str] = []
-    for path in [*_newest_first(run), run.genesis]:
+    problems: dict[Path, str] = {}
+    earlier = [path for path in checkpoints_in(run) if until is None or step_of(path) <= until]
+    for path in [*reversed(earlier), run.genesis]:
         try:
-            return load_checkpoint(path), problems
+            return read_checkpoint(path), problems
         except StorageError as error:
-            problems.append(str(error))
-    raise StorageError(f"{run.path}: expected a readable checkpoint, got none: {'; '.join(problems)}")
+            problems[path] = str(error)
+    raise StorageError(
+        f"{run.path}: expected a readable checkpoint, got none: {'; '.join(problems.values())}; restore one from a copy"
+    )
 
 
-def set_aside_checkpoints(run: RunFolder, *, after: int) -> list[str]:
-    """Renames the checkpoints of later steps, and gives their new names: the run will take other steps to get there."""
-    later = [path for path in sorted(run.checkpoints.glob(f"*{_SUFFIX}")) if int(path.stem) > after]
-    return [path.rename(path.with_suffix(".set-aside")).name for path in later]
-
-
-def _newest_first(run: RunFolder) -> list[Path]:
-    return sorted(run.checkpoints.glob(f"*{_SUFFIX}"), reverse=True)
+def _without_members(update: Update) -> Update:
+    return msgspec.structs.replace(update, spans=(), utilities=update.utilities[:0], estimate=NO_ESTIMATE)
 
 
 def _checksum(metadata: dict[str, str], tensors: dict[str, Float32Array]) -> str:

@@ -24,7 +24,7 @@ def write_durably(path: Path, payload: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             partial.unlink()
@@ -33,7 +33,18 @@ def write_durably(path: Path, payload: bytes) -> None:
         ) from error
 
 
-def _sync_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
+    """The folder is there, with those above it, and stays after a power cut. Raises StorageError."""
+    try:
+        if not path.is_dir():
+            path.mkdir(parents=True)
+            sync_folder(path.parent)
+    except OSError as error:
+        raise StorageError(f"{path}: expected a folder: {error.strerror}; make room or choose another place") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Brings the names in a folder to the disk. Raises OSError where it refuses."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

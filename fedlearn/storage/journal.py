@@ -1,100 +1,129 @@
-"""The journal: every Update of a run, appended before anybody else sees it.
+"""The journal: every Update of a run, appended before anybody else sees it, in segments of a bounded size.
 
 An appended Update is in the file, whatever becomes of the process. It reaches the disk a few milliseconds later, by a
 thread of its own, so that no volunteer waits for it: a power cut may take the last steps, which then are taken anew.
-
-After a header come records: a marker of 4 bytes, the payload's length and the CRC-32 of length and payload
-(both uint32, little-endian), then the payload, an encoded Update. The marker is where reading can start again
-behind damage, which tells a torn tail (a crash in the midst of an append; cut) from damage in the middle
-(refused).
+A segment is on the disk as a whole before the next one begins.
 """
 
 import io
 import os
-import struct
 import threading
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self, final
+from typing import NamedTuple, Self, final
 
 from fedlearn.es.update import Update
-from fedlearn.storage.durable import StorageError, write_durably
-from fedlearn.wire.codec import decode, encode
-from fedlearn.wire.errors import RemoteProtocolError
+from fedlearn.storage.aside import Aside
+from fedlearn.storage.cutting import cut_journal
+from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError, make_folder
+from fedlearn.storage.records import MAX_PAYLOAD_BYTES
+from fedlearn.storage.segment import (
+    HEADER_BYTES,
+    Header,
+    Record,
+    create_segment,
+    encode_step,
+    first_step_of,
+    read_header,
+    read_places,
+    segments_in,
+)
+from fedlearn.storage.syncer import Syncer, sync_content
 
-MAX_RECORD_BYTES = 2**26
-"""64 MiB, above any Update that the wire carries."""
+SEGMENT_BYTES = 64 * 1024 * 1024
+"""Of a segment, unless the bound of the whole journal is small."""
 
-_HEADER = b"fedlearn journal 2\n"
-_MARKER = b"\xf5UPD"
-"""Its first byte occurs in no UTF-8 text."""
-_RECORD = struct.Struct("<4sII")
+_SEGMENTS = 8
+"""Into which a small bound is cut."""
 
-_sync = getattr(os, "fdatasync", os.fsync)
+_LEAST_SEGMENT_BYTES = 4096
+
+
+def _segment_bytes(keep_bytes: int | None) -> int:
+    if keep_bytes is None:
+        return SEGMENT_BYTES
+    return min(SEGMENT_BYTES, max(keep_bytes // _SEGMENTS, _LEAST_SEGMENT_BYTES))
+
+
+class MissingStepsError(StorageError):
+    """The journal goes on behind steps that it does not have."""
 
 
 @final
 class Journal:
     """A journal that is open for appending. The caller holds the run's lock."""
 
-    def __init__(self, path: Path, file: io.FileIO, *, end: int, next_step: int | None, cut_bytes: int) -> None:
-        self.path = path
-        self.next_step = next_step
-        """Step of the Update that comes next; None where the journal is empty and any may come."""
-        self.cut_bytes = cut_bytes
+    def __init__(self, segments: list[Path], header: Header, *, end: int, keep_bytes: int | None) -> None:
+        self.next_step = header.step
+        """Step of the Update that comes next."""
+        self.cut_bytes = 0
         """Length of the torn tail that opening cut off; 0 where there was none."""
-        self._file = file
+        self.is_joined = True
+        """Whether the steps that were there lead up to where it goes on."""
+        self._identity = header.identity
+        self._segments = segments
+        self._keep_bytes = keep_bytes
+        self._segment_bytes = _segment_bytes(keep_bytes)
+        self._older_bytes = sum(path.stat().st_size for path in segments[:-1])
+        self._file = io.FileIO(segments[-1], "r+")
         self._end = end
-        self._syncer = _Syncer(file)
+        self._changing = threading.Lock()
+        """Held while the file that is written is exchanged, or brought to the disk from outside."""
+        self._syncer = Syncer(self._file)
+
+    @property
+    def path(self) -> Path:
+        """The segment that is written."""
+        return self._segments[-1]
 
     @property
     def length_bytes(self) -> int:
-        """Bytes of all that was appended so far."""
-        return self._end
+        """Bytes of all steps that it has."""
+        return self._older_bytes + self._end - HEADER_BYTES * len(self._segments)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """The journal at `path`, a new one where there is none; a torn tail is cut off.
+    def open(cls, folder: Path, header: Header, *, keep_bytes: int | None = None, aside: Aside | None = None) -> Self:
+        """The journal of this run, to go on at the header's step, which begins with its digest.
 
-        Raises StorageError for a file that is no journal, or is damaged before its last record.
+        A torn tail is cut off. Whatever the journal has of this step and later ones is set aside. `keep_bytes`: bytes
+        beyond which `trim` drops segments; None: it never does.
+
+        Raises StorageError where the disk refuses, and for a journal of another version.
         """
-        if not path.exists() or path.stat().st_size == 0:
-            write_durably(path, _HEADER)
-        end, last = len(_HEADER), None
-        with path.open("rb") as reader:
-            for record in _read_records(path, reader):
-                end, last = record
-            cut_bytes = reader.seek(0, os.SEEK_END) - end
-        next_step = None if last is None else _update(path, last).step + 1
-        file = io.FileIO(path, "r+")
-        if cut_bytes:
-            file.truncate(end)
-            os.fsync(file.fileno())
-        return cls(path, file, end=end, next_step=next_step, cut_bytes=cut_bytes)
+        aside = aside or Aside(folder.parent)
+        make_folder(folder)
+        for leftover in folder.glob(f"*{PARTIAL_SUFFIX}"):
+            leftover.unlink()
+        end = cut_journal(folder, header.step, aside)
+        segments = segments_in(folder)
+        if end is None or read_header(segments[-1]) is None:
+            journal = cls([*segments, create_segment(folder, header)], header, end=HEADER_BYTES, keep_bytes=keep_bytes)
+            journal.is_joined = end is not None
+            return journal
+        journal = cls(segments, header, end=end, keep_bytes=keep_bytes)
+        journal._cut_tail()
+        return journal
 
-    def append(self, update: Update) -> None:
-        """Returns once the Update is in the file, and on its way to the disk.
+    def append(self, update: Update, digest: bytes) -> None:
+        """Returns once the Update, whose step begins with this digest, is in the file, and on its way to the disk.
 
         Raises StorageError for an Update out of turn, and where the disk refuses this one or refused one before; the
         journal then stays as it was.
         """
-        if self.next_step not in (None, update.step):
+        if self.next_step != update.step:
             raise StorageError(f"{self.path}: expected the update of step {self.next_step}, got {update.step}")
-        payload = encode(update)
-        if len(payload) > MAX_RECORD_BYTES:
+        record = encode_step(update, digest)
+        if len(record) > MAX_PAYLOAD_BYTES:
             raise StorageError(
-                f"{self.path}: expected an update of at most {MAX_RECORD_BYTES} bytes, got {len(payload)}; "
+                f"{self.path}: expected an update of at most {MAX_PAYLOAD_BYTES} bytes, got {len(record)}; "
                 f"lower population_limit"
             )
-        record = _RECORD.pack(_MARKER, len(payload), _checksum(payload)) + payload
         try:
-            self._file.seek(self._end)
-            rest = memoryview(record)
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            if self._end + len(record) > self._segment_bytes and self._end > HEADER_BYTES:
+                self._begin_segment(Header(self._identity, update.step, digest))
+            self._write(record)
             self._syncer.request()
         except OSError as error:
             with suppress(OSError):  # what stays of the record is overwritten, or cut by the next opening
@@ -105,6 +134,35 @@ class Journal:
             ) from error
         self._end += len(record)
         self.next_step = update.step + 1
+
+    def sync(self) -> None:
+        """Returns when all that was appended is on the disk; may be called by another thread.
+
+        Raises StorageError where the disk refuses.
+        """
+        try:
+            with self._changing:
+                sync_content(self._file)
+        except OSError as error:
+            raise StorageError(f"{self.path}: could not be written: {error.strerror}; make room") from error
+
+    def trim(self, *, before: int) -> None:
+        """Drops segments that lie wholly before a step, the oldest first, as long as the journal is above its bound.
+
+        May be called by another thread. Raises StorageError where the disk refuses.
+        """
+        while self._keep_bytes is not None and self.length_bytes > self._keep_bytes and len(self._segments) > 1:
+            oldest, following = self._segments[:2]
+            if first_step_of(following) > before:
+                return
+            try:
+                size = oldest.stat().st_size
+                oldest.unlink()
+            except OSError as error:
+                raise StorageError(f"{oldest}: could not be removed: {error.strerror}; remove it") from error
+            with self._changing:
+                del self._segments[0]
+                self._older_bytes -= size
 
     def close(self) -> None:
         """Brings what is left to the disk. Raises StorageError where it refuses."""
@@ -126,123 +184,109 @@ class Journal:
     ) -> None:
         self.close()
 
+    def _cut_tail(self) -> None:
+        self.cut_bytes = self.path.stat().st_size - self._end
+        if self.cut_bytes:
+            self._file.truncate(self._end)
+            os.fsync(self._file.fileno())
 
-@final
-class _Syncer:
-    """Brings a file's content to the disk when asked, many requests at once where they come faster than the disk."""
+    def _write(self, record: bytes) -> None:
+        self._file.seek(self._end)
+        rest = memoryview(record)
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
-        self._wanted = threading.Event()
-        self._is_closing = False
-        self._error: OSError | None = None
-        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-        self._thread.start()
-
-    def request(self) -> None:
-        """Returns at once. Raises the OSError of an earlier request that failed."""
-        if self._error is not None:
-            raise self._error
-        self._wanted.set()
-
-    def close(self) -> None:
-        """Returns when all is on the disk. Raises OSError where it is not."""
-        self._is_closing = True
-        self._wanted.set()
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        while self._error is None:
-            self._wanted.wait()
-            self._wanted.clear()
-            is_last = self._is_closing
-            try:
-                _sync(self._file.fileno())
-            except OSError as error:
-                self._error = error
-            if is_last:
-                return
+    def _begin_segment(self, header: Header) -> None:
+        """The steps before it reach the disk first: a power cut must leave no gap."""
+        self.sync()
+        path = create_segment(self.path.parent, header)
+        with self._changing:
+            self._syncer.close()
+            self._file.close()
+            self._older_bytes += self._end
+            self._file = io.FileIO(path, "r+")
+            self._end = HEADER_BYTES
+            self._segments.append(path)
+            self._syncer = Syncer(self._file)
 
 
-def read_journal(path: Path) -> Iterator[Update]:
-    """Every Update, in order of steps; a torn tail is passed over, and so is what a running server appends now.
+def read_records(
+    folder: Path, *, start: int = 0, identity: bytes | None = None, problems: list[str] | None = None
+) -> Iterator[Record]:
+    """The steps from `start` on, in order; what a running server appends now is passed over, as a torn tail is.
 
-    Raises StorageError for a missing file, a file that is no journal, damage before the last record and steps
-    that do not follow one another.
+    Segments of earlier steps are not read. Damage that was met is added to `problems`, a torn tail too.
+
+    Raises MissingStepsError where later steps follow on missing ones, StorageError for a segment of another run (than
+    that of `identity`) or version.
     """
-    expected = None
-    try:
-        with path.open("rb") as reader:
-            for end, payload in _read_records(path, reader):
-                update = _update(path, payload)
-                if expected not in (None, update.step):
-                    raise StorageError(
-                        f"{path}: expected step {expected} in the record before byte {end}, got {update.step}"
-                    )
-                yield update
-                expected = update.step + 1
-    except FileNotFoundError as error:
-        raise StorageError(f"{path}: expected a journal, there is none") from error
+    expected = start
+    problems = problems if problems is not None else []
+    segments = segments_in(folder)
+    while len(segments) > 1 and first_step_of(segments[1]) <= start:
+        del segments[0]
+    for path in segments:
+        check_header(path, identity, problems)
+        for record in _read_steps(path, problems):
+            if record.step < expected:
+                continue
+            if record.step > expected:
+                raise MissingStepsError(
+                    f"{folder}: expected step {expected}, the journal goes on at {record.step}; "
+                    "restore the steps between from a copy"
+                )
+            yield record
+            expected += 1
 
 
-def _read_records(path: Path, reader: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Of each record: where it ends in the file, and its payload; stops before a torn tail."""
-    header = reader.read(len(_HEADER))
-    if not header:
-        return
-    if header != _HEADER:
+def check_header(path: Path, identity: bytes | None, problems: list[str]) -> None:
+    """Adds a damaged header to `problems`. Raises StorageError for a segment of another run, where one is given."""
+    header = read_header(path)
+    if header is None:
+        problems.append(f"{path}: damaged at its start")
+    elif identity is not None and identity != header.identity:
         raise StorageError(
-            f"{path}: expected {_HEADER!r} at the start, got {header!r}; it is no journal, or one of another version"
+            f"{path}: expected a segment of this run ({identity.hex()}), got one of another ({header.identity.hex()}); "
+            "put this run's own journal back"
         )
-    end = len(_HEADER)
-    while True:
-        while (payload := _read_record(reader)) is not None:
-            end += _RECORD.size + len(payload)
-            yield end, payload
-        reader.seek(end)
-        tail = reader.read(_RECORD.size + MAX_RECORD_BYTES + 1)
-        if _read_record(io.BytesIO(tail)) is None:
-            break
-        reader.seek(end)  # the record was still being written, and is whole by now
-    if _is_damage(tail):
-        raise StorageError(f"{path}: damaged at byte {end}, and the journal goes on behind it; restore it from a copy")
 
 
-def _read_record(reader: BinaryIO) -> bytes | None:
-    """The payload of the record that begins here; None where no whole and good one does."""
-    head = reader.read(_RECORD.size)
-    if len(head) < _RECORD.size:
-        return None
-    marker, length, checksum = _RECORD.unpack(head)
-    if marker != _MARKER or length > MAX_RECORD_BYTES:
-        return None
-    payload = reader.read(length)
-    return payload if len(payload) == length and _checksum(payload) == checksum else None
+def _read_steps(path: Path, problems: list[str]) -> Iterator[Record]:
+    """The steps of a segment that are whole, however they follow on one another; damage is added to `problems`."""
+    size, end = path.stat().st_size, HEADER_BYTES  # a running server may append more while this reads
+    for begin, following, record in read_places(path):
+        if begin != end:
+            problems.append(f"{path}: damaged at byte {end}")
+        end = following
+        yield record
+    if size > end:
+        problems.append(f"{path}: its last {size - end} bytes are no whole step")
 
 
-def _is_damage(tail: bytes) -> bool:
-    """Whether this is more than one unfinished record: a good one follows, or it is too long for one."""
-    if len(tail) > _RECORD.size + MAX_RECORD_BYTES:
-        return True
-    reader = io.BytesIO(tail)
-    start = tail.find(_MARKER, 1)
-    while start >= 0:
-        reader.seek(start)
-        if _read_record(reader) is not None:
-            return True
-        start = tail.find(_MARKER, start + 1)
-    return False
+def read_journal(folder: Path, *, start: int = 0) -> Iterator[Update]:
+    """The Updates from step `start` on, as `read_records` has them."""
+    for record in read_records(folder, start=start):
+        yield record.update
 
 
-def _update(path: Path, payload: bytes) -> Update:
-    try:
-        return decode(payload, Update)
-    except RemoteProtocolError as error:
-        raise StorageError(f"{path}: expected an update of this version of fedlearn: {error}") from error
+class Stretch(NamedTuple):
+    """Steps that follow one another without a gap, from the first one to before `end`."""
+
+    first: int
+    end: int
 
 
-def _checksum(payload: bytes) -> int:
-    """Covers the length too, so that zeros are no record."""
-    return zlib.crc32(payload, zlib.crc32(struct.pack("<I", len(payload))))
+def stretches_of(folder: Path, problems: list[str]) -> list[Stretch]:
+    """The steps that can be read of the whole journal, in order; damage that was met is added to `problems`."""
+    stretches: list[Stretch] = []
+    for path in segments_in(folder):
+        check_header(path, None, problems)
+        first = first_step_of(path)
+        if not stretches or stretches[-1].end != first:
+            stretches.append(Stretch(first, first))
+        for record in _read_steps(path, problems):
+            if stretches and stretches[-1].end == record.step:
+                stretches[-1] = stretches[-1]._replace(end=record.step + 1)
+            else:
+                stretches.append(Stretch(record.step, record.step + 1))
+    return stretches

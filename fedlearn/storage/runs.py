@@ -32,7 +32,13 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "checkpoints"
 
     @property
+    def origin(self) -> Path:
+        """What the run was begun with, as JSON; written once."""
+        return self.path / "origin.json"
+
+    @property
     def journal(self) -> Path:
+        """Folder of the journal's segments."""
         return self.path / "journal"
 
     @property
@@ -111,9 +117,16 @@ def resolve_run(root: Path, text: str) -> RunFolder:
 def lock_run(run: RunFolder) -> Iterator[None]:
     """Holds the run for this process alone; the lock goes with the process, however it ends.
 
-    Raises StorageError where another process holds it.
+    Raises StorageError where another process holds it, and where the folder can't be written.
     """
-    with open(run.path / "lock", "a+") as file:
+    path = run.path / "lock"
+    try:
+        file = open(path, "a+")  # noqa: SIM115 (closed below: what happens within is no error of the lock's)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: could not be written: {error.strerror}; see that this user may write the folder"
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,6 +1,7 @@
 """A run to look at, and the options that verbs are given."""
 
 import argparse
+from collections.abc import Collection
 from typing import Any
 
 from fedlearn.config import RunConfig
@@ -10,17 +11,17 @@ from fedlearn.server.trainer import Trainer
 from tests.runs import created, update_of
 
 
-def recorded_run(config: RunConfig) -> Run:
-    """A run whose newest checkpoint is of step 3 and whose journal and metrics end at step 5."""
-    run = created(config, step_num=1)
+def recorded_run(config: RunConfig, *, begin: int = 1, end: int = 5, checkpoints: Collection[int] = (3,)) -> Run:
+    """A run with checkpoints of these steps, whose journal and metrics end at step `end`."""
+    run = created(config, step_num=begin)
     trainer, _ = Trainer.open(run)
-    for step in range(1, 5):
+    for step in range(begin, end):
         update = update_of(run, step)
         trainer.append(update)
         digest = trainer.apply(update)
         report = StepReport(step, 1.0, members=16, duration_s=0.1, volunteers=1, digest=digest)
         trainer.record(report, bytes_in=0, bytes_out=0)
-        if trainer.replica.step == 3:
+        if trainer.replica.step in checkpoints:
             trainer.save_checkpoint()
     trainer.close()
     return run

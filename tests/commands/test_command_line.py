@@ -146,3 +146,13 @@ def test_exit_code_says_what_went_wrong(
     found, shown = outcome(capsys, "runs")
     assert found == code
     assert shown == ("fedlearn: why\n" if error.args else "")
+
+
+def test_foreign_texts_in_an_error_send_nothing_to_the_terminal(
+    config: RunConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = created(config)
+    run.folder.config.write_text('{"\\u001b[2J": 1}')
+    code, shown = outcome(capsys, "eval", "1", "--runs", config.run.runs)
+    assert code == 1
+    assert shown.startswith("fedlearn: \\x1b[2J: expected a known key")

@@ -7,16 +7,18 @@ from fedlearn.commands import look
 from fedlearn.commands.look import eval_command, sample_command
 from fedlearn.server import history
 from fedlearn.server.run import Run, named_task
+from fedlearn.storage.segment import read_places, segments_in
 from fedlearn.tasks.kind import WritesText
 from fedlearn.text.byte_tokenizer import ByteTokenizer
 from fedlearn.text.language_model import Continuation
 from tests.commands.recorded_run import damage_checkpoint, options_of
 from tests.runs import created, task_config, write_text
+from tests.storage.journals import flip
 
 
 def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert eval_command(options_of(run)) == 0
-    holding, _ = history.replay(run)
+    holding = history.replay(run).holding
     (expected,) = run.prepared.examiner.validate(holding.replica.weights, threads=1).values()
     assert f"step 5: {expected:.3f} bits/character on what the run holds out" in capsys.readouterr().out
 
@@ -94,3 +96,24 @@ def test_what_a_task_can_not_do_is_told(tmp_path: Path, monkeypatch: pytest.Monk
         eval_command(options_of(run, data="text.txt"))
     with pytest.raises(ValueError, match="run 1: expected a model that writes text, got another; try eval"):
         sample_command(options_of(run))
+
+
+def test_damage_behind_the_newest_checkpoint_is_told_and_the_last_good_state_shown(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (segment,) = segments_in(run.folder.journal)
+    flip(segment, [*read_places(segment)][2].begin + 20)
+    assert eval_command(options_of(run)) == 0
+    shown = capsys.readouterr()
+    assert "run 1, step 3: " in shown.out
+    assert f"{segment}: damaged at byte" in shown.err
+
+
+def test_task_whose_source_has_changed_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = fitted(tmp_path, "task")
+    (tmp_path / "fit.py").write_text(FIT + "# a remark\n")
+    assert eval_command(options_of(run)) == 0
+    assert "its source has changed since the run began" in capsys.readouterr().err

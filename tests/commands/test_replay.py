@@ -3,8 +3,11 @@ import re
 import pytest
 
 from fedlearn.commands.replay import replay_command
+from fedlearn.config import RunConfig
 from fedlearn.server.run import Run
-from tests.commands.recorded_run import damage_checkpoint, options_of
+from fedlearn.storage.segment import HEADER_BYTES, read_places, segments_in
+from tests.commands.recorded_run import damage_checkpoint, options_of, recorded_run
+from tests.storage.journals import flip
 
 
 def test_replay_goes_to_the_journals_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +62,8 @@ def test_replay_names_an_unreadable_checkpoint_and_fails(run: Run, capsys: pytes
 def test_replay_names_a_journal_that_ends_before_the_newest_checkpoint(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.folder.journal.unlink()
+    for segment in run.folder.journal.iterdir():
+        segment.unlink()
     assert replay_command(options_of(run)) == 1
     shown = capsys.readouterr().out
     assert "it ends at step 1, before checkpoint 3" in shown
@@ -70,3 +74,27 @@ def test_replay_names_a_journal_that_ends_before_the_newest_checkpoint(
 def test_replay_to_a_step_outside_the_run_is_refused(run: Run, step: int, expected: str) -> None:
     with pytest.raises(ValueError, match=f"--step: expected {expected}, where .* got {step}"):
         replay_command(options_of(run, step=step))
+
+
+def test_replay_of_a_run_whose_first_segments_are_gone_says_where_it_begins(
+    config: RunConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded_run(config.replace({"keep_journal": "16KB"}), begin=0, end=60, checkpoints=(10, 30, 50))
+    segments_in(run.folder.journal)[0].unlink()
+    assert replay_command(options_of(run)) == 0
+    assert re.search(
+        r"step 60: digest \w+ from checkpoint 30, before which .* and journal\nequal to", capsys.readouterr().out
+    )
+
+
+def test_replay_of_a_damaged_journal_names_the_damage_and_fails(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    (segment,) = segments_in(run.folder.journal)
+    flip(segment, HEADER_BYTES + 20)
+    assert replay_command(options_of(run)) == 1
+    shown = capsys.readouterr().out
+    assert f"passed over: {segment}: damaged at byte" in shown
+    assert re.search(r"step 5: digest \w+ from checkpoint 3, .*\nequal to", shown)
+    flip(segment, HEADER_BYTES + 20)
+    flip(segment, [*read_places(segment)][3].begin + 20)
+    assert replay_command(options_of(run)) == 1
+    assert "its last" in capsys.readouterr().out

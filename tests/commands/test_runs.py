@@ -46,3 +46,26 @@ def test_run_whose_kind_is_unknown_does_not_hide_the_others(
     _, first, second = listing(run, capsys).splitlines()
     assert "unreadable: " in first
     assert second.split()[:2] == ["2", "0"]
+
+
+def test_foreign_texts_send_nothing_to_the_terminal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    text = run.folder.config.read_text()
+    altered = re.sub('"data": ".*?"', r'"data": "\\u001b[2J\\u001b]0;owned\\u0007\\u202e"', text)
+    assert altered != text
+    run.folder.config.write_text(altered)
+    shown = listing(run, capsys)
+    assert "data \\x1b[2J\\x1b]0;owned\\x07\\u202e" in shown
+    run.folder.config.write_text('{"\\u001b[2J": 1}')
+    shown += listing(run, capsys)
+    assert "unreadable: \\x1b[2J: expected a known key" in shown
+    lines = run.folder.metrics.read_text().replace("bits_per_character", "\\u001b[31m")
+    run.folder.config.write_text(text)
+    run.folder.metrics.write_text(lines)
+    shown += listing(run, capsys)
+    assert " \\x1b[31m " in shown
+    assert set(shown) - {"\n"} == {character for character in shown if character.isprintable()}
+
+
+def test_configuration_that_is_no_text_does_not_hide_the_others(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.folder.config.write_bytes(b"\xff\xfe")
+    assert "unreadable: " in listing(run, capsys)

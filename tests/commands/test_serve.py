@@ -170,3 +170,13 @@ def test_what_the_run_chose_itself_is_told_with_reasons(
     shown = capsys.readouterr().out
     assert f"\nsigma = {config.strategy.sigma:g}: " in shown
     assert f"\nlearning_rate = {config.optimizer.learning_rate:g}: " in shown
+
+
+def test_settings_that_were_altered_by_hand_are_named(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served("--task", write_task(tmp_path), *SETTLED)
+    path = tmp_path / "trainingRuns/1/config.json"
+    path.write_text(path.read_text().replace('"sigma": 0.1', '"sigma": 0.3'))
+    assert served("--resume", "1", "--steps", "9").strategy.sigma == 0.3
+    assert "sigma: 0.3 in trainingRuns/1/config.json, it was 0.1 when genesis" in capsys.readouterr().out

@@ -6,15 +6,15 @@ def test_entry_has_what_was_earned_since_the_one_before() -> None:
     ledger.add("a", "anna", 64, 0.5)
     ledger.add("b", "bert", 32, 0.25)
     ledger.add("a", "anna", 16, 0.5)
-    first = ledger.entry(5)
-    assert (first.first_step, first.end_step) == (3, 5)
+    first = ledger.entry(4)
+    assert (first.first_step, first.step) == (3, 4)
     assert first.earned == {
         "a": Earned(name="anna", members=80, seconds=1.0),
         "b": Earned(name="bert", members=32, seconds=0.25),
     }
     ledger.of("b").caught += 1
-    second = ledger.entry(6)
-    assert (second.first_step, second.end_step, second.earned) == (5, 6, {"b": Earned(caught=1)})
+    second = ledger.entry(5)
+    assert (second.first_step, second.step, second.earned) == (5, 5, {"b": Earned(caught=1)})
 
 
 def test_entry_is_due_once_an_interval() -> None:

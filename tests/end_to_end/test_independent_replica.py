@@ -193,12 +193,13 @@ class IndependentReplica:
 
 
 def journal_of(folder: Path) -> Iterator[list[Any]]:
-    data = (folder / "journal").read_bytes().removeprefix(b"fedlearn journal 2\n")
-    while data:
-        marker, length, _ = struct.unpack_from("<4sII", data)
-        assert marker == b"\xf5UPD"
-        yield msgspec.msgpack.decode(data[12 : 12 + length])
-        data = data[12 + length :]
+    for segment in sorted((folder / "journal").iterdir()):
+        data = segment.read_bytes().removeprefix(b"fedlearn journal 3\n")[16 + 8 + 8 + 4 :]
+        while data:
+            marker, length, _ = struct.unpack_from("<4sII", data)
+            assert marker == b"\xf5UPD"
+            yield msgspec.msgpack.decode(data[12 + 16 : 12 + length])
+            data = data[12 + length :]
 
 
 @pytest.mark.parametrize(

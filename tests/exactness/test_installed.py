@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import es_core
 import fedlearn.es.replica
 from fedlearn.storage.journal import Journal
+from fedlearn.storage.segment import Header
 
 Digests = dict[str, str]
 OddArithmetic = Callable[[], AbstractContextManager[None]]
@@ -34,9 +35,9 @@ def face() -> dict[str, Any]:
 def journal(face: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A journal of 200 steps."""
     path = tmp_path_factory.mktemp("exactness") / "journal"
-    with Journal.open(path) as journal:
+    with Journal.open(path, Header(bytes(16), 0, bytes(8))) as journal:
         for update in face["training_updates"]():
-            journal.append(update)
+            journal.append(update, bytes(8))
     return path
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.replica import START
-from fedlearn.server import creation, history
+from fedlearn.server import creation
 from fedlearn.server.creation import create
 from fedlearn.server.run import KIND_FILE, find
 from fedlearn.storage.checkpoint import load_checkpoint, load_metadata
@@ -138,7 +138,6 @@ def test_what_was_chosen_is_written_down_and_not_chosen_again(config: RunConfig)
     assert run.config.is_settled
     found = reopened(run)
     assert (found.config, found.prepared.reasons) == (run.config, ())
-    history.check_origin(found)
     assert '"learning_rate": 0.048' in load_metadata(run.folder.genesis, "config")
 
 

@@ -39,7 +39,7 @@ def test_no_look_is_due_where_none_is_wanted() -> None:
 
 def test_look_at_a_model_that_writes_has_its_text_in_one_line(config: RunConfig) -> None:
     run = created(config)
-    weights = history.replay(run)[0].replica.weights
+    weights = history.replay(run).holding.replica.weights
     found = examine(run.prepared.examiner, weights)
     assert found.figures == pytest.approx(run.prepared.examiner.validate(weights, threads=1))
     assert 0 < len(found.sample) <= SAMPLE_TOKENS

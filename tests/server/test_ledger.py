@@ -13,9 +13,9 @@ from tests.runs import created, rnn_config, update_of
 def folder(tmp_path: Path) -> RunFolder:
     """Steps 0 to 5 of 16 members each; two volunteers, and an entry that is missing."""
     folder = RunFolder(tmp_path)
-    append_line(folder.credit, Entry(0, 2, {"a": Earned(name="anna", members=32, agreed=3)}))
-    append_line(folder.credit, Entry(2, 4, {"a": Earned(members=16), "b": Earned(name="bert", members=16, caught=1)}))
-    append_line(folder.credit, Entry(5, 6, {"c": Earned(name="carl", members=17)}))
+    append_line(folder.credit, Entry(0, 1, {"a": Earned(name="anna", members=32, agreed=3)}))
+    append_line(folder.credit, Entry(2, 3, {"a": Earned(members=16), "b": Earned(name="bert", members=16, caught=1)}))
+    append_line(folder.credit, Entry(5, 5, {"c": Earned(name="carl", members=17)}))
     return folder
 
 

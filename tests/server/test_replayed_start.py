@@ -12,12 +12,14 @@ from fedlearn.es.update import Update
 from fedlearn.server.run import Run
 from fedlearn.server.trainer import Outgoing, Trainer
 from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.storage.segment import HEADER_BYTES, read_places, segments_in
 from fedlearn.tasks import task_kind
 from fedlearn.tasks.blocks import cut
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.wire.messages import Start
 from fedlearn.wire.parcel import pack
 from tests.runs import bytes_of, created, fit_task, task_config, update_of
+from tests.storage.journals import flip
 
 WIDE = {"vector": np.zeros(6), "wide": np.zeros(1000)}
 
@@ -110,7 +112,8 @@ def test_weights_are_sent_once_the_journal_is_longer_than_they_are(trainer_of: T
     is_replayed = []
     for step in range(120):
         take(trainer, range(step, step + 1))
-        is_short = trainer.run.folder.journal.stat().st_size < snapshot_bytes
+        (segment,) = segments_in(trainer.run.folder.journal)
+        is_short = segment.stat().st_size - HEADER_BYTES < snapshot_bytes
         assert kinds(trainer.weights_messages(may_replay=True))[0] is (Start if is_short else Snapshot)
         is_replayed.append(is_short)
     assert is_replayed[0]
@@ -125,3 +128,23 @@ def test_weights_are_sent_where_row_masks_follow_from_several_blocks(
     assert kinds(trainer_of(task).weights_messages(may_replay=True)) == [Start]
     monkeypatch.setattr(task_kind, "cut", lambda columns: cut(columns, data["x"].nbytes // 2))
     assert kinds(trainer_of(task).weights_messages(may_replay=True)) == [Snapshot]
+
+
+def test_weights_are_sent_once_the_journal_does_not_reach_back_to_the_start(trainer_of: TrainerOf) -> None:
+    wide = {"vector": np.zeros(6), "wide": np.zeros(100_000)}
+    trainer = trainer_of(fit_task(start=wide), keep_journal="16KB")
+    for step in range(0, 120, 10):
+        take(trainer, range(step, step + 10))
+        assert kinds(trainer.weights_messages(may_replay=True)) == [Start] + [Update] * (step + 10)
+    trainer.save_checkpoint()
+    assert kinds(trainer.weights_messages(may_replay=True)) == [Snapshot]
+
+
+def test_weights_are_sent_where_the_journal_is_damaged(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE))
+    take(trainer, range(5))
+    (segment,) = segments_in(trainer.run.folder.journal)
+    flip(segment, [*read_places(segment)][-1].begin + 20)
+    assert kinds(trainer.weights_messages(may_replay=True)) == [Snapshot]
+    flip(segment, [*read_places(segment)][2].begin + 20)
+    assert kinds(trainer.weights_messages(may_replay=True)) == [Snapshot]

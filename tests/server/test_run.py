@@ -6,9 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedlearn.config import ConfigError, RunConfig
+from fedlearn.config import ConfigError, RunConfig, to_json
 from fedlearn.server import history
-from fedlearn.server.run import KIND_FILE, Run, age_of, find, kind_named, kind_of, load_run_config, named_task
+from fedlearn.server.run import (
+    KIND_FILE,
+    Run,
+    age_of,
+    edited_settings,
+    find,
+    kind_named,
+    kind_of,
+    load_run_config,
+    named_task,
+)
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder
 from fedlearn.tasks.record import RecordedObjective
@@ -43,7 +53,7 @@ def test_run_that_was_created_is_found_as_it_was(run: Run, config: RunConfig) ->
         assert found.prepared.invitation == run.prepared.invitation
         assert list(found.prepared.named_blocks) == list(run.prepared.named_blocks)
         assert found.prepared.objective.layout == run.prepared.objective.layout
-        replica = history.replay(found)[0].replica
+        replica = history.replay(found).holding.replica
         figures = [
             prepared.examiner.validate(replica.weights, threads=1) for prepared in (run.prepared, found.prepared)
         ]
@@ -130,7 +140,7 @@ def test_holding_has_all_blocks_and_no_replica_yet(config: RunConfig) -> None:
 
 
 def test_snapshot_does_not_change_with_the_replica(run: Run) -> None:
-    replica = history.replay(run)[0].replica
+    replica = history.replay(run).holding.replica
     snapshot = replica.snapshot()
     replica.apply(update_of(run, 0))
     assert run.holding().load(snapshot) == snapshot.digest != replica.digest
@@ -147,3 +157,38 @@ def test_folder_that_is_no_run_is_told_with_those_that_are(run: Run) -> None:
     with pytest.raises(StorageError, match=r"run '2': expected a run folder's path, .*: 1$"):
         find(run.config.run.runs, "2")
     assert not RunFolder(run.folder.path.parent / "2").config.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("seed", 2), ("hidden_size", 16), ("embedding_scale", 1.0), ("rank", 0), ("context", 3)]
+)
+def test_settings_that_determine_a_run_are_those_it_was_begun_with(run: Run, key: str, value: float) -> None:
+    reopened(run, step_num=3, learning_rate=0.5, steps=9)
+    run.folder.config.write_text(to_json(run.config.replace({key: value})))
+    with pytest.raises(ConfigError, match=f"{key}: expected {run.config.get(key)}, .* got {value} from .*config"):
+        find(run.config.run.runs, "1")
+
+
+@pytest.mark.parametrize("name", ["train.npy", "validation.npy", "test.npy", "tokenizer.json", "dataset.json"])
+def test_data_that_determine_a_run_are_those_it_was_begun_with(run: Run, name: str) -> None:
+    path = run.folder.data / name
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(StorageError, match=f"{path}: expected the file that the run was begun with"):
+        find(run.config.run.runs, "1")
+
+
+def test_settings_that_were_altered_since_the_newest_checkpoint_are_named(run: Run) -> None:
+    assert edited_settings(run.folder, run.config.replace({"step_num": 7})) == []
+    assert edited_settings(run.folder, run.config.replace({"sigma": 0.5})) == [
+        f"sigma: 0.5 in {run.folder.config}, it was 0.02 when genesis.safetensors was written"
+    ]
+
+
+def test_identity_of_a_run_is_the_same_wherever_it_was_made(config: RunConfig, tmp_path: Path) -> None:
+    one, two, other = created(config), created(config), created(config, seed=2)
+    assert one.identity.name == two.identity.name == reopened(one).identity.name != other.identity.name
+    assert set(one.identity.files) == {path.name for path in one.folder.data.iterdir()}
+    task = created(task_config(tmp_path), fit_task())
+    assert set(task.identity.files) == {"task.json", KIND_FILE}
+    assert "step_num" not in one.identity.settings
+    assert not {"runs", "steps", "learning_rate", "task"} & set(one.identity.settings)

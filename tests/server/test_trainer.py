@@ -1,24 +1,34 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import StepReport
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.server import trainer as trainer_module
 from fedlearn.server.run import Run, load_run_config
 from fedlearn.server.trainer import Trainer
-from fedlearn.storage.checkpoint import KEPT_CHECKPOINTS, latest_checkpoint, load_checkpoint
+from fedlearn.storage.checkpoint import (
+    KEPT_CHECKPOINTS,
+    checkpoints_in,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+    step_of,
+)
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.journal import read_journal
+from fedlearn.storage.journal import Journal, read_journal, read_records
 from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.segment import read_places, segments_in
 from fedlearn.tasks.blocks import block_name, decode_block
 from fedlearn.wire.messages import DataBlock
 from fedlearn.wire.parcel import pack
 from tests.runs import bytes_of, created, fit_task, reopened, task_config, update_of
+from tests.storage.journals import flip
 
 
 @pytest.fixture
@@ -84,10 +94,10 @@ def test_checkpoint_says_where_the_run_stands(run: Run, trainer: Trainer) -> Non
     take(trainer, range(4))
     trainer.save_checkpoint()
     assert load_run_config(run.folder) == run.config.replace({"step_num": 4})
-    snapshot, problems = latest_checkpoint(run.folder)
-    assert problems == []
-    assert (snapshot.step, snapshot.digest) == (4, trainer.replica.digest)
-    assert run.holding().load(snapshot) == trainer.replica.digest
+    checkpoint, problems = latest_checkpoint(run.folder)
+    assert problems == {}
+    assert (checkpoint.step, checkpoint.snapshot.digest) == (4, trainer.replica.digest)
+    assert run.holding().load(checkpoint.snapshot) == trainer.replica.digest
 
 
 def test_last_checkpoints_are_kept(run: Run, trainer: Trainer) -> None:
@@ -178,22 +188,113 @@ def test_run_without_any_readable_checkpoint_is_refused_with_its_path(run: Run) 
         Trainer.open(run)
 
 
-def test_run_is_not_resumed_without_its_genesis(run: Run, trainer: Trainer) -> None:
+def test_run_whose_genesis_is_damaged_goes_on_from_its_checkpoint(run: Run, trainer: Trainer) -> None:
     take(trainer, range(2))
     trainer.save_checkpoint()
+    take(trainer, range(2, 3))
     trainer.close()
     content = bytearray(run.folder.genesis.read_bytes())
     content[-1] ^= 1
     run.folder.genesis.write_bytes(content)
-    with pytest.raises(StorageError, match=r"genesis\.safetensors: expected checksum"):
-        Trainer.open(run)
+    again, _ = Trainer.open(reopened(run))
+    again.close()
+    assert (again.replica.step, again.replica.digest) == (3, trainer.replica.digest)
 
 
-def test_run_is_not_resumed_without_the_data_of_its_last_step(run: Run, trainer: Trainer) -> None:
-    take(trainer, range(2))
+def test_checkpoint_that_is_damaged_is_set_aside_and_told(run: Run, trainer: Trainer) -> None:
+    for step in range(KEPT_CHECKPOINTS):
+        take(trainer, range(step, step + 1))
+        trainer.save_checkpoint()
+    trainer.close()
+    earlier, *damaged = checkpoints_in(run.folder)
+    for path in damaged:
+        path.write_bytes(b"")
+    again, notices = Trainer.open(reopened(run))
+    assert (again.replica.step, again.replica.digest) == (KEPT_CHECKPOINTS, trainer.replica.digest)
+    assert [notice.startswith("checkpoint passed over: ") for notice in notices] == [True, True, False]
+    assert notices[-1].startswith(f"set aside in {run.folder.path / 'set-aside/1'}: checkpoints/")
+    take(again, range(KEPT_CHECKPOINTS, KEPT_CHECKPOINTS + 1))
+    again.save_checkpoint()
+    again.close()
+    assert [step_of(path) for path in checkpoints_in(run.folder)] == [step_of(earlier), KEPT_CHECKPOINTS + 1]
+
+
+def test_steps_behind_damage_are_set_aside_and_told(run: Run, trainer: Trainer) -> None:
+    digests = [trainer.replica.digest]
+    for step in range(6):
+        take(trainer, range(step, step + 1))
+        digests.append(trainer.replica.digest)
+    trainer.close()
+    (segment,) = segments_in(run.folder.journal)
+    flip(segment, [*read_places(segment)][3].begin + 20)
+    content = segment.read_bytes()
+    again, notices = Trainer.open(reopened(run))
+    assert (again.replica.step, again.replica.digest) == (3, digests[3])
+    assert f"set aside in {run.folder.path / 'set-aside/1'}: journal/{segment.name}" in notices
+    assert (run.folder.path / "set-aside/1/journal" / segment.name).read_bytes() == content
+    take(again, range(3, 6))
+    again.close()
+    later, notices = Trainer.open(reopened(run))
+    later.close()
+    assert (later.replica.digest, notices) == (digests[6], [])
+
+
+def test_journal_is_kept_in_its_bound_as_checkpoints_are_saved(config: RunConfig) -> None:
+    run = created(config, keep_journal="16KB")
+    trainer, _ = Trainer.open(run)
+    for step in range(300):
+        take(trainer, range(step, step + 1))
+        if step % 10 == 9:
+            trainer.save_checkpoint()
+    trainer.close()
+    oldest = step_of(checkpoints_in(run.folder)[0])
+    segments = segments_in(run.folder.journal)
+    assert 12_000 < sum(path.stat().st_size for path in segments) < 20_000
+    assert 0 < int(segments[0].name) <= oldest
+    again, notices = Trainer.open(reopened(run))
+    again.close()
+    assert (again.replica.digest, notices) == (trainer.replica.digest, [])
+
+
+def test_all_of_the_journal_is_kept_where_that_is_asked_for(config: RunConfig) -> None:
+    run = created(config, keep_journal="all")
+    trainer, _ = Trainer.open(run)
+    take(trainer, range(100))
     trainer.save_checkpoint()
     trainer.close()
-    ((name, columns),) = run.prepared.named_blocks.items()
-    other = msgspec.structs.replace(run.prepared, blocks=({"tokens": columns["tokens"][1:]},))
-    with pytest.raises(StorageError, match=f"data: expected the block of data {name.hex()}"):
-        Trainer.open(Run(run.folder, other))
+    assert [update.step for update in read_journal(run.folder.journal)] == list(range(100))
+
+
+def test_no_checkpoint_is_ahead_of_the_journal_on_the_disk(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    sync, save = Journal.sync, save_checkpoint
+
+    def synced(journal: Journal) -> None:
+        order.append("journal")
+        sync(journal)
+
+    def saved(*arguments: Any) -> Path:  # noqa: ANN401 (those of save_checkpoint)
+        order.append("checkpoint")
+        return save(*arguments)
+
+    monkeypatch.setattr(Journal, "sync", synced)
+    monkeypatch.setattr(trainer_module, "save_checkpoint", saved)
+    take(trainer, range(1))
+    trainer.save_checkpoint()
+    assert order == ["journal", "checkpoint"]
+
+
+def test_record_of_a_step_has_the_digest_before_it(run: Run, trainer: Trainer) -> None:
+    digests = []
+    for step in range(3):
+        digests.append(trainer.replica.digest)
+        take(trainer, range(step, step + 1))
+    assert [record.digest for record in read_records(run.folder.journal)] == digests
+    with pytest.raises(AssertionError):
+        trainer.append(update_of(run, 4))
+
+
+def test_metrics_that_can_not_be_written_are_told(run: Run, trainer: Trainer) -> None:
+    run.folder.metrics.mkdir()
+    with pytest.raises(StorageError, match=r"metrics\.jsonl: a line could not be written: Is a directory; make room"):
+        trainer.record(report(0, 1.0, bytes(8)), bytes_in=0, bytes_out=0)

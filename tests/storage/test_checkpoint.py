@@ -8,16 +8,18 @@ from safetensors import safe_open
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.storage.checkpoint import (
     KEPT_CHECKPOINTS,
+    Context,
     latest_checkpoint,
     load_checkpoint,
     load_metadata,
+    read_checkpoint,
     save_checkpoint,
-    set_aside_checkpoints,
     write_checkpoint,
 )
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, create_run
 from fedlearn.wire.codec import encode
+from tests.storage.journals import update_of
 
 
 def snapshot_of(step: int) -> Snapshot:
@@ -31,14 +33,17 @@ def snapshot_of(step: int) -> Snapshot:
     )
 
 
+CONTEXT = Context("[]", "{}", '{"name":"7"}')
+
+
 def save(run: RunFolder, step: int) -> Path:
-    return save_checkpoint(run, snapshot_of(step), layout="[]", config="{}")
+    return save_checkpoint(run, snapshot_of(step), update_of(step - 1, members=4), CONTEXT)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     run = create_run(tmp_path)
-    write_checkpoint(run.genesis, snapshot_of(0), layout="[]", config="{}")
+    write_checkpoint(run.genesis, snapshot_of(0), None, CONTEXT)
     return run
 
 
@@ -47,7 +52,7 @@ def test_checkpoint_reads_back_to_the_bit(run: RunFolder) -> None:
 
 
 def test_other_programs_find_tensors_and_settings(run: RunFolder) -> None:
-    write_checkpoint(run.genesis, snapshot_of(3), layout='["layout"]', config='{"seed":1}')
+    write_checkpoint(run.genesis, snapshot_of(3), None, Context('["layout"]', '{"seed":1}', "{}"))
     with safe_open(run.genesis, framework="numpy") as file:
         metadata = file.metadata()
         assert sorted(file.keys()) == ["first_moment", "second_moment", "weights"]
@@ -58,12 +63,12 @@ def test_other_programs_find_tensors_and_settings(run: RunFolder) -> None:
 
 def test_a_snapshot_without_slots_and_numbers_reads_back(run: RunFolder) -> None:
     bare = Snapshot(3, bytes(8), np.ones(2, np.float32), {}, {})
-    write_checkpoint(run.genesis, bare, layout="[]", config="{}")
+    write_checkpoint(run.genesis, bare, None, CONTEXT)
     assert encode(load_checkpoint(run.genesis)) == encode(bare)
 
 
 def test_configuration_and_layout_are_read_back(run: RunFolder) -> None:
-    write_checkpoint(run.genesis, snapshot_of(3), layout='["layout"]', config='{"seed":1}')
+    write_checkpoint(run.genesis, snapshot_of(3), None, Context('["layout"]', '{"seed":1}', "{}"))
     assert load_metadata(run.genesis, "config") == '{"seed":1}'
     assert load_metadata(run.genesis, "layout") == '["layout"]'
 
@@ -84,13 +89,15 @@ def test_last_checkpoints_are_kept_and_genesis_too(run: RunFolder) -> None:
 def test_latest_is_the_highest_step(run: RunFolder) -> None:
     for step in (9, 10):
         save(run, step)
-    snapshot, problems = latest_checkpoint(run)
-    assert (snapshot.step, problems) == (10, [])
+    checkpoint, problems = latest_checkpoint(run)
+    assert (checkpoint.step, problems) == (10, {})
+    assert latest_checkpoint(run, until=9)[0].step == 9
+    assert latest_checkpoint(run, until=8)[0].path == run.genesis
 
 
 def test_latest_of_a_young_run_is_genesis(run: RunFolder) -> None:
-    snapshot, problems = latest_checkpoint(run)
-    assert (snapshot.step, problems) == (0, [])
+    checkpoint, problems = latest_checkpoint(run)
+    assert (checkpoint.step, problems) == (0, {})
 
 
 def test_damaged_newest_is_reported_and_the_one_before_is_used(run: RunFolder) -> None:
@@ -99,9 +106,9 @@ def test_damaged_newest_is_reported_and_the_one_before_is_used(run: RunFolder) -
     whole = newest.read_bytes()
     for size in range(len(whole)):
         newest.write_bytes(whole[:size])
-        snapshot, problems = latest_checkpoint(run)
-        assert (snapshot.step, len(problems)) == (1, 1)
-        assert str(newest) in problems[0]
+        checkpoint, problems = latest_checkpoint(run)
+        assert (checkpoint.step, [*problems]) == (1, [newest])
+        assert str(newest) in problems[newest]
 
 
 def test_any_flipped_bit_is_noticed(run: RunFolder) -> None:
@@ -131,19 +138,20 @@ def test_run_without_a_readable_checkpoint_is_refused(run: RunFolder) -> None:
 
 def test_foreign_safetensors_file_is_refused(run: RunFolder) -> None:
     run.genesis.write_bytes(safetensors.numpy.save({"weights": np.zeros(2, np.float32)}))
-    with pytest.raises(StorageError, match="expected a checkpoint of fedlearn"):
+    with pytest.raises(StorageError, match="expected a checkpoint of this version of fedlearn"):
         load_checkpoint(run.genesis)
 
 
-def test_checkpoints_of_later_steps_are_set_aside(run: RunFolder) -> None:
-    for step in (1, 2, 3):
-        save(run, step)
-    assert set_aside_checkpoints(run, after=1) == ["000000000002.set-aside", "000000000003.set-aside"]
-    snapshot, problems = latest_checkpoint(run)
-    assert (snapshot.step, problems) == (1, [])
-    assert set_aside_checkpoints(run, after=1) == []
-    save(run, 2)
-    assert (run.checkpoints / "000000000002.set-aside").exists()
+def test_checkpoint_has_the_last_update_without_its_members(run: RunFolder) -> None:
+    last = read_checkpoint(save(run, 5)).last
+    assert last is not None
+    assert (last.step, last.n_members, last.utilities.size) == (4, 0, 0)
+    assert (last.elapsed_s, last.shaping_scale) == (update_of(4).elapsed_s, update_of(4).shaping_scale)
+    assert read_checkpoint(run.genesis).last is None
+
+
+def test_checkpoint_says_of_which_run_it_is(run: RunFolder) -> None:
+    assert read_checkpoint(save(run, 5)).identity == load_metadata(run.genesis, "identity") == '{"name":"7"}'
 
 
 def test_failed_write_keeps_the_older_checkpoints(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

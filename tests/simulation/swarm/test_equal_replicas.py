@@ -33,7 +33,7 @@ def test_second_volunteer_does_not_change_the_bits(config: RunConfig, stage_of: 
     stage = stage_of(two).train(volunteers=2)
     assert {metrics.volunteers for metrics in stage.swarm.metrics[1:]} == {2}
     assert journal_of(one) == journal_of(two)
-    assert latest_checkpoint(one.folder)[0].digest == latest_checkpoint(two.folder)[0].digest
+    assert latest_checkpoint(one.folder)[0].snapshot.digest == latest_checkpoint(two.folder)[0].snapshot.digest
 
 
 def test_volunteer_with_all_processors_gives_the_same_bits(config: RunConfig, stage_of: StageOf) -> None:
@@ -72,7 +72,7 @@ def test_every_choice_of_a_run_gives_equal_replicas(
     assert stage.drifted() == []
     for participant in stage.participants:
         assert stage.followed(participant) == [1, 2, 3, 4, 5]
-    assert history.replay(run)[0].replica.digest == stage.trainer.replica.digest
+    assert history.replay(run).holding.replica.digest == stage.trainer.replica.digest
     assert stage.trainer.replica.digest != load_checkpoint(run.folder.genesis).digest
 
 
@@ -92,4 +92,4 @@ def test_replicas_stay_equal_across_token_blocks_with_a_late_joiner(config: RunC
     assert stage.followed(late)[-1] == 20
     assert len({update.block for update in read_journal(run.folder.journal)}) == 6
     assert stage.swarm.metrics[-1].volunteers == 2
-    assert history.replay(run)[0].replica.digest == stage.trainer.replica.digest
+    assert history.replay(run).holding.replica.digest == stage.trainer.replica.digest

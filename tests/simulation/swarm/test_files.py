@@ -2,9 +2,9 @@ import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.server import history
-from fedlearn.server.run import Run
 from fedlearn.storage.checkpoint import latest_checkpoint
-from fedlearn.storage.journal import Journal, read_journal
+from fedlearn.storage.journal import read_journal
+from fedlearn.storage.segment import read_places
 from tests.runs import created, reopened
 from tests.simulation.swarm.stage import Stage, StageOf, journal_of
 
@@ -12,12 +12,12 @@ from tests.simulation.swarm.stage import Stage, StageOf, journal_of
 def test_replay_of_genesis_and_journal_equals_the_checkpoint(config: RunConfig, stage_of: StageOf) -> None:
     run = created(config, steps=12)
     stage_of(run).train(volunteers=2)
-    snapshot, problems = latest_checkpoint(run.folder)
-    holding, last = history.replay(run)
-    assert (snapshot.step, problems) == (12, [])
-    assert holding.replica.digest == snapshot.digest
-    assert last is not None
-    assert last.step == 11
+    checkpoint, problems = latest_checkpoint(run.folder)
+    rebuilt = history.replay(run)
+    assert (checkpoint.step, problems) == (12, {})
+    assert rebuilt.holding.replica.digest == checkpoint.snapshot.digest
+    assert rebuilt.last is not None
+    assert rebuilt.last.step == 11
 
 
 def test_resumed_run_ends_where_an_uninterrupted_one_does(config: RunConfig, stage_of: StageOf) -> None:
@@ -30,7 +30,7 @@ def test_resumed_run_ends_where_an_uninterrupted_one_does(config: RunConfig, sta
     assert stage.notices == []
     assert stage.swarm.metrics[0].step == 20
     assert journal_of(parts) == journal_of(whole)
-    assert latest_checkpoint(parts.folder)[0].digest == latest_checkpoint(whole.folder)[0].digest
+    assert latest_checkpoint(parts.folder)[0].snapshot.digest == latest_checkpoint(whole.folder)[0].snapshot.digest
 
 
 def test_run_stopped_in_the_midst_goes_on_where_it_stopped(config: RunConfig, stage_of: StageOf) -> None:
@@ -99,13 +99,14 @@ def test_torn_end_of_the_journal_is_cut_with_a_notice_and_training_goes_on(
     whole, broken = (created(config, steps=15) for _ in range(2))
     stage_of(whole).train()
     crash(stage_of(broken), 9)
-    content = broken.folder.journal.read_bytes()
-    broken.folder.journal.write_bytes(content[:-10])
+    (segment,) = broken.folder.journal.iterdir()
+    segment.write_bytes(segment.read_bytes()[:-10])
     stage = stage_of(reopened(broken)).train()
-    assert ["torn last record" in notice for notice in stage.notices] == [True]
+    assert ["torn last record" in notice for notice in stage.notices] == [False, True]
+    assert "are no whole step" in stage.notices[0]
     assert stage.swarm.metrics[0].step == 8
     assert journal_of(broken) == journal_of(whole)
-    assert latest_checkpoint(broken.folder)[0].digest == latest_checkpoint(whole.folder)[0].digest
+    assert latest_checkpoint(broken.folder)[0].snapshot.digest == latest_checkpoint(whole.folder)[0].snapshot.digest
 
 
 def test_damaged_checkpoint_is_passed_over_with_a_notice(config: RunConfig, stage_of: StageOf) -> None:
@@ -117,48 +118,28 @@ def test_damaged_checkpoint_is_passed_over_with_a_notice(config: RunConfig, stag
     path.write_bytes(content)
     stage = stage_of(reopened(run))
     stage.close()
-    assert ["checkpoint passed over" in notice and path.name in notice for notice in stage.notices] == [True]
+    assert "checkpoint passed over" in stage.notices[0]
+    assert "set aside" in stage.notices[1]
+    assert [path.name in notice for notice in stage.notices] == [True, True]
     assert (stage.trainer.replica.step, stage.trainer.replica.digest) == (10, digest)
 
 
 @pytest.mark.parametrize("journal", ["short", "lost"])
-def test_checkpoint_ahead_of_the_journal_is_set_aside(config: RunConfig, stage_of: StageOf, journal: str) -> None:
-    run = created(config, steps=10, checkpoint_time=1.0)
-    stage = stage_of(run)
-    stage.join()
-    for step in (2, 4, 8):
-        stage.go_to(step)
-        stage.clock.now += 1.0
-    stage.settle()
-    stage.close()
-    saved = sorted(int(path.stem) for path in run.folder.checkpoints.iterdir())
+def test_run_whose_journal_ends_before_the_newest_checkpoint_goes_on_from_the_checkpoint(
+    config: RunConfig, stage_of: StageOf, journal: str
+) -> None:
+    run = created(config, steps=10)
+    digest = stage_of(run).train().trainer.replica.digest
+    (segment,) = run.folder.journal.iterdir()
     if journal == "short":
-        cut_journal(run, 7)
+        ends = [place.end for place in read_places(segment)]
+        segment.write_bytes(segment.read_bytes()[: ends[6]])
     else:
-        run.folder.journal.unlink()
-    end = 7 if journal == "short" else 0
+        segment.unlink()
     again = stage_of(reopened(run, steps=12))
-    assert again.trainer.replica.step == end
-    assert again.trainer.replica.digest == history.replay(run)[0].replica.digest
-    later = [step for step in saved if step > end]
-    assert later
-    (notice,) = again.notices
-    assert f"ends at step {end}, before the newest checkpoint" in notice
-    assert all(f"{step:012d}.set-aside" in notice for step in later)
-    earlier = [run.folder.checkpoints / f"{step:012d}.safetensors" for step in saved if step <= end]
-    assert all(path.exists() for path in earlier)
-    assert (journal == "short") == bool(earlier)
-    again.join()
-    again.settle()
-    again.close()
-    assert latest_checkpoint(run.folder)[0].digest == history.replay(run)[0].replica.digest
-    assert latest_checkpoint(run.folder)[0].step == 12
-
-
-def cut_journal(run: Run, step: int) -> None:
-    """Takes the last Updates away, as a disk may that lied about what it had written."""
-    updates = [update for update in read_journal(run.folder.journal) if update.step < step]
-    run.folder.journal.unlink()
-    with Journal.open(run.folder.journal) as journal:
-        for update in updates:
-            journal.append(update)
+    assert (again.trainer.replica.step, again.trainer.replica.digest) == (10, digest)
+    assert again.notices == ["journal: it does not lead up to step 10; a new segment goes on from there"]
+    again.train()
+    rebuilt = history.replay(run)
+    assert (rebuilt.begun.step, rebuilt.holding.replica.step) == (10, 12)
+    assert latest_checkpoint(run.folder)[0].snapshot.digest == rebuilt.holding.replica.digest

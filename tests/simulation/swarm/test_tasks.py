@@ -63,7 +63,7 @@ def test_swarm_finds_what_a_plain_function_asks_for(tmp_path: Path, stage_of: St
     assert losses[-1] == pytest.approx(-1.0, abs=0.02)
     assert stage.trainer.replica.weights == pytest.approx(TARGET, abs=0.1)
     assert {update.block for update in read_journal(run.folder.journal)} == {NO_BLOCK}
-    assert history.replay(reopened(run))[0].replica.digest == stage.trainer.replica.digest
+    assert history.replay(reopened(run)).holding.replica.digest == stage.trainer.replica.digest
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_every_choice_gives_equal_replicas_to_whoever_comes_late(
     assert stage.followed(steady) == list(range(first_step + 1, first_step + 7))
     assert stage.followed(stage.participants[1])[-1] == first_step + 6
     assert [type(compute) for compute in computes[:5]] == [Build, StoreBlock, Begin, Apply, Apply]
-    assert history.replay(reopened(run))[0].replica.digest == stage.trainer.replica.digest
+    assert history.replay(reopened(run)).holding.replica.digest == stage.trainer.replica.digest
     assert (START in stage.trainer.replica.slots) == ("weight_decay_towards" in changes)
 
 
@@ -145,7 +145,7 @@ def test_rows_that_a_group_does_not_see_are_masked_across_blocks(
     assert Begin not in {type(compute) for compute in late}  # it has no data of steps that are over
     assert stage.drifted() == []
     assert len({update.block for update in read_journal(run.folder.journal)}) == 3
-    assert history.replay(reopened(run))[0].replica.digest == stage.trainer.replica.digest
+    assert history.replay(reopened(run)).holding.replica.digest == stage.trainer.replica.digest
 
 
 def test_resumed_run_of_a_task_ends_where_an_uninterrupted_one_does(tmp_path: Path, stage_of: StageOf) -> None:

@@ -1,0 +1,28 @@
+"""`fedlearn rollback`: back to an earlier step, from which the run can go on."""
+
+import argparse
+
+from fedlearn.commands.arguments import add_run
+from fedlearn.commands.progress import replay_progress
+from fedlearn.server.rollback import roll_back
+from fedlearn.server.run import find
+from fedlearn.storage.runs import lock_run
+from fedlearn.terminal import printable
+
+
+def add_rollback(parser: argparse.ArgumentParser) -> None:
+    """Which run, and how far back."""
+    add_run(parser)
+    parser.add_argument("step", type=int, metavar="STEP", help="the step that the run is to go on with")
+
+
+def rollback_command(options: argparse.Namespace) -> int:
+    """`fedlearn rollback RUN STEP`: nothing is deleted; what is later lies in a folder of the run."""
+    chosen = find(options.runs, options.run)
+    with lock_run(chosen.folder):
+        aside = roll_back(chosen, options.step, progress=replay_progress())
+    name = chosen.folder.path.name
+    if aside.names:
+        print(printable(f"set aside in {aside.folder}: {', '.join(aside.names)}"))
+    print(printable(f"run {name} stands at step {options.step}; go on with: python server.py --resume {name}"))
+    return 0

@@ -1,0 +1,30 @@
+"""Back to an earlier step of a run: what is later is set aside."""
+
+from fedlearn.server.history import Progress, back_to
+from fedlearn.server.run import Run
+from fedlearn.storage.aside import Aside
+from fedlearn.storage.checkpoint import checkpoint_at, checkpoints_in, step_of, write_checkpoint
+from fedlearn.storage.cutting import cut_journal, cut_lines
+from fedlearn.storage.durable import write_durably
+
+
+def roll_back(run: Run, step: int, *, progress: Progress | None = None) -> Aside:
+    """The run stands before `step` when this returns; gives what was set aside. The caller holds the run's lock.
+
+    Killed in the midst it leaves a run that stands at this or a later step.
+
+    Raises StorageError for a step that can't be rebuilt, with nothing changed, and where the disk refuses.
+    """
+    rebuilt = back_to(run, step, progress=progress)
+    aside, context = Aside(run.folder.path), run.context(step=step)
+    if rebuilt.begun.step != step:
+        snapshot = rebuilt.holding.replica.snapshot()
+        write_checkpoint(checkpoint_at(run.folder, step), snapshot, rebuilt.last, context)
+    for path in checkpoints_in(run.folder):
+        if step_of(path) > step:
+            aside.move(path)
+    cut_journal(run.folder.journal, step, aside)
+    for path in sorted(run.folder.path.glob("*.jsonl")):
+        cut_lines(path, step, aside)
+    write_durably(run.folder.config, context.config.encode())
+    return aside

@@ -1,0 +1,50 @@
+"""What a run goes on without is set aside, never deleted."""
+
+import shutil
+from pathlib import Path
+from typing import final
+
+from fedlearn.storage.durable import StorageError, make_folder, sync_folder
+
+
+@final
+class Aside:
+    """A folder `set-aside/<n>` in a run's folder, made when the first file goes there."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._folder: Path | None = None
+        self.names: list[str] = []
+        """Of what was set aside, relative to the run's folder."""
+
+    @property
+    def folder(self) -> Path:
+        """Where things go."""
+        if self._folder is None:
+            root = self._run / "set-aside"
+            taken = [int(path.name) for path in root.glob("*") if path.name.isdecimal()]
+            self._folder = root / str(max(taken, default=0) + 1)
+        return self._folder
+
+    def move(self, path: Path) -> None:
+        """Takes a file of the run away. Raises StorageError where the disk refuses."""
+        self._put(path, is_moved=True)
+
+    def copy(self, path: Path) -> None:
+        """Keeps what a file of the run holds now. Raises StorageError where the disk refuses."""
+        self._put(path, is_moved=False)
+
+    def _put(self, path: Path, *, is_moved: bool) -> None:
+        name = path.relative_to(self._run)
+        target = self.folder / name
+        try:
+            make_folder(target.parent)
+            if is_moved:
+                path.rename(target)
+                sync_folder(path.parent)  # after a power cut it must not be back among what came later
+            else:
+                shutil.copy2(path, target)
+            sync_folder(target.parent)
+        except OSError as error:
+            raise StorageError(f"{path}: could not be set aside: {error.strerror}; make room in {self._run}") from error
+        self.names.append(str(name))

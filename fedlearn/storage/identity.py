@@ -1,0 +1,112 @@
+"""What makes a run this run and no other: where it begins, the settings that determine it, and its files.
+
+`origin.json` holds it with its hash, which every segment of the journal carries in its header. Checkpoints carry
+all of it, so that one damaged file is no loss.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from fedlearn.storage.checkpoint import checkpoints_in, load_metadata
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.runs import RunFolder
+
+_NAME_BYTES = 16
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that a run never changes."""
+
+    step: int
+    """At which it begins."""
+    digest: str
+    """Of genesis, hexadecimal."""
+    settings: dict[str, Any]
+    """The keys that a resumed run may not change, with their values."""
+    files: dict[str, str]
+    """BLAKE3 of each file in the data folder, hexadecimal: data, tokenizer, record of the task."""
+
+    @property
+    def name(self) -> bytes:
+        """Hash of all that, 16 bytes."""
+        return blake3(msgspec.json.encode(self, order="sorted")).digest(_NAME_BYTES)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+    identity: Identity
+
+
+def to_text(identity: Identity) -> str:
+    """JSON text that `load_identity` reads back."""
+    encoded = msgspec.json.encode(_Named(identity.name.hex(), identity), order="sorted")
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+
+
+def hash_of(content: bytes) -> str:
+    """BLAKE3, hexadecimal."""
+    return blake3(content, max_threads=blake3.AUTO).hexdigest(_NAME_BYTES)
+
+
+def load_identity(run: RunFolder) -> tuple[Identity, tuple[str, ...]]:
+    """The run's identity, and what had to be passed over to find it.
+
+    Raises StorageError where no file has it.
+    """
+    problems: list[str] = []
+    try:
+        return _parsed(run.origin.read_text(encoding="utf-8"), run.origin), ()
+    except (OSError, UnicodeDecodeError, StorageError) as error:
+        problems.append(f"{run.origin}: {error}" if isinstance(error, UnicodeDecodeError) else str(error))
+    for path in [run.genesis, *checkpoints_in(run)]:
+        try:
+            identity = _parsed(load_metadata(path, "identity"), path)
+        except StorageError as error:
+            problems.append(str(error))
+            continue
+        return identity, (f"passed over: {problems[0]}; read from {path} in its place",)
+    raise StorageError(
+        f"{run.origin}: expected what the run was begun with: {problems[0]}; restore it from a copy; "
+        "a run of an older version of fedlearn goes on with that version"
+    )
+
+
+def check_files(run: RunFolder, identity: Identity) -> None:
+    """Raises StorageError that names the file of the run's data that is not the one it was begun with."""
+    for name, expected in identity.files.items():
+        path = run.data / name
+        try:
+            found = hash_of(path.read_bytes())
+        except OSError as error:
+            raise StorageError(
+                f"{path}: expected a file that the run was begun with: {error.strerror}; restore it from a copy"
+            ) from error
+        if found != expected:
+            raise StorageError(
+                f"{path}: expected the file that the run was begun with (BLAKE3 {expected}), got another or a damaged "
+                f"one ({found}); restore it from a copy"
+            )
+
+
+def check_same_run(identity: Identity, text: str, path: Path) -> None:
+    """Raises StorageError where a checkpoint's text of its identity says another run."""
+    if (other := _parsed(text, path)).name != identity.name:
+        raise StorageError(
+            f"{path}: expected a checkpoint of this run ({identity.name.hex()}), got one of another "
+            f"({other.name.hex()}); take it out of the folder"
+        )
+
+
+def _parsed(text: str, path: Path) -> Identity:
+    try:
+        named = msgspec.json.decode(text, type=_Named)
+    except msgspec.DecodeError as error:
+        raise StorageError(f"{path}: expected the identity of a run: {error}; restore it from a copy") from error
+    if named.name != named.identity.name.hex():
+        raise StorageError(
+            f"{path}: expected an identity with the hash {named.name}, the content has another; restore it from a copy"
+        )
+    return named.identity

@@ -1,0 +1,79 @@
+"""Records: payloads one after another in a file, each with a checksum, so that damage is noticed and read past.
+
+A record is a marker of 4 bytes, the payload's length and the CRC-32 of length and payload (both uint32,
+little-endian), then the payload. The marker is where reading can start again behind damage.
+"""
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+MAX_PAYLOAD_BYTES = 2**26
+"""64 MiB, above any Update that the wire carries."""
+
+_MARKER = b"\xf5UPD"
+"""Its first byte occurs in no UTF-8 text."""
+_HEAD = struct.Struct("<4sII")
+
+
+class Found(NamedTuple):
+    """A whole record: where it begins and ends in its file, and its payload."""
+
+    begin: int
+    end: int
+    payload: bytes
+
+
+def record_of(payload: bytes) -> bytes:
+    """The payload as a record."""
+    return _HEAD.pack(_MARKER, len(payload), _checksum(payload)) + payload
+
+
+def read_found(reader: BinaryIO, start: int) -> Iterator[Found]:
+    """The whole records from byte `start` on; one that does not begin where the one before ended is behind damage.
+
+    A torn tail, left by a crash in the midst of an append or by a process that appends now, is passed over.
+    """
+    end = start
+    while True:
+        reader.seek(end)
+        while (payload := _read_payload(reader)) is not None:
+            begin, end = end, end + _HEAD.size + len(payload)
+            yield Found(begin, end, payload)
+        reader.seek(end)
+        # From byte 0 on: the record may still have been written just now, and be whole by now.
+        offset = _next_whole(reader.read())
+        if offset < 0:
+            return
+        end += offset
+
+
+def _read_payload(reader: BinaryIO) -> bytes | None:
+    """The payload of the record that begins here; None where no whole and good one does."""
+    head = reader.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    marker, length, checksum = _HEAD.unpack(head)
+    if marker != _MARKER or length > MAX_PAYLOAD_BYTES:
+        return None
+    payload = reader.read(length)
+    return payload if len(payload) == length and _checksum(payload) == checksum else None
+
+
+def _next_whole(tail: bytes) -> int:
+    """Where the next whole record begins; -1 where there is none."""
+    reader = io.BytesIO(tail)
+    start = tail.find(_MARKER)
+    while start >= 0:
+        reader.seek(start)
+        if _read_payload(reader) is not None:
+            return start
+        start = tail.find(_MARKER, start + 1)
+    return -1
+
+
+def _checksum(payload: bytes) -> int:
+    """Covers the length too, so that zeros are no record."""
+    return zlib.crc32(payload, zlib.crc32(struct.pack("<I", len(payload))))

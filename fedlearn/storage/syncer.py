@@ -1,0 +1,52 @@
+"""Brings what was written to the disk, by a thread of its own."""
+
+import io
+import os
+import threading
+from typing import final
+
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+def sync_content(file: io.FileIO) -> None:
+    """Returns when the file's content is on the disk. Raises OSError where it refuses."""
+    _sync(file.fileno())
+
+
+@final
+class Syncer:
+    """Brings a file's content to the disk when asked, many requests at once where they come faster than the disk."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self._wanted = threading.Event()
+        self._is_closing = False
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        """Returns at once. Raises the OSError of an earlier request that failed."""
+        if self._error is not None:
+            raise self._error
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Returns when all is on the disk. Raises OSError where it is not."""
+        self._is_closing = True
+        self._wanted.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while self._error is None:
+            self._wanted.wait()
+            self._wanted.clear()
+            is_last = self._is_closing
+            try:
+                sync_content(self._file)
+            except OSError as error:
+                self._error = error
+            if is_last:
+                return

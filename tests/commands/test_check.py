@@ -1,0 +1,53 @@
+import re
+
+import pytest
+
+from fedlearn.commands.check import check_command
+from fedlearn.config import RunConfig, to_json
+from fedlearn.server.run import Run
+from fedlearn.storage.checkpoint import checkpoints_in
+from fedlearn.storage.segment import read_places, segments_in
+from tests.commands.recorded_run import options_of, recorded_run
+from tests.storage.journals import flip
+
+
+def test_check_says_what_was_verified(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_command(options_of(run)) == 0
+    shown = capsys.readouterr().out
+    assert f"run 1: identity {run.identity.name.hex()}, begun at step 1\n" in shown
+    assert f"settings: {len(run.identity.settings)} are those" in shown
+    assert "data: dataset.json, kind, test.npy, tokenizer.json, train.npy, validation.npy are those" in shown
+    assert "genesis.safetensors: step 1, whole\n000000000003.safetensors: step 3, whole\n" in shown
+    assert "journal: 1 segments, steps 1 to 5\n" in shown
+    assert shown.endswith("everything is whole, and of one run\n")
+
+
+def test_check_names_all_that_is_damaged(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    (segment,) = segments_in(run.folder.journal)
+    flip(segment, [*read_places(segment)][1].begin + 20)
+    flip(checkpoints_in(run.folder)[0], -1)
+    run.folder.origin.unlink()
+    assert check_command(options_of(run)) == 1
+    shown = capsys.readouterr().out
+    assert "journal: 1 segments, steps 1 to 2, 3 to 5\n" in shown
+    problems = re.findall("^problem: (.*)", shown, re.MULTILINE)
+    for problem, name in zip(problems, ("origin.json", "000000000003.safetensors", f"{segment}: damaged"), strict=True):
+        assert name in problem
+    assert shown.endswith("3 problems\n")
+
+
+def test_check_names_what_is_of_another_run(run: Run, config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    other = recorded_run(config.replace({"seed": 2}))
+    for path in (run.folder.genesis, *checkpoints_in(run.folder), *segments_in(run.folder.journal)):
+        whole = path.read_bytes()
+        path.write_bytes((other.folder.path / path.relative_to(run.folder.path)).read_bytes())
+        assert check_command(options_of(run)) == 1
+        shown = capsys.readouterr().out
+        assert re.search(rf"problem: {path}: expected a \w+ of this run .* got one of another .*\n1 problems", shown)
+        path.write_bytes(whole)
+
+
+def test_check_names_settings_that_were_altered(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.folder.config.write_text(to_json(run.config.replace({"sigma": 0.5})))
+    assert check_command(options_of(run)) == 0
+    assert "changed: sigma: 0.5 in " in capsys.readouterr().out

@@ -1,0 +1,113 @@
+"""Files of anybody's making: what reads them gives what is in them, or raises a StorageError."""
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedlearn.es.update import Update
+from fedlearn.storage import checkpoint as checkpoint_module
+from fedlearn.storage.checkpoint import read_checkpoint
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.identity import load_identity
+from fedlearn.storage.journal import read_records, stretches_of
+from fedlearn.storage.records import record_of
+from fedlearn.storage.runs import RunFolder
+from fedlearn.storage.segment import HEADER_BYTES
+from fedlearn.wire.codec import encode
+from tests.storage.journals import digest_of, open_journal, update_of
+
+STEP = 7
+
+
+def valid_segment(folder: Path) -> bytes:
+    with open_journal(folder, STEP) as journal:
+        for step in range(STEP, STEP + 3):
+            journal.append(update_of(step), digest_of(step))
+    return journal.path.read_bytes()
+
+
+with tempfile.TemporaryDirectory() as _folder:
+    VALID = valid_segment(Path(_folder) / "journal")
+
+UPDATE = encode(update_of(STEP))
+HEAD = STEP.to_bytes(8, "little") + bytes(8) + UPDATE[:16]
+"""How a step's payload begins."""
+
+altered = st.builds(
+    lambda at, gone, put: VALID[:at] + put + VALID[at + gone :],
+    st.integers(0, len(VALID)),
+    st.integers(0, 300),
+    st.binary(max_size=100),
+)
+"""A segment with a piece that is taken out, and another put in."""
+
+payloads = st.one_of(st.binary(max_size=60), st.binary(max_size=60).map(lambda tail: HEAD + tail))
+crafted = st.lists(payloads).map(lambda found: VALID[:HEADER_BYTES] + b"".join(map(record_of, found)))
+"""A segment of records with good checksums, and whatever in them."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all examples."""
+    return tmp_path_factory.mktemp("hostile")
+
+
+@given(content=st.one_of(st.binary(max_size=300), altered, crafted))
+def test_segment_gives_steps_in_turn_or_says_what_is_wrong(folder: Path, content: bytes) -> None:
+    path = folder / "journal" / f"{STEP:012d}"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    found, problems = list[Update](), list[str]()
+    with suppress(StorageError):
+        found.extend(record.update for record in read_records(path.parent, start=STEP, problems=problems))
+    assert [update.step for update in found] == list(range(STEP, STEP + len(found)))
+    with suppress(StorageError):
+        stretches_of(path.parent, problems)
+
+
+def metadata_of(step: int) -> dict[str, str]:
+    return {"step": str(step), "digest": "00" * 8, "numbers": "{}", "last": UPDATE.hex(), "identity": "{}"}
+
+
+values = st.one_of(
+    st.none(),
+    st.text(max_size=20),
+    st.sampled_from(["0x1p99999", '{"a":"0x1p99999"}', '{"a":"nan"}', '{"a":1}', "-1", "9" * 30, "zz", "ff" * 300]),
+)
+arrays = st.dictionaries(
+    st.sampled_from(["weights", "first_moment", "other"]),
+    st.sampled_from([np.zeros(2, np.float32), np.zeros((2, 2)), np.zeros(0, np.int8), np.zeros(3, np.float16)]),
+)
+
+
+@example(altered={"numbers": '{"a":"0x1p99999"}'}, tensors={"weights": np.zeros(2, np.float32)})
+@given(altered=st.dictionaries(st.sampled_from(sorted(metadata_of(0))), values, max_size=2), tensors=arrays)
+def test_checkpoint_with_a_good_checksum_and_anything_in_it_is_read_or_refused(
+    folder: Path, altered: dict[str, str | None], tensors: dict[str, NDArray[Any]]
+) -> None:
+    path = folder / "crafted.safetensors"
+    metadata = {key: value for key, value in {**metadata_of(3), **altered}.items() if value is not None}
+    checksum = checkpoint_module._checksum(metadata, tensors)
+    path.write_bytes(safetensors.numpy.save(tensors, {**metadata, "checksum": checksum}))
+    with suppress(StorageError):
+        assert read_checkpoint(path).step == int(metadata["step"])
+        assert "weights" in tensors
+
+
+@given(content=st.binary(max_size=200))
+def test_checkpoint_and_identity_of_any_bytes_are_refused(folder: Path, content: bytes) -> None:
+    run = RunFolder(folder)
+    for path in (run.genesis, run.origin):
+        path.write_bytes(content)
+    with pytest.raises(StorageError, match="expected a checkpoint"):
+        read_checkpoint(run.genesis)
+    with pytest.raises(StorageError, match="restore it from a copy"):
+        load_identity(run)
