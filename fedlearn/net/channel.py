@@ -17,7 +17,7 @@ WRITE_BYTES = 64 * 1024
 """Copied out of what peers share, at a time."""
 
 TICK_S = 1.0
-STALL_S = 10.0
+STALL_S = 20.0
 """Whoever takes nothing of what waits for it for so long does not read."""
 
 PARTING_S = 2.0
@@ -80,7 +80,10 @@ class Channel:
             all_sent = write.done() and write.exception() is None
             if all_sent and not read.done():
                 await asyncio.wait([read, self._dropped], timeout=PARTING_S, return_when=asyncio.FIRST_COMPLETED)
-            return next(end.result() for end in ends if end.done())
+            for end in ends:
+                if end.done():
+                    return end.result()
+            raise AssertionError("waited for an end, and there is none")
         except RemoteProtocolError as error:
             error.with_traceback(None)  # who keeps it must not keep the frames, and all that is in them
             self.has_flooded = isinstance(error, FloodError)
@@ -94,7 +97,7 @@ class Channel:
                 end.cancel()
             self._close(all_sent=all_sent)  # before anything is waited for: whoever is cancelled twice gets no further
             await asyncio.gather(read, write, return_exceptions=True)
-            # An error knows this frame, and must not be known by it.
+            # An error knows this frame, and must not be known by it; `end` is the last one, which is no task.
             del read, write
             ends.clear()
 
