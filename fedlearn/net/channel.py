@@ -46,6 +46,7 @@ class Channel:
         self._is_closed = False
         self._bytes_taken = 0
         self._taken_at = self.waiting_since
+        self._bytes_before = 0
 
     @property
     def peer_address(self) -> str:
@@ -56,6 +57,11 @@ class Channel:
     def private_bytes(self) -> int:
         """Bytes held for this peer alone: what it began, and what was copied for it and has not left."""
         return self.connection.bytes_held + self._stream.unsent_bytes
+
+    def pace_bytes_per_s(self, now: float) -> float:
+        """How fast the peer has taken and sent since something waits."""
+        moved = self.connection.bytes_in + self.connection.bytes_out - self._stream.unsent_bytes
+        return (moved - self._bytes_before) / max(now - self.waiting_since, 1.0)
 
     def send(self, message: Message, parcel: Parcel | None = None) -> None:
         """Queues a message, as a parcel if that is known; it leaves as soon as the line takes it."""
@@ -167,7 +173,7 @@ class Channel:
         if waiting == 0 or taken != self._bytes_taken:
             self._bytes_taken, self._taken_at = taken, now
         if waiting == 0 and self.connection.bytes_held == 0:
-            self.waiting_since = now
+            self.waiting_since, self._bytes_before = now, taken + self.connection.bytes_in
         if waiting and now - self._taken_at >= STALL_S:
             self.drop(f"it does not read: {waiting} bytes have waited for {STALL_S:g} s")
         elif self.connection.bytes_queued > self._max_queued_bytes:
