@@ -17,7 +17,7 @@ WRITE_BYTES = 64 * 1024
 """Copied out of what peers share, at a time."""
 
 TICK_S = 1.0
-STALL_S = 10.0
+STALL_S = 20.0
 """Whoever takes nothing of what waits for it for so long does not read."""
 
 PARTING_S = 2.0
@@ -46,6 +46,7 @@ class Channel:
         self._is_closed = False
         self._bytes_taken = 0
         self._taken_at = self.waiting_since
+        self._bytes_before = 0
 
     @property
     def peer_address(self) -> str:
@@ -56,6 +57,11 @@ class Channel:
     def private_bytes(self) -> int:
         """Bytes held for this peer alone: what it began, and what was copied for it and has not left."""
         return self.connection.bytes_held + self._stream.unsent_bytes
+
+    def pace_bytes_per_s(self, now: float) -> float:
+        """How fast the peer has taken and sent since something waits."""
+        moved = self.connection.bytes_in + self.connection.bytes_out - self._stream.unsent_bytes
+        return (moved - self._bytes_before) / max(now - self.waiting_since, 1.0)
 
     def send(self, message: Message, parcel: Parcel | None = None) -> None:
         """Queues a message, as a parcel if that is known; it leaves as soon as the line takes it."""
@@ -80,7 +86,10 @@ class Channel:
             all_sent = write.done() and write.exception() is None
             if all_sent and not read.done():
                 await asyncio.wait([read, self._dropped], timeout=PARTING_S, return_when=asyncio.FIRST_COMPLETED)
-            return next(end.result() for end in ends if end.done())
+            for end in ends:
+                if end.done():
+                    return end.result()
+            raise AssertionError("waited for an end, and there is none")
         except RemoteProtocolError as error:
             error.with_traceback(None)  # who keeps it must not keep the frames, and all that is in them
             self.has_flooded = isinstance(error, FloodError)
@@ -94,7 +103,7 @@ class Channel:
                 end.cancel()
             self._close(all_sent=all_sent)  # before anything is waited for: whoever is cancelled twice gets no further
             await asyncio.gather(read, write, return_exceptions=True)
-            # An error knows this frame, and must not be known by it.
+            # An error knows this frame, and must not be known by it; `end` is the last one, which is no task.
             del read, write
             ends.clear()
 
@@ -164,7 +173,7 @@ class Channel:
         if waiting == 0 or taken != self._bytes_taken:
             self._bytes_taken, self._taken_at = taken, now
         if waiting == 0 and self.connection.bytes_held == 0:
-            self.waiting_since = now
+            self.waiting_since, self._bytes_before = now, taken + self.connection.bytes_in
         if waiting and now - self._taken_at >= STALL_S:
             self.drop(f"it does not read: {waiting} bytes have waited for {STALL_S:g} s")
         elif self.connection.bytes_queued > self._max_queued_bytes:

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 from fedlearn.net.channel import Channel
 
-MAX_HELD_BYTES = 128 * 1024 * 1024
+MAX_HELD_BYTES = 64 * 1024 * 1024
 """Of unfinished messages and of what waits to be sent, besides the weights: those of a large model are more."""
 
 
-def over_budget(channels: Iterable[Channel], *, max_bytes: int) -> list[Channel]:
-    """Whom to drop so that the others hold at most `max_bytes`: those who have kept something waiting longest.
+def over_budget(channels: Iterable[Channel], *, max_bytes: int, now: float) -> list[Channel]:
+    """Whom to drop so that the others hold at most `max_bytes`: those who take and send slowest what waits.
 
     What several peers are sent counts once.
     """
@@ -19,7 +19,7 @@ def over_budget(channels: Iterable[Channel], *, max_bytes: int) -> list[Channel]
     holders = Counter(parcel for shared in parcels.values() for parcel in shared)
     held = sum(parcel.length_bytes for parcel in holders) + sum(channel.private_bytes for channel in holding)
     dropped = []
-    for channel in sorted(holding, key=lambda channel: channel.waiting_since):
+    for channel in sorted(holding, key=lambda channel: channel.pace_bytes_per_s(now)):
         if held <= max_bytes:
             break
         dropped.append(channel)

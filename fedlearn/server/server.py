@@ -114,6 +114,8 @@ class Server:
             return
         try:
             channel.send(message, parcel)
+            if parcel is not None and parcel.has_weights:
+                self._budget_due = 0.0
         except LocalProtocolError as error:
             # It parted, and the coordinator will hear of it; anything else is our own fault, and ends no other.
             if not channel.connection.has_parted:
@@ -200,8 +202,8 @@ class Server:
     def _keep_budget(self, now: float) -> None:
         if now >= self._budget_due:
             self._budget_due = now + BUDGET_INTERVAL_S
-            for channel in over_budget(self._channels.values(), max_bytes=self._max_held_bytes):
-                channel.drop("it kept too much waiting for too long, and others need the room")
+            for channel in over_budget(self._channels.values(), max_bytes=self._max_held_bytes, now=now):
+                channel.drop("it kept too much waiting, slower than others who need the room")
 
     async def _tick(self, local: LocalVolunteers) -> None:
         while not self._ended.done():

@@ -62,6 +62,10 @@ def ignore(_: Message) -> None:
     """A message that nobody waits for."""
 
 
+def fail(_: Message) -> None:
+    raise RuntimeError("a bug")
+
+
 def flooding(channel: Channel) -> Callable[[Message], None]:
     """Answers Hello by far more than the system takes for a peer that does not read."""
 
@@ -404,19 +408,23 @@ def test_a_peer_for_which_no_more_than_that_waits_is_kept(monkeypatch: pytest.Mo
 
 def test_a_socket_does_not_outlive_its_channel_by_a_peer_that_never_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0)
+    monkeypatch.setattr(module, "STALL_S", 0.1)
 
     async def main() -> None:
-        async with joined(max_queued_bytes=4 * MIB) as (channel, writer, peer):
+        async with joined() as (channel, writer, peer):
             running = asyncio.create_task(channel.run(flooding(channel)))
             await peer.say(HELLO)
             await running
-            await asyncio.wait_for(closed(writer), SOON_S)
             assert writer.transport.get_write_buffer_size() == 0
+            await asyncio.wait_for(closed(writer), SOON_S)
+            assert (channel.connection.bytes_queued, list(channel.connection.parcels())) == (0, [])
 
     run(main())
 
 
-@pytest.mark.parametrize("end", ["reset", "hang up", "break", "flood", "goodbye", "stall", "drop", "cancel", "silence"])
+@pytest.mark.parametrize(
+    "end", ["reset", "hang up", "break", "flood", "goodbye", "stall", "drop", "cancel", "silence", "bug"]
+)
 def test_nothing_of_a_peer_outlives_its_channel(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0 if end in ("stall", "silence") else NEVER_S)
     monkeypatch.setattr(module, "STALL_S", 0.0)
@@ -430,7 +438,8 @@ def test_nothing_of_a_peer_outlives_its_channel(monkeypatch: pytest.MonkeyPatch,
             opened_at = time.monotonic() - (100.0 if end == "silence" else 0.0)
             channel = Channel(Connection("server", now=opened_at), TcpStream(reader, writer), max_queued_bytes=2**30)
             left.extend(weakref.ref(part) for part in (channel, channel.connection, reader, writer, writer.transport))
-            running = asyncio.create_task(channel.run(ignore if end == "goodbye" else flooding(channel)))
+            handlers = {"goodbye": ignore, "bug": fail}
+            running = asyncio.create_task(channel.run(handlers.get(end, flooding(channel))))
             await asyncio.sleep(0)
             if end in ("drop", "cancel"):
                 channel.drop("too much") if end == "drop" else running.cancel()
@@ -463,6 +472,49 @@ def test_nothing_of_a_peer_outlives_its_channel(monkeypatch: pytest.MonkeyPatch,
         run(main())
     finally:
         gc.enable()
+
+
+def test_others_have_their_turn_while_one_peer_sends_without_end() -> None:
+    turns = 0
+
+    async def main() -> None:
+        nonlocal turns
+        here, there = MemoryStream.pair(2**30)
+        client = Connection("client", now=time.monotonic())
+        client.send(HELLO)
+        there.write(pack(Ping()).frame(0) * 100_000)
+        there.close()
+        running = asyncio.create_task(Channel(client, here, max_queued_bytes=2**30).run(ignore))
+        while not running.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 26 * 100_000 // module.READ_BYTES
+
+    run(main())
+
+
+def test_something_waits_from_when_it_began_until_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_S", 0.0)
+
+    async def main() -> None:
+        async with joined() as (channel, _, peer):
+            running = asyncio.create_task(channel.run(ignore))
+            await peer.say(HELLO)
+            ping = pack(Ping()).frame(0)
+            await peer.write(ping[:20])
+            while channel.private_bytes == 0:
+                await asyncio.sleep(0)
+            began = channel.waiting_since
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert channel.waiting_since == began
+            await peer.write(ping[20:])
+            while channel.waiting_since == began:
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
 
 
 def test_a_parting_word_arrives_before_the_socket_closes() -> None:

@@ -138,3 +138,12 @@ def test_both_ends_know_who_is_at_the_other(line: Line) -> None:
             assert {end.peer_address for end in ends} <= {"127.0.0.1", "memory"}
 
     asyncio.run(main())
+
+
+def test_a_socket_copies_nothing_aside_that_the_system_does_not_take() -> None:
+    async def main() -> None:
+        async with over_tcp() as (here, _):
+            assert isinstance(here, TcpStream)
+            assert here._writer.transport.get_write_buffer_limits() == (0, 0)
+
+    asyncio.run(main())

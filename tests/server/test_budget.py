@@ -13,13 +13,16 @@ ONE, TWO = Parcel(DataBlock, bytes(100)), Parcel(DataBlock, bytes(30))
 class Holder:
     """Stands in for a channel."""
 
-    def __init__(self, name: str, waiting_since: float, *parcels: Parcel, private_bytes: int = 0) -> None:
+    def __init__(self, name: str, pace: float, *parcels: Parcel, private_bytes: int = 0) -> None:
         self.name = name
-        self.waiting_since = waiting_since
+        self._pace = pace
         self.private_bytes = private_bytes
         self.bytes_queued = sum(parcel.length_bytes for parcel in parcels)
         self.connection: Any = self
         self._parcels = parcels
+
+    def pace_bytes_per_s(self, now: float) -> float:
+        return self._pace * now
 
     def parcels(self) -> list[Parcel]:
         return list(self._parcels)
@@ -27,12 +30,12 @@ class Holder:
 
 def dropped(max_bytes: int, *holders: Holder) -> str:
     given: Any = holders
-    chosen: Any = over_budget(given, max_bytes=max_bytes)
+    chosen: Any = over_budget(given, max_bytes=max_bytes, now=1.0)
     return "".join(holder.name for holder in chosen)
 
 
 @pytest.mark.parametrize(("max_bytes", "names"), [(135, ""), (134, "a"), (104, "ab"), (99, "abc"), (0, "abc")])
-def test_who_kept_something_waiting_longest_goes_first(max_bytes: int, names: str) -> None:
+def test_who_is_slowest_goes_first(max_bytes: int, names: str) -> None:
     holders = [Holder("c", 9.0, ONE), Holder("b", 5.0, TWO), Holder("a", 1.0, private_bytes=5)]
     assert dropped(max_bytes, *holders) == names
 

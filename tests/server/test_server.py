@@ -28,6 +28,7 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
+from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Ping, Pong, Start
 from fedlearn.wire.parcel import pack
 from fedlearn.wire.proof import Credentials
@@ -258,6 +259,25 @@ def test_address_that_flooded_is_refused_with_the_time_that_is_left(scene_of: Sc
     asyncio.run(main())
 
 
+def test_estimate_of_a_result_may_have_the_bytes_of_the_layout(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Mock(side_effect=Connection)
+    monkeypatch.setattr(module, "Connection", made)
+    scene = scene_of()
+
+    async def main() -> None:
+        async with scene.serving():
+            _, writer = await scene.connect()
+            while not made.called:
+                await asyncio.sleep(0)
+            writer.close()
+
+    asyncio.run(main())
+    layout = scene.run.prepared.objective.layout
+    assert made.call_args.kwargs["estimate_bytes"] == layout.size + len(layout.row_lengths) == 2 * layout.size
+
+
 def test_who_keeps_most_waiting_is_dropped_where_memory_is_short(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +289,7 @@ def test_who_keeps_most_waiting_is_dropped_where_memory_is_short(
             scene.server._max_held_bytes = 10
             _, writer = await scene.connect()
             writer.write(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0)[:20])
-            await scene.said("connection 1 left: it kept too much waiting for too long")
+            await scene.said("connection 1 left: it kept too much waiting, slower than others")
             writer.close()
 
     asyncio.run(main())

@@ -175,6 +175,7 @@ def test_other_tag_is_refused(tag: object) -> None:
         (["<f4", [2**60], b""], "expected"),
         (["<f4", [1, 2], bytes(8)], "of length 1"),
         (["<f4", [], bytes(4)], "of length 1"),
+        (["<f4", [1], bytes(4), 0], "at most length 3|of length 3"),
         (["<f4", [1.0], bytes(4)], "Expected `int`"),
         (["<f4", [1], "text"], "invalid base64|Expected `bytes`"),
         ([1.5, 2.5], "Expected `array` of length 3|at least length 3"),
