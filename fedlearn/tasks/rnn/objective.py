@@ -21,10 +21,15 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, column_of
 from fedlearn.tasks.invitation import Option
-from fedlearn.tasks.rnn.layout import control_tensors, rnn_layout
+from fedlearn.tasks.rnn.layout import GATES, control_tensors, rnn_layout
 from fedlearn.tasks.rnn.options import Cell, Precision
 from fedlearn.text.tokens import TokenArray
 from fedlearn.text.windows import Windows, WindowShape, cut_windows
+
+PADDING = 64
+"""Units by which a kernel may fill up a row."""
+GROUPS_AT_ONCE = 512
+"""Groups whose contexts are read together."""
 
 NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, Float32Array]
 
@@ -172,6 +177,32 @@ class RnnObjective:
         )
         is_head = np.repeat(self._is_head, [tensor.size for tensor in self._layout.tensors])
         return TrialResults(losses, encode_estimate(self._layout, np.where(is_head, head, rest)))
+
+    def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
+        del data
+        vocab_size, hidden_size, n_layers = self.shape
+        rank, batch_size = trials.perturbation.rank, self.window.batch_size
+        tensors = self._layout.tensors[: self._n_network_tensors]
+        noise = sum(max(rank, 1) * sum(tensor.sides) for tensor in tensors)
+        units = GATES[self.cell] * n_layers * (hidden_size + PADDING)
+        # The states of a group's text: of each member, or with noise on activations of each token.
+        states = max(trials.group_size, batch_size) * 6 * units + 3 * max(trials.group_size, batch_size) * vocab_size
+        if trials.perturbation.space == "activations":
+            states += trials.group_size * batch_size * self.window.n_tokens * 2 * units
+        own_weights = 2 * self._layout.size if rank == 0 else 0
+        per_thread = trials.group_size * noise + states + own_weights
+        shared = 4 * self._layout.size + min(trials.n_groups, GROUPS_AT_ONCE) * batch_size * 2 * units
+        masks = self.mask_bytes({}, trials.n_groups) if trials.perturbation.is_summed else 0
+        return 4 * (threads * per_thread + shared) + trials.n_groups * self._window_bytes + masks
+
+    def mask_bytes(self, data: Columns, n_groups: int) -> int:
+        del data
+        return n_groups * (self._window_bytes + 2 * (self.shape[0] + 1))
+
+    @property
+    def _window_bytes(self) -> int:
+        """Of a group's text, with the places in the block that it is read from."""
+        return self.window.batch_size * (32 + 28 * self.window.n_tokens)
 
     def _windows_of(self, trials: Trials, block: TokenArray) -> Windows:
         return cut_windows(
