@@ -2,12 +2,13 @@
 
 import sysconfig
 import traceback
+from itertools import dropwhile
 from pathlib import Path
 
 from fedlearn.wire.errors import RemoteProtocolError
 
-_PLACES = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
-"""Of code that nobody wrote for this run; nor are installed packages."""
+_OURS = str(Path(__file__).parents[1])
+_NOBODYS = (_OURS, sysconfig.get_path("stdlib"), "<")
 
 
 def in_short(error: Exception) -> str:
@@ -29,9 +30,10 @@ def own_lines(error: Exception) -> list[str]:
 
 
 def _own_frames(error: Exception) -> list[traceback.FrameSummary]:
-    frames = traceback.extract_tb(error.__traceback__)
+    """Those that fedlearn called, neither its own nor of an installed package."""
+    frames = dropwhile(lambda frame: not frame.filename.startswith(_OURS), traceback.extract_tb(error.__traceback__))
     return [
         frame
         for frame in frames
-        if not frame.filename.startswith(_PLACES) and "site-packages" not in Path(frame.filename).parts
+        if not frame.filename.startswith(_NOBODYS) and "site-packages" not in Path(frame.filename).parts
     ]

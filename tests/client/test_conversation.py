@@ -51,9 +51,7 @@ ENDED = Farewell("run_ended", "all steps are done")
 class Scene:
     """A server that answers as it is told, and a client's conversation with it."""
 
-    def __init__(
-        self, task: NamedTask | None = None, *, budget: Budget | None = None, duty: Duty | None = None
-    ) -> None:
+    def __init__(self, task: NamedTask | None = None, *, budget: Budget | None = None) -> None:
         self.screen = io.StringIO()
         self.heard: list[Message] = []
         self.answers: dict[type, Callable[[], list[Message]]] = {}

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import Leave
+from fedlearn.coordination.effects import Apply, Evaluate, Leave
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.wire.messages import DataBlock, Goodbye, Result
 from tests.coordination.worker.scene import (
@@ -64,15 +64,13 @@ def test_no_trials_begin_during_a_rest_but_steps_are_taken(at_work: Scene) -> No
     at_work.now += 9.7
     assert at_work.wake() == []
     assert at_work.trials is None
-    at_work.hear(update(5))
-    assert at_work.under_way is not None
+    assert of(Apply, at_work.hear(update(5)))
     at_work.compute()
     at_work.hear(assignment(6))
     assert at_work.trials is None
     at_work.now += 0.1
-    assert at_work.wake()
-    assert at_work.trials is not None
-    assert at_work.trials.step == 6
+    (evaluate,) = of(Evaluate, at_work.wake())
+    assert evaluate.trials.step == 6
 
 
 def test_rest_is_no_part_of_the_speed(at_work: Scene) -> None:
