@@ -86,7 +86,7 @@ class _Stay:
             if self._stopped.is_set():
                 self._terminal.say(summary)
                 return 0
-            if not self._may_work.is_set():
+            if self._parting_word:
                 self._terminal.say(f"{summary}; it takes part again when it may")
                 continue
             if self._once or not leave.is_welcome_back:
@@ -105,6 +105,7 @@ class _Stay:
     async def _converse_once(self) -> tuple[Leave, bool, int, str]:
         """Why it ended, whether anybody answered, the steps that were taken, and a sentence of all that."""
         has_answer = True
+        self._parting_word = ""
         self._current = current = self._begin(self._terminal)
         self._terminal.say(f"connecting to {self._host}:{self._port}")
         self._conversing = asyncio.create_task(current.run(self._host, self._port))

@@ -27,7 +27,9 @@ task = fedlearn.function(loss, {"vector": np.ones(64)})
 """
 FLAGS = ["--task", "fit.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01"]
 FLAGS += ["--population-limit", "1000000", "--time-per-step", "0.5", "--volunteers", "0", "--port", "0"]
-MEASURED_S = 4.0
+MEASURED_S = 5.0
+A_SLICE = 0.25 / MEASURED_S
+"""Of the time that is measured, which may begin and end anywhere."""
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_client_takes_no_more_than_its_share_of_the_processors(
     with joined(tmp_path, server[1], "--max-cpu", "20%") as client:
         share = cpu_share(client)
         print(f"--max-cpu 20%: {share:.1%} of the processors")
-        assert 0.02 < share < 0.22
+        assert 0.02 < share < 0.2 + A_SLICE
 
 
 def test_client_lets_everybody_else_go_first(server: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
