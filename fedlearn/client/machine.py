@@ -1,5 +1,6 @@
 """What the machine says of itself, and how a process makes itself small on it."""
 
+import ctypes
 import os
 import resource
 import sys
@@ -20,6 +21,9 @@ LOWEST_PRIORITY = 19
 
 LEAST_S = 0.5
 """Clocks of processors tick a hundred times a second: a shorter time tells nothing."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""As malloc.h has them."""
 
 _SLACK_BYTES = 512 * 2**20
 _STACK_BYTES = 16 * 2**20
@@ -71,6 +75,13 @@ def give_way() -> None:
         process.nice(LOWEST_PRIORITY)
     with suppress(OSError, psutil.Error, AttributeError):  # not every system has classes of I/O
         process.ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+def keep_memory() -> None:
+    """Lets trials take the memory of those before them; else the system takes it back, and fills it with zeros anew."""
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # of glibc
+        mallopt(_M_MMAP_THRESHOLD, 2**30)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def limit_memory(max_bytes: int, threads: int) -> None:

@@ -6,7 +6,7 @@ from typing import get_args
 from fedlearn.client.budget import Budget
 from fedlearn.client.client import join
 from fedlearn.client.ending import end, end_soon
-from fedlearn.client.machine import free_bytes, give_way, limit_memory
+from fedlearn.client.machine import free_bytes, give_way, keep_memory, limit_memory
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import add_server, parse_address
 from fedlearn.storage.task_file import load_task
@@ -59,6 +59,7 @@ def join_command(options: argparse.Namespace) -> int:
     budget = Budget(parse_bytes(options.max_memory, free_bytes()))
     if options.priority == "low":
         give_way()
+    keep_memory()
     if options.device == "cpu":
         limit_memory(budget.max_bytes, options.threads)
     code = join(

@@ -17,3 +17,4 @@ def process_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever joins makes the whole process small, for good."""
     monkeypatch.setattr(join, "give_way", lambda: None)
     monkeypatch.setattr(join, "limit_memory", lambda *_: None)
+    monkeypatch.setattr(join, "keep_memory", lambda: None)

@@ -83,11 +83,12 @@ def test_machine_is_lent_gently_unless_told_otherwise(join: Mock, monkeypatch: p
     small: list[object] = []
     monkeypatch.setattr(module, "give_way", lambda: small.append("give way"))
     monkeypatch.setattr(module, "limit_memory", lambda *given: small.append(given))
+    monkeypatch.setattr(module, "keep_memory", lambda: small.append("keep memory"))
     monkeypatch.setattr(module, "free_bytes", lambda: 1000)
     join_command(parsed("--threads", "3"))
     assert given(join)["terms"] == Terms(max_cpu=1.0, only_when_idle=False, on_battery=False, hours=None)
     assert given(join)["budget"] == Budget(500)
-    assert small == ["give way", (500, 3)]
+    assert small == ["give way", "keep memory", (500, 3)]
 
 
 def test_terms_are_those_of_the_flags(join: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
