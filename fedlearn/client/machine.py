@@ -14,8 +14,9 @@ import psutil
 from es_core import usable_processors
 from fedlearn.client.terms import Facts
 
-CGROUP = Path("/sys/fs/cgroup")
-"""Where a container sees its own limits."""
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+"""Where a container or a unit of systemd sees its own limits."""
 
 LOWEST_PRIORITY = 19
 
@@ -63,7 +64,8 @@ def free_bytes() -> int:
     """Memory that could be taken without anybody giving something up."""
     free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):  # no container, or one without a limit
-        limit, used = ((CGROUP / name).read_text() for name in ("memory.max", "memory.current"))
+        own = CGROUPS / OWN_CGROUP.read_text().partition("0::/")[2].strip()
+        limit, used = ((own / name).read_text() for name in ("memory.max", "memory.current"))
         free = min(free, max(int(limit) - int(used), 0))
     return free
 

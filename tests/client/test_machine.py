@@ -81,14 +81,18 @@ def test_minute_is_of_the_local_day(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_free_memory_is_what_the_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10_000))
-    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    own = tmp_path / "user.slice" / "mine.service"
+    own.mkdir(parents=True)
+    (tmp_path / "cgroup").write_text("1:name=systemd:/x\n0::/user.slice/mine.service\n")
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "OWN_CGROUP", tmp_path / "cgroup")
     assert free_bytes() == 10_000
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("500\n")
+    (own / "memory.max").write_text("max\n")
+    (own / "memory.current").write_text("500\n")
     assert free_bytes() == 10_000
-    (tmp_path / "memory.max").write_text("2000\n")
+    (own / "memory.max").write_text("2000\n")
     assert free_bytes() == 1500
-    (tmp_path / "memory.max").write_text("400\n")
+    (own / "memory.max").write_text("400\n")
     assert free_bytes() == 0
 
 
