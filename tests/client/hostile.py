@@ -81,6 +81,7 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "control matrices": lambda: Attack(opening(vocab_size=2**15, hidden_size=64, control_taps=16)[:1], [], "memory: "),
     "start": lambda: Attack([*opening(hidden_size=2**14)[:1], Start(bytes(8), 0, 0, keeps_start=True)], [], "memory: "),
     "names of columns": lambda: Attack([*opening()[:1], many_columns()], [], "block: "),
+    "block": lambda: Attack([*opening()[:1], DataBlock(bytes(16), bytes(40 * 2**20))], [], "memory: "),
     "batch": lambda: Attack(opening(batch_size=2**16, context=2**16, sequence_length=2**16), order(), "memory: "),
     "batch of an Update": lambda: Attack(
         opening(batch_size=2**16, context=2**16, sequence_length=2**16), step(), "memory: "

@@ -14,7 +14,7 @@ from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
-from fedlearn.wire.messages import Goodbye, Message
+from fedlearn.wire.messages import DataBlock, Goodbye, Message
 from tests.client.hostile import ATTACKS, Attack, answers
 
 MAX_BYTES = 128 * 2**20
@@ -68,6 +68,7 @@ def test_absurd_size_is_refused_before_it_is_allocated(name: str) -> None:
     client = Client(attack)
     # What the attack itself takes on both sides of the link is its sender's.
     sent = sum(message.utilities.nbytes for message in attack.order if isinstance(message, Update))
+    sent += sum(len(message.columns) for message in attack.opening if isinstance(message, DataBlock))
     tracemalloc.start()
     try:
         client.converse()

@@ -126,7 +126,8 @@ def test_client_in_a_terminal_pauses_goes_on_and_leaves_by_key(
 ) -> None:
     # In a process of its own, since a fork is no good for one with threads.
     in_terminal = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
-    command = [sys.executable, "-c", in_terminal, sys.executable, str(ROOT / "client.py"), *flags(server[1])]
+    joins = [sys.executable, str(ROOT / "client.py"), *flags(server[1])]
+    command = [sys.executable, "-c", in_terminal, "sh", "-c", '"$@"; stty -a', "sh", *joins]
     client = subprocess.Popen(command, cwd=tmp_path, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert client.stdin is not None
     with client.stdin, ended_at_exit(client):
@@ -144,4 +145,7 @@ def test_client_in_a_terminal_pauses_goes_on_and_leaves_by_key(
         wait_for(client, "joined run 1")
         press("q")
         wait_for(client, "the volunteer left; this machine took")
+        modes = output_of(client).read()
+        assert " icanon" in modes
+        assert " echo " in modes
         assert client.wait(timeout=30) == 0

@@ -29,7 +29,11 @@ from fedlearn.text.windows import Windows, WindowShape, cut_windows
 PADDING = 64
 """Units by which a kernel may fill up a row."""
 GROUPS_AT_ONCE = 512
-"""Groups whose contexts are read together."""
+"""Groups whose contexts are read together, at most."""
+GROUPS_SUMMED = 8
+"""Groups whose gradients a thread adds up together."""
+CONTEXT_ROWS = 64
+"""Texts that a thread reads side by side."""
 
 NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, Float32Array]
 
@@ -185,13 +189,16 @@ class RnnObjective:
         tensors = self._layout.tensors[: self._n_network_tensors]
         noise = sum(max(rank, 1) * sum(tensor.sides) for tensor in tensors)
         units = GATES[self.cell] * n_layers * (hidden_size + PADDING)
-        # The states of a group's text: of each member, or with noise on activations of each token.
-        states = max(trials.group_size, batch_size) * 6 * units + 3 * max(trials.group_size, batch_size) * vocab_size
-        if trials.perturbation.space == "activations":
-            states += trials.group_size * batch_size * self.window.n_tokens * 2 * units
-        own_weights = 2 * self._layout.size if rank == 0 else 0
-        per_thread = trials.group_size * noise + states + own_weights
+        rows = max(trials.group_size, batch_size, CONTEXT_ROWS)
+        per_thread = trials.group_size * noise + rows * (6 * units + 3 * vocab_size)
         shared = 4 * self._layout.size + min(trials.n_groups, GROUPS_AT_ONCE) * batch_size * 2 * units
+        if rank == 0:
+            per_thread += 2 * self._layout.size  # each member has weights of its own
+        scored = batch_size * self.window.scored
+        if trials.perturbation.is_summed:
+            # States and predictions for each token; sums of gradients in 64 bits.
+            shared += min(trials.n_groups, GROUPS_AT_ONCE) * scored * (2 * units + vocab_size + PADDING)
+            per_thread += 2 * self._layout.size + GROUPS_SUMMED * scored * units
         masks = self.mask_bytes({}, trials.n_groups) if trials.perturbation.is_summed else 0
         return 4 * (threads * per_thread + shared) + trials.n_groups * self._window_bytes + masks
 
