@@ -19,6 +19,24 @@ FLAGS += ["--population-limit", "64", "--time-per-step", "1", "--volunteers", "1
 BACK_S = 5.0
 
 
+def test_servers_own_volunteer_is_back_after_it_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "fit.py").write_text(TASK)
+    server = start("server.py", *FLAGS, folder=tmp_path)
+    with ended_at_exit(server):
+        wait_for(server, r"^step +\d+")
+        (volunteer,) = psutil.Process(server.pid).children()
+        volunteer.kill()
+        killed = time.monotonic()
+        wait_for(server, "local-1 ended with exit code -9; .* it is started again in 1 s")
+        wait_for(server, "local-1 joined")
+        wait_for(server, r"^step +\d+")
+        took_s = time.monotonic() - killed
+        print(f"killed, and took part again after {took_s:.1f} s")
+        assert took_s < BACK_S
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=30) == 0
+
+
 def test_run_goes_on_by_itself_when_its_server_is_killed(tmp_path: Path) -> None:
     (tmp_path / "fit.py").write_text(TASK)
     supervisor = start("server.py", *FLAGS, "--supervise", folder=tmp_path)

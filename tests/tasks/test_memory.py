@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ before = peak()
 after, trials = run(1, n_members)
 print(after - before, objective.trial_bytes(data, trials, threads=threads))
 """
-MEASURED = {
+MEASURED: dict[str, tuple[dict[str, Any], dict[str, Any], int, int, int]] = {
     "large groups": ({"hidden_size": 64}, {"rank": 1}, 2**14, 2**15, 2),
     "high rank": ({"hidden_size": 256, "vocab_size": 100}, {"rank": 8}, 2**11, 2**12, 2),
     "full rank": ({"hidden_size": 512}, {"rank": 0}, 2, 4, 2),
