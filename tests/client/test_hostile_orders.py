@@ -4,6 +4,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import final
 
+import msgspec
 import pytest
 
 from fedlearn.client.budget import Budget
@@ -12,10 +13,12 @@ from fedlearn.client.performer import Computed, Performer
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
-from fedlearn.es.update import Update
+from fedlearn.es.update import MAX_SPANS, Update
 from fedlearn.net.memory import MemoryLink
+from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import DataBlock, Goodbye, Message
-from tests.client.hostile import ATTACKS, Attack, answers
+from tests.client.hostile import ATTACKS, UPDATE, Attack, answers
 
 MAX_BYTES = 128 * 2**20
 
@@ -81,3 +84,16 @@ def test_absurd_size_is_refused_before_it_is_allocated(name: str) -> None:
         assert client.left_by.reason.startswith(attack.answer)
         assert isinstance(client.heard[-1], Goodbye)
     assert peak < 40 * 2**20 + 8 * sent
+
+
+def test_spans_without_end_are_refused_before_they_are_made() -> None:
+    spans = tuple((2 * number, 1) for number in range(MAX_SPANS + 1))
+    payload = encode(msgspec.structs.replace(UPDATE, spans=spans))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match=f"of length <= {MAX_SPANS}"):
+            decode(payload, Update)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20
