@@ -1,12 +1,22 @@
-"""`fedlearn join`: a volunteer that comes back when the line breaks."""
+"""`fedlearn join`: a volunteer that comes back when the line breaks, and while its owner wants it."""
 
 import asyncio
+import math
 import random
 import signal
 import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import final
 
 from es_core import usable_processors
-from fedlearn.client.conversation import Conversation
+from fedlearn.client.budget import Budget
+from fedlearn.client.conversation import Conversation, computes
+from fedlearn.client.duty import Duty
+from fedlearn.client.keys import keys
+from fedlearn.client.machine import Watch
+from fedlearn.client.terms import Terms, reason_to_pause
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.tasks.named_task import NamedTask
@@ -17,60 +27,177 @@ from fedlearn.wire.proof import Credentials
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 
+WATCH_S = 5.0
+"""How often the machine is looked at."""
 
-async def _stay(
-    address: Address,
-    credentials: Credentials,
-    *,
-    name: str,
-    threads: int,
-    once: bool,
-    task: NamedTask | None,
-    device: Device,
-) -> int:
-    """Converses again and again until there is a reason not to; gives the exit code."""
-    terminal = Terminal()
-    stopped = asyncio.Event()
-    current: Conversation | None = None
+PARTING_S = 0.9
+"""After which a conversation is cut, whatever it waits for."""
 
-    def interrupt() -> None:
-        stopped.set()
-        if current is not None:
-            current.stop("the volunteer left")
+QUIET_S = 30.0
+"""How long terms must have been kept before the machine is lent again: coming back costs the server a snapshot."""
 
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, interrupt)
-    retry_s = FIRST_RETRY_S
-    while True:
+BY_HAND = "paused by hand"
+
+
+@final
+class _Stay:
+    """Converses again and again until there is a reason not to."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        once: bool,
+        terms: Terms,
+        begin: Callable[[Terminal], Conversation],
+        on_leave: Callable[[], None],
+    ) -> None:
+        self._address = address
+        self._once, self._terms, self._begin, self._on_leave = once, terms, begin, on_leave
+        self._terminal = Terminal()
+        self._watch = Watch()
+        self._stopped = asyncio.Event()
+        self._current: Conversation | None = None
+        self._conversing: asyncio.Task[Leave] | None = None
+        self._is_paused_by_hand = False
+        self._out_of_terms = ""
+        self._broken_at = -math.inf
+        self._parting_word = ""
+        self._may_work = asyncio.Event()
+        self._may_work.set()
+
+    async def run(self) -> int:
+        """Gives the exit code."""
+        with ExitStack() as held:
+            if threading.current_thread() is threading.main_thread():
+                self._listen_to_signals()
+                if held.enter_context(self._keys()):
+                    self._terminal.say("p pauses and goes on, q leaves")
+            self._look()
+            watching = asyncio.create_task(self._keep_looking())
+            held.callback(watching.cancel)
+            return await self._converse()
+
+    async def _converse(self) -> int:
+        retry_s = FIRST_RETRY_S
+        while await self._wait_until_lent():
+            leave, has_answer, n_steps, summary = await self._converse_once()
+            if n_steps:
+                retry_s = FIRST_RETRY_S
+            if self._stopped.is_set():
+                self._terminal.say(summary)
+                return 0
+            if self._parting_word:
+                self._terminal.say(f"{summary}; it takes part again when it may")
+                continue
+            if self._once or not leave.is_welcome_back:
+                self._terminal.say(f"refused: {leave.reason}" if leave.is_refusal else summary)
+                return 1 if leave.is_refusal or not has_answer else 0
+            # Jitter keeps a thousand volunteers from coming back in the same second.
+            wait_s = retry_s * random.uniform(0.5, 1.5)
+            self._terminal.say(f"{leave.reason}; trying again in {wait_s:.0f} s")
+            try:
+                await asyncio.wait_for(self._stopped.wait(), wait_s)
+                return 0
+            except TimeoutError:
+                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+        return 0
+
+    async def _converse_once(self) -> tuple[Leave, bool, int, str]:
+        """Why it ended, whether anybody answered, the steps that were taken, and a sentence of all that."""
         has_answer = True
-        current = Conversation(
-            address, credentials, name=name, threads=threads, task=task, device=device, terminal=terminal
-        )
+        self._parting_word = ""
+        self._current = current = self._begin(self._terminal)
+        self._terminal.say(f"connecting to {self._address}")
+        self._conversing = asyncio.create_task(current.run())
         try:
-            terminal.say(f"connecting to {address}")
-            leave = await current.run()
+            leave = await self._conversing
         except (OSError, TimeoutError) as error:
             has_answer = False
             leave = Leave(f"no server answers: {error}", is_welcome_back=True, is_refusal=False)
-        if current.n_steps:
-            retry_s = FIRST_RETRY_S
-        summary = f"{leave.reason}; {current.summary}"
-        current = None
-        if stopped.is_set():
-            terminal.say(summary)
-            return 0
-        if once or not leave.is_welcome_back:
-            terminal.say(f"refused: {leave.reason}" if leave.is_refusal else summary)
-            return 1 if leave.is_refusal or not has_answer else 0
-        # Jitter keeps a thousand volunteers from coming back in the same second.
-        wait_s = retry_s * random.uniform(0.5, 1.5)
-        terminal.say(f"{leave.reason}; trying again in {wait_s:.0f} s")
-        try:
-            await asyncio.wait_for(stopped.wait(), wait_s)
-            return 0
-        except TimeoutError:
-            retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+        except asyncio.CancelledError:
+            if not self._conversing.cancelled():
+                raise
+            leave = Leave(self._parting_word, is_welcome_back=True, is_refusal=False)
+        self._current = self._conversing = None
+        return leave, has_answer, current.n_steps, f"{leave.reason}; {current.summary}"
+
+    async def _wait_until_lent(self) -> bool:
+        """False when the person leaves; a computation that was left behind must have ended, too."""
+        while not self._stopped.is_set():
+            if self._may_work.is_set() and not computes():
+                return True
+            waited_for = [self._stopped] if self._may_work.is_set() else [self._stopped, self._may_work]
+            waiting = [asyncio.create_task(event.wait()) for event in waited_for]
+            await asyncio.wait(waiting, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+        return False
+
+    # ---- what the person and the machine want
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._leave)
+        loop.add_signal_handler(signal.SIGUSR1, self._pause)
+        loop.add_signal_handler(signal.SIGUSR2, self._go_on)
+
+    def _keys(self) -> AbstractContextManager[bool]:
+        def press(key: str) -> None:
+            if key == "q":
+                self._leave()
+            elif key == "p":
+                (self._go_on if self._is_paused_by_hand else self._pause)()
+
+        return keys(press) if threading.current_thread() is threading.main_thread() else nullcontext(False)
+
+    def _leave(self) -> None:
+        self._on_leave()
+        self._stopped.set()
+        self._part("the volunteer left")
+
+    def _part(self, reason: str) -> None:
+        """Ends the conversation, which has a moment for its last words."""
+        if self._current is not None and self._conversing is not None:
+            self._parting_word = reason
+            self._current.stop(reason)
+            asyncio.get_running_loop().call_later(PARTING_S, self._conversing.cancel)
+
+    def _pause(self) -> None:
+        self._is_paused_by_hand = True
+        self._decide()
+
+    def _go_on(self) -> None:
+        self._is_paused_by_hand = False
+        self._decide()
+
+    def _decide(self) -> None:
+        """Leaves or may come back, by what is known now."""
+        reason = BY_HAND if self._is_paused_by_hand else self._out_of_terms
+        if not reason:
+            if not self._may_work.is_set():
+                self._terminal.say("this machine is lent again")
+            self._may_work.set()
+        elif self._may_work.is_set():
+            self._may_work.clear()
+            self._terminal.say(f"paused: {reason}")
+            # Nobody waits for whoever is gone, and whoever is gone is sent nothing.
+            self._part(f"paused: {reason}")
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        reason = reason_to_pause(self._terms, self._watch.facts())
+        if reason:
+            self._broken_at = now
+        if reason or now >= self._broken_at + QUIET_S:
+            self._out_of_terms = reason
+            self._decide()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            self._look()
 
 
 def join(
@@ -82,10 +209,37 @@ def join(
     once: bool,
     task: NamedTask | None = None,
     device: Device = "cpu",
+    terms: Terms | None = None,
+    budget: Budget | None = None,
+    on_leave: Callable[[], None] = lambda: None,
 ) -> int:
     """Volunteers for the run of a server until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
 
-    `task` is what the server trains, where its code does not travel; trials of PyTorch models run on `device`.
+    `task` is what the server trains, where its code does not travel; trials of PyTorch models run on `device`. The
+    machine is lent while the `terms` are kept, and no more of its memory than the `budget` says. `on_leave` is called
+    when the person wants to leave, who waits for no computation.
     """
-    n_threads = threads or usable_processors()
-    return asyncio.run(_stay(address, credentials, name=name, threads=n_threads, once=once, task=task, device=device))
+    n_processors = usable_processors()
+    terms = terms or Terms()
+    is_limited = terms.max_cpu < 1.0
+    n_threads = threads or n_processors
+    if is_limited:
+        n_threads = min(n_threads, math.ceil(terms.max_cpu * n_processors))
+
+    def begin(terminal: Terminal) -> Conversation:
+        return Conversation(
+            address,
+            credentials,
+            name=name,
+            threads=n_threads,
+            task=task,
+            device=device,
+            terminal=terminal,
+            budget=budget,
+            duty=Duty(terms.max_cpu, n_processors) if is_limited else None,
+        )
+
+    async def stay() -> int:
+        return await _Stay(address, once=once, terms=terms, begin=begin, on_leave=on_leave).run()
+
+    return asyncio.run(stay())

@@ -2,11 +2,15 @@
 
 import asyncio
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, final
 
+from fedlearn.client.budget import Budget, in_words
+from fedlearn.client.duty import Duty
+from fedlearn.client.failures import in_short, own_lines
 from fedlearn.client.performer import Computed, Performer
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
@@ -20,7 +24,8 @@ from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Device
 from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
-from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
+from fedlearn.wire.errors import LocalProtocolError
+from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
 from fedlearn.wire.messages import Message
 from fedlearn.wire.proof import NONCE_BYTES, Credentials
 from fedlearn.wire.states import State
@@ -29,6 +34,15 @@ CONNECT_S = 15.0
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """Of Results that the server does not take."""
+
+SLICE_LIMIT_S = 0.4
+"""For trials under way when a person leaves; then their Result is not waited for."""
+
+LAST_WORD_S = 0.4
+"""For a Goodbye to get out."""
+
+COMPUTING = "fedlearn-computing"
+"""Name of the threads on which computations run."""
 
 
 @final
@@ -45,13 +59,17 @@ class Conversation:
         task: NamedTask | None,
         device: Device,
         terminal: Terminal,
+        budget: Budget | None = None,
+        duty: Duty | None = None,
     ) -> None:
         self._address = address
         self._terminal = terminal
+        self._budget = budget or Budget()
+        self._duty = duty
         self._worker = Worker(name=name, threads=threads, credentials=credentials, run=address.run)
-        self._volunteer = Volunteer(threads, task=task, device=device)
+        self._volunteer = Volunteer(threads, task=task, device=device, budget=self._budget)
         self._performer = Performer(self._worker, self._volunteer, self)
-        self._executor = ThreadPoolExecutor(max_workers=1)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=COMPUTING)
         self._channel: Channel | None = None
         self._ended: asyncio.Future[Leave] = asyncio.get_running_loop().create_future()
         self._computing: asyncio.Task[None] | None = None
@@ -74,8 +92,9 @@ class Conversation:
             reader, writer, binding = await asyncio.wait_for(dial(self._address), CONNECT_S)
         except (UntrustedServerError, ValueError) as error:
             return Leave(str(error), is_welcome_back=False, is_refusal=True)
-        stream = TcpStream(reader, writer)
-        channel = Channel(Connection("client", now=self.now()), stream, max_queued_bytes=MAX_QUEUED_BYTES)
+        max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
+        connection = Connection("client", now=self.now(), max_snapshot_bytes=max_snapshot_bytes)
+        channel = Channel(connection, TcpStream(reader, writer), max_queued_bytes=MAX_QUEUED_BYTES)
         self._channel = channel
         self._performer.perform(self._worker.start(nonce=secrets.token_bytes(NONCE_BYTES), binding=binding))
         running = asyncio.create_task(channel.run(self._receive))
@@ -85,7 +104,7 @@ class Conversation:
             if not self._ended.done() and not channel.connection.has_parted:
                 return Leave(self._explained(running.result()), is_welcome_back=True, is_refusal=False)
             leave = await self._ended  # after a Farewell the worker still takes the steps it was sent
-            await asyncio.wait([running], timeout=1.0)  # a Goodbye may still be on its way out
+            await asyncio.wait([running], timeout=LAST_WORD_S)  # a Goodbye may still be on its way out
             return leave
         finally:
             running.cancel()
@@ -94,8 +113,9 @@ class Conversation:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     def stop(self, reason: str) -> None:
-        """Says Goodbye."""
-        self._performer.perform(self._worker.stop(reason))
+        """Hands in the trials under way, if they end soon, and says Goodbye."""
+        self._performer.perform(self._worker.finish(reason, self.now()))
+        asyncio.get_running_loop().call_later(SLICE_LIMIT_S, lambda: self._performer.perform(self._worker.stop(reason)))
 
     # ---- what the performer asks of its shell
 
@@ -123,6 +143,9 @@ class Conversation:
 
     def _receive(self, message: Message) -> None:
         self._performer.perform(self._worker.received(message, self.now()))
+        if (n_bytes := self._worker.bytes_waiting) > self._budget.max_waiting_bytes:
+            reason = f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting"
+            self._performer.perform(self._worker.fail(reason, is_welcome_back=True))
 
     def _explained(self, reason: str) -> str:
         """The reason why the line ended; more of it where it never was one."""
@@ -133,11 +156,42 @@ class Conversation:
 
     async def _compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
         try:
-            result = await asyncio.get_running_loop().run_in_executor(self._executor, task)
-            if not self._ended.done():
-                then(result)
-        except (ValueError, RemoteProtocolError) as error:
-            self._performer.perform(self._worker.fail(str(error)))
+            result = await asyncio.get_running_loop().run_in_executor(self._executor, _without_exit(task))
         except Exception as error:
-            if not self._ended.done():
-                self._ended.set_exception(error)
+            for line in own_lines(error):
+                self.say(line)
+            self._performer.perform(self._worker.fail(in_short(error)))
+            return
+        if self._ended.done():
+            return
+        self._rest()
+        then(result)
+
+    def _rest(self) -> None:
+        """Lets trials wait for as long as this machine's owner wants."""
+        if self._duty is None:
+            return
+        rest_s = self._duty.rest_s(time.process_time(), self.now())
+        if rest_s > 0.0:
+            self._worker.rest(self.now() + rest_s)
+            asyncio.get_running_loop().call_later(rest_s, self._wake)
+
+    def _wake(self) -> None:
+        self._performer.perform(self._worker.wake(self.now()))
+
+
+def computes() -> bool:
+    """Whether computations go on in this process, of conversations that are over or not."""
+    return any(thread.name.startswith(COMPUTING) for thread in threading.enumerate())
+
+
+def _without_exit(task: Callable[[], Computed]) -> Callable[[], Computed]:
+    """`sys.exit` in a user's code ends its computation, like any other error, and not asyncio's loop."""
+
+    def perform() -> Computed:
+        try:
+            return task()
+        except SystemExit as error:
+            raise RuntimeError(f"the code called sys.exit({error.code})").with_traceback(error.__traceback__) from error
+
+    return perform

@@ -2,6 +2,8 @@
 
 from typing import final
 
+from es_core import usable_processors
+from fedlearn.client.budget import Budget
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, StoreBlock
 from fedlearn.coordination.roster import KEPT_BLOCKS
 from fedlearn.es.replica import Replica
@@ -21,10 +23,13 @@ class Volunteer:
     """What one connection holds of a run; `threads` 0 means all processors.
 
     `task` is what the person at this machine named, None for runs that need no code of a user's. Trials of PyTorch
-    models run on `device`.
+    models run on `device`. What is beyond the `budget` is refused.
     """
 
-    def __init__(self, threads: int, *, task: NamedTask | None = None, device: Device = "cpu") -> None:
+    def __init__(
+        self, threads: int, *, task: NamedTask | None = None, device: Device = "cpu", budget: Budget | None = None
+    ) -> None:
+        self._budget = budget or Budget()
         self._threads = threads
         self._task = task
         self._device: Device = device
@@ -50,7 +55,10 @@ class Volunteer:
         match compute:
             case Build(welcome):
                 invitation = welcome.invitation
-                objective = find_kind(invitation.kind).join(invitation, self._task, device=self._device)
+                objective = find_kind(invitation.kind).join(
+                    invitation, self._task, device=self._device, max_bytes=self._budget.max_bytes
+                )
+                self._budget.check_layout(objective.layout)
                 self._holding = Holding(objective, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
                 return None
             case StoreBlock(block):
@@ -62,11 +70,17 @@ class Volunteer:
                 # Of another start than the server's the digest tells, and it sends the weights.
                 return self._ready().begin(start.first_step, keeps_start=start.keeps_start)
             case Apply(update):
-                return self._ready().apply(update)
+                holding = self._ready()
+                self._budget.check_update(holding.objective, holding.held(update.block), update)
+                return holding.apply(update)
             case Evaluate(trials, name):
-                return self._ready().evaluate(trials, name)
+                holding = self._ready()
+                data = holding.block(name)
+                self._budget.check_trials(holding.objective, data, trials, threads=self._threads or usable_processors())
+                return holding.evaluate(trials, name)
 
     def _store(self, block: DataBlock) -> None:
+        self._budget.check_block(len(block.columns))
         columns = decode_block(block.columns)
         if block_name(columns) != block.block:
             raise RemoteProtocolError(f"block {block.block.hex()}: expected data of that name, got others")

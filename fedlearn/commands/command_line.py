@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
     parser = _parser(program)
     given = sys.argv[1:] if arguments is None else arguments
     options, unknown = parser.parse_known_args(given)
+    options.given = given
     if unknown:
         options.parser.error(_unknown_arguments(unknown, options.parser))
     try:

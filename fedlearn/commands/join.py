@@ -4,7 +4,11 @@ import argparse
 import os
 from typing import get_args
 
+from fedlearn.client.budget import Budget
 from fedlearn.client.client import join
+from fedlearn.client.ending import end, end_soon
+from fedlearn.client.machine import free_bytes, give_way, keep_memory, limit_memory
+from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import DEFAULT_SERVER, add_identity, add_server, checked_name
 from fedlearn.net.address import parse_address
 from fedlearn.storage.credentials import own_identity, read_token
@@ -33,6 +37,22 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         help="where the trials of PyTorch models run (default: cpu)",
     )
+    comfort = parser.add_argument_group("comfort of the lender")
+    comfort.add_argument("--max-cpu", default="100%", metavar="SHARE", help="of all processors (default: 100%%)")
+    comfort.add_argument(
+        "--max-memory",
+        default="50%",
+        metavar="SIZE",
+        help="for all that a server names: 4GB, or a share of what is free at the start (default: 50%%)",
+    )
+    comfort.add_argument(
+        "--priority", choices=("low", "normal"), default="low", help="low: every other process goes first (default)"
+    )
+    comfort.add_argument("--only-when-idle", action="store_true", help="pause while others need the processors")
+    comfort.add_argument(
+        "--on-battery", choices=("yes", "no"), default="no", help="whether to go on without mains (default: no)"
+    )
+    comfort.add_argument("--hours", metavar="FROM-TO", help="local time, e.g. 22-7 or 22:30-6:45 (default: always)")
     parser.add_argument("--once", action="store_true", help="do not come back when the connection is lost")
 
 
@@ -49,7 +69,19 @@ def join_command(options: argparse.Namespace) -> int:
     identity, notice = own_identity(options.identity, os.environ)
     if notice:
         print(notice, flush=True)
-    return join(
+    terms = Terms(
+        max_cpu=parse_share(options.max_cpu),
+        only_when_idle=options.only_when_idle,
+        on_battery=options.on_battery == "yes",
+        hours=parse_hours(options.hours) if options.hours else None,
+    )
+    budget = Budget(parse_bytes(options.max_memory, free_bytes()))
+    if options.priority == "low":
+        give_way()
+    keep_memory()
+    if options.device == "cpu":
+        limit_memory(budget.max_bytes, options.threads)
+    code = join(
         address,
         Credentials(identity, token),
         name=name,
@@ -57,4 +89,8 @@ def join_command(options: argparse.Namespace) -> int:
         once=options.once,
         task=task,
         device=options.device,
+        terms=terms,
+        budget=budget,
+        on_leave=end_soon,
     )
+    return end(code)

@@ -27,6 +27,7 @@ from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
 from fedlearn.server.run import Run, edited_settings, kind_named, kind_of, load, load_run_config, named_task
 from fedlearn.server.serving import serve
+from fedlearn.server.supervision import Begun, Supervisor, tell
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.tasks.blocks import n_rows
@@ -49,6 +50,10 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token", dest="token_file", default=argparse.SUPPRESS, metavar="FILE", help="the same as --token-file"
     )
+    parser.add_argument(
+        "--supervise", action="store_true", help="go on with the run by itself when the server was killed or crashed"
+    )
+    parser.add_argument("--tell", type=int, help=argparse.SUPPRESS)  # what a supervisor reads
     schemas: dict[type[msgspec.Struct], list[str]] = {}
     for name in kind_names():
         schemas.setdefault(find_kind(name).options, []).append(name)
@@ -59,6 +64,8 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 def serve_command(options: argparse.Namespace) -> int:
     """Serves until the run ends; gives the exit code."""
+    if options.supervise and options.tell is None:
+        return _supervised(options)
     file = _read_config(options.config)
     with ExitStack() as held:
         if options.resume is None:
@@ -82,8 +89,20 @@ def serve_command(options: argparse.Namespace) -> int:
             gate = open_gate(run.config.server, run.folder.path.parent, os.environ)
         trainer, notices = Trainer.open(run, progress=replay_progress())
         held.callback(trainer.close)
+        if options.tell is not None:
+            tell(options.tell, Begun(str(run.folder.path.resolve()), listening.getsockname()[1]))
         _introduce(run, trainer.replica.step, notices)
         return serve(trainer, listening, with_local(gate, run.folder.local_identity))
+
+
+def _supervised(options: argparse.Namespace) -> int:
+    """Runs servers in processes of their own; each is given what this one was, later ones with the run to resume."""
+
+    def command(begun: Begun | None, descriptor: int) -> list[str]:
+        resumed = [] if begun is None else ["--resume", begun.folder, "--port", str(begun.port)]
+        return [sys.executable, "-m", "fedlearn", *options.given, *resumed, "--tell", str(descriptor)]
+
+    return Supervisor(command).run()
 
 
 def _small_volunteers(task: Task) -> dict[str, Setting]:

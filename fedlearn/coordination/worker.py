@@ -50,6 +50,9 @@ MAX_SLICE_MEMBERS = 2**20
 _FIRST_SLICE_GROUPS = 1
 """Groups of the very first slice, before anything is known about this machine's speed: one may take minutes."""
 
+_OBJECT_BYTES = 1024
+"""Of an order without arrays, and of eight pairs of numbers."""
+
 _SAFETY = 0.9
 """Share of the time left that a slice may plan for: the Result must still arrive before the step closes."""
 
@@ -76,6 +79,10 @@ class Worker:
         self._ready_at: int | None = None
         self._parting: Farewell | None = None
         self._is_over = False
+        self._leaving: str | None = None
+        self._rests_until = 0.0
+        self.bytes_waiting = 0
+        """Of what the server has asked for and this machine has not come to."""
         self.n_steps = 0
         """Steps taken since this machine joined."""
 
@@ -162,31 +169,51 @@ class Worker:
         self._ready_at = None
         return [Reply(Ready(step, digest))] if self._parting is None else []
 
+    def rest(self, until: float) -> None:
+        """No trials begin before this time; `wake` begins them then."""
+        self._rests_until = until
+
+    def wake(self, now: float) -> list[ClientEffect]:
+        """A rest may be over."""
+        return [] if self._is_over else self._proceed(now)
+
+    def finish(self, reason: str, now: float) -> list[ClientEffect]:
+        """The person wants to leave: hands in what is under way, and parts then; `stop` does not wait for it."""
+        self._leaving = reason
+        return [] if self._is_over else self._proceed(now)
+
     def stop(self, reason: str) -> list[ClientEffect]:
         """The person at this machine wants to leave."""
         return self._part(reason, is_refusal=False)
 
-    def fail(self, reason: str) -> list[ClientEffect]:
+    def fail(self, reason: str, *, is_welcome_back: bool = False) -> list[ClientEffect]:
         """This machine can't do what the run asks for; the server is told why, since it may be its own fault."""
-        return self._part(reason, is_refusal=True)
+        return self._part(reason, is_refusal=True, is_welcome_back=is_welcome_back)
 
-    def _part(self, reason: str, *, is_refusal: bool) -> list[ClientEffect]:
+    def _part(self, reason: str, *, is_refusal: bool, is_welcome_back: bool = False) -> list[ClientEffect]:
         if self._is_over:
             return []
         self._is_over = True
         said = "".join(c if c.isprintable() else " " for c in reason)[:MAX_REASON_LENGTH]
         goodbye: list[ClientEffect] = [Reply(Goodbye(said))] if self._parting is None else []
-        return [*goodbye, Leave(reason, is_welcome_back=False, is_refusal=is_refusal)]
+        return [*goodbye, Leave(reason, is_welcome_back=is_welcome_back, is_refusal=is_refusal)]
 
     def _queue(self, compute: Compute, now: float) -> list[ClientEffect]:
         self._waiting.append(compute)
+        self.bytes_waiting += _bytes_of(compute)
         return self._proceed(now)
 
     def _proceed(self, now: float) -> list[ClientEffect]:
         """Starts what comes next, if nothing is under way."""
         if self._under_way is not None:
             return []
-        compute = self._waiting.popleft() if self._waiting else self._next_slice(now)
+        if self._leaving is not None:
+            return self.stop(self._leaving)
+        if self._waiting:
+            compute: Compute | None = self._waiting.popleft()
+            self.bytes_waiting -= _bytes_of(compute)
+        else:
+            compute = self._next_slice(now)
         if compute is None and self._parting is not None:
             # The last steps are taken before the parting: whoever leaves holds the final weights.
             self._is_over = True
@@ -198,7 +225,7 @@ class Worker:
 
     def _next_slice(self, now: float) -> Evaluate | None:
         assignment = self._assignment
-        if assignment is None or assignment.step != self._step:
+        if assignment is None or assignment.step != self._step or now < self._rests_until:
             return None
         left = assignment.quota - self._n_done
         time_left_s = _SAFETY * (self._deadline - now)
@@ -227,6 +254,22 @@ class Worker:
             return []  # the step closed meanwhile
         self._n_done += trials.n_members
         return [Reply(Result(trials.step, trials.first_member, results.losses, self._digest, results.estimate))]
+
+
+def _bytes_of(compute: Compute | None) -> int:
+    """What an order holds in memory until it is carried out."""
+    match compute:
+        case Build(welcome):
+            return _OBJECT_BYTES + len(welcome.invitation.attachment)
+        case StoreBlock(block):
+            return _OBJECT_BYTES + len(block.columns)
+        case Load(snapshot):
+            return _OBJECT_BYTES + snapshot.weights.nbytes * (1 + len(snapshot.slots))
+        case Apply(update):
+            n_bytes = update.utilities.nbytes + update.estimate.numbers.nbytes + update.estimate.shifts.nbytes
+            return _OBJECT_BYTES * (1 + len(update.spans) // 8) + n_bytes
+        case _:
+            return _OBJECT_BYTES
 
 
 def _leave(farewell: Farewell) -> Leave:

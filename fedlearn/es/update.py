@@ -1,9 +1,10 @@
 """Everything that changes weights in one step, as one value: what is journalled, broadcast and replayed."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
@@ -13,6 +14,8 @@ Int8Array = NDArray[np.int8]
 DecayTowards = Literal["zero", "start"]
 
 MAX_UTILITY = 127
+MAX_SPANS = 2**18
+"""A hundred times the bytes that travel: each is made of objects where it is decoded."""
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
@@ -26,7 +29,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     step: int
     block: bytes
     """Name (16 bytes) of the block of data that the members were evaluated on; empty where a task has no data."""
-    spans: tuple[tuple[int, int], ...]
+    spans: Annotated[tuple[tuple[int, int], ...], Meta(max_length=MAX_SPANS)]
     utilities: Int8Array
     rank: int
     group_size: int

@@ -26,6 +26,9 @@ NAME_BYTES = 16
 MAX_BLOCK_BYTES = 60 * 2**20
 """Of one block, which a volunteer holds in memory and receives in one message."""
 
+MAX_HEADER_BYTES = 2**22
+"""Of names and shapes of the columns; parsed, they take many times the memory of their text."""
+
 
 def n_rows(columns: Columns) -> int:
     """Rows of the columns; 0 if there are none. Raises ValueError where columns are of different lengths."""
@@ -63,6 +66,8 @@ def encode_block(columns: Columns) -> bytes:
 
 def decode_block(payload: bytes) -> Columns:
     """What `encode_block` was given. Raises ValueError for anything else."""
+    if (header_bytes := int.from_bytes(payload[:8], "little")) > MAX_HEADER_BYTES:
+        raise ValueError(f"block: expected safetensors bytes, got something else: a header of {header_bytes} bytes")
     try:
         columns = safetensors.numpy.load(payload)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

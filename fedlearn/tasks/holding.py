@@ -57,6 +57,10 @@ class Holding:
             raise ValueError(f"block {name.hex()}: expected one that is held here, got a name without data")
         return self._blocks[name]
 
+    def held(self, name: bytes) -> Columns:
+        """The block of that name, or none where it is not held: most steps are taken without data."""
+        return self._blocks.get(name, {})
+
     def load(self, snapshot: Snapshot) -> bytes:
         """Takes the snapshot's place in the run; gives the digest. Raises ValueError for another model's."""
         self._replica = Replica(

@@ -11,6 +11,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns, block_name
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.task import Device
@@ -106,5 +107,10 @@ class Kind(Protocol):
         Without a task that needs one there is just enough to replay the run. Raises ValueError for damaged files.
         """
 
-    def join(self, invitation: Invitation, task: NamedTask | None, *, device: Device) -> Objective:
-        """The objective on a volunteer's machine. Raises ValueError that names what differs from the server's."""
+    def join(
+        self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
+    ) -> Objective:
+        """The objective on a volunteer's machine, which has `max_bytes` for all that the server names.
+
+        Raises ValueError that names what differs from the server's, or what is too large.
+        """

@@ -5,3 +5,6 @@ MAX_PARAMETERS = 10**9
 
 MAX_SUMMED_PARAMETERS = 2**24
 """Of a model whose estimates travel in Results and Updates, a byte a parameter."""
+
+UNBOUNDED = 2**62
+"""Bytes, where nobody sets a limit."""

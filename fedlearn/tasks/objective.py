@@ -63,6 +63,19 @@ class SumsGradients(Protocol):
 
 
 @runtime_checkable
+class NamesItsMemory(Protocol):
+    """Can say what it would take before it takes it, since a stranger may have named the sizes."""
+
+    @abstractmethod
+    def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
+        """Of these trials, beside weights and data; rather too much than too little."""
+
+    @abstractmethod
+    def mask_bytes(self, data: Columns, n_groups: int) -> int:
+        """Of the row masks of so many groups."""
+
+
+@runtime_checkable
 class Reports(Protocol):
     """Finds out how trials run best on this machine."""
 

@@ -28,7 +28,7 @@ class RowReader:
             if name not in tensors or not tensors[name].is_matrix:
                 raise ValueError(f"reads: expected names of matrices that are learned, got {name!r}")
         self._columns = [(tensors[name], column) for name, column in reads.items()]
-        self._n_mask_columns = sum(tensor.shape[0] for tensor, _ in self._columns)
+        self.n_mask_columns = sum(tensor.shape[0] for tensor, _ in self._columns)
         self._batch_size = batch_size
         self._seed = seed
 
@@ -46,7 +46,7 @@ class RowReader:
         first_group, n_groups = first_member // update.group_size, n_members // update.group_size
         words = group_words(self._seed, update.step, first_group, n_groups, self._batch_size)
         rows = row_numbers(words, n_rows(data))
-        mask = np.zeros((n_groups, self._n_mask_columns), dtype=np.uint8)
+        mask = np.zeros((n_groups, self.n_mask_columns), dtype=np.uint8)
         for tensor, column in self._columns:
             named = column_of(data, column)[rows].reshape(n_groups, -1).astype(np.int64)
             if named.min() < 0 or named.max() >= tensor.shape[0]:

@@ -9,6 +9,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns, cut, decode_block, encode_block, n_rows
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import Measure, Prepared, ReadFile
+from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask, check_identity, differences
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.recommendation import settle
@@ -86,7 +87,10 @@ class TaskKind:
             steps_per_block=_steps_per_block(config, blocks),
         )
 
-    def join(self, invitation: Invitation, task: NamedTask | None, *, device: Device) -> Objective:
+    def join(
+        self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
+    ) -> Objective:
+        del max_bytes  # the sizes are those of the person's own file
         named = self._needed(task)
         check_identity(named.identity, invitation.identity)
         return TaskObjective(named.task, seed=invitation.seed, device=device)

@@ -54,6 +54,20 @@ class TaskObjective:
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
         return self._reader.row_masks(update, data)
 
+    def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
+        del threads  # of one after the other the noise is made
+        group_bytes = trials.group_size * self._noise_bytes(trials)
+        groups_at_once = min(max(NOISE_BYTES // max(group_bytes, 1), 1), trials.n_groups)
+        return groups_at_once * (3 * group_bytes + self._row_bytes(data)) + 4 * trials.n_members
+
+    def mask_bytes(self, data: Columns, n_groups: int) -> int:
+        return n_groups * (2 * self._reader.n_mask_columns + 3 * self._row_bytes(data)) if self.task.reads else 0
+
+    def _row_bytes(self, data: Columns) -> int:
+        """Of a group's rows, with the random words that chose them."""
+        row_bytes = sum(column.nbytes for column in data.values()) // max(n_rows(data), 1)
+        return (1 + self.task.batch_size) * (32 + row_bytes)
+
     def _evaluate(self, weights: Float32Array, data: Columns, trials: Trials) -> Float32Array:
         words = group_words(self._seed, trials.step, trials.first_group, trials.n_groups, self.task.batch_size)
         numbers = row_numbers(words, n_rows(data))

@@ -5,12 +5,15 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, ClassVar, final
 
 import pytest
 
 from fedlearn.client import client
-from fedlearn.client.client import FIRST_RETRY_S, LONGEST_RETRY_S, join
+from fedlearn.client.budget import Budget
+from fedlearn.client.client import FIRST_RETRY_S, LONGEST_RETRY_S, QUIET_S, join
+from fedlearn.client.terms import Facts, Terms
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.wire.proof import Credentials
@@ -63,9 +66,9 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     monkeypatch.setattr(client, "Conversation", Conversation)
     monkeypatch.setattr(Conversation, "begun", [])
 
-    def join_scripted(*script: Story, once: bool = False, threads: int = 2) -> int:
+    def join_scripted(*script: Story, once: bool = False, threads: int = 2, **given: Any) -> int:  # noqa: ANN401
         monkeypatch.setattr(Conversation, "script", iter(script))
-        return join(SERVER, ADA, name="Ada", threads=threads, once=once)
+        return join(SERVER, ADA, name="Ada", threads=threads, once=once, **given)
 
     yield join_scripted
     assert next(Conversation.script, None) is None, "not all that was to happen did"
@@ -196,3 +199,118 @@ def test_client_in_a_thread_finds_nobody_at_a_closed_port(capsys: pytest.Capture
         joining = executor.submit(join, Address("127.0.0.1", port), ADA, name="Ada", threads=1, once=True)
         assert joining.result(LIMIT_S) == 1
     assert "no server answers" in capsys.readouterr().out
+
+
+def paused_by_signal() -> Leave:
+    """The pause is over once it is seen to have begun."""
+    os.kill(os.getpid(), signal.SIGUSR1)
+    asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGUSR2)
+    return Leave("paused", is_welcome_back=False, is_refusal=False)
+
+
+def test_pause_ends_the_conversation_and_another_begins_without_a_wait(
+    joined: Callable[..., int], waits: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Conversation, "run", run_to_any_end)
+    assert joined((paused_by_signal, 4), (ENDED, 2)) == 0
+    shown = capsys.readouterr().out
+    assert "paused: paused by hand\n" in shown
+    assert "paused; this machine took 4 steps; it takes part again when it may\n" in shown
+    assert "this machine is lent again\n" in shown
+    assert shown.endswith("all 9 steps are done; this machine took 2 steps\n")
+    assert waits == []
+
+
+async def run_to_any_end(self: Conversation) -> Leave:
+    self.begun.append(self._given)
+    if isinstance(self._end, Leave):
+        return self._end
+    assert not isinstance(self._end, Exception)
+    leave = self._end()
+    assert await self._stopped == "paused: paused by hand"
+    return leave
+
+
+class Machine:
+    """Facts that a test writes down; each look takes the next ones, the last ones again and again."""
+
+    def __init__(self, *facts: Facts) -> None:
+        self._facts = list(facts)
+
+    def facts(self) -> Facts:
+        return self._facts.pop(0) if len(self._facts) > 1 else self._facts[0]
+
+
+ON_MAINS, ON_BATTERY = Facts(0, False, 0.0), Facts(0, True, 0.0)
+
+
+def test_machine_out_of_its_terms_is_lent_only_when_they_were_kept_for_a_while(
+    joined: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine(ON_BATTERY, ON_MAINS, ON_BATTERY, ON_MAINS)
+    clock = iter(range(0, 10**6, 10))
+    looks: list[int] = []
+
+    def now() -> float:
+        looks.append(next(clock))
+        return looks[-1]
+
+    monkeypatch.setattr(client, "Watch", lambda: machine)
+    monkeypatch.setattr(client, "WATCH_S", 0.0)
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=now))
+    assert joined((ENDED, 3)) == 0
+    # On battery at 0 and 20 s, and half a minute later.
+    assert looks[:6] == [0, 10, 20, 30, 40, 50]
+    shown = capsys.readouterr().out
+    assert shown.startswith("paused: running on battery\nthis machine is lent again\nconnecting")
+    assert QUIET_S == 30.0
+
+
+def test_computation_that_was_left_behind_is_waited_for(
+    joined: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([True, True, False])
+    monkeypatch.setattr(client, "computes", lambda: next(answers))
+    assert joined((ENDED, 3)) == 0
+    assert next(answers, None) is None
+
+
+def test_conversation_that_does_not_end_is_cut(
+    joined: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def never(self: Conversation) -> Leave:
+        del self
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(Conversation, "run", never)
+    monkeypatch.setattr(client, "PARTING_S", 0.01)
+    assert joined((ENDED, 0)) == 0
+    assert capsys.readouterr().out.endswith("the volunteer left; this machine took 0 steps\n")
+
+
+@pytest.mark.parametrize(("share", "threads", "told"), [(0.5, 0, 4), (0.5, 2, 2), (0.3, 0, 3), (1.0, 9, 9)])
+def test_share_of_the_processors_limits_threads(
+    monkeypatch: pytest.MonkeyPatch, share: float, threads: int, told: int
+) -> None:
+    monkeypatch.setattr(client, "Conversation", Conversation)
+    monkeypatch.setattr(Conversation, "begun", [])
+    monkeypatch.setattr(Conversation, "script", iter([(ENDED, 0)]))
+    monkeypatch.setattr(client, "usable_processors", lambda: 8)
+    join(SERVER, ADA, name="Ada", threads=threads, once=True, terms=Terms(max_cpu=share), budget=Budget(7))
+    ((given, _, _),) = Conversation.begun
+    assert given["threads"] == told
+    assert (given["duty"] is None) == (share == 1.0)
+    assert given["budget"] == Budget(7)
+
+
+def test_person_who_leaves_is_noticed_before_anything_else(joined: Callable[..., int]) -> None:
+    noticed: list[str] = []
+
+    def interrupt() -> Leave:
+        os.kill(os.getpid(), signal.SIGINT)
+        return LEFT
+
+    joined((interrupt, 4), on_leave=lambda: noticed.append("leaving"))
+    assert noticed == ["leaving"]

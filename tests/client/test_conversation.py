@@ -3,6 +3,7 @@
 import asyncio
 import io
 import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from fedlearn.client import conversation as module
+from fedlearn.client.budget import Budget
 from fedlearn.client.conversation import Conversation
 from fedlearn.coordination.effects import Leave
 from fedlearn.es.layout import Float32Array
@@ -31,6 +33,7 @@ from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import (
     Assignment,
+    DataBlock,
     Farewell,
     Goodbye,
     Hello,
@@ -53,7 +56,7 @@ ENDED = Farewell("run_ended", "all steps are done")
 class Scene:
     """A server that answers as it is told, and a client's conversation with it."""
 
-    def __init__(self, task: NamedTask | None = None) -> None:
+    def __init__(self, task: NamedTask | None = None, *, budget: Budget | None = None) -> None:
         self.screen = io.StringIO()
         self.heard: list[Message] = []
         self.answers: dict[type, Callable[[], list[Message]]] = {Hello: lambda: [CHALLENGE]}
@@ -62,6 +65,7 @@ class Scene:
         self.meant = ""
         """The run that the volunteer wants to join; any if empty."""
         self.task = task
+        self.budget = budget
         self._reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
@@ -81,7 +85,14 @@ class Scene:
     def calling(self, address: Address) -> Conversation:
         terminal = Terminal(stream=self.screen)
         return Conversation(
-            address, self.credentials, name="Ada", threads=2, task=self.task, device="cpu", terminal=terminal
+            address,
+            self.credentials,
+            name="Ada",
+            threads=2,
+            task=self.task,
+            device="cpu",
+            terminal=terminal,
+            budget=self.budget,
         )
 
     async def has_heard(self, kind: type) -> None:
@@ -258,19 +269,33 @@ def test_server_whose_weights_are_not_what_it_says_is_told_so(run: Run) -> None:
     asyncio.run(main())
 
 
-def test_error_of_the_tasks_own_comes_through(run: Run) -> None:
-    def loss(_: dict[str, Float32Array]) -> float:
-        raise KeyError("no such array")
+def raises_key_error() -> float:
+    raise KeyError("no such array")
 
-    task = fit_task(loss=loss)
+
+@pytest.mark.parametrize(
+    ("fails", "kind", "text"),
+    [(raises_key_error, "KeyError", "no such array"), (lambda: sys.exit(3), "RuntimeError", "sys.exit(3)")],
+)
+def test_error_of_the_tasks_own_code_is_told_to_both_sides_in_words(
+    run: Run, fails: Callable[[], float], kind: str, text: str
+) -> None:
+    def loss(_: dict[str, Float32Array]) -> float:
+        return fails()
 
     async def main() -> None:
-        scene = Scene(task)
+        scene = Scene(fit_task(loss=loss))
         scene.answers[Proof] = lambda: welcome(run)
         scene.answers[Ready] = lambda: [assignment(8)]
         async with scene.converse() as conversing:
-            with pytest.raises(KeyError, match="no such array"):
-                await conversing
+            leave = await conversing
+            await scene.has_heard(Goodbye)
+        assert (leave.is_refusal, leave.is_welcome_back) == (True, False)
+        assert leave.reason.startswith(kind)
+        assert text in leave.reason
+        assert scene.heard[-1] == Goodbye(leave.reason)
+        assert ", in loss: return fails()\n" in scene.screen.getvalue()
+        assert "Traceback" not in scene.screen.getvalue()
 
     asyncio.run(main())
 
@@ -340,6 +365,29 @@ def test_volunteer_without_the_token_that_is_asked_for_leaves_with_the_remedy() 
     asyncio.run(main())
 
 
+def test_trials_that_end_soon_are_handed_in_before_goodbye(run: Run) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def loss(_: dict[str, Float32Array]) -> float:
+        has_begun.set()
+        may_end.wait(LIMIT_S)
+        return 1.0
+
+    async def main() -> None:
+        scene = Scene(fit_task(loss=loss))
+        scene.answers[Proof] = lambda: welcome(run)
+        scene.answers[Ready] = lambda: [assignment(64)]
+        async with scene.converse() as conversing:
+            await asyncio.to_thread(has_begun.wait, LIMIT_S)
+            scene.conversation.stop("the volunteer left")
+            may_end.set()
+            assert (await conversing).reason == "the volunteer left"
+            await scene.has_heard(Goodbye)
+        assert [type(message) for message in scene.heard[-2:]] == [Result, Goodbye]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(("meant", "is_refusal"), [("1", False), ("", False), ("2", True)])
 def test_run_is_the_one_of_the_address(run: Run, meant: str, is_refusal: bool) -> None:
     async def main() -> None:
@@ -364,5 +412,30 @@ def test_line_that_ends_after_hello_may_have_wanted_encryption() -> None:
             leave = await conversing
         assert leave.is_welcome_back
         assert "if the server wants encryption, join with the line that it prints" in leave.reason
+
+    asyncio.run(main())
+
+
+def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_the_memory(run: Run) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def loss(_: dict[str, Float32Array]) -> float:
+        has_begun.set()
+        may_end.wait(LIMIT_S)
+        return 1.0
+
+    async def main() -> None:
+        scene = Scene(fit_task(loss=loss), budget=Budget(2**20))
+        scene.answers[Proof] = lambda: welcome(run)
+        scene.answers[Ready] = lambda: [assignment(64)]
+        async with scene.converse() as conversing:
+            await asyncio.to_thread(has_begun.wait, LIMIT_S)
+            for number in range(20):
+                scene.say(DataBlock(number.to_bytes(16, "little"), bytes(2**16)))
+            leave = await conversing
+            may_end.set()
+            await scene.has_heard(Goodbye)
+        assert leave.is_welcome_back
+        assert leave.reason.startswith("memory: expected orders as fast as this machine takes them, 0.26")
 
     asyncio.run(main())

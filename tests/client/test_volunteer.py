@@ -1,10 +1,13 @@
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
 import pytest
 
+from fedlearn.client import volunteer as module
+from fedlearn.client.budget import Budget
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Begin, Build, Evaluate, Load, StoreBlock
@@ -184,3 +187,10 @@ def test_only_the_last_blocks_are_kept(volunteer: Volunteer, block: DataBlock) -
         volunteer.perform(Evaluate(TRIALS, block.block))
     for columns in others:
         assert losses_of(volunteer, block_name(columns))
+
+
+def test_what_the_server_names_has_the_memory_of_the_budget(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = Mock(join=Mock(return_value=run.prepared.objective))
+    monkeypatch.setattr(module, "find_kind", lambda _: kind)
+    Volunteer(1, budget=Budget(10**9)).perform(build_of(run))
+    assert kind.join.call_args.kwargs == {"device": "cpu", "max_bytes": 10**9}

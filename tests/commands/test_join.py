@@ -5,6 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from fedlearn.client.budget import Budget
+from fedlearn.client.terms import Terms
 from fedlearn.commands import join as module
 from fedlearn.commands.join import add_join, join_command
 from fedlearn.net.address import Address
@@ -45,7 +47,7 @@ def test_client_is_given_what_the_flags_say(join: Mock) -> None:
     flags = ["--server", "far:12", "--name", "Ada", "--threads", "3", "--once", "--device", "cuda"]
     assert join_command(parsed(*flags)) == 7
     assert join.call_args.args[0] == Address("far", 12, has_tls=True)
-    assert given(join) == {"name": "Ada", "threads": 3, "once": True, "task": None, "device": "cuda"}
+    assert given(join).items() >= {"name": "Ada", "threads": 3, "once": True, "task": None, "device": "cuda"}.items()
 
 
 def test_client_comes_back_and_computes_on_the_processor_unless_told_otherwise(join: Mock) -> None:
@@ -132,4 +134,39 @@ def test_no_message_shows_what_may_be_the_token_itself(join: Mock) -> None:
     with pytest.raises(ValueError, match="token: ") as caught:
         join_command(parsed("--token", "hunter2"))
     assert "hunter2" not in str(caught.value)
+    join.assert_not_called()
+
+
+def test_machine_is_lent_gently_unless_told_otherwise(join: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    small: list[object] = []
+    monkeypatch.setattr(module, "give_way", lambda: small.append("give way"))
+    monkeypatch.setattr(module, "limit_memory", lambda *given: small.append(given))
+    monkeypatch.setattr(module, "keep_memory", lambda: small.append("keep memory"))
+    monkeypatch.setattr(module, "free_bytes", lambda: 1000)
+    join_command(parsed("--threads", "3"))
+    assert given(join)["terms"] == Terms(max_cpu=1.0, only_when_idle=False, on_battery=False, hours=None)
+    assert given(join)["budget"] == Budget(500)
+    assert small == ["give way", "keep memory", (500, 3)]
+
+
+def test_terms_are_those_of_the_flags(join: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "give_way", lambda: pytest.fail("told to stay as it is"))
+    monkeypatch.setattr(module, "limit_memory", lambda *_: pytest.fail("memory of another device is not counted"))
+    flags = ["--max-cpu", "30%", "--max-memory", "2GB", "--priority", "normal", "--only-when-idle"]
+    join_command(parsed(*flags, "--on-battery", "yes", "--hours", "22-7", "--device", "cuda"))
+    assert given(join)["terms"] == Terms(max_cpu=0.3, only_when_idle=True, on_battery=True, hours=(22 * 60, 7 * 60))
+    assert given(join)["budget"] == Budget(2 * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--hours", "late"], "--hours: expected FROM-TO"),
+        (["--max-cpu", "0"], "--max-cpu: expected a share"),
+        (["--max-memory", "much"], "--max-memory: expected a size"),
+    ],
+)
+def test_terms_that_make_no_sense_are_refused(join: Mock, flags: list[str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        join_command(parsed(*flags))
     join.assert_not_called()

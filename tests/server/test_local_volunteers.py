@@ -13,7 +13,7 @@ import pytest
 
 from fedlearn.config import RunConfig, Schema
 from fedlearn.server import local_volunteers
-from fedlearn.server.local_volunteers import NICENESS, LocalVolunteers
+from fedlearn.server.local_volunteers import NICENESS, TERMS, LocalVolunteers
 from fedlearn.tasks.task_options import TaskOptions
 
 Started = Callable[..., LocalVolunteers]
@@ -31,12 +31,18 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
     monkeypatch.setattr(local_volunteers, "STOP_S", 0.05)
     started = []
 
-    def start(script: str, *, task: str = "", **settings: Any) -> LocalVolunteers:  # noqa: ANN401
+    def start(
+        script: str,
+        *,
+        task: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        **settings: Any,  # noqa: ANN401
+    ) -> LocalVolunteers:
         shell = tmp_path / "shell"
         shell.write_text(f"#!/bin/sh\n{script}\n")
         shell.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(shell))
-        started.append(LocalVolunteers(tmp_path, config_of(**settings), server="far:4711", task=task))
+        started.append(LocalVolunteers(tmp_path, config_of(**settings), server="far:4711", task=task, clock=clock))
         return started[-1]
 
     yield start
@@ -80,7 +86,7 @@ def test_volunteer_is_told_whom_to_join_and_with_what(started: Started, tmp_path
     ended(started('echo "$@"', device="cuda"))
     expected = (
         "-m fedlearn join --server far:4711 --name local-1 --threads 3 --once "
-        f"--identity {tmp_path / 'identity.pem'} --device cuda\n"
+        f"--identity {tmp_path / 'identity.pem'} --device cuda {' '.join(TERMS)}\n"
     )
     assert log_of(tmp_path) == expected
 
@@ -114,12 +120,50 @@ def test_interrupt_of_the_terminal_is_for_the_server_alone(started: Started, tmp
 
 
 def test_volunteer_that_ends_by_itself_is_told_once(started: Started) -> None:
-    volunteers = started("exit 7", volunteers=2)
+    volunteers = started("exit 7", volunteers=2, clock=lambda: 0.0)
     said = sorted(ended(volunteers, 2))
     assert said == [
-        f"the local volunteer local-{n} ended with exit code 7; see local-{n}.log in the run folder" for n in (1, 2)
+        f"the local volunteer local-{n} ended with exit code 7; see local-{n}.log in the run folder; "
+        "it is started again in 1 s"
+        for n in (1, 2)
     ]
     assert volunteers.problems() == []
+
+
+def test_volunteer_that_dies_is_started_again_with_the_same_words_and_ever_later(
+    started: Started, tmp_path: Path
+) -> None:
+    now = [100.0]
+    volunteers = started('echo "$@"; exit 7', clock=lambda: now[0])
+    for n_deaths, pause_s in enumerate((1, 2, 4, 8), start=1):
+        (line,) = ended(volunteers)
+        assert line.endswith(f"it is started again in {pause_s} s")
+        now[0] += pause_s - 0.1
+        assert volunteers.problems() == []
+        assert len(log_of(tmp_path).splitlines()) == n_deaths
+        now[0] += 0.1
+        assert volunteers.problems() == []
+    (line,) = ended(volunteers)
+    assert line.endswith("it is not started again")
+    now[0] += 1e6
+    assert volunteers.problems() == []
+    assert len(set(log_of(tmp_path).splitlines())) == 1
+    assert len(log_of(tmp_path).splitlines()) == 5
+
+
+def test_volunteer_that_was_started_again_is_ended_with_the_others(started: Started, tmp_path: Path) -> None:
+    now = [0.0]
+    first, again = tmp_path / "first", tmp_path / "again"
+    volunteers = started(
+        f"test -e {first} || {{ touch {first}; exit 9; }}; echo $$ > {again}; exec sleep 60", clock=lambda: now[0]
+    )
+    ended(volunteers)
+    now[0] += 1.0
+    assert volunteers.problems() == []
+    wait_for(lambda: again.exists() and again.read_text().endswith("\n"))
+    volunteers.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(again.read_text()), 0)
 
 
 def test_volunteer_that_goes_on_is_no_problem(started: Started, tmp_path: Path) -> None:

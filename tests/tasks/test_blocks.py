@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.tasks.blocks import (
+    MAX_HEADER_BYTES,
     NO_BLOCK,
     Columns,
     block_name,
@@ -105,6 +106,14 @@ def test_columns_of_another_byte_order_or_layout_travel_as_their_numbers() -> No
 def test_anything_else_is_refused(payload: bytes) -> None:
     with pytest.raises(ValueError, match="block: expected safetensors bytes, got something else"):
         decode_block(payload)
+
+
+def test_names_of_columns_without_end_are_refused_before_they_are_read() -> None:
+    names = b"{" + b",".join(b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % n for n in range(10**5)) + b"}"
+    with pytest.raises(ValueError, match=f"a header of {len(names)} bytes"):
+        decode_block(len(names).to_bytes(8, "little") + names)
+    at_most = b"{" + b" " * (MAX_HEADER_BYTES - 2) + b"}"
+    assert decode_block(len(at_most).to_bytes(8, "little") + at_most) == {}
 
 
 def test_a_block_whose_columns_differ_in_length_is_refused() -> None:

@@ -9,7 +9,7 @@ from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.invitation import Invitation, Option
 from fedlearn.tasks.kind import Measure, Prepared, ReadFile
-from fedlearn.tasks.limits import MAX_PARAMETERS, MAX_SUMMED_PARAMETERS
+from fedlearn.tasks.limits import MAX_PARAMETERS, MAX_SUMMED_PARAMETERS, UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.rnn.dataset import Dataset, build_dataset, dataset_files, dataset_of
@@ -52,8 +52,10 @@ class RnnKind:
         del task
         return _prepared(config, dataset_of(read_file))
 
-    def join(self, invitation: Invitation, task: NamedTask | None, *, device: Device) -> Objective:
-        del device  # its kernels are the processor's
+    def join(
+        self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
+    ) -> Objective:
+        del device, max_bytes  # its kernels are the processor's, and nothing is allocated yet
         if task is not None:
             raise ValueError(
                 f"task: expected none, since this server trains an RNN, got {task.entry}; leave --task out"

@@ -21,10 +21,19 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, column_of
 from fedlearn.tasks.invitation import Option
-from fedlearn.tasks.rnn.layout import control_tensors, rnn_layout
+from fedlearn.tasks.rnn.layout import GATES, control_tensors, rnn_layout
 from fedlearn.tasks.rnn.options import Cell, Precision
 from fedlearn.text.tokens import TokenArray
 from fedlearn.text.windows import Windows, WindowShape, cut_windows
+
+PADDING = 64
+"""Units by which a kernel may fill up a row."""
+GROUPS_AT_ONCE = 512
+"""Groups whose contexts are read together, at most."""
+GROUPS_SUMMED = 8
+"""Groups whose gradients a thread adds up together."""
+CONTEXT_ROWS = 64
+"""Texts that a thread reads side by side."""
 
 NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, Float32Array]
 
@@ -172,6 +181,35 @@ class RnnObjective:
         )
         is_head = np.repeat(self._is_head, [tensor.size for tensor in self._layout.tensors])
         return TrialResults(losses, encode_estimate(self._layout, np.where(is_head, head, rest)))
+
+    def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
+        del data
+        vocab_size, hidden_size, n_layers = self.shape
+        rank, batch_size = trials.perturbation.rank, self.window.batch_size
+        tensors = self._layout.tensors[: self._n_network_tensors]
+        noise = sum(max(rank, 1) * sum(tensor.sides) for tensor in tensors)
+        units = GATES[self.cell] * n_layers * (hidden_size + PADDING)
+        rows = max(trials.group_size, batch_size, CONTEXT_ROWS)
+        per_thread = trials.group_size * noise + rows * (6 * units + 3 * vocab_size)
+        shared = 4 * self._layout.size + min(trials.n_groups, GROUPS_AT_ONCE) * batch_size * 2 * units
+        if rank == 0:
+            per_thread += 2 * self._layout.size  # each member has weights of its own
+        scored = batch_size * self.window.scored
+        if trials.perturbation.is_summed:
+            # States and predictions for each token; sums of gradients in 64 bits.
+            shared += min(trials.n_groups, GROUPS_AT_ONCE) * scored * (2 * units + vocab_size + PADDING)
+            per_thread += 2 * self._layout.size + GROUPS_SUMMED * scored * units
+        masks = self.mask_bytes({}, trials.n_groups) if trials.perturbation.is_summed else 0
+        return 4 * (threads * per_thread + shared) + trials.n_groups * self._window_bytes + masks
+
+    def mask_bytes(self, data: Columns, n_groups: int) -> int:
+        del data
+        return n_groups * (self._window_bytes + 2 * (self.shape[0] + 1))
+
+    @property
+    def _window_bytes(self) -> int:
+        """Of a group's text, with the places in the block that it is read from."""
+        return self.window.batch_size * (32 + 28 * self.window.n_tokens)
 
     def _windows_of(self, trials: Trials, block: TokenArray) -> Windows:
         return cut_windows(

@@ -23,9 +23,9 @@ OWN_NUMBERS = 2**28
 class Way:
     """How one function's members are run."""
 
-    def __init__(self, name: str, verdict: Verdict) -> None:
+    def __init__(self, name: str, verdict: Verdict, most_at_once: int) -> None:
         self.name, self.verdict = name, verdict
-        self.pace = Pace(max(OWN_NUMBERS // max(verdict.own_numbers, 1), 1))
+        self.pace = Pace(min(max(OWN_NUMBERS // max(verdict.own_numbers, 1), 1), most_at_once))
         self._refusal = verdict.refusal
 
     def is_alone(self, n_members: int) -> bool:
@@ -67,6 +67,8 @@ class Ways:
         self._frozen = frozen
         self.clock: Callable[[], float] = default_timer
         """Seconds; with a single thread, those that the thread ran are steadier than those that passed."""
+        self.most_at_once = 2**31
+        """Members that memory holds, where that is known."""
         self._ways: dict[object, Way] = {}
 
     def find(self, function: Callable[..., Any]) -> Way | None:
@@ -81,7 +83,7 @@ class Ways:
         """
         verdict = hold_trial(subject, n_tried, self._frozen, self.now)
         code = _code_of(subject.function)
-        self._ways[code] = way = Way(str(getattr(code, "co_name", type(code).__name__)), verdict)
+        self._ways[code] = way = Way(str(getattr(code, "co_name", type(code).__name__)), verdict, self.most_at_once)
         return way
 
     def now(self) -> float:

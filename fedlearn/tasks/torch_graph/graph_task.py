@@ -14,6 +14,7 @@ from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Batch, Members, Setting
 from fedlearn.tasks.torch.module_task import ModuleTask
+from fedlearn.tasks.torch.ways import N_TRIED
 from fedlearn.tasks.torch_graph.arrays import to_tensor
 from fedlearn.tasks.torch_graph.measure import Extent, measure
 from fedlearn.tasks.torch_graph.program import Program
@@ -53,6 +54,8 @@ class GraphTask(ModuleTask):
         if start is not None:
             _load(self._program.module, graph, start)
         super().__init__(self._program.module, scales=scales, settings=settings)
+        # Limits are for one member, of which at least so many run at once.
+        self._ways.most_at_once = max(N_TRIED * limits.max_bytes // self.extent.peak_bytes, N_TRIED)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         """The loss of each member.

@@ -5,6 +5,7 @@ from typing import final
 from fedlearn.config import RunConfig
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import Measure, Prepared, ReadFile
+from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask, check_identity
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.task import Device
@@ -28,12 +29,14 @@ class GraphKind:
         del config, task, read_file
         raise ValueError("task: expected a run's own kind, got graph, which is how a task travels")
 
-    def join(self, invitation: Invitation, task: NamedTask | None, *, device: Device) -> Objective:
+    def join(
+        self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
+    ) -> Objective:
         if task is not None:
             check_identity(task.identity, invitation.identity)
             return TaskObjective(task.task, seed=invitation.seed, device=device)
         try:
-            return TaskObjective(received(invitation.attachment), seed=invitation.seed, device=device)
+            return TaskObjective(received(invitation.attachment, max_bytes), seed=invitation.seed, device=device)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise

@@ -6,8 +6,10 @@ import msgspec
 import numpy as np
 
 from fedlearn.graphs import codec
+from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import GraphError
 from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, decode_block, encode_block
+from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.task import Task
 
 
@@ -46,8 +48,15 @@ def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:
     return msgspec.msgpack.encode(attachment)
 
 
-def received(attachment: bytes) -> Task:
-    """The task that was shared. Raises GraphError for bytes that are none, or a graph that may not be run."""
+MEMBERS_AT_LEAST = 8
+"""Members that memory must have room for: a few run at once, beside weights and data."""
+
+
+def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
+    """The task that was shared, for a machine with `max_bytes` for it.
+
+    Raises GraphError for bytes that are none, or a graph that may not be run.
+    """
     from fedlearn.tasks.torch_graph.graph_task import GraphTask
 
     try:
@@ -55,4 +64,5 @@ def received(attachment: bytes) -> Task:
         frozen = decode_block(given.frozen) if given.frozen else {}
     except (msgspec.MsgspecError, ValueError) as error:
         raise GraphError(f"graph: expected a graph with its tensors, got something else: {error}") from error
-    return GraphTask(codec.decode(given.graph), frozen, scales=given.scales, reads=given.reads)
+    limits = Limits(max_bytes=min(max_bytes // MEMBERS_AT_LEAST, DEFAULT_LIMITS.max_bytes))
+    return GraphTask(codec.decode(given.graph), frozen, scales=given.scales, reads=given.reads, limits=limits)

@@ -124,6 +124,12 @@ class Scene:
     def stop(self) -> list[ClientEffect]:
         return self._perform(self.worker.stop("Ctrl-C"))
 
+    def finish(self) -> list[ClientEffect]:
+        return self._perform(self.worker.finish("Ctrl-C", self.now))
+
+    def wake(self) -> list[ClientEffect]:
+        return self._perform(self.worker.wake(self.now))
+
     def fail(self, reason: str) -> list[ClientEffect]:
         """What was under way can't be done."""
         self.under_way = None

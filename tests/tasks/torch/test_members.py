@@ -152,6 +152,19 @@ def counted(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]
     return calls
 
 
+def test_pieces_hold_no_more_members_than_memory_does(
+    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function(x: Tensor) -> Tensor:
+        return total(linear(x))
+
+    members, x = make(96, 8), torch.randn(8, 2, 4)
+    ways.most_at_once = 5
+    calls = counted(ways, monkeypatch)
+    members(function, x)
+    assert max(size for way, size in calls if way == "together") == 5
+
+
 def test_pieces_grow_within_groups_and_over_groups(
     make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,94 @@
+"""Memory and work that a server may name: what is beyond them is refused before any of it is taken."""
+
+import msgspec
+
+from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.trials import Trials
+from fedlearn.es.update import Update
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.limits import UNBOUNDED
+from fedlearn.tasks.objective import NamesItsMemory, Objective
+
+PARAMETER_BYTES = 48
+"""Of each parameter: weights and two moments, once held and twice on their way, and estimate with its digest."""
+
+SNAPSHOTS_AT_ONCE = 4
+"""What arrives, the same decoded, the replica that is made of it, and the one before."""
+
+BLOCKS_AT_ONCE = 4
+"""The one that arrives, the same decoded, and those that are kept."""
+
+MAX_GROUP_MEMBERS = 2**20
+"""What one Result may hold."""
+
+MAX_OPERATIONS = 2**46
+"""Of one computation, counted as parameters x members x units of work: an hour of a slow machine."""
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """What one server may take of this machine; every check raises ValueError that says what was asked."""
+
+    max_bytes: int = UNBOUNDED
+
+    @property
+    def max_snapshot_bytes(self) -> int:
+        """The largest Snapshot that there is room for."""
+        return self.max_bytes // SNAPSHOTS_AT_ONCE
+
+    @property
+    def max_waiting_bytes(self) -> int:
+        """What may wait for its turn."""
+        return self.max_bytes // 4
+
+    def check_layout(self, layout: ParameterLayout) -> None:
+        """Whether the weights fit, with what the optimizer remembers."""
+        self._check(PARAMETER_BYTES * layout.size, f"a model of {layout.size} parameters")
+
+    def check_block(self, n_bytes: int) -> None:
+        """Whether blocks of this length fit."""
+        self._check(BLOCKS_AT_ONCE * n_bytes, f"blocks of {n_bytes} bytes")
+
+    def check_trials(self, objective: Objective, data: Columns, trials: Trials, *, threads: int) -> None:
+        """Whether trials can be evaluated."""
+        if trials.group_size > MAX_GROUP_MEMBERS or trials.n_members % trials.group_size:
+            raise ValueError(
+                f"trials: expected whole groups of at most {MAX_GROUP_MEMBERS} members, got {trials.n_members} members "
+                f"in groups of {trials.group_size}"
+            )
+        if trials.first_member + trials.n_members >= 2**63 or not 0 <= trials.step < 2**32:
+            raise ValueError(
+                f"trials: expected members below 2^63 of a step below 2^32, got members from {trials.first_member} on "
+                f"of step {trials.step}"
+            )
+        if trials.perturbation.rank < 0:
+            raise ValueError(f"trials: expected a rank of 0 or more, got {trials.perturbation.rank}")
+        asked = f"trials of {trials.n_members} members at rank {trials.perturbation.rank}"
+        _check_work(trials.n_members * objective.layout.size * objective.work_per_member, asked)
+        if isinstance(objective, NamesItsMemory):
+            self._check(objective.trial_bytes(data, trials, threads=threads), asked)
+
+    def check_update(self, objective: Objective, data: Columns, update: Update) -> None:
+        """Whether a step can be taken."""
+        if update.is_summed:
+            return
+        asked = f"an Update of {update.n_members} members in groups of {update.group_size}"
+        _check_work(update.n_members * max(update.rank, 1) * objective.layout.size, asked)
+        if isinstance(objective, NamesItsMemory):
+            self._check(objective.mask_bytes(data, update.n_members // max(update.group_size, 1)), asked)
+
+    def _check(self, n_bytes: int, asked: str) -> None:
+        if n_bytes > self.max_bytes:
+            raise ValueError(
+                f"memory: expected what fits into {in_words(self.max_bytes)}, got {asked}, which would take "
+                f"{in_words(n_bytes)}; --max-memory allows more, if this machine has it"
+            )
+
+
+def _check_work(operations: int, asked: str) -> None:
+    if operations > MAX_OPERATIONS:
+        raise ValueError(f"work: expected at most {MAX_OPERATIONS} operations at once, got {asked}: {operations}")
+
+
+def in_words(n_bytes: int) -> str:
+    """A number of bytes as people read it."""
+    return f"{n_bytes / 1e9:.3g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.3g} MB"

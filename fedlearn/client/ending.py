@@ -1,0 +1,39 @@
+"""How a client's process ends though a computation in it does not."""
+
+import os
+import sys
+import threading
+from contextlib import suppress
+
+from fedlearn.client.conversation import computes
+
+EXIT_S = 0.95
+"""From the wish to leave to the end of the process."""
+
+SLICE_S = 0.25
+"""For trials under way, which end by themselves."""
+
+
+def end_soon() -> None:
+    """Ends the process within EXIT_S, whatever it does; most have ended by themselves then."""
+    timer = threading.Timer(EXIT_S, _end, (0,))
+    timer.daemon = True
+    timer.start()
+
+
+def end(code: int) -> int:
+    """The exit code; or the end itself, where Python would wait for a computation that may never end."""
+    waiting = threading.Event()
+    for _ in range(10):
+        if not computes():
+            return code
+        waiting.wait(SLICE_S / 10)
+    _end(code)
+    return code
+
+
+def _end(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,101 @@
+"""What the machine says of itself, and how a process makes itself small on it."""
+
+import ctypes
+import os
+import resource
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import final
+
+import psutil
+
+from es_core import usable_processors
+from fedlearn.client.terms import Facts
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+"""Where a container or a unit of systemd sees its own limits."""
+
+LOWEST_PRIORITY = 19
+
+LEAST_S = 0.5
+"""Clocks of processors tick a hundred times a second: a shorter time tells nothing."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""As malloc.h has them."""
+
+_SLACK_BYTES = 512 * 2**20
+_STACK_BYTES = 16 * 2**20
+"""Beside what is budgeted: libraries that load when they are needed, and stacks of threads."""
+
+
+@final
+class Watch:
+    """Facts, one after the other: what others compute is known from the second on."""
+
+    def __init__(self) -> None:
+        self._last = self._times()
+
+    def facts(self) -> Facts:
+        now = time.localtime()
+        battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+        busy_s, own_s, at = self._times()
+        last_busy_s, last_own_s, last = self._last
+        self._last = (busy_s, own_s, at)
+        others_s = (busy_s - last_busy_s) - (own_s - last_own_s)
+        processors_s = (at - last) * (os.cpu_count() or 1)
+        return Facts(
+            minute=60 * now.tm_hour + now.tm_min,
+            is_on_battery=battery is not None and battery.power_plugged is False,
+            others_share=min(max(others_s / processors_s, 0.0), 1.0) if at >= last + LEAST_S else 0.0,
+        )
+
+    def _times(self) -> tuple[float, float, float]:
+        """Seconds that all processors were busy, that this process took of them, and the time."""
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+        guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # is in user and nice, too
+        return sum(times) - guest - idle, time.process_time(), time.monotonic()
+
+
+def free_bytes() -> int:
+    """Memory that could be taken without anybody giving something up."""
+    free = int(psutil.virtual_memory().available)
+    with suppress(OSError, ValueError):  # no container, or one without a limit
+        own = CGROUPS / OWN_CGROUP.read_text().partition("0::/")[2].strip()
+        limit, used = ((own / name).read_text() for name in ("memory.max", "memory.current"))
+        free = min(free, max(int(limit) - int(used), 0))
+    return free
+
+
+def give_way() -> None:
+    """Lets every other process go first; for threads that start later, so early in a process."""
+    process = psutil.Process()
+    with suppress(OSError, psutil.Error):
+        process.nice(LOWEST_PRIORITY)
+    with suppress(OSError, psutil.Error, AttributeError):  # not every system has classes of I/O
+        process.ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+def keep_memory() -> None:
+    """Lets trials take the memory of those before them; else the system takes it back, and fills it with zeros anew."""
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # of glibc
+        mallopt(_M_MMAP_THRESHOLD, 2**30)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def limit_memory(max_bytes: int, threads: int) -> None:
+    """Lets the system refuse what goes far beyond the budget, whatever it was that nobody had counted.
+
+    Of data, not of addresses: PyTorch reserves many more of these than it ever uses.
+    """
+    if not sys.platform.startswith("linux"):
+        return  # elsewhere the limit means other things, or nothing
+    with suppress(OSError, ValueError, psutil.Error):
+        held = psutil.Process().memory_info().data
+        limit = held + max_bytes + _SLACK_BYTES + _STACK_BYTES * (threads or usable_processors())
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard == resource.RLIM_INFINITY or limit < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))

@@ -1,0 +1,98 @@
+"""`--supervise`: a small process that starts the server again when it was killed or crashed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import final
+
+import msgspec
+
+from fedlearn.server.restarts import Restarts
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+WRONG_USAGE = 2
+"""Exit code of arguments that will be as wrong the next time."""
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """What a server says of itself to its supervisor: enough to go on where it was, for those who know it."""
+
+    folder: str
+    port: int
+
+
+def tell(descriptor: int, begun: Begun) -> None:
+    """The server's side: says once that it has begun."""
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(msgspec.json.encode(begun))
+
+
+@final
+class Supervisor:
+    """Runs servers one after the other until one ends properly, or dies at once again and again.
+
+    `command` gives a server's command line: of the first, or of one that goes on with a run.
+    """
+
+    def __init__(
+        self, command: Callable[[Begun | None, int], Sequence[str]], *, say: Callable[[str], None] = print
+    ) -> None:
+        self._command = command
+        self._say = say
+        self._begun: Begun | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = threading.Event()
+
+    def run(self) -> int:
+        """Gives the exit code of the last one."""
+        before = {number: signal.signal(number, self._stop) for number in SIGNALS}
+        try:
+            return self._run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _run(self) -> int:
+        restarts = Restarts()
+        while True:
+            began = time.monotonic()
+            code = self._serve()
+            if code in (0, WRONG_USAGE) or self._stopped.is_set() or self._begun is None:
+                return code if code >= 0 else 128 - code  # as a shell has it
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            pause_s = restarts.died(time.monotonic() - began)
+            if pause_s is None:
+                self._say(f"the server {how} again and again; it is not started again")
+                return max(code, 1)
+            self._say(f"the server {how}; the run goes on in {pause_s:.0f} s")
+            sys.stdout.flush()
+            if self._stopped.wait(pause_s):
+                return 0
+
+    def _serve(self) -> int:
+        """Runs a server to its end; gives its exit code."""
+        read, write = os.pipe()
+        try:
+            command = self._command(self._begun, write)
+            self._process = subprocess.Popen(command, pass_fds=(write,), start_new_session=True)
+        finally:
+            os.close(write)
+        if self._stopped.is_set():  # meanwhile
+            self._process.send_signal(signal.SIGTERM)
+        with os.fdopen(read, "rb") as stream:
+            told = stream.read()
+        if told:
+            self._begun = msgspec.json.decode(told, type=Begun)
+        return self._process.wait()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._stopped.set()
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
