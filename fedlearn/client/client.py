@@ -236,7 +236,4 @@ def join(
             duty=Duty(terms.max_cpu, n_processors) if is_limited else None,
         )
 
-    async def stay() -> int:
-        return await _Stay(host, port, once=once, terms=terms, begin=begin, on_leave=on_leave).run()
-
-    return asyncio.run(stay())
+    return asyncio.run(_Stay(host, port, once=once, terms=terms, begin=begin, on_leave=on_leave).run())
