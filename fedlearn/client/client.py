@@ -239,7 +239,4 @@ def join(
             duty=Duty(terms.max_cpu, n_processors) if is_limited else None,
         )
 
-    async def stay() -> int:
-        return await _Stay(address, once=once, terms=terms, begin=begin, on_leave=on_leave).run()
-
-    return asyncio.run(stay())
+    return asyncio.run(_Stay(address, once=once, terms=terms, begin=begin, on_leave=on_leave).run())
