@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from fedlearn.net.channel import Channel
 
-MAX_HELD_BYTES = 64 * 1024 * 1024
+MAX_HELD_BYTES = 32 * 1024 * 1024
 """Of unfinished messages and of what waits to be sent, besides the weights: those of a large model are more."""
 
 LITTLE_BYTES = 64 * 1024
