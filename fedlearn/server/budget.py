@@ -5,8 +5,11 @@ from collections.abc import Iterable
 
 from fedlearn.net.channel import Channel
 
-MAX_HELD_BYTES = 64 * 1024 * 1024
+MAX_HELD_BYTES = 32 * 1024 * 1024
 """Of unfinished messages and of what waits to be sent, besides the weights: those of a large model are more."""
+
+LITTLE_BYTES = 64 * 1024
+"""Nobody is dropped for less: a volunteer that is up to date has an Update waiting now and then."""
 
 
 def over_budget(channels: Iterable[Channel], *, max_bytes: int, now: float) -> list[Channel]:
@@ -19,7 +22,8 @@ def over_budget(channels: Iterable[Channel], *, max_bytes: int, now: float) -> l
     holders = Counter(parcel for shared in parcels.values() for parcel in shared)
     held = sum(parcel.length_bytes for parcel in holders) + sum(channel.private_bytes for channel in holding)
     dropped = []
-    for channel in sorted(holding, key=lambda channel: channel.pace_bytes_per_s(now)):
+    much = [channel for channel in holding if channel.private_bytes + channel.connection.bytes_queued > LITTLE_BYTES]
+    for channel in sorted(much, key=lambda channel: channel.pace_bytes_per_s(now)):
         if held <= max_bytes:
             break
         dropped.append(channel)

@@ -2,11 +2,18 @@ from typing import Any, final
 
 import pytest
 
+from fedlearn.server import budget
 from fedlearn.server.budget import over_budget
 from fedlearn.wire.messages import DataBlock
 from fedlearn.wire.parcel import Parcel
 
 ONE, TWO = Parcel(DataBlock, bytes(100)), Parcel(DataBlock, bytes(30))
+
+
+@pytest.fixture(autouse=True)
+def _much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes count here."""
+    monkeypatch.setattr(budget, "LITTLE_BYTES", 0)
 
 
 @final
@@ -53,3 +60,8 @@ def test_what_somebody_else_is_still_sent_is_not_freed() -> None:
 
 def test_who_holds_nothing_stays() -> None:
     assert dropped(0, Holder("a", 0.0), Holder("b", 1.0, ONE)) == "b"
+
+
+def test_who_holds_little_stays_however_slow_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "LITTLE_BYTES", 30)
+    assert dropped(50, Holder("a", 1.0, TWO), Holder("b", 2.0, ONE), Holder("c", 3.0, ONE, private_bytes=1)) == "bc"

@@ -17,7 +17,7 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
 from fedlearn.net import refusals, tls_listener
 from fedlearn.net.channel import Channel
-from fedlearn.server import door
+from fedlearn.server import budget, door
 from fedlearn.server import server as module
 from fedlearn.server.gate import open_gate
 from fedlearn.server.listening import listen
@@ -282,6 +282,7 @@ def test_who_keeps_most_waiting_is_dropped_where_memory_is_short(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BUDGET_INTERVAL_S", 0.0)
+    monkeypatch.setattr(budget, "LITTLE_BYTES", 0)
     scene = scene_of()
 
     async def main() -> None:
