@@ -23,7 +23,8 @@ from fedlearn.es.update import Update
 from fedlearn.server.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
 from fedlearn.storage.journal import Journal, read_journal
-from fedlearn.storage.metrics import MetricsLog, StepMetrics
+from fedlearn.storage.lines import LineLog
+from fedlearn.storage.metrics import StepMetrics
 from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.holding import Holding
@@ -102,7 +103,7 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
     memberless = msgspec.structs.replace(update, spans=(), utilities=np.zeros(0, dtype=np.int8))
     journal = Journal.open(folder / "journal", Header(bytes(16), 0, replica.digest))
     steps, seconds = count(), count()
-    metrics = MetricsLog(folder / "metrics.jsonl")
+    metrics = LineLog(folder / "metrics.jsonl")
     line = line_of(trials, replica.digest)
     estimate = estimate_of(contents, block)
 

@@ -5,10 +5,13 @@ from pathlib import Path
 
 from fedlearn.commands.arguments import add_root
 from fedlearn.config import RunConfig
+from fedlearn.server.ledger import check_credit
 from fedlearn.server.run import age_of, load_run_config
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import read_last_metrics
-from fedlearn.storage.runs import RunFolder, list_runs
+from fedlearn.storage.runs import RunFolder, list_runs, resolve_run
+from fedlearn.storage.segment import first_step_of, segments_in
 from fedlearn.terminal import escape, format_duration, format_figures
 
 _VALIDATION_LINES = 10_000
@@ -16,12 +19,15 @@ _VALIDATION_LINES = 10_000
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Where they are."""
+    """Where they are, and whether a run's credit is wanted."""
     add_root(parser)
+    parser.add_argument("--credit", metavar="RUN", help="who did how much in a run, held against its journal")
 
 
 def runs_command(options: argparse.Namespace) -> int:
-    """`fedlearn runs`: a line a run."""
+    """`fedlearn runs`: a line a run; or with a run's credit a line an identity, 1 where it is not what was done."""
+    if options.credit is not None:
+        return _show_credit(resolve_run(Path(options.runs), options.credit))
     folders = list_runs(Path(options.runs))
     if not folders:
         print(escape(f"no runs in {options.runs}; start one with: python server.py"))
@@ -30,6 +36,24 @@ def runs_command(options: argparse.Namespace) -> int:
     for folder in folders:
         print(escape(_describe(folder)))
     return 0
+
+
+def _show_credit(folder: RunFolder) -> int:
+    segments = segments_in(folder.journal)
+    kept = read_journal(folder.journal, start=first_step_of(segments[0])) if segments else iter(())
+    credit = check_credit(folder, kept)
+    print(f"{'identity':16}  {'name':20}  {'members':>12}  {'work':>14}  {'hours':>8}  {'checked':>8}  {'false':>5}")
+    for identity, earned in sorted(credit.earned.items(), key=lambda entry: -entry[1].members):
+        columns = f"{earned.members:>12}  {earned.work:>14}  {earned.seconds / 3600:>8.2f}"
+        checks = f"{earned.agreed:>8}  {earned.caught:>5}"
+        print(escape(f"{identity[:16]:16}  {earned.name[:20]:20}  {columns}  {checks}"))
+    if credit.n_unclaimed:
+        print(
+            f"{credit.n_unclaimed} members of the journal are nobody's: the server ended before it wrote whose they were"
+        )
+    for entry in credit.false_entries:
+        print(f"steps {entry.first_step} to {entry.step}: credit was given for other members than the journal has")
+    return 1 if credit.false_entries else 0
 
 
 def _describe(folder: RunFolder) -> str:

@@ -78,7 +78,7 @@ class Coordinator:
         lottery: Lottery | None = None,
         rules: AdmissionRules | None = None,
     ) -> None:
-        self._ledger = Ledger(step, now)
+        self._ledger = Ledger(step, now, work_per_member=plan.work_per_member)
         self._auditor = Auditor(plan.audit, plan.layout, self._ledger, lottery=lottery)
         self._clipping = Clipping()
         self._plan = plan

@@ -16,6 +16,8 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
     """As it last called itself."""
     members: int = 0
     """That are in an Update."""
+    work: int = 0
+    """Of their trials, in the task's unit: tokens, examples, episodes."""
     seconds: float = 0.0
     """From the opening of a step to its last Result in it, over all steps."""
     agreed: int = 0
@@ -27,6 +29,7 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Adds what was earned later."""
         self.name = other.name or self.name
         self.members += other.members
+        self.work += other.work
         self.seconds += other.seconds
         self.agreed += other.agreed
         self.caught += other.caught
@@ -45,8 +48,9 @@ class Entry(msgspec.Struct, frozen=True):
 class Ledger:
     """Adds up until an entry is due."""
 
-    def __init__(self, step: int, now: float) -> None:
+    def __init__(self, step: int, now: float, *, work_per_member: int) -> None:
         self.first_step = step
+        self._work_per_member = work_per_member
         self._due = now + INTERVAL_S
         self._earned: dict[str, Earned] = {}
 
@@ -59,6 +63,7 @@ class Ledger:
         earned = self.of(identity)
         earned.name = name
         earned.members += members
+        earned.work += members * self._work_per_member
         earned.seconds += seconds
 
     def is_due(self, now: float) -> bool:

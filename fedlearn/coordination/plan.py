@@ -20,6 +20,8 @@ class Plan(msgspec.Struct, frozen=True):
     checkpoint_time: float
     steps: int
     """The step at which the run ends; 0: never."""
+    work_per_member: int = 1
+    """In the task's unit."""
     audit: float = 0.0
     """Share of the groups that the server computes again; 0: none."""
     duration_s: float = 0.0

@@ -21,8 +21,8 @@ from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_records
-from fedlearn.storage.lines import append_line
-from fedlearn.storage.metrics import MetricsLog, StepMetrics
+from fedlearn.storage.lines import LineLog
+from fedlearn.storage.metrics import StepMetrics
 from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import encode_block
 from fedlearn.tasks.objective import MasksRows
@@ -44,7 +44,9 @@ class Trainer:
         self._digest = digest
         """Of the replica as it is."""
         self._journal = journal
-        self._metrics = MetricsLog(run.folder.metrics)
+        self._metrics = LineLog(run.folder.metrics)
+        self._credit = LineLog(run.folder.credit)
+        self._audits = LineLog(run.folder.audits)
         self._last = rebuilt.last
         self._encoded_weights: tuple[int, Outgoing] | None = None
         self._encoded_block: tuple[bytes, Outgoing] | None = None
@@ -90,6 +92,7 @@ class Trainer:
             layout=self.run.prepared.objective.layout,
             blocks=tuple(self.run.prepared.named_blocks),
             steps_per_block=self.run.prepared.steps_per_block,
+            work_per_member=self.run.prepared.objective.work_per_member,
             audit=config.server.audit,
             time_per_step=config.strategy.time_per_step,
             checkpoint_time=config.run.checkpoint_time,
@@ -171,11 +174,11 @@ class Trainer:
 
     def record_verdict(self, verdict: Verdict) -> None:
         """Writes down that a claim was false."""
-        append_line(self.run.folder.audits, verdict)
+        self._audits.append(verdict)
 
     def record_credit(self, entry: Entry) -> None:
         """Writes down who did what."""
-        append_line(self.run.folder.credit, entry)
+        self._credit.append(entry)
 
     def save_checkpoint(self) -> None:
         """Writes the replica, and in the configuration where the run stands; the journal is then kept in its bound.
@@ -215,5 +218,6 @@ class Trainer:
 
     def close(self) -> None:
         """Closes the files."""
-        self._metrics.close()
+        for log in (self._metrics, self._credit, self._audits):
+            log.close()
         self._journal.close()

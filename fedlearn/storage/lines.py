@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, final
 
 import msgspec
 
@@ -12,14 +13,36 @@ from fedlearn.storage.durable import StorageError
 StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 
-def append_line(path: Path, value: msgspec.Struct) -> None:
-    """Adds a line. A torn line that a crash left behind is ended first. Raises StorageError where the disk refuses."""
-    try:
-        with open(path, "a+b") as file:
-            torn = file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
-            file.write((b"\n" if torn else b"") + msgspec.json.encode(value) + b"\n")
-    except OSError as error:
-        raise StorageError(f"{path}: a line could not be added: {error.strerror}; make room and resume") from error
+@final
+class LineLog:
+    """A file that stays open from the first line that is added."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: FileIO | None = None
+
+    def append(self, value: msgspec.Struct) -> None:
+        """Adds a line. A torn line that a crash left behind is ended first.
+
+        Raises StorageError where the disk refuses.
+        """
+        try:
+            if self._file is None:
+                self._file = open(self._path, "a+b", buffering=0)  # noqa: SIM115 (close closes it)
+                size = self._file.seek(0, os.SEEK_END)
+                if size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
+                    self._file.write(b"\n")
+            self._file.write(msgspec.json.encode(value) + b"\n")
+        except OSError as error:
+            raise StorageError(
+                f"{self._path}: a line could not be written: {error.strerror}; make room, or mend the disk, and resume"
+            ) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def read_lines(path: Path, expected: type[StructType]) -> Iterator[StructType]:

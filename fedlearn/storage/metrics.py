@@ -1,13 +1,9 @@
 """What a run has been doing: one JSON object a step, one step a line, in `metrics.jsonl`."""
 
 import os
-from io import FileIO
 from pathlib import Path
-from typing import final
 
 import msgspec
-
-from fedlearn.storage.durable import StorageError
 
 _TAIL_BYTES = 65536
 """Read from the end at first, a few hundred lines; doubled until it holds the lines asked for."""
@@ -33,38 +29,6 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds since 1970."""
     validation: dict[str, float] = {}
     """Figures of unperturbed weights on held-out data; measured now and then, and left out of the line where not."""
-
-
-@final
-class MetricsLog:
-    """The file of a run's metrics, which stays open from the first line that is added."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: FileIO | None = None
-
-    def append(self, metrics: StepMetrics) -> None:
-        """Adds a line. A torn line that a crash left behind is ended first.
-
-        Raises StorageError where the disk refuses.
-        """
-        try:
-            if self._file is None:
-                self._file = open(self._path, "a+b", buffering=0)  # noqa: SIM115 (close closes it)
-                size = self._file.seek(0, os.SEEK_END)
-                if size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
-                    self._file.write(b"\n")
-            self._file.write(msgspec.json.encode(metrics) + b"\n")
-        except OSError as error:
-            raise StorageError(
-                f"{self._path}: a line could not be written: {error.strerror}; make room, or mend the disk, and resume"
-            ) from error
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 def read_last_metrics(path: Path, count: int = 1) -> list[StepMetrics]:

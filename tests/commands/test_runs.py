@@ -6,12 +6,14 @@ import pytest
 
 from fedlearn.commands.runs import runs_command
 from fedlearn.config import RunConfig
+from fedlearn.coordination.credit import Earned, Entry
 from fedlearn.server.run import KIND_FILE, Run
+from fedlearn.storage.lines import LineLog
 from tests.runs import created
 
 
 def listing(run: Run, capsys: pytest.CaptureFixture[str]) -> str:
-    assert runs_command(argparse.Namespace(runs=run.config.run.runs)) == 0
+    assert runs_command(argparse.Namespace(runs=run.config.run.runs, credit=None)) == 0
     return capsys.readouterr().out
 
 
@@ -27,7 +29,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(run: Run, capsys: py
 
 
 def test_folder_without_runs_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runs_command(argparse.Namespace(runs=str(tmp_path / "none"))) == 0
+    assert runs_command(argparse.Namespace(runs=str(tmp_path / "none"), credit=None)) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path / 'none'}; start one with: python server.py\n"
 
 
@@ -69,3 +71,27 @@ def test_foreign_texts_send_nothing_to_the_terminal(run: Run, capsys: pytest.Cap
 def test_configuration_that_is_no_text_does_not_hide_the_others(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run.folder.config.write_bytes(b"\xff\xfe")
     assert "unreadable: " in listing(run, capsys)
+
+
+def credit_of(run: Run, *entries: Entry) -> int:
+    log = LineLog(run.folder.credit)
+    for entry in entries:
+        log.append(entry)
+    log.close()
+    return runs_command(argparse.Namespace(runs=run.config.run.runs, credit="1"))
+
+
+def test_credit_of_a_run_is_a_line_for_each_identity(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    anna = Earned(name="anna\x1b[2J", members=40, work=400, seconds=7200.0, agreed=3)
+    code = credit_of(run, Entry(1, 3, {"ab" * 32: anna, "cd" * 32: Earned(name="bert", members=8, caught=1)}))
+    header, first, second, unclaimed = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert header.split() == ["identity", "name", "members", "work", "hours", "checked", "false"]
+    assert first.split() == ["abababababababab", "anna\\x1b[2J", "40", "400", "2.00", "3", "0"]
+    assert second.split() == ["cdcdcdcdcdcdcdcd", "bert", "8", "0", "0.00", "0", "1"]
+    assert unclaimed.startswith("16 members of the journal are nobody's")
+
+
+def test_credit_for_more_than_was_done_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert credit_of(run, Entry(1, 3, {"ab": Earned(members=49)})) == 1
+    assert "steps 1 to 3: credit was given for other members than the journal has" in capsys.readouterr().out

@@ -2,15 +2,15 @@ from fedlearn.coordination.credit import INTERVAL_S, Earned, Ledger
 
 
 def test_entry_has_what_was_earned_since_the_one_before() -> None:
-    ledger = Ledger(3, now=10.0)
+    ledger = Ledger(3, now=10.0, work_per_member=5)
     ledger.add("a", "anna", 64, 0.5)
     ledger.add("b", "bert", 32, 0.25)
     ledger.add("a", "anna", 16, 0.5)
     first = ledger.entry(4)
     assert (first.first_step, first.step) == (3, 4)
     assert first.earned == {
-        "a": Earned(name="anna", members=80, seconds=1.0),
-        "b": Earned(name="bert", members=32, seconds=0.25),
+        "a": Earned(name="anna", members=80, work=400, seconds=1.0),
+        "b": Earned(name="bert", members=32, work=160, seconds=0.25),
     }
     ledger.of("b").caught += 1
     second = ledger.entry(5)
@@ -18,14 +18,14 @@ def test_entry_has_what_was_earned_since_the_one_before() -> None:
 
 
 def test_entry_is_due_once_an_interval() -> None:
-    ledger = Ledger(0, now=10.0)
+    ledger = Ledger(0, now=10.0, work_per_member=1)
     times = [10.0, 10.0 + INTERVAL_S - 0.01, 10.0 + INTERVAL_S, 10.0 + 2 * INTERVAL_S - 0.01, 10.0 + 2 * INTERVAL_S]
     assert [ledger.is_due(now) for now in times] == [False, False, True, False, True]
 
 
 def test_what_is_earned_adds_up_under_the_last_name() -> None:
-    earned = Earned(name="anna", members=1, seconds=2.0, agreed=3, caught=4)
-    earned.add(Earned(name="", members=10, seconds=20.0, agreed=30, caught=40))
-    assert earned == Earned(name="anna", members=11, seconds=22.0, agreed=33, caught=44)
+    earned = Earned(name="anna", members=1, work=5, seconds=2.0, agreed=3, caught=4)
+    earned.add(Earned(name="", members=10, work=50, seconds=20.0, agreed=30, caught=40))
+    assert earned == Earned(name="anna", members=11, work=55, seconds=22.0, agreed=33, caught=44)
     earned.add(Earned(name="anne"))
     assert earned.name == "anne"

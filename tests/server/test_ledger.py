@@ -4,7 +4,7 @@ import pytest
 
 from fedlearn.coordination.credit import Earned, Entry
 from fedlearn.server.ledger import check_credit, read_credit, standings_of
-from fedlearn.storage.lines import append_line
+from fedlearn.storage.lines import LineLog
 from fedlearn.storage.runs import RunFolder
 from tests.runs import created, rnn_config, update_of
 
@@ -13,9 +13,11 @@ from tests.runs import created, rnn_config, update_of
 def folder(tmp_path: Path) -> RunFolder:
     """Steps 0 to 5 of 16 members each; two volunteers, and an entry that is missing."""
     folder = RunFolder(tmp_path)
-    append_line(folder.credit, Entry(0, 1, {"a": Earned(name="anna", members=32, agreed=3)}))
-    append_line(folder.credit, Entry(2, 3, {"a": Earned(members=16), "b": Earned(name="bert", members=16, caught=1)}))
-    append_line(folder.credit, Entry(5, 5, {"c": Earned(name="carl", members=17)}))
+    log = LineLog(folder.credit)
+    log.append(Entry(0, 1, {"a": Earned(name="anna", members=32, agreed=3)}))
+    log.append(Entry(2, 3, {"a": Earned(members=16), "b": Earned(name="bert", members=16, caught=1)}))
+    log.append(Entry(5, 5, {"c": Earned(name="carl", members=17)}))
+    log.close()
     return folder
 
 

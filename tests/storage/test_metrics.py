@@ -7,7 +7,8 @@ import pytest
 
 from fedlearn.storage import metrics as metrics_module
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.metrics import MetricsLog, StepMetrics, read_last_metrics
+from fedlearn.storage.lines import LineLog
+from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 
 
 def metrics_of(step: int) -> StepMetrics:
@@ -26,7 +27,7 @@ def metrics_of(step: int) -> StepMetrics:
 
 
 def append_metrics(path: Path, *steps: StepMetrics) -> None:
-    log = MetricsLog(path)
+    log = LineLog(path)
     for metrics in steps:
         log.append(metrics)
     log.close()
@@ -94,7 +95,7 @@ def test_loss_that_is_no_number_becomes_none(path: Path) -> None:
 
 
 def test_file_stays_open_and_every_line_is_in_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = MetricsLog(path)
+    log = LineLog(path)
     log.append(metrics_of(0))
     # As where a process has no file descriptor left.
     monkeypatch.setattr("builtins.open", Mock(side_effect=OSError(24, "Too many open files")))
@@ -108,9 +109,9 @@ def test_file_stays_open_and_every_line_is_in_it_at_once(path: Path, monkeypatch
 def test_disk_that_refuses_is_a_storage_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.mkdir()
     with pytest.raises(StorageError, match=r"metrics\.jsonl: a line could not be written: Is a directory"):
-        MetricsLog(path).append(metrics_of(0))
+        LineLog(path).append(metrics_of(0))
     path.rmdir()
-    log = MetricsLog(path)
+    log = LineLog(path)
     log.append(metrics_of(0))
     monkeypatch.setattr(log, "_file", Mock(write=Mock(side_effect=OSError(28, "No space left on device"))))
     with pytest.raises(StorageError, match="No space left on device; make room"):
