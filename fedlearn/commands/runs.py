@@ -48,9 +48,8 @@ def _show_credit(folder: RunFolder) -> int:
         checks = f"{earned.agreed:>8}  {earned.caught:>5}"
         print(escape(f"{identity[:16]:16}  {earned.name[:20]:20}  {columns}  {checks}"))
     if credit.n_unclaimed:
-        print(
-            f"{credit.n_unclaimed} members of the journal are nobody's: the server ended before it wrote whose they were"
-        )
+        why = "the server ended before it wrote who did them"
+        print(f"{credit.n_unclaimed} members of the journal are nobody's: {why}")
     for entry in credit.false_entries:
         print(f"steps {entry.first_step} to {entry.step}: credit was given for other members than the journal has")
     return 1 if credit.false_entries else 0
