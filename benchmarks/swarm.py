@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -32,8 +33,20 @@ from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.registry import find_kind
 from fedlearn.wire.codec import decode
 from fedlearn.wire.frames import HEADER_BYTES
-from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Goodbye, Hello, Message, Ready, Result, Start, Welcome
+from fedlearn.wire.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    Challenge,
+    Goodbye,
+    Hello,
+    Message,
+    Ready,
+    Result,
+    Start,
+    Welcome,
+)
 from fedlearn.wire.parcel import pack
+from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity, prove
 
 GROUP_SIZE = 16
 TASK = """
@@ -46,7 +59,10 @@ task = fedlearn.function(lambda arrays: 0.0, start, settings={"sigma": 0.05, "le
 WARM_UP = 20
 """Steps before those that count."""
 
-_ASSIGNMENT, _SNAPSHOT, _START = 19, 17, 22
+CREDENTIALS = Credentials(Identity.of_seed(bytes(32)))
+"""Of all of them: one person may have any number of machines."""
+
+_ASSIGNMENT, _SNAPSHOT, _START, _CHALLENGE = 19, 17, 22, 23
 _LEADERS: dict[int, type[msgspec.Struct]] = {16: Welcome, 22: Start, 32: Update}
 
 
@@ -86,6 +102,7 @@ class Crowd:
         self.ended_at: list[float] = []
         self.lights: list[Light] = []
         self.n_ready = 0
+        self.n_lost = 0
         self._losses = np.random.default_rng(1).random(1 << 16, dtype=np.float32)
         self._waiting: dict[int, list[Callable[[bytes], None]]] = {}
 
@@ -131,7 +148,13 @@ class Light(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self.send(Hello(PROTOCOL_VERSION, f"light {len(self._crowd.lights)}", 1))
+        self._hello = Hello(
+            PROTOCOL_VERSION, f"light {len(self._crowd.lights)}", 1, CREDENTIALS.identity.public_key, bytes(NONCE_BYTES)
+        )
+        self.send(self._hello)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._crowd.n_lost += 1
 
     def send(self, message: Message) -> None:
         self._transport.write(pack(message).frame(0))
@@ -150,7 +173,9 @@ class Light(asyncio.Protocol):
     def _take(self, tag: int, payload: bytes) -> None:
         if self._leads and (kind := _LEADERS.get(tag)) is not None:
             self._crowd.take(cast(Message, decode(payload, kind)))
-        if tag == _ASSIGNMENT:
+        if tag == _CHALLENGE:
+            self.send(prove(CREDENTIALS, self._hello, decode(payload, Challenge), b""))
+        elif tag == _ASSIGNMENT:
             assignment = decode(payload, Assignment)
             self._crowd.at(assignment.step, lambda digest: self.send(self._crowd.result(assignment, digest)))
         elif tag == _SNAPSHOT:
@@ -170,10 +195,8 @@ async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps:
     loop = asyncio.get_running_loop()
     for number in range(volunteers):
         await loop.create_connection(lambda: Light(crowd), "127.0.0.1", port)
-        while crowd.n_ready <= number // 2:
-            await asyncio.sleep(0.001)
-    while crowd.n_ready < volunteers:
-        await asyncio.sleep(0.01)
+        await _until(crowd, partial(_has_ready, crowd, number // 2 + 1))
+    await _until(crowd, partial(_has_ready, crowd, volunteers))
     await _steps(crowd, WARM_UP)
     first, server_s, crowd_s = len(crowd.ended_at), processor_s(server), time.process_time()
     await _steps(crowd, steps)
@@ -192,9 +215,20 @@ async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps:
     )
 
 
+def _has_ready(crowd: Crowd, count: int) -> bool:
+    return crowd.n_ready >= count
+
+
 async def _steps(crowd: Crowd, n_steps: int) -> None:
     wanted = len(crowd.ended_at) + n_steps
-    while len(crowd.ended_at) < wanted:
+    await _until(crowd, lambda: len(crowd.ended_at) >= wanted)
+
+
+async def _until(crowd: Crowd, is_so: Callable[[], bool]) -> None:
+    """Raises RuntimeError where the server has cut a line."""
+    while not is_so():
+        if crowd.n_lost:
+            raise RuntimeError(f"volunteers: expected all to stay, the server cut {crowd.n_lost} off")
         await asyncio.sleep(0.005)
 
 
@@ -218,6 +252,10 @@ def measure(volunteers: int, steps: int, folder: Path) -> Cost:
         "time-per-step": 60,
         "checkpoint-time": 1e6,
         "sample-time": 0,
+        "audit": 0,
+        "connections-per-address": 0,
+        "connections-per-identity": 0,
+        "joins-per-minute": 0,
         "runs": folder / "runs",
     }
     flags = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
