@@ -43,6 +43,7 @@ class Row(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """What `--json` prints."""
 
+    benchmark: str
     machine: Machine
     rows: list[Row]
 
@@ -61,7 +62,7 @@ def main() -> int:
         for what in SPACES
         for row in compare(what, hidden_size, options.audits)
     ]
-    print_report(Report(describe_machine(), rows), lambda: table(rows), as_json=options.json)
+    print_report(Report("audits", describe_machine(), rows), lambda: table(rows), as_json=options.json)
     return 1 if any(row.accused for row in rows if "float32 to" not in row.precision) else 0
 
 

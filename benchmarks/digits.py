@@ -33,6 +33,7 @@ class Row(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """What `--json` prints."""
 
+    benchmark: str
     machine: Machine
     seconds: float
     rows: list[Row]
@@ -47,7 +48,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     rows = [trained(network, seed, options.seconds) for network in options.networks for seed in options.seeds]
-    print_report(Report(describe_machine(), options.seconds, rows), lambda: table(rows), as_json=options.json)
+    print_report(Report("digits", describe_machine(), options.seconds, rows), lambda: table(rows), as_json=options.json)
     return 0
 
 
