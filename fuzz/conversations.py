@@ -30,8 +30,20 @@ from fedlearn.wire.codec import encode
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.frames import CHUNK_BYTES, headers
-from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Goodbye, Hello, Message, Ping, Pong, Ready, Result
+from fedlearn.wire.messages import (
+    PROTOCOL_VERSION,
+    Assignment,
+    Challenge,
+    Goodbye,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Ready,
+    Result,
+)
 from fedlearn.wire.parcel import stream_of
+from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity, prove
 
 DIGEST = bytes(8)
 LAYOUT = ParameterLayout((TensorSpec("weights", (4, 4)),))
@@ -105,7 +117,20 @@ def other_field(generator: random.Random, data: bytes) -> bytes:
     return msgspec.msgpack.encode(fields)
 
 
+CREDENTIALS = Credentials(Identity.of_seed(bytes(32)))
+NONCE = bytes(NONCE_BYTES)
+
 CHANGES: list[Change] = [flip, cut_out, put_in, other_field]
+
+
+def opening(name: str) -> list[Message]:
+    """What a client says until it may be given a lease."""
+    hello = Hello(PROTOCOL_VERSION, name, 1, CREDENTIALS.identity.public_key, NONCE)
+    proof = prove(CREDENTIALS, hello, Challenge(NONCE, needs_token=False), b"")
+    return [hello, proof, Ready(0, DIGEST)]
+
+
+OPENING = opening("Eve")
 
 
 class Scene:
@@ -125,9 +150,9 @@ class Scene:
         self.server = Connection("server", now=0.0, estimate_bytes=LAYOUT.size + len(LAYOUT.row_lengths))
         self.lease: Assignment | None = None
         for peer in (0, 1):
-            self.coordinator.connected(peer)
-        self.follow(self.coordinator.received(0, Hello(PROTOCOL_VERSION, "honest", 1), 0.0))
-        self.follow(self.coordinator.received(0, Ready(0, DIGEST), 0.0))
+            self.coordinator.connected(peer, 0.0, nonce=NONCE)
+        for message in opening("honest"):
+            self.follow(self.coordinator.received(0, message, 0.0))
 
     def follow(self, effects: list[ServerEffect]) -> None:
         for effect in effects:
@@ -167,11 +192,10 @@ class Scene:
 def try_one(generator: random.Random) -> str:
     """One conversation, changed in one place or several; gives how it ended."""
     scene = Scene(generator, is_summed=generator.random() < 0.5)
-    n_right = generator.randrange(4)
+    n_right = generator.randrange(5)
     try:
-        for number in range(generator.randint(1, 6)):
-            opening: list[Message] = [Hello(PROTOCOL_VERSION, "Eve", 1), Ready(0, DIGEST)]
-            message = opening[number] if number < 2 else generator.choice(scene.said())
+        for number in range(generator.randint(1, 7)):
+            message = OPENING[number] if number < len(OPENING) else generator.choice(scene.said())
             payload = encode(message)
             if number < n_right:
                 scene.receive(framed(type(message), payload))

@@ -16,8 +16,9 @@ from typing import final
 
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.wire.connection import Connection
-from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Hello, Message, Ready, Start
+from fedlearn.wire.messages import Assignment, Challenge, Message, Ready, Start
 from tests.end_to_end.processes import LIMIT_S, ROOT
+from tests.identities import hello_of, named, proof_of
 
 TASK = """
 import numpy as np
@@ -37,6 +38,8 @@ class ServerProcess:
         (folder / "tiny.py").write_text(TASK.format(n_parameters=n_parameters))
         flags = ["--task", "tiny.py:task", "--host", "127.0.0.1", "--port", "0", "--volunteers", str(volunteers)]
         flags += ["--group-size", "8", "--population-limit", "64", "--time-per-step", "1", "--sample-time", "0"]
+        # What is attacked lies behind the gate, and results that nobody computed are not what is looked at.
+        flags += ["--connections-per-address", "0", "--joins-per-minute", "0", "--audit", "0"]
 
         def bound() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))
@@ -156,6 +159,7 @@ class Attacker:
         self.socket.connect(("127.0.0.1", port))
         self.connection = Connection("client", now=0.0)
         self.is_cut_off = False
+        self._unheard: list[Message] = []
 
     def say(self, message: Message) -> None:
         self.connection.send(message)
@@ -169,10 +173,21 @@ class Attacker:
             self.is_cut_off = True
 
     def hello(self, name: str = "Eve") -> None:
-        self.say(Hello(PROTOCOL_VERSION, name, 1))
+        """Until it has proven who it is, or is not asked to."""
+        credentials = named(name)
+        hello = hello_of(credentials, name)
+        self.say(hello)
+        heard = self.hear()
+        if heard and isinstance(challenge := heard[0], Challenge):
+            self.say(proof_of(credentials, hello, challenge))
+            del heard[0]
+        self._unheard += heard
 
     def hear(self) -> list[Message]:
         """What comes next; nothing once it is cut off."""
+        if self._unheard:
+            heard, self._unheard = self._unheard, []
+            return heard
         try:
             data = self.socket.recv(2**20)
         except OSError:

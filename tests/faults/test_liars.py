@@ -1,0 +1,66 @@
+"""A volunteer's process that lies to a real server."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, output_of, start, wait_for
+from tests.faults.callers import serving, volunteer
+
+LIAR = """
+import sys
+from fedlearn.client.volunteer import Volunteer
+from fedlearn.commands.command_line import main
+from fedlearn.es.trials import TrialResults
+
+perform, honest_results, n_results = Volunteer.perform, int(sys.argv.pop()), 0
+
+def perform_falsely(self, compute):
+    global n_results
+    result = perform(self, compute)
+    if isinstance(result, TrialResults):
+        n_results += 1
+        if n_results > honest_results:
+            return TrialResults(2 * result.losses.mean() - result.losses, result.estimate)
+    return result
+
+Volunteer.perform = perform_falsely
+sys.exit(main(["join", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("honest_results", [0, 30])
+def test_liar_is_named_and_sent_away_and_an_honest_one_stays(tmp_path: Path, honest_results: int) -> None:
+    (tmp_path / "liar.py").write_text(LIAR)
+    with serving(tmp_path, "--volunteers", "1", "--population-limit", "512") as (server, address):
+        flags = ["--task", "fit.py:task", "--server", address, "--once", "--name", "Mallory"]
+        honest = volunteer(tmp_path, "--server", address, "--name", "Ada", XDG_CONFIG_HOME=str(tmp_path / "honest"))
+        with ended_at_exit(honest):
+            wait_for(server, "Ada joined")
+            wait_for(server, r"^step +\d")
+            while not any(line["volunteers"] == 2 for line in metrics_of(tmp_path)):
+                assert server.poll() is None
+            script = str(tmp_path / "liar.py")
+            liar = start(script, *flags, str(honest_results), folder=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "liars"))
+            with ended_at_exit(liar):
+                reason, _ = wait_for(server, r"Mallory was sent away: (.*)")
+                shown, _ = liar.communicate(timeout=30)
+            n_steps = len(metrics_of(tmp_path))
+            assert liar.returncode == 1
+            assert "refused: results of step" in shown
+            assert "were false" in reason
+            server.terminate()
+            rest = output_of(server).read()
+            assert honest.wait(timeout=30) in (0, 1)
+    audits = [json.loads(line) for line in (tmp_path / "trainingRuns/1/audits.jsonl").read_text().splitlines()]
+    assert {audit["name"] for audit in audits} == {"Mallory"}
+    assert len(audits) == 3
+    assert "Ada" not in re.findall(r"(\w+): results of step", rest)
+    table = fedlearn("runs", "--credit", "latest", folder=tmp_path).splitlines()
+    credit = {line.split()[1]: line.split() for line in table}
+    print(f"after {honest_results} honest results: gone by step {n_steps}; checked of Ada: {credit['Ada'][-2]}")
+    assert credit["Mallory"][-1] == "3"
+    assert int(credit["Ada"][-2]) > 0
+    assert int(credit["Ada"][2]) > 0
