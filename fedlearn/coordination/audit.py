@@ -19,6 +19,9 @@ SUM_TOLERANCE = 0.15
 ROUNDING = 3e-5
 """Of losses, relative to their size: what honest kernels may differ by where members hardly differ."""
 
+LEAST = 1e-7
+"""On top, for losses that are hardly more than zero."""
+
 
 class Claim(msgspec.Struct, frozen=True, eq=False):
     """What somebody said that these trials give."""
@@ -73,7 +76,7 @@ def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int) -
         return float("inf")
     gap = np.where(finite, ours, 0.0).astype(np.float64) - np.where(finite, theirs, 0.0)
     found = np.where(finite, ours, 0.0).astype(np.float64)
-    allowed = LOSS_TOLERANCE * found.std(axis=1) + ROUNDING * (1.0 + np.abs(found).max(axis=1))
+    allowed = LOSS_TOLERANCE * found.std(axis=1) + ROUNDING * np.abs(found).max(axis=1) + LEAST
     return float((np.sqrt(np.mean(gap**2, axis=1)) / allowed).max())
 
 

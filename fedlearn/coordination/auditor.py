@@ -73,7 +73,7 @@ class Auditor:
         """What the server's own results say of the claim: one, or two where the first is not what was claimed."""
         self._n_pending -= 1
         verdict = judge(claim, results[0], self._layout)
-        earned = self._ledger.of(claim.standing.identity)
+        earned = self._ledger.of(claim.standing.identity, claim.standing.name)
         if verdict.is_true:
             claim.standing.agreed(claim.trials.n_groups)
             earned.agreed += claim.trials.n_groups

@@ -54,14 +54,15 @@ class Ledger:
         self._due = now + INTERVAL_S
         self._earned: dict[str, Earned] = {}
 
-    def of(self, identity: str) -> Earned:
+    def of(self, identity: str, name: str) -> Earned:
         """What an identity has earned since the last entry."""
-        return self._earned.setdefault(identity, Earned())
+        earned = self._earned.setdefault(identity, Earned())
+        earned.name = name
+        return earned
 
     def add(self, identity: str, name: str, members: int, seconds: float) -> None:
         """Counts members that go into an Update."""
-        earned = self.of(identity)
-        earned.name = name
+        earned = self.of(identity, name)
         earned.members += members
         earned.work += members * self._work_per_member
         earned.seconds += seconds

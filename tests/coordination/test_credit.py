@@ -12,9 +12,9 @@ def test_entry_has_what_was_earned_since_the_one_before() -> None:
         "a": Earned(name="anna", members=80, work=400, seconds=1.0),
         "b": Earned(name="bert", members=32, work=160, seconds=0.25),
     }
-    ledger.of("b").caught += 1
+    ledger.of("b", "bert").caught += 1
     second = ledger.entry(5)
-    assert (second.first_step, second.step, second.earned) == (5, 5, {"b": Earned(caught=1)})
+    assert (second.first_step, second.step, second.earned) == (5, 5, {"b": Earned(name="bert", caught=1)})
 
 
 def test_entry_is_due_once_an_interval() -> None:

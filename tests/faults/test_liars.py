@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,10 @@ sys.exit(main(["join", *sys.argv[1:]]))
 @pytest.mark.parametrize("honest_results", [0, 30])
 def test_liar_is_named_and_sent_away_and_an_honest_one_stays(tmp_path: Path, honest_results: int) -> None:
     (tmp_path / "liar.py").write_text(LIAR)
-    with serving(tmp_path, "--volunteers", "1", "--population-limit", "512") as (server, address):
+    with serving(tmp_path, "--volunteers", "1", "--population-limit", "512", "--learning-rate", "1e-4") as (
+        server,
+        address,
+    ):
         flags = ["--task", "fit.py:task", "--server", address, "--once", "--name", "Mallory"]
         honest = volunteer(tmp_path, "--server", address, "--name", "Ada", XDG_CONFIG_HOME=str(tmp_path / "honest"))
         with ended_at_exit(honest):
@@ -42,6 +46,7 @@ def test_liar_is_named_and_sent_away_and_an_honest_one_stays(tmp_path: Path, hon
             wait_for(server, r"^step +\d")
             while not any(line["volunteers"] == 2 for line in metrics_of(tmp_path)):
                 assert server.poll() is None
+                threading.Event().wait(0.05)
             script = str(tmp_path / "liar.py")
             liar = start(script, *flags, str(honest_results), folder=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "liars"))
             with ended_at_exit(liar):
