@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, bounded, n_counted, spread_of
-from fedlearn.es.update import MAX_UTILITY
+from fedlearn.es.estimate import MAX_UTILITY
 
 METHODS: list[str] = list(SHAPINGS)
 
