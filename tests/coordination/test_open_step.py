@@ -183,8 +183,8 @@ def test_sum_beyond_32_bits_is_cut() -> None:
 def test_estimate_of_another_model_is_named_and_not_counted(step: OpenStep) -> None:
     lease = summed_step().lease(8)
     other = CodedEstimate(np.zeros(2, dtype=np.int8), np.zeros(3, dtype=np.uint8))
-    assert "expected 3 numbers and 3 shifts, got 2 and 3" in lease.take(0, numbered(0, 4), other, GROUP)
-    assert "expected 3 numbers and 3 shifts, got 0 and 0" in lease.take(0, numbered(0, 4), NO_ESTIMATE, GROUP)
+    assert "expected 3 bytes of numbers by its shifts, got 2" in lease.take(0, numbered(0, 4), other, GROUP)
+    assert "expected 3 parameters and 3 shifts, got 0 bytes and 0" in lease.take(0, numbered(0, 4), NO_ESTIMATE, GROUP)
     assert lease.n_received == 0
     assert step.total_estimate(Clipping()) is NO_ESTIMATE
 

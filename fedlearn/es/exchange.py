@@ -1,0 +1,55 @@
+"""Whether a step's gradient is replayed by everybody or summed by those whose members it is made of.
+
+Both take the same step to the bit; they differ in what they cost. A replica that replays makes everybody's noise again,
+one that is given a sum makes its own members' only, but the sum travels, a few bytes a parameter.
+"""
+
+from typing import Literal
+
+from fedlearn.es.estimate import exact_width
+from fedlearn.es.layout import ParameterLayout
+
+Exchange = Literal["auto", "replay", "sum"]
+
+SIGN_S = 0.6e-9
+"""Processor time of a sign of noise, and"""
+
+PRODUCT_S = 0.01e-9
+"""of a parameter of a member, made of such signs; both on one thread, by `benchmarks/exchange.py`."""
+
+LINE_BYTES_PER_S = 1.25e6
+"""Of a volunteer's line, each way: 10 Mbit/s."""
+
+LARGEST_SUM_BYTES = 32 * 2**20
+"""What a message holds."""
+
+
+def replay_s(layout: ParameterLayout, rank: int, n_members: int) -> float:
+    """Processor time in which one thread makes the gradient of so many members again."""
+    signs = products = 0
+    for tensor in layout.tensors:
+        low_rank = rank if tensor.is_matrix else 0
+        signs += low_rank * sum(tensor.sides) or tensor.size
+        products += max(low_rank, 1) * tensor.size
+    return n_members * (SIGN_S * signs + PRODUCT_S * products)
+
+
+def sum_bytes(layout: ParameterLayout, rank: int, n_members: int) -> int:
+    """The most that the exact sum of so many members takes."""
+    return exact_width(n_members, rank) * layout.size + len(layout.row_lengths)
+
+
+def sums_pay(layout: ParameterLayout, rank: int, *, n_members: int, n_volunteers: int) -> bool:
+    """Whether a step of so many members costs each of so many volunteers less by sum than by replay.
+
+    With n members, V volunteers, `signs` and `products` of a member's noise, and S(n) bytes of a sum, each spends
+
+        replay: n * (SIGN_S * signs + PRODUCT_S * products) + n / LINE_BYTES_PER_S
+        sum:    n / V * (the same) + (S(n / V) up + S(n) down) / LINE_BYTES_PER_S
+
+    seconds: a utility is a byte; losses travel either way. Replay grows with n, and n with V; a sum does not.
+    """
+    own = -(-n_members // max(n_volunteers, 1))
+    up_bytes, down_bytes = sum_bytes(layout, rank, own), sum_bytes(layout, rank, n_members)
+    replay = replay_s(layout, rank, n_members) + n_members / LINE_BYTES_PER_S
+    return replay_s(layout, rank, own) + (up_bytes + down_bytes) / LINE_BYTES_PER_S < replay
