@@ -59,7 +59,8 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
     """How far the claim is from what the server found itself.
 
-    `own` has the losses of the claim's trials, and their rounded sum, or the exact one of what the whole claims to lose.
+    `own` has the losses of the claim's trials, and their rounded sum, or the exact one of the losses that the whole
+    claims.
     """
     difference = loss_difference(claim.losses, own.losses, claim.trials.group_size)
     if claim.trials.perturbation.is_summed:

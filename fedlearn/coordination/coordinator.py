@@ -254,7 +254,9 @@ class Coordinator:
             deadline=now + self._pace.time_per_step,
             first_member=self._first_member,
             layout=self._plan.layout,
-            shaping=sum_shaping(self._strategy, population, self._plan.layout, n_volunteers=len(ready)),
+            shaping=sum_shaping(
+                self._strategy, population, self._plan.layout, n_volunteers=len(ready), members_per_s=members_per_s
+            ),
         )
         self._open = step
         group_size = step.population.group_size

@@ -20,6 +20,7 @@ from fedlearn.coordination.effects import (
     Reply,
     StoreBlock,
 )
+from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
@@ -43,9 +44,6 @@ from fedlearn.wire.proof import Credentials, prove
 
 SLICE_S = 0.25
 """Trials between two Results; the most that an Update waits, and that a killed client loses."""
-
-SUM_SLICE_S = 0.5
-"""The same where each Result brings a sum: its bytes are those of the model, however few members it is of."""
 
 MAX_SLICE_MEMBERS = 2**20
 """What one Result may hold."""

@@ -1,8 +1,8 @@
 """A sum of gradient estimates as it travels: bytes for each parameter, and a code a row that says how to read them.
 
 A rounded row has a byte a parameter and a shift. Rounding to the 8 highest bits of a row's greatest number adds far
-less noise than the estimate has of its own; a row of a rare token is small as a whole, and keeps its precision. An exact
-row has as many bytes a parameter as its greatest number needs, none where all are zero. What bytes stand for are
+less noise than the estimate has of its own; a row of a rare token is small as a whole, and keeps its precision. An
+exact row has as many bytes a parameter as its greatest number needs, none where all are zero. What bytes stand for are
 integers, which add up exactly.
 """
 

@@ -4,6 +4,7 @@ Both take the same step to the bit; they differ in what they cost. A replica tha
 one that is given a sum makes its own members' only, but the sum travels, a few bytes a parameter.
 """
 
+import math
 from typing import Literal
 
 from fedlearn.es.estimate import exact_width
@@ -19,6 +20,9 @@ PRODUCT_S = 0.01e-9
 
 LINE_BYTES_PER_S = 1.25e6
 """Of a volunteer's line, each way: 10 Mbit/s."""
+
+SUM_SLICE_S = 0.5
+"""Trials between two Results that bring a sum: its bytes are those of the model, however few members it is of."""
 
 LARGEST_SUM_BYTES = 32 * 2**20
 """What a message holds."""
@@ -39,17 +43,21 @@ def sum_bytes(layout: ParameterLayout, rank: int, n_members: int) -> int:
     return exact_width(n_members, rank) * layout.size + len(layout.row_lengths)
 
 
-def sums_pay(layout: ParameterLayout, rank: int, *, n_members: int, n_volunteers: int) -> bool:
+def sums_pay(
+    layout: ParameterLayout, rank: int, *, n_members: int, n_volunteers: int, members_per_s: float = 0.0
+) -> bool:
     """Whether a step of so many members costs each of so many volunteers less by sum than by replay.
 
     With n members, V volunteers, `signs` and `products` of a member's noise, and S(n) bytes of a sum, each spends
 
         replay: n * (SIGN_S * signs + PRODUCT_S * products) + n / LINE_BYTES_PER_S
-        sum:    n / V * (the same) + (S(n / V) up + S(n) down) / LINE_BYTES_PER_S
+        sum:    n / V * (the same) + (R * S(n / V) up + S(n) down) / LINE_BYTES_PER_S
 
-    seconds: a utility is a byte; losses travel either way. Replay grows with n, and n with V; a sum does not.
+    seconds: a utility is a byte; losses travel either way. R Results come in a step, one in `SUM_SLICE_S` of what all
+    need at `members_per_s` together (0: not known). Replay grows with n, and n with V; a sum does not.
     """
     own = -(-n_members // max(n_volunteers, 1))
     up_bytes, down_bytes = sum_bytes(layout, rank, own), sum_bytes(layout, rank, n_members)
+    n_results = max(math.ceil(n_members / members_per_s / SUM_SLICE_S), 1) if members_per_s > 0.0 else 1
     replay = replay_s(layout, rank, n_members) + n_members / LINE_BYTES_PER_S
-    return replay_s(layout, rank, own) + (up_bytes + down_bytes) / LINE_BYTES_PER_S < replay
+    return replay_s(layout, rank, own) + (n_results * up_bytes + down_bytes) / LINE_BYTES_PER_S < replay

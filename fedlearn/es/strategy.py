@@ -80,7 +80,12 @@ def ask(strategy: Strategy, step: int, last: Update | None, *, members_per_s: fl
 
 
 def sum_shaping(
-    strategy: Strategy, population: Population, layout: ParameterLayout, *, n_volunteers: int
+    strategy: Strategy,
+    population: Population,
+    layout: ParameterLayout,
+    *,
+    n_volunteers: int,
+    members_per_s: float = 0.0,
 ) -> Shaping | None:
     """With what volunteers sum their own members' gradients in this step; None where the step is replayed.
 
@@ -92,7 +97,7 @@ def sum_shaping(
     if sum_bytes(layout, perturbation.rank, n_members) > LARGEST_SUM_BYTES:
         return None
     if strategy.exchange == "auto" and not sums_pay(
-        layout, perturbation.rank, n_members=n_members, n_volunteers=n_volunteers
+        layout, perturbation.rank, n_members=n_members, n_volunteers=n_volunteers, members_per_s=members_per_s
     ):
         return None
     return Shaping(strategy.fitness_shaping, population.shaping_scale)

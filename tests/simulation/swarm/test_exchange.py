@@ -10,11 +10,13 @@ from fedlearn.config import RunConfig
 from fedlearn.coordination.audit import MOST_DIFFERENCE, Verdict
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.estimate import decode_estimate, encode_exactly
-from fedlearn.es.trials import TrialResults
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.server import history
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.lines import read_lines
+from fedlearn.tasks.blocks import Columns
 from tests.runs import created, rnn_config
 from tests.simulation.swarm.stage import Stage, StageOf
 
@@ -30,8 +32,8 @@ def break_losses(participant: Participant, monkeypatch: pytest.MonkeyPatch) -> N
     objective = participant.volunteer._ready().objective
     evaluate = objective.evaluate
 
-    def evaluate_badly(*arguments: Any, **named: Any) -> np.ndarray:
-        losses = evaluate(*arguments, **named)
+    def evaluate_badly(weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
+        losses = evaluate(weights, data, trials, threads=threads)
         losses[::24] = np.nan
         losses[9::48] = 1e7
         return losses
