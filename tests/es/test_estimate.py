@@ -110,3 +110,11 @@ def test_the_width_of_an_exact_estimate_holds_what_all_members_can_make(n_member
     assert exact_width(n_members, rank) == width
     coded = encode_exactly(LAYOUT, np.full(8, -127 * n_members * max(rank, 1)))
     assert coded.shifts.tolist() == [128 + width] * 4
+
+
+def test_exact_rows_have_the_bytes_of_the_protocols_example() -> None:
+    layout = ParameterLayout((TensorSpec("matrix", (2, 2)), TensorSpec("vector", (1,))))
+    coded = encode_exactly(layout, np.array([300, -2, 0, 0, -1], dtype=np.int64))
+    assert coded.numbers.tobytes().hex() == "2c01feffff"
+    assert coded.shifts.tobytes().hex() == "828081"
+    assert coded.n_bytes == 8
