@@ -17,8 +17,9 @@ from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.lines import read_lines
 from fedlearn.tasks.blocks import Columns
-from tests.runs import created, rnn_config
+from tests.runs import created, rnn_config, task_config
 from tests.simulation.swarm.stage import Stage, StageOf
+from tests.simulation.swarm.test_tasks import word_task
 
 STEPS = 6
 
@@ -125,8 +126,40 @@ def test_a_sum_that_is_one_number_off_is_found_out_and_named(
     assert verdicts[0].difference == MOST_DIFFERENCE
 
 
+def test_losses_that_are_false_are_found_out_though_their_sum_is_theirs(
+    tmp_path: Path, stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stage_of(created(rnn_config(tmp_path, steps=60, audit=0.1, exchange="sum", population_limit=320)))
+    liar, *_ = (stage.join() for _ in range(5))
+    stage.go_to(1)
+    objective = liar.volunteer._ready().objective
+    evaluate = objective.evaluate
+
+    def evaluate_falsely(weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
+        losses = evaluate(weights, data, trials, threads=threads)
+        return 2 * losses.mean() - losses
+
+    monkeypatch.setattr(objective, "evaluate", evaluate_falsely)
+    stage.settle()
+    stage.close()
+    verdicts = list(read_lines(stage.run.folder.audits, Verdict))
+    assert {verdict.name for verdict in verdicts} == {"volunteer 0"}
+    assert all(1.0 < verdict.difference < MOST_DIFFERENCE for verdict in verdicts)
+
+
 def test_honest_sums_pass_every_audit(tmp_path: Path, stage_of: StageOf) -> None:
     stage = stage_of(created(rnn_config(tmp_path, steps=20, audit=1.0, exchange="sum")))
     stage.train(volunteers=3)
     assert not stage.run.folder.audits.exists()
     assert all(update.is_summed for update in list(read_journal(stage.run.folder.journal))[1:])
+
+
+def test_tasks_whose_groups_read_some_rows_take_the_same_steps(tmp_path: Path, stage_of: StageOf) -> None:
+    seen = []
+    for exchange in ("replay", "sum"):
+        task = word_task()
+        run = created(task_config(tmp_path), task, steps=STEPS, exchange=exchange)
+        stage = stage_of(run, task).train(volunteers=2)
+        assert stage.drifted() == []
+        seen.append(digests(stage))
+    assert seen[0] == seen[1]
