@@ -99,3 +99,6 @@ def test_trials_with_a_sum_are_refused_by_its_memory_and_its_work(run: Run) -> N
     Budget(n_bytes).check_trials(objective, data_of(run), summed, threads=2)
     with pytest.raises(ValueError, match="memory: expected what fits"):
         Budget(n_bytes - 1).check_trials(objective, data_of(run), summed, threads=2)
+    ranked = msgspec.structs.replace(summed, perturbation=Perturbation(0.1, 2**38))
+    with pytest.raises(ValueError, match="work: expected at most"):
+        AMPLE.check_trials(objective, data_of(run), ranked, threads=2)

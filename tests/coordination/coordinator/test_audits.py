@@ -240,6 +240,8 @@ def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -
         assert (claim.trials.n_members, claim.trials.shaping, claim.estimate) == (GROUP, None, NO_ESTIMATE)
     own = TrialResults(first.losses, estimate)
     assert judge(first, own, LAYOUT).difference == 0.0
+    broken = TrialResults(np.full(GROUP, np.inf, dtype=np.float32), estimate)
+    assert judge(first, broken, LAYOUT).difference == MOST_DIFFERENCE
     off = encode_exactly(LAYOUT, np.append(np.full(LAYOUT.size - 1, 300), 301))
     assert judge(first, TrialResults(first.losses, off), LAYOUT).difference == MOST_DIFFERENCE
     finding, _ = Auditor(1.0, LAYOUT, Ledger(0, 0.0), lottery=Random(1)).settle(

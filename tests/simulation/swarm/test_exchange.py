@@ -9,6 +9,7 @@ import pytest
 from fedlearn.config import RunConfig
 from fedlearn.coordination.audit import MOST_DIFFERENCE, Verdict
 from fedlearn.coordination.effects import Compute, Evaluate
+from fedlearn.es import exchange
 from fedlearn.es.estimate import decode_estimate, encode_exactly
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.trials import TrialResults, Trials
@@ -76,8 +77,8 @@ def test_broken_losses_count_the_same_in_sums(
     config: RunConfig, stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    for exchange in ("replay", "sum"):
-        stage = stage_of(created(config, steps=STEPS, exchange=exchange))
+    for way in ("replay", "sum"):
+        stage = stage_of(created(config, steps=STEPS, exchange=way))
         broken = stage.join()
         stage.join()
         stage.go_to(1)
@@ -93,6 +94,19 @@ def test_auto_replays_what_one_volunteer_does(config: RunConfig, stage_of: Stage
     run = created(config, steps=3, exchange="auto")
     stage_of(run).train()
     assert not any(update.is_summed for update in read_journal(run.folder.journal))
+
+
+def test_auto_sums_where_others_cost_more_than_the_line(
+    config: RunConfig, stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "LINE_BYTES_PER_S", 1e15)
+    monkeypatch.setattr(exchange, "CODING_S", 0.0)
+    shares = {}
+    for n in (1, 3):
+        run = created(config, steps=5, exchange="auto")
+        stage_of(run).train(volunteers=n)
+        shares[n] = [update.is_summed for update in read_journal(run.folder.journal)]
+    assert shares == {1: [False] * 5, 3: [False, True, True, True, True]}
 
 
 def lie(participant: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +170,9 @@ def test_honest_sums_pass_every_audit(tmp_path: Path, stage_of: StageOf) -> None
 
 def test_tasks_whose_groups_read_some_rows_take_the_same_steps(tmp_path: Path, stage_of: StageOf) -> None:
     seen = []
-    for exchange in ("replay", "sum"):
+    for way in ("replay", "sum"):
         task = word_task()
-        run = created(task_config(tmp_path), task, steps=STEPS, exchange=exchange)
+        run = created(task_config(tmp_path), task, steps=STEPS, exchange=way)
         stage = stage_of(run, task).train(volunteers=2)
         assert stage.drifted() == []
         seen.append(digests(stage))
