@@ -151,7 +151,8 @@ def test_losses_that_are_false_are_found_out_though_their_sum_is_theirs(
 
     def evaluate_falsely(weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
         losses = evaluate(weights, data, trials, threads=threads)
-        return (2 * losses.mean() - losses).astype(np.float32)
+        flipped: Float32Array = 2 * losses.mean() - losses
+        return flipped
 
     monkeypatch.setattr(objective, "evaluate", evaluate_falsely)
     stage.settle()
