@@ -64,8 +64,14 @@ class Budget(msgspec.Struct, frozen=True):
             raise ValueError(f"trials: expected a rank of 0 or more, got {trials.perturbation.rank}")
         asked = f"trials of {trials.n_members} members at rank {trials.perturbation.rank}"
         _check_work(trials.n_members * objective.layout.size * objective.work_per_member, asked)
-        if isinstance(objective, NamesItsMemory):
-            self._check(objective.trial_bytes(data, trials, threads=threads), asked)
+        n_bytes = objective.trial_bytes(data, trials, threads=threads) if isinstance(objective, NamesItsMemory) else 0
+        if trials.shaping is not None:
+            # Each thread has a sum of its own, of the noise that is made once more.
+            _check_work(trials.n_members * max(trials.perturbation.rank, 1) * objective.layout.size, asked)
+            n_bytes += 4 * threads * objective.layout.size
+            if isinstance(objective, NamesItsMemory):
+                n_bytes += objective.mask_bytes(data, trials.n_groups)
+        self._check(n_bytes, asked)
 
     def check_update(self, objective: Objective, data: Columns, update: Update) -> None:
         """Whether a step can be taken."""

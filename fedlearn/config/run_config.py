@@ -7,6 +7,7 @@ import msgspec
 
 from fedlearn.config.setting import ConfigError, automatic_keys, setting
 from fedlearn.config.sizes import parse_size
+from fedlearn.es.exchange import Exchange
 from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.es.shaping import SHAPINGS
 
@@ -108,6 +109,14 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     fitness_shaping: Annotated[str, setting("how losses within a group become utilities", choices=SHAPINGS)] = (
         "normalized"
     )
+    exchange: Annotated[
+        Exchange,
+        setting(
+            "how noise on weights becomes a step: volunteers replay everybody's noise, or sum their own; "
+            "auto = what costs less; the weights are the same",
+            resumable=True,
+        ),
+    ] = "replay"
 
 
 class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):

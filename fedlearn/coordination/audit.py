@@ -23,6 +23,10 @@ LEAST = 1e-7
 """On top, for losses that are hardly more than zero."""
 
 
+MOST_DIFFERENCE = 1e9
+"""In tolerances: the journal of audits is JSON, which knows no infinity."""
+
+
 class Claim(msgspec.Struct, frozen=True, eq=False):
     """What somebody said that these trials give."""
 
@@ -35,6 +39,8 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     estimate: CodedEstimate
     lease: Lease
     """That they are of."""
+    whole: "Claim | None" = None
+    """The Result that these trials are of, where its exact sum is looked at, too."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -54,17 +60,23 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
-    """How far the claim is from what the server found itself."""
+    """How far the claim is from what the server found itself.
+
+    `own` has the losses of the claim's trials, and their rounded sum, or the exact one of the losses that the whole
+    claims.
+    """
     difference = loss_difference(claim.losses, own.losses, claim.trials.group_size)
     if claim.trials.perturbation.is_summed:
         difference = max(difference, sum_difference(claim.estimate, own.estimate, layout))
+    if claim.whole is not None and not is_same_sum(claim.whole.estimate, own.estimate, layout):
+        difference = MOST_DIFFERENCE
     return Verdict(
         step=claim.trials.step,
         first_member=claim.trials.first_member,
         n_members=claim.trials.n_members,
         identity=claim.standing.identity,
         name=claim.standing.name,
-        difference=difference,
+        difference=min(difference, MOST_DIFFERENCE),
     )
 
 
@@ -78,6 +90,11 @@ def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int) -
     found = np.where(finite, ours, 0.0).astype(np.float64)
     allowed = LOSS_TOLERANCE * found.std(axis=1) + ROUNDING * np.abs(found).max(axis=1) + LEAST
     return float((np.sqrt(np.mean(gap**2, axis=1)) / allowed).max())
+
+
+def is_same_sum(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> bool:
+    """Whether two sums are equal to the last unit, as integers that follow from the same losses must be."""
+    return np.array_equal(decode_estimate(layout, claimed), decode_estimate(layout, own))
 
 
 def sum_difference(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> float:

@@ -14,6 +14,7 @@ import msgspec
 from fedlearn.coordination.audit import Claim, Verdict, judge
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.standing import Standing
+from fedlearn.es.estimate import NO_ESTIMATE
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.trials import TrialResults
 
@@ -78,7 +79,7 @@ class Auditor:
             claim.standing.agreed(claim.trials.n_groups)
             earned.agreed += claim.trials.n_groups
             return Finding.TRUE, verdict
-        own = msgspec.structs.replace(claim, losses=results[-1].losses, estimate=results[-1].estimate)
+        own = msgspec.structs.replace(claim, losses=results[-1].losses, estimate=results[-1].estimate, whole=None)
         if not judge(own, results[0], self._layout).is_true:
             self._share = 0.0
             return Finding.UNDECIDABLE, verdict
@@ -95,7 +96,10 @@ class Auditor:
         chosen = self._choose(claim.trials.n_groups, at_least_one=at_least_one) if n_most > 0 else []
         if claim.trials.perturbation.is_summed:
             return [claim] if chosen else []  # a sum can't be checked in parts
-        return [_group_of(claim, group) for group in chosen[:n_most]]
+        drawn = [_group_of(claim, group) for group in chosen[:n_most]]
+        if drawn and claim.trials.shaping is not None:
+            drawn[0] = msgspec.structs.replace(drawn[0], whole=claim)
+        return drawn
 
     def _choose(self, n_groups: int, *, at_least_one: bool) -> list[int]:
         """Some of the groups, in no order."""
@@ -109,4 +113,5 @@ class Auditor:
 def _group_of(claim: Claim, group: int) -> Claim:
     size = claim.trials.group_size
     losses = claim.losses[group * size : (group + 1) * size]
-    return msgspec.structs.replace(claim, trials=claim.trials.part(group, 1), losses=losses)
+    trials = msgspec.structs.replace(claim.trials.part(group, 1), shaping=None)
+    return msgspec.structs.replace(claim, trials=trials, losses=losses, estimate=NO_ESTIMATE)

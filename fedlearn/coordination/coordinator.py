@@ -36,7 +36,7 @@ from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_step
 from fedlearn.coordination.standing import Standing
 from fedlearn.es.clipping import Clipping
-from fedlearn.es.strategy import Strategy, ask
+from fedlearn.es.strategy import Strategy, ask, sum_shaping
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
@@ -247,12 +247,16 @@ class Coordinator:
         if not ready:
             return []
         members_per_s = sum(v.members_per_s or 0.0 for v in ready)
+        population = ask(self._strategy, self._step, self._last, members_per_s=members_per_s)
         step = OpenStep(
-            ask(self._strategy, self._step, self._last, members_per_s=members_per_s),
+            population,
             opened_at=now,
             deadline=now + self._pace.time_per_step,
             first_member=self._first_member,
             layout=self._plan.layout,
+            shaping=sum_shaping(
+                self._strategy, population, self._plan.layout, n_volunteers=len(ready), members_per_s=members_per_s
+            ),
         )
         self._open = step
         group_size = step.population.group_size
@@ -276,6 +280,7 @@ class Coordinator:
             first_member=lease.first_member,
             quota=lease.quota,
             time_left_s=self._pace.time_per_step,
+            shaping=step.shaping,
         )
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
@@ -317,6 +322,7 @@ class Coordinator:
             group_size=step.population.group_size,
             first_member=result.first_member,
             n_members=result.losses.size,
+            shaping=step.shaping,
         )
         block = self._plan.block_of(result.step)
         claim = Claim(volunteer.peer, volunteer.standing, trials, block, result.losses, result.estimate, lease)

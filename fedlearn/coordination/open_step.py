@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 
 from fedlearn.coordination.standing import Standing
 from fedlearn.es.clipping import Clipping
-from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate
+from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate, encode_exactly
+from fedlearn.es.exact_sum import complaint_of
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.shaping import bounded, n_counted
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping, bounded, n_counted
 from fedlearn.es.strategy import Population
 
 Float32Array = NDArray[np.float32]
@@ -28,6 +30,13 @@ LEAST_DONE = 0.75
 """Of what the best have done of theirs; who has less is late."""
 
 
+class Exactness(msgspec.Struct, frozen=True):
+    """What sums are held to that are integers to the last unit."""
+
+    shaping: Shaping
+    perturbation: Perturbation
+
+
 class Lease(msgspec.Struct):
     """A private range of members, and the losses that came back for its beginning."""
 
@@ -35,6 +44,8 @@ class Lease(msgspec.Struct):
     quota: int
     layout: ParameterLayout | None = None
     """Of the estimate that comes with each Result; None where none comes."""
+    exactness: Exactness | None = None
+    """None where the estimates are rounded."""
     standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
     """Of who holds it."""
     duration_s: float = 0.0
@@ -88,9 +99,11 @@ class Lease(msgspec.Struct):
                 numbers = decode_estimate(self.layout, estimate).astype(np.int64)
             except ValueError as error:
                 return f"Result: {error}"
+            if problem := self._problem_of(numbers, losses, group_size):
+                return f"Result: {problem}"
             if n_counted(losses, group_size):
                 self.estimate = numbers if self.estimate is None else self.estimate + numbers
-        elif estimate.numbers.size or estimate.shifts.size:
+        elif estimate.n_bytes:
             return (
                 f"estimate of a Result: expected none in a run that replays losses, got {estimate.numbers.size} numbers"
             )
@@ -101,6 +114,12 @@ class Lease(msgspec.Struct):
             self.tally.n_unfinished -= self.gates and self.is_done
         self.n_finite += int(np.isfinite(losses).sum())
         return ""
+
+    def _problem_of(self, numbers: NDArray[np.int64], losses: Float32Array, group_size: int) -> str:
+        if self.exactness is None or self.layout is None:
+            return ""
+        utilities = self.exactness.shaping.utilities(losses, group_size)
+        return complaint_of(numbers, utilities, self.layout, self.exactness.perturbation)
 
     def release(self) -> None:
         """What was held counts from now on."""
@@ -137,10 +156,20 @@ class OpenStep:
     """The population that a step asks for, cut into leases; member numbers begin at `first_member`."""
 
     def __init__(
-        self, population: Population, *, opened_at: float, deadline: float, first_member: int, layout: ParameterLayout
+        self,
+        population: Population,
+        *,
+        opened_at: float,
+        deadline: float,
+        first_member: int,
+        layout: ParameterLayout,
+        shaping: Shaping | None = None,
     ) -> None:
+        """`shaping`: with which volunteers sum their own members' gradients; None where those are replayed."""
         self.population = population
-        self._layout = layout if population.perturbation.is_summed else None
+        self.shaping = shaping
+        self._exactness = Exactness(shaping, population.perturbation) if shaping is not None else None
+        self._layout = layout if shaping is not None or population.perturbation.is_summed else None
         self.opened_at = opened_at
         self.deadline = deadline
         self.is_overdue = False
@@ -155,7 +184,16 @@ class OpenStep:
     ) -> Lease:
         """The next private range of `quota` members; see Lease."""
         holder = standing or Standing("")
-        lease = Lease(self.next_member, quota, self._layout, holder, tally=self._tally, gates=gates, is_held=is_held)
+        lease = Lease(
+            self.next_member,
+            quota,
+            self._layout,
+            self._exactness,
+            holder,
+            tally=self._tally,
+            gates=gates,
+            is_held=is_held,
+        )
         self._tally.n_unfinished += lease.is_waited_for
         self.next_member += quota
         self.leases.append(lease)
@@ -200,7 +238,10 @@ class OpenStep:
         return tuple(spans), np.concatenate(losses)
 
     def total_estimate(self, clipping: Clipping) -> CodedEstimate:
-        """The sum of all estimates that are in, none of them out of line; empty where none come."""
+        """The sum of all estimates that are in, none of them out of line; empty where none come.
+
+        Exact ones were held to their losses when they came, and are left as they are.
+        """
         if self._layout is None:
             return NO_ESTIMATE
         size = self.population.group_size
@@ -209,4 +250,7 @@ class OpenStep:
             for lease in self.leases
             if lease.estimate is not None and lease.n_counted
         ]
+        if self._exactness is not None:
+            total = np.zeros(self._layout.size, dtype=np.int64)
+            return encode_exactly(self._layout, sum((numbers for numbers, _ in sums), total))
         return encode_estimate(self._layout, clipping.total(sums, self._layout.size))

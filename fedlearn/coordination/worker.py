@@ -20,6 +20,7 @@ from fedlearn.coordination.effects import (
     Reply,
     StoreBlock,
 )
+from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
@@ -234,7 +235,8 @@ class Worker:
         group_size = assignment.group_size
         n_groups = _FIRST_SLICE_GROUPS
         if self._members_per_s is not None:
-            n_groups = int(self._members_per_s * max(min(SLICE_S, time_left_s), 0.0) / group_size)
+            slice_s = SLICE_S if assignment.shaping is None else SUM_SLICE_S
+            n_groups = int(self._members_per_s * max(min(slice_s, time_left_s), 0.0) / group_size)
             if n_groups == 0 and self._members_per_s * time_left_s < group_size and self._n_done > 0:
                 return None  # the next group would come too late
         trials = Trials(
@@ -243,6 +245,7 @@ class Worker:
             group_size=group_size,
             first_member=assignment.first_member + self._n_done,
             n_members=min(max(min(n_groups, MAX_SLICE_MEMBERS // group_size), 1) * group_size, left),
+            shaping=assignment.shaping,
         )
         return Evaluate(trials, assignment.block)
 
@@ -266,7 +269,7 @@ def _bytes_of(compute: Compute | None) -> int:
         case Load(snapshot):
             return _OBJECT_BYTES + snapshot.weights.nbytes * (1 + len(snapshot.slots))
         case Apply(update):
-            n_bytes = update.utilities.nbytes + update.estimate.numbers.nbytes + update.estimate.shifts.nbytes
+            n_bytes = update.utilities.nbytes + update.estimate.n_bytes
             return _OBJECT_BYTES * (1 + len(update.spans) // 8) + n_bytes
         case _:
             return _OBJECT_BYTES

@@ -69,7 +69,7 @@ class Replica:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
         if update.decay_towards == "start" and START not in self.slots:
             raise ValueError("weight_decay_towards: expected a run that keeps its start, got one that does not")
-        estimate = decode_estimate(self.layout, update.estimate) if update.is_summed else self._replayed(update)
+        estimate = decode_estimate(self.layout, update.estimate) if update.is_summed else self.replayed(update)
         for name in update.optimizer.slots:
             self.slots.setdefault(name, np.zeros_like(self.weights))
         self.numbers = update.optimizer.advanced(self.numbers)
@@ -81,7 +81,7 @@ class Replica:
 
     def _step_tensor(self, update: Update, estimate: Int32Array, tensor: TensorSpec, interval: slice) -> None:
         weights = self.weights[interval]
-        rank = update.rank if tensor.is_matrix and not update.is_summed else 0
+        rank = update.rank if tensor.is_matrix else 0
         decay = update.optimizer.learning_rate * update.weight_decay
         if update.decay_towards == "start":
             es_core.pull_towards(weights, self.slots[START][interval], decay)
@@ -96,8 +96,11 @@ class Replica:
             decay=decay if tensor.is_matrix else 0.0,
         )
 
-    def _replayed(self, update: Update) -> Int32Array:
-        """The gradient estimate from the utilities, with everybody's noise regenerated."""
+    def replayed(self, update: Update) -> Int32Array:
+        """The gradient estimate from the utilities, with everybody's noise regenerated, [n_parameters].
+
+        It depends on no weights. Raises ValueError for spans and utilities that can't be.
+        """
         if not update.spans:
             return np.zeros(self.layout.size, dtype=np.int32)
         _check_spans(update)

@@ -1,15 +1,18 @@
 """Fitness shaping: losses of a group become small integer utilities, local to the group.
 
-A higher utility is a lower loss. Groups in which any loss is not finite count zero.
+A higher utility is a lower loss. Groups in which any loss is not finite count zero. The same losses make the same
+utilities on every machine: sums, differences, quotients, roots and rounding only, each as IEEE 754 wants it.
 """
 
+import math
 from collections.abc import Callable, Mapping
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.update import MAX_UTILITY, Int8Array
+from fedlearn.es.estimate import MAX_UTILITY, Int8Array
 
 Float32Array = NDArray[np.float32]
 
@@ -31,7 +34,7 @@ def centered_ranks(losses: Float32Array, group_size: int, scale: float) -> Int8A
     groups = losses.reshape(-1, group_size)
     ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1, kind="stable")
     # Centred on zero, and of standard deviation UTILITY_RESOLUTION as the normalized utilities have.
-    spread = UTILITY_RESOLUTION * 12**0.5 / group_size
+    spread = UTILITY_RESOLUTION * math.sqrt(12.0) / group_size
     shaped = np.rint((ranks - (group_size - 1) / 2) * spread).astype(np.int8)
     return _without_broken_groups(groups, shaped)
 
@@ -56,6 +59,21 @@ SHAPINGS: Mapping[str, Callable[[Float32Array, int, float], Int8Array]] = {
     "sign": sign,
 }
 """By the names that configurations use: a new rule is a function, and an entry here."""
+
+
+class Shaping(msgspec.Struct, frozen=True, array_like=True):
+    """What makes losses into utilities wherever they are."""
+
+    rule: str
+    """A name of `SHAPINGS`."""
+    scale: float
+    """Running standard deviation of losses within groups."""
+
+    def utilities(self, losses: Float32Array, group_size: int) -> Int8Array:
+        """Of whole groups, int8 [n]. Raises ValueError for a rule that is not known here."""
+        if self.rule not in SHAPINGS:
+            raise ValueError(f"fitness_shaping: expected one of {', '.join(SHAPINGS)}, got {self.rule!r}")
+        return SHAPINGS[self.rule](bounded(losses), group_size, self.scale)
 
 
 def spread_of(losses: Float32Array, group_size: int) -> float:

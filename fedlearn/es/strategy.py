@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.exchange import LARGEST_SUM_BYTES, Exchange, sum_bytes, sums_pay
+from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
-from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, n_counted, spread_of
+from fedlearn.es.shaping import UTILITY_RESOLUTION, Shaping, n_counted, spread_of
 from fedlearn.es.update import DecayTowards, Update, elapsed_s_after
 
 Float32Array = NDArray[np.float32]
@@ -35,6 +37,7 @@ class Strategy(msgspec.Struct, frozen=True):
     """With the learning rate that the schedule takes its shares of."""
     fitness_shaping: str
     """A name of `SHAPINGS`."""
+    exchange: Exchange = "replay"
     weight_decay: float = 0.0
     decay_towards: DecayTowards = "zero"
     schedule: Schedule = Schedule()
@@ -76,6 +79,30 @@ def ask(strategy: Strategy, step: int, last: Update | None, *, members_per_s: fl
     )
 
 
+def sum_shaping(
+    strategy: Strategy,
+    population: Population,
+    layout: ParameterLayout,
+    *,
+    n_volunteers: int,
+    members_per_s: float = 0.0,
+) -> Shaping | None:
+    """With what volunteers sum their own members' gradients in this step; None where the step is replayed.
+
+    That is a first step, since no scale is known before it, and one whose sum would not fit into a message.
+    """
+    perturbation, n_members = population.perturbation, population.limit
+    if strategy.exchange == "replay" or perturbation.is_summed or not population.shaping_scale > 0.0:
+        return None
+    if sum_bytes(layout, perturbation.rank, n_members) > LARGEST_SUM_BYTES:
+        return None
+    if strategy.exchange == "auto" and not sums_pay(
+        layout, perturbation.rank, n_members=n_members, n_volunteers=n_volunteers, members_per_s=members_per_s
+    ):
+        return None
+    return Shaping(strategy.fitness_shaping, population.shaping_scale)
+
+
 def tell(
     strategy: Strategy,
     population: Population,
@@ -88,8 +115,8 @@ def tell(
 ) -> Update:
     """The Update that these losses (float32, span after span) amount to.
 
-    `duration_s` is for how long the step was open; `estimate` is the sum of the volunteers' estimates where the
-    perturbation has one.
+    `duration_s` is for how long the step was open; `estimate` is the sum of the volunteers' estimates where they sent
+    some: what the perturbation gives, or what replicas would make of the utilities, which then need not travel.
     """
     spread = spread_of(losses, population.group_size)
     scale = population.shaping_scale or spread
@@ -99,7 +126,8 @@ def tell(
         utilities = np.zeros(0, dtype=np.int8)
         gradient_scale = population.group_size / (n_members * es_core.ESTIMATE_UNIT)
     else:
-        utilities = SHAPINGS[strategy.fitness_shaping](losses, population.group_size, scale)
+        replayed = losses[:0] if estimate.is_there else losses
+        utilities = Shaping(strategy.fitness_shaping, scale).utilities(replayed, population.group_size)
         # The gradient of the loss: a lower loss has a higher utility, hence the sign.
         gradient_scale = -scale / (UTILITY_RESOLUTION * n_members * perturbation.sigma)
     return Update(
@@ -107,7 +135,7 @@ def tell(
         block=block,
         spans=spans,
         utilities=utilities,
-        rank=perturbation.rank,
+        rank=0 if perturbation.is_summed else perturbation.rank,
         group_size=population.group_size,
         gradient_scale=gradient_scale,
         optimizer=population.optimizer,

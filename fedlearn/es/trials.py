@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping
 
 Float32Array = NDArray[np.float32]
 
@@ -18,6 +19,8 @@ class Trials(msgspec.Struct, frozen=True):
     group_size: int
     first_member: int
     n_members: int
+    shaping: Shaping | None = None
+    """Where the sum of their gradients is wanted, exact; None: losses, or what a summed perturbation tells."""
 
     @property
     def first_group(self) -> int:
@@ -42,4 +45,4 @@ class TrialResults(msgspec.Struct, frozen=True, eq=False):
     losses: Float32Array
     """Of each member, [n_members]; lower is better, and what is not finite does not count."""
     estimate: CodedEstimate = NO_ESTIMATE
-    """Sum of gradients; empty where every replica finds it from the losses."""
+    """Sum of gradients; empty where every replica finds it from everybody's losses."""

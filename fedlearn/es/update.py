@@ -13,7 +13,6 @@ from fedlearn.es.optimizers import AnyOptimizer
 Int8Array = NDArray[np.int8]
 DecayTowards = Literal["zero", "start"]
 
-MAX_UTILITY = 127
 MAX_SPANS = 2**18
 """A hundred times the bytes that travel: each is made of objects where it is decoded."""
 
@@ -32,6 +31,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     spans: Annotated[tuple[tuple[int, int], ...], Meta(max_length=MAX_SPANS)]
     utilities: Int8Array
     rank: int
+    """Of a matrix's noise in the integers of the gradient, which grow with its root; 0 of rounded sums, which don't."""
     group_size: int
     gradient_scale: float
     """Multiplies the integer estimate; the product estimates the gradient of the loss."""
@@ -52,7 +52,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     @property
     def is_summed(self) -> bool:
         """Whether the gradient is the estimate's, not replayed."""
-        return self.estimate.numbers.size > 0
+        return self.estimate.is_there
 
     @property
     def n_members(self) -> int:

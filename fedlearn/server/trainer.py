@@ -168,6 +168,10 @@ class Trainer:
     def recompute(self, claim: Claim) -> list[TrialResults]:
         """What the claim's trials give here, where the replica must stand before their step; twice if not the claim."""
         first = self._holding.evaluate(claim.trials, claim.block)
+        if (whole := claim.whole) is not None:
+            # What the losses amount to that were sent with the sum: equal to the last unit, whoever computes it.
+            summed = self._holding.summed(whole.trials, whole.block, whole.losses)
+            first = TrialResults(first.losses, summed.estimate)
         if judge(claim, first, self.run.prepared.objective.layout).is_true:
             return [first]
         return [first, self._holding.evaluate(claim.trials, claim.block)]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import final
 
+from fedlearn.es.exact_sum import exact_sum
+from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import Replica, UInt8Array, genesis
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
@@ -83,10 +85,15 @@ class Holding:
         """What a volunteer reports of these trials. Raises ValueError where they ask for what the task can't do."""
         objective, weights, data = self.objective, self.replica.weights, self.block(block)
         if not trials.perturbation.is_summed:
-            return TrialResults(objective.evaluate(weights, data, trials, threads=self._threads))
+            losses = objective.evaluate(weights, data, trials, threads=self._threads)
+            return TrialResults(losses) if trials.shaping is None else self.summed(trials, block, losses)
         if not isinstance(objective, SumsGradients):
             raise ValueError("perturb, head: expected weights and perturbed, got a task that can't sum gradients")
         return objective.gradient_sum(weights, data, trials, threads=self._threads)
+
+    def summed(self, trials: Trials, block: bytes, losses: Float32Array) -> TrialResults:
+        """These losses with the exact sum of gradients that they amount to, where trials have a shaping."""
+        return TrialResults(losses, exact_sum(self.replica, trials, block, losses))
 
     def _row_masks(self, update: Update) -> UInt8Array | None:
         if not isinstance(self.objective, MasksRows):

@@ -27,6 +27,7 @@ def strategy_of(config: RunConfig) -> Strategy:
             learning_rate=settings.learning_rate, beta1=settings.beta1, beta2=settings.beta2
         ),
         fitness_shaping=strategy.fitness_shaping,
+        exchange=strategy.exchange,
         weight_decay=settings.weight_decay,
         decay_towards=settings.weight_decay_towards,
         schedule=Schedule(

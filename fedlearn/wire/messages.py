@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Count, Digest, Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
@@ -65,7 +66,7 @@ class Ready(Struct, frozen=True, array_like=True, tag=2):
 class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     """Client: these members of my lease had these losses, at weights with this digest.
 
-    Where the perturbation is summed, `estimate` is what they say of the gradient.
+    Where the perturbation is summed, or the Assignment has a shaping, `estimate` is what they say of the gradient.
     """
 
     step: Count
@@ -134,6 +135,8 @@ class Assignment(Struct, frozen=True, array_like=True, tag=19):
     quota: Count
     """Members wanted, a multiple of `group_size`; the lease goes no further."""
     time_left_s: float
+    shaping: Shaping | None = None
+    """With which each Result brings the exact sum of its members' gradients; None: losses alone are replayed."""
 
 
 class Resync(Struct, frozen=True, array_like=True, tag=20):

@@ -7,9 +7,11 @@ from fedlearn.config import RunConfig
 from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping
 from fedlearn.es.trials import Trials
 from fedlearn.server.run import Run
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.objective import NamesItsMemory
 from tests.runs import created, update_of
 
 TRIALS = Trials(step=0, perturbation=Perturbation(sigma=0.02, rank=1), group_size=8, first_member=16, n_members=24)
@@ -87,3 +89,16 @@ def test_update_with_a_sum_costs_no_members(run: Run) -> None:
 
 def test_bytes_are_shown_as_people_read_them() -> None:
     assert [in_words(n) for n in (2_500_000, 12_000_000_000)] == ["2.5 MB", "12 GB"]
+
+
+def test_trials_with_a_sum_are_refused_by_its_memory_and_its_work(run: Run) -> None:
+    objective, summed = run.prepared.objective, msgspec.structs.replace(TRIALS, shaping=Shaping("sign", 1.0))
+    assert isinstance(objective, NamesItsMemory)
+    n_bytes = objective.trial_bytes(data_of(run), TRIALS, threads=2) + 2 * 4 * objective.layout.size
+    n_bytes += objective.mask_bytes(data_of(run), TRIALS.n_groups)
+    Budget(n_bytes).check_trials(objective, data_of(run), summed, threads=2)
+    with pytest.raises(ValueError, match="memory: expected what fits"):
+        Budget(n_bytes - 1).check_trials(objective, data_of(run), summed, threads=2)
+    ranked = msgspec.structs.replace(summed, perturbation=Perturbation(0.1, 2**38))
+    with pytest.raises(ValueError, match="work: expected at most"):
+        AMPLE.check_trials(objective, data_of(run), ranked, threads=2)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlearn.es.estimate import MAX_SHIFT, CodedEstimate, decode_estimate, encode_estimate
+from fedlearn.es.estimate import MAX_SHIFT, CodedEstimate, decode_estimate, encode_estimate, encode_exactly, exact_width
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 
 LAYOUT = ParameterLayout((TensorSpec("matrix", (2, 3)), TensorSpec("vector", (2,))))
@@ -42,12 +42,79 @@ def test_what_32_bits_do_not_hold_is_cut() -> None:
 @pytest.mark.parametrize(
     ("n_numbers", "shifts", "complaint"),
     [
-        (7, [0, 0, 0, 0], "expected 8 numbers and 4 shifts, got 7 and 4"),
-        (8, [0, 0, 0], "expected 8 numbers and 4 shifts, got 8 and 3"),
-        (8, [0, 25, 0, 0], "expected shifts up to 24, got 25"),
+        (7, [0, 0, 0, 0], "expected 8 bytes of numbers by its shifts, got 7"),
+        (8, [0, 0, 0], "expected 8 parameters and 4 shifts, got 8 bytes and 3"),
+        (8, [0, 25, 0, 0], "expected shifts up to 24, or 128 and up to 4 bytes, got up to 25"),
+        (8, [0, 133, 0, 0], "expected shifts up to 24, or 128 and up to 4 bytes, got up to 133"),
+        (8, [130, 0, 128, 0], "expected 10 bytes of numbers by its shifts, got 8"),
     ],
 )
 def test_estimates_that_cannot_be_are_refused(n_numbers: int, shifts: list[int], complaint: str) -> None:
     coded = CodedEstimate(np.zeros(n_numbers, dtype=np.int8), np.array(shifts, dtype=np.uint8))
     with pytest.raises(ValueError, match=complaint):
         decode_estimate(LAYOUT, coded)
+
+
+@given(st.lists(st.integers(0, 31).flatmap(lambda bits: st.integers(-(2**bits), 2**bits - 1)), min_size=8, max_size=8))
+def test_an_exact_estimate_keeps_every_number(numbers: list[int]) -> None:
+    estimate = np.array(numbers, dtype=np.int64)
+    coded = encode_exactly(LAYOUT, estimate)
+    np.testing.assert_array_equal(decode_estimate(LAYOUT, coded), estimate)
+    assert decode_estimate(LAYOUT, coded).dtype == np.int32
+    np.testing.assert_array_equal(decode_estimate(LAYOUT, encode_exactly(LAYOUT, estimate.astype(np.int32))), estimate)
+
+
+@pytest.mark.parametrize(
+    ("greatest", "width"),
+    [
+        (0, 0),
+        (1, 1),
+        (-1, 1),
+        (127, 1),
+        (-128, 1),
+        (128, 2),
+        (-129, 2),
+        (-32768, 2),
+        (32768, 3),
+        (-(2**23), 3),
+        (2**23, 4),
+    ],
+)
+def test_an_exact_row_takes_the_bytes_that_its_greatest_number_needs(greatest: int, width: int) -> None:
+    coded = encode_exactly(LAYOUT, np.array([0, greatest, 0, 0, 0, 0, greatest, 5], dtype=np.int64))
+    assert coded.shifts.tolist() == [128 + width, 128, 128 + width, 129]
+    assert coded.numbers.size == 4 * width + 1
+
+
+def test_exact_rows_of_one_width_are_bytes_in_a_row() -> None:
+    coded = encode_exactly(LAYOUT, np.array([300, -300, 256, 1000, -1000, 999, 700, -1 - 256], dtype=np.int64))
+    assert coded.numbers.view(np.uint8)[:6].tolist() == [44, 1, 212, 254, 0, 1]
+    np.testing.assert_array_equal(decode_estimate(LAYOUT, coded), [300, -300, 256, 1000, -1000, 999, 700, -257])
+
+
+def test_rounded_and_exact_rows_may_stand_together() -> None:
+    numbers = np.array([1, -2, 3, 44, 1, 5], dtype=np.int8)
+    coded = CodedEstimate(numbers, np.array([4, 128, 130, 0], dtype=np.uint8))
+    np.testing.assert_array_equal(decode_estimate(LAYOUT, coded), [16, -32, 48, 0, 0, 0, 300, 5])
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
+def test_an_exact_estimate_beyond_32_bits_is_refused(number: int) -> None:
+    estimate = np.array([0, 0, number, 0, 0, 0, 0, 0], dtype=np.int64)
+    with pytest.raises(ValueError, match="expected integers of 32 bits"):
+        encode_exactly(LAYOUT, estimate)
+
+
+@pytest.mark.parametrize(("n_members", "rank", "width"), [(1, 0, 1), (2, 1, 2), (258, 1, 2), (259, 1, 3), (65, 4, 3)])
+def test_the_width_of_an_exact_estimate_holds_what_all_members_can_make(n_members: int, rank: int, width: int) -> None:
+    assert exact_width(n_members, rank) == width
+    coded = encode_exactly(LAYOUT, np.full(8, -127 * n_members * max(rank, 1)))
+    assert coded.shifts.tolist() == [128 + width] * 4
+
+
+def test_exact_rows_have_the_bytes_of_the_protocols_example() -> None:
+    layout = ParameterLayout((TensorSpec("matrix", (2, 2)), TensorSpec("vector", (1,))))
+    coded = encode_exactly(layout, np.array([300, -2, 0, 0, -1], dtype=np.int64))
+    assert coded.numbers.tobytes().hex() == "2c01feffff"
+    assert coded.shifts.tobytes().hex() == "828081"
+    assert coded.n_bytes == 8

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.estimate import encode_estimate
+from fedlearn.es.estimate import encode_estimate, encode_exactly
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam, AnyOptimizer, Sgd
 from fedlearn.es.replica import START, Replica, genesis
@@ -246,8 +246,29 @@ def test_bits_do_not_depend_on_flush_to_zero(odd_arithmetic: OddArithmetic) -> N
     assert odd.digest == usual.digest
 
 
-@pytest.mark.parametrize("rank", [1, 3])
-def test_a_summed_update_takes_its_estimate_as_it_is(rank: int) -> None:
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_an_exact_sum_takes_the_step_of_its_utilities(rank: int) -> None:
+    replica, twin = new_replica(), new_replica()
+    update = update_of(0, rank=rank, optimizer=MOMENTUM)
+    twin.apply(update)
+    coded = encode_exactly(LAYOUT, replica.replayed(update))
+    replica.apply(msgspec.structs.replace(update, utilities=update.utilities[:0], estimate=coded))
+    assert replica.digest == twin.digest != new_replica().digest
+
+
+def test_an_exact_sum_of_zeros_is_a_sum() -> None:
+    replica, twin = new_replica(), new_replica()
+    coded = encode_exactly(LAYOUT, np.zeros(LAYOUT.size, dtype=np.int32))
+    assert coded.numbers.size == 0
+    update = update_of(0, optimizer=MOMENTUM)
+    summed = msgspec.structs.replace(update, utilities=update.utilities[:0], estimate=coded)
+    assert summed.is_summed
+    replica.apply(summed)
+    twin.apply(msgspec.structs.replace(update, utilities=np.zeros_like(update.utilities)))
+    assert replica.digest == twin.digest
+
+
+def test_a_summed_update_takes_its_estimate_as_it_is() -> None:
     replica, twin = new_replica(), new_replica()
     update = update_of(0, rank=1, optimizer=MOMENTUM)
     # So small that a byte holds every number of the estimate.
@@ -264,7 +285,7 @@ def test_a_summed_update_takes_its_estimate_as_it_is(rank: int) -> None:
     )
     twin.apply(update)
     no_utilities, coded = np.zeros(0, dtype=np.int8), encode_estimate(LAYOUT, estimate)
-    replica.apply(msgspec.structs.replace(update, rank=rank, utilities=no_utilities, estimate=coded))
+    replica.apply(msgspec.structs.replace(update, rank=0, utilities=no_utilities, estimate=coded))
     assert replica.digest == twin.digest != new_replica().digest
 
 
@@ -273,7 +294,9 @@ def test_estimate_of_another_model_is_refused_and_leaves_no_empty_slots_behind()
     before = replica.digest
     other = ParameterLayout((TensorSpec("vector", (5,)),))
     wrong = msgspec.structs.replace(update_of(0), estimate=encode_estimate(other, np.ones(5, dtype=np.int32)))
-    with pytest.raises(ValueError, match=f"estimate: expected {LAYOUT.size} numbers and 16 shifts, got 5 and 5"):
+    with pytest.raises(
+        ValueError, match=f"estimate: expected {LAYOUT.size} parameters and 16 shifts, got 5 bytes and 5"
+    ):
         replica.apply(wrong)
     assert (replica.digest, replica.slots, replica.numbers) == (before, {}, {})
 

@@ -209,6 +209,23 @@ def test_a_summed_step_hands_the_estimate_on_and_averages_over_the_groups_that_c
     update = tell(strategy, population, block=BLOCK, spans=((4, 6),), losses=losses, duration_s=1.0, estimate=estimate)
     assert update.estimate is estimate
     assert update.is_summed
+    assert update.rank == 0
     assert update.utilities.size == 0
     assert update.n_members == 6
     assert update.gradient_scale == pytest.approx(1 / (2 * es_core.ESTIMATE_UNIT))
+
+
+@pytest.mark.parametrize("rule", list(SHAPINGS))
+def test_an_exact_sum_stands_in_for_utilities_and_changes_nothing_else(rule: str) -> None:
+    strategy = msgspec.structs.replace(STRATEGY, fitness_shaping=rule)
+    population = msgspec.structs.replace(ask(strategy, 3, None), group_size=2, shaping_scale=0.5)
+    losses = np.array([1.0, 1.5, np.inf, 1.0, 2.0, 2.5], dtype=np.float32)
+    estimate = CodedEstimate(np.array([5, -7], dtype=np.int8), np.array([129, 129], dtype=np.uint8))
+    replayed, summed = (
+        tell(strategy, population, block=BLOCK, spans=((0, 6),), losses=losses, duration_s=1.0, **given)
+        for given in ({}, {"estimate": estimate})
+    )
+    assert summed.utilities.size == 0
+    assert summed.rank == replayed.rank == 1
+    same = msgspec.structs.replace(summed, utilities=replayed.utilities, estimate=replayed.estimate)
+    assert msgspec.structs.astuple(same) == msgspec.structs.astuple(replayed)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedlearn.es.optimizers import Adam, Sgd
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
@@ -279,3 +281,12 @@ def test_junk_raises_nothing_but_remote_protocol_error(junk: bytes, message_type
 def test_array_that_cannot_travel_is_our_own_fault(array: NDArray[np.float32]) -> None:
     with pytest.raises(LocalProtocolError, match="Result: cannot be encoded"):
         encode(Result(0, 0, array, DIGEST))
+
+
+def test_a_shaping_travels_with_an_assignment_and_may_be_absent() -> None:
+    asked = Assignment(12, bytes(16), Perturbation(0.02, 1), 64, 640, 1280, 0.25, Shaping("sign", 0.5))
+    assert decode(encode(asked), Assignment) == asked
+    assert encode(asked).hex().endswith("92a47369676ecb3fe0000000000000")
+    without = msgspec.structs.replace(asked, shaping=None)
+    assert encode(without)[-1] == 0xC0
+    assert decode(encode(without), Assignment) == without

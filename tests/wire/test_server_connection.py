@@ -6,6 +6,7 @@ import pytest
 
 from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.wire import limits
 from fedlearn.wire.allowance import MESSAGES, MESSAGES_PER_LEASE, STRANGERS_MESSAGES
@@ -59,8 +60,10 @@ def ready(examples: Examples) -> Connection:
     return server
 
 
-def lease(server: Connection, quota: int, perturbation: Perturbation = REPLAYED) -> None:
-    server.send(Assignment(12, b"", perturbation, 16, 0, quota, 1.0))
+def lease(
+    server: Connection, quota: int, perturbation: Perturbation = REPLAYED, shaping: Shaping | None = None
+) -> None:
+    server.send(Assignment(12, b"", perturbation, 16, 0, quota, 1.0, shaping))
 
 
 def result(n_members: int, n_parameters: int = 0) -> bytes:
@@ -95,6 +98,17 @@ def test_an_estimate_has_the_bytes_of_the_layout(ready: Connection) -> None:
     assert len(ready.receive_data(result(16, ESTIMATE_BYTES), 0.0)) == 1
     with pytest.raises(RemoteProtocolError, match="expected at most 7160 bytes"):
         ready.receive_data(result(16, 7200), 0.0)
+
+
+@pytest.mark.parametrize(("quota", "width"), [(16, 2), (272, 3), (70_000, 4)])
+def test_an_exact_estimate_has_the_bytes_that_the_members_of_the_lease_can_fill(
+    ready: Connection, quota: int, width: int
+) -> None:
+    lease(ready, quota, REPLAYED, Shaping("sign", 1.0))
+    assert len(ready.receive_data(result(16, width * ESTIMATE_BYTES), 0.0)) == 1
+    most = 4 * quota + width * ESTIMATE_BYTES + limits.MAX_SMALL_BYTES
+    with pytest.raises(RemoteProtocolError, match=f"expected at most {most} bytes"):
+        ready.receive_data(result(16, most), 0.0)
 
 
 def test_a_result_of_the_lease_before_may_still_be_on_its_way(ready: Connection) -> None:

@@ -2,14 +2,24 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
-from fedlearn.coordination.audit import Claim
-from fedlearn.coordination.auditor import LEAST_CHANCE, MAX_PENDING
+from fedlearn.coordination.audit import MOST_DIFFERENCE, Claim, judge
+from fedlearn.coordination.auditor import LEAST_CHANCE, MAX_PENDING, Auditor, Finding
+from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import AppendToJournal, Notice, Recompute, RecordVerdict, ServerEffect
-from fedlearn.coordination.standing import MAX_CAUGHT, PROOF_GROUPS
+from fedlearn.coordination.open_step import Lease
+from fedlearn.coordination.standing import MAX_CAUGHT, PROOF_GROUPS, Standing
+from fedlearn.es.estimate import NO_ESTIMATE, encode_exactly
+from fedlearn.es.layout import ParameterLayout, TensorSpec
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.wire.messages import Assignment
 from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, TIME_PER_STEP, Scene, of, parted, sent
+
+LAYOUT = ParameterLayout((TensorSpec("matrix", (3, 4)),))
 
 
 @pytest.fixture
@@ -215,3 +225,26 @@ def test_verdict_on_someone_who_has_left_is_written_down(audited: Scene) -> None
     audited.drop(2)
     assert of(RecordVerdict, deny(audited, checked))
     assert not sent(Assignment, audited.effects[-2:], peer=2)
+
+
+def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -> None:
+    shaping, lease = Shaping("sign", 0.5), Lease(0, 4 * GROUP)
+    trials = Trials(3, Perturbation(0.1, 1), GROUP, 0, 4 * GROUP, shaping)
+    losses = np.arange(4 * GROUP, dtype=np.float32)
+    estimate = encode_exactly(LAYOUT, np.full(LAYOUT.size, 300))
+    whole = Claim(1, Standing("Ada"), trials, b"", losses, estimate, lease)
+    first, *others = Auditor(1.0, LAYOUT, Ledger(0, 0.0), lottery=Random(1)).draw(whole)
+    assert first.whole is whole
+    assert [claim.whole for claim in others] == [None] * 3
+    for claim in (first, *others):
+        assert (claim.trials.n_members, claim.trials.shaping, claim.estimate) == (GROUP, None, NO_ESTIMATE)
+    own = TrialResults(first.losses, estimate)
+    assert judge(first, own, LAYOUT).difference == 0.0
+    broken = TrialResults(np.full(GROUP, np.inf, dtype=np.float32), estimate)
+    assert judge(first, broken, LAYOUT).difference == MOST_DIFFERENCE
+    off = encode_exactly(LAYOUT, np.append(np.full(LAYOUT.size - 1, 300), 301))
+    assert judge(first, TrialResults(first.losses, off), LAYOUT).difference == MOST_DIFFERENCE
+    finding, _ = Auditor(1.0, LAYOUT, Ledger(0, 0.0), lottery=Random(1)).settle(
+        first, [TrialResults(first.losses, off), TrialResults(first.losses)]
+    )
+    assert finding is Finding.FALSE

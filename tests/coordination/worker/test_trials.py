@@ -4,7 +4,9 @@ import pytest
 
 from fedlearn.coordination.effects import Apply, Evaluate, StoreBlock
 from fedlearn.coordination.worker import MAX_SLICE_MEMBERS, SLICE_S
+from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping
 from fedlearn.es.trials import Trials
 from fedlearn.wire.codec import encode
 from fedlearn.wire.limits import max_message_bytes
@@ -178,3 +180,15 @@ def test_block_between_two_slices_is_stored(scene: Scene) -> None:
     assert isinstance(scene.under_way, StoreBlock)
     scene.compute()
     assert scene.trials is not None
+
+
+def test_trials_whose_sum_is_wanted_say_so_and_come_in_longer_slices(scene: Scene) -> None:
+    shaping = Shaping("sign", 0.5)
+    scene.hear(assignment(4, quota=GROUP * 1000, shaping=shaping))
+    sizes = []
+    for _ in range(2):
+        assert scene.trials is not None
+        assert scene.trials.shaping == shaping
+        sizes.append(scene.trials.n_members)
+        scene.compute(scene.trials.n_members / 800.0)
+    assert sizes == [GROUP, SUM_SLICE_S * 800]
