@@ -23,7 +23,7 @@ MESSAGES_PER_LEASE = 8.0
 BYTES = 16.0 * MAX_SMALL_BYTES
 BYTES_PER_S = 4.0 * MAX_SMALL_BYTES
 RESULTS = 4.0
-"""Largest Results at once; half of them a second, and with every lease."""
+"""Largest Results at once, and a second: trials come in slices of a quarter of one; half of them with every lease."""
 
 
 @final
@@ -40,7 +40,7 @@ class Allowance:
         """Work was handed out whose Results have at most so many bytes each."""
         self._max_messages = MESSAGES
         self._max_bytes = max(self._max_bytes, BYTES + RESULTS * result_bytes)
-        self._bytes_per_s = max(self._bytes_per_s, BYTES_PER_S + RESULTS / 2 * result_bytes)
+        self._bytes_per_s = max(self._bytes_per_s, BYTES_PER_S + RESULTS * result_bytes)
         self._messages = min(self._messages + MESSAGES_PER_LEASE, self._max_messages)
         self._bytes = min(self._bytes + BYTES_PER_S + RESULTS / 2 * result_bytes, self._max_bytes)
 

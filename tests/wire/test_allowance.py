@@ -58,7 +58,7 @@ def test_a_lease_gives_room_for_its_results() -> None:
     allowance = emptied(of="bytes")
     allowance.lease(10_000)
     assert left_over(allowance, of="bytes", now=0.0) == int(BYTES_PER_S + RESULTS / 2 * 10_000)
-    assert left_over(allowance, of="bytes", now=1.0) == int(BYTES_PER_S + RESULTS / 2 * 10_000) - 1  # what was too much
+    assert left_over(allowance, of="bytes", now=1.0) == int(BYTES_PER_S + RESULTS * 10_000) - 1  # what was too much
     assert left_over(allowance, of="bytes", now=1e9) == int(BYTES + RESULTS * 10_000)
 
 

@@ -233,7 +233,7 @@ def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -
     losses = np.arange(4 * GROUP, dtype=np.float32)
     estimate = encode_exactly(LAYOUT, np.full(LAYOUT.size, 300))
     whole = Claim(1, Standing("Ada"), trials, b"", losses, estimate, lease)
-    first, *others = Auditor(1.0, LAYOUT, Ledger(0, 0.0), lottery=Random(1)).draw(whole)
+    first, *others = Auditor(1.0, LAYOUT, Ledger(0, 0.0, work_per_member=1), lottery=Random(1)).draw(whole)
     assert first.whole is whole
     assert [claim.whole for claim in others] == [None] * 3
     for claim in (first, *others):
@@ -244,7 +244,7 @@ def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -
     assert judge(first, broken, LAYOUT).difference == MOST_DIFFERENCE
     off = encode_exactly(LAYOUT, np.append(np.full(LAYOUT.size - 1, 300), 301))
     assert judge(first, TrialResults(first.losses, off), LAYOUT).difference == MOST_DIFFERENCE
-    finding, _ = Auditor(1.0, LAYOUT, Ledger(0, 0.0), lottery=Random(1)).settle(
+    finding, _ = Auditor(1.0, LAYOUT, Ledger(0, 0.0, work_per_member=1), lottery=Random(1)).settle(
         first, [TrialResults(first.losses, off), TrialResults(first.losses)]
     )
     assert finding is Finding.FALSE
