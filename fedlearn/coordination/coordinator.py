@@ -203,9 +203,9 @@ class Coordinator:
         """Sends the weights, or leaves the volunteer waiting while the server's own replica is between two steps."""
         if self._closed is not None:
             return []
+        is_first, volunteer.snapshot = volunteer.snapshot is None, (self._step, self._digest)
         volunteer.phase = Phase.SYNCING
-        volunteer.snapshot = (self._step, self._digest)
-        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, volunteer.n_resyncs == 0)]
+        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, is_first)]
 
     def _send_block(self, volunteer: Volunteer, step: int) -> list[ServerEffect]:
         """Sends the block of data of a step, unless there is none or the volunteer holds it."""
@@ -220,9 +220,22 @@ class Coordinator:
             return self._quarantine(volunteer, f"its digest of step {ready.step} is not the server's")
         volunteer.phase = Phase.READY
         effects: list[ServerEffect] = []
-        if volunteer.n_resyncs == 0:
+        if not volunteer.has_joined:
+            volunteer.has_joined = True
             effects.append(Notice(f"{volunteer.name} joined"))
         return [*effects, *self._open_step(now)]
+
+    def fell_behind(self, peer: Peer, now: float) -> list[ServerEffect]:
+        """More Updates wait for a peer than weights would take: it is sent those instead."""
+        volunteer = self._volunteers.get(peer)
+        if volunteer is None or volunteer.phase is not Phase.READY or self._is_over:
+            return []
+        if volunteer.lease is not None:
+            volunteer.lease.end()
+            volunteer.lease = None
+        volunteer.phase = Phase.WAITING
+        resync = Send(peer, Resync("its line is slower than the steps; it goes on from the weights of today"))
+        return [resync, *self._synchronise(volunteer), *self._close_if_complete(now)]
 
     def _quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
         volunteer.n_resyncs += 1

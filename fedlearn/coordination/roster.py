@@ -38,6 +38,9 @@ class Volunteer(msgspec.Struct):
     lease: Lease | None = None
     members_per_s: float | None = None
     n_resyncs: int = 0
+    """Drifts in a row."""
+    has_joined: bool = False
+    """Whether it ever held the weights."""
     snapshot: tuple[int, bytes] | None = None
     """Step and digest of the weights that it was sent last: what its Ready must say. Only a Result of a later step
     shows that its own arithmetic is right."""

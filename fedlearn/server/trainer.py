@@ -125,12 +125,16 @@ class Trainer:
             self._encoded_weights = (self.replica.step, (snapshot, pack(snapshot)))
         return [self._encoded_weights[1]]
 
+    @property
+    def snapshot_bytes(self) -> int:
+        """Of the weights and all that travels with them."""
+        return self.replica.weights.nbytes * (1 + len(self.replica.slots))
+
     def _can_replay(self) -> bool:
-        prepared, replica = self.run.prepared, self.replica
+        prepared = self.run.prepared
         # Row masks follow from the data of each step, and a joiner is sent one block of them.
         is_possible = not isinstance(prepared.objective, MasksRows) or len(prepared.blocks) < 2
-        snapshot_bytes = replica.weights.nbytes * (1 + len(replica.slots))
-        return prepared.is_start_shared and is_possible and self._journal.length_bytes < snapshot_bytes
+        return prepared.is_start_shared and is_possible and self._journal.length_bytes < self.snapshot_bytes
 
     def _all_updates(self) -> list[Update] | None:
         """The Updates of all steps so far; None where the journal does not have them all any more."""

@@ -137,7 +137,7 @@ class Assignment(Struct, frozen=True, array_like=True, tag=19):
 
 
 class Resync(Struct, frozen=True, array_like=True, tag=20):
-    """Server: your digest differs, your results don't count; a Snapshot follows."""
+    """Server: your digest differs, or you are far behind; your results don't count, a Snapshot follows."""
 
     reason: Reason
 

@@ -183,6 +183,9 @@ class Scene:
         self.followers.pop(peer, None)
         return self._perform(self.coordinator.disconnected(peer, "the line broke", self.now))
 
+    def fall_behind(self, peer: int) -> list[ServerEffect]:
+        return self._perform(self.coordinator.fell_behind(peer, self.now))
+
     def leave(self, peer: int) -> list[ServerEffect]:
         self.followers.pop(peer, None)
         return self.say(peer, Goodbye("the line broke"))
@@ -264,7 +267,7 @@ class Scene:
         match message:
             case DataBlock():
                 self._blocks[peer].append(message.block)
-            case Resync():
+            case Resync() if "digest" in message.reason:
                 self.reported.pop((self.step, peer), None)
             case Update():
                 assert message is self.journal[-1], "an Update is sent once it is in the journal"

@@ -1,0 +1,60 @@
+"""Volunteers whose line is slower than the run."""
+
+from fedlearn.coordination.effects import Notice, SendWeights
+from fedlearn.es.update import Update
+from fedlearn.wire.messages import Assignment, Ready, Resync
+from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, Scene, digest_of, of, sent
+
+
+def test_whoever_falls_behind_is_sent_the_weights_once(pair: Scene) -> None:
+    effects = pair.fall_behind(1)
+    assert len(sent(Resync, effects, peer=1)) == 1
+    assert of(SendWeights, effects) == [SendWeights(1, may_replay=False)]
+    assert pair.fall_behind(1) == []
+    pair.say(1, Ready(1, digest_of(1)))
+    assert len(sent(Resync, pair.fall_behind(1), peer=1)) == 1
+
+
+def test_step_does_not_wait_for_whoever_fell_behind_and_counts_what_it_sent(pair: Scene) -> None:
+    pair.report(1, GROUP)
+    assert sent(Update, pair.fall_behind(1)) == []
+    (update,) = sent(Update, pair.report(2), peer=2)
+    assert update.spans == ((0, GROUP), (HALF, HALF))
+
+
+def test_the_last_one_missing_closes_the_step_by_falling_behind(pair: Scene) -> None:
+    pair.report(2)
+    effects = pair.fall_behind(1)
+    assert [update.step for update in sent(Update, effects, peer=2)] == [1]
+    assert [update.step for update in sent(Update, effects, peer=1)] == [1]  # behind the weights before it
+
+
+def test_whoever_fell_behind_while_a_step_is_taken_is_sent_the_weights_after_it(pair: Scene) -> None:
+    pair.report(1)
+    pair.report(2)
+    effects = pair.fall_behind(1)
+    assert of(SendWeights, effects) == []
+    assert of(SendWeights, pair.applied()) == [SendWeights(1, may_replay=False)]
+    assert sent(Assignment, pair.say(1, Ready(2, digest_of(2)))) == []  # the step is open already
+    pair.report(2)
+    assert pair.assignments[1].step == 3
+
+
+def test_falling_behind_is_no_drift_and_no_joining(pair: Scene) -> None:
+    for _ in range(10):
+        assert of(Notice, pair.fall_behind(1)) == []
+        assert of(Notice, pair.say(1, Ready(pair.step, digest_of(pair.step)))) == []
+        pair.report(2)
+        pair.applied()
+    pair.report(1)
+    pair.report(2)
+    assert pair.journal[-1].spans == ((0, LIMIT),)
+
+
+def test_whoever_is_gone_or_has_no_weights_cannot_fall_behind(pair: Scene) -> None:
+    pair.drop(1)
+    assert pair.fall_behind(1) == []
+    pair.greet(3)
+    assert pair.fall_behind(3) == []
+    pair.stop()
+    assert pair.fall_behind(2) == []
