@@ -205,7 +205,8 @@ class Coordinator:
             return []
         is_first, volunteer.snapshot = volunteer.snapshot is None, (self._step, self._digest)
         volunteer.phase = Phase.SYNCING
-        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, is_first)]
+        held = volunteer.held if is_first else None
+        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, is_first, held)]
 
     def _send_block(self, volunteer: Volunteer, step: int) -> list[ServerEffect]:
         """Sends the block of data of a step, unless there is none or the volunteer holds it."""

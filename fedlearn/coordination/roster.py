@@ -28,6 +28,13 @@ class Phase(Enum):
     READY = "holds the weights"
 
 
+class Held(msgspec.Struct, frozen=True):
+    """The weights that a volunteer kept over a cut, by what it says."""
+
+    step: int
+    digest: bytes
+
+
 class Volunteer(msgspec.Struct):
     """One connection and what the coordinator knows about it."""
 
@@ -37,6 +44,8 @@ class Volunteer(msgspec.Struct):
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
     members_per_s: float | None = None
+    held: Held | None = None
+    """What it came with."""
     n_resyncs: int = 0
     """Drifts in a row."""
     has_joined: bool = False

@@ -7,6 +7,8 @@ time in between, in slices short enough that a lost machine loses little and an 
 from collections import deque
 from typing import final
 
+import msgspec
+
 from fedlearn.coordination.effects import (
     Apply,
     Begin,
@@ -20,6 +22,7 @@ from fedlearn.coordination.effects import (
     Reply,
     StoreBlock,
 )
+from fedlearn.coordination.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
@@ -67,6 +70,7 @@ class Worker:
         self._credentials = credentials
         self._run = run
         self._hello: Hello | None = None
+        self._held: Held | None = None
         self._binding = b""
         self._waiting: deque[Compute] = deque()
         self._under_way: tuple[Compute, float] | None = None
@@ -86,8 +90,12 @@ class Worker:
         self.n_steps = 0
         """Steps taken since this machine joined."""
 
-    def start(self, *, nonce: bytes, binding: bytes = b"") -> list[ClientEffect]:
-        """The conversation begins; `nonce` is random, `binding` that of the server's certificate."""
+    def start(self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None) -> list[ClientEffect]:
+        """The conversation begins; `nonce` is random, `binding` that of the server's certificate.
+
+        `held`: what this machine kept of the conversation before.
+        """
+        self._held = held
         public_key = self._credentials.identity.public_key
         self._hello = Hello(PROTOCOL_VERSION, self._name, self._threads, public_key, nonce)
         self._binding = binding
@@ -138,7 +146,10 @@ class Worker:
             return self.fail(
                 "token: the server asks for one, none was given; ask its owner, and name the token's file with --token"
             )
-        return [Reply(prove(self._credentials, self._hello, challenge, self._binding))]
+        proof = prove(self._credentials, self._hello, challenge, self._binding)
+        if self._held is not None:
+            proof = msgspec.structs.replace(proof, held_step=self._held.step, held_digest=self._held.digest)
+        return [Reply(proof)]
 
     def computed(self, result: bytes | TrialResults | None, now: float) -> list[ClientEffect]:
         """The computation under way ended: a digest for Load, Begin and Apply, results for Evaluate."""
