@@ -41,7 +41,6 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
-    Assignment,
     Farewell,
     Goodbye,
     Hello,
@@ -126,6 +125,8 @@ class Coordinator:
             case Ready():
                 return self._admit(volunteer, message, now)
             case Result():
+                if self._open is not None and message.step == self._step:
+                    volunteer.time_exchange(now - self._open.opened_at, message.busy_s)
                 return self._take(volunteer, message, now)
             case Goodbye():
                 return [*self._entrance.forget(volunteer, message.reason), *self._close_if_complete(now)]
@@ -262,7 +263,7 @@ class Coordinator:
             return []
         members_per_s = sum(v.members_per_s or 0.0 for v in ready)
         step = OpenStep(
-            ask(self._strategy, self._step, self._last, members_per_s=members_per_s),
+            ask(self._strategy, self._step, self._last, members_per_s=members_per_s, least_s=self._pace.least_s(ready)),
             opened_at=now,
             deadline=now + self._pace.time_per_step,
             first_member=self._first_member,
@@ -272,25 +273,15 @@ class Coordinator:
         group_size = step.population.group_size
         effects: list[ServerEffect] = []
         n_groups = step.population.limit // group_size
-        for share in share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts):
+        expected = self._pace.last_s / group_size  # members, of who does one a second
+        for share in share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts, expected=expected):
             volunteer = share.volunteer
             is_held = not self._auditor.trusts(volunteer.standing)
             quota = share.n_groups * group_size
             volunteer.lease = step.lease(quota, volunteer.standing, gates=share.gates, is_held=is_held)
             effects += self._send_block(volunteer, self._step)
-            effects.append(Send(volunteer.peer, self._assignment(volunteer.lease, step)))
+            effects.append(Send(volunteer.peer, step.assignment(volunteer.lease, self._plan.block_of(self._step))))
         return effects
-
-    def _assignment(self, lease: Lease, step: OpenStep) -> Assignment:
-        return Assignment(
-            step=self._step,
-            block=self._plan.block_of(self._step),
-            perturbation=step.population.perturbation,
-            group_size=step.population.group_size,
-            first_member=lease.first_member,
-            quota=lease.quota,
-            time_left_s=self._pace.time_per_step,
-        )
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
         """Counts a Result, unless it is late, of a drifted replica, or not what was leased."""

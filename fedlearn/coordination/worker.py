@@ -75,7 +75,7 @@ class Worker:
         self._waiting: deque[Compute] = deque()
         self._under_way: tuple[Compute, float] | None = None
         self._assignment: Assignment | None = None
-        self._deadline = 0.0
+        self._assigned_at = self._deadline = 0.0
         self._n_done = 0
         self._members_per_s: float | None = None
         self._step = -1
@@ -127,6 +127,7 @@ class Worker:
                 return self._queue(Apply(message), now)
             case Assignment():
                 self._assignment = message
+                self._assigned_at = now
                 self._deadline = now + message.time_left_s
                 self._n_done = 0
                 return self._proceed(now)
@@ -168,7 +169,7 @@ class Worker:
                 effects += self._hold(update.step + 1, result)
             case Evaluate():
                 assert isinstance(result, TrialResults)
-                effects += self._report(compute.trials, result, now - started)
+                effects += self._report(compute.trials, result, started, now)
         return [*effects, *self._proceed(now)]
 
     def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:
@@ -257,14 +258,16 @@ class Worker:
         )
         return Evaluate(trials, assignment.block)
 
-    def _report(self, trials: Trials, results: TrialResults, duration_s: float) -> list[ClientEffect]:
-        self._members_per_s = trials.n_members / max(duration_s, 1e-6)
+    def _report(self, trials: Trials, results: TrialResults, started: float, now: float) -> list[ClientEffect]:
+        self._members_per_s = trials.n_members / max(now - started, 1e-6)
         assignment = self._assignment
         expected = None if assignment is None else assignment.first_member + self._n_done
         if assignment is None or trials.step != assignment.step or trials.first_member != expected:
             return []  # the step closed meanwhile
         self._n_done += trials.n_members
-        return [Reply(Result(trials.step, trials.first_member, results.losses, self._digest, results.estimate))]
+        busy_s = now - self._assigned_at
+        result = Result(trials.step, trials.first_member, results.losses, self._digest, results.estimate, busy_s)
+        return [Reply(result)]
 
 
 def _bytes_of(compute: Compute | None) -> int:

@@ -77,6 +77,8 @@ class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     losses: Float32Array
     digest: Digest
     estimate: CodedEstimate = NO_ESTIMATE
+    busy_s: float = 0.0
+    """Seconds since the Assignment came: what else passed was spent on the line. 0 where it is not known."""
 
 
 class Goodbye(Struct, frozen=True, array_like=True, tag=4):

@@ -1,9 +1,15 @@
 """Volunteers whose line is slower than the run."""
 
+import msgspec
+import pytest
+
 from fedlearn.coordination.effects import Notice, SendWeights
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment, Ready, Resync
-from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, Scene, digest_of, of, sent
+from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, STRATEGY, TIME_PER_STEP, Scene, digest_of, of, sent
+
+EXCHANGE_S = {1: 0.02, 2: 0.2, 3: 0.4}
+"""Of each volunteer."""
 
 
 def test_whoever_falls_behind_is_sent_the_weights_once(pair: Scene) -> None:
@@ -58,3 +64,37 @@ def test_whoever_is_gone_or_has_no_weights_cannot_fall_behind(pair: Scene) -> No
     assert pair.fall_behind(3) == []
     pair.stop()
     assert pair.fall_behind(2) == []
+
+
+def test_step_lasts_five_times_what_the_median_volunteer_needs_for_exchanging() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
+    for peer in (1, 2, 3):
+        scene.join(peer)
+    scene.now += 1.0
+    scene.report(1)
+    scene.applied()
+    populations = []
+    for _ in range(40):
+        populations.append(sum(lease.quota for lease in scene.assignments.values()))
+        started = scene.now
+        ends = {peer: scene.assignments[peer].quota / 128 + exchange_s for peer, exchange_s in EXCHANGE_S.items()}
+        for peer in sorted(ends, key=lambda peer: ends[peer]):
+            scene.now = started + ends[peer]
+            scene.report(peer, busy_s=ends[peer] - EXCHANGE_S[peer])
+        scene.applied()
+    assert populations[0] == LIMIT
+    assert scene.now - started == pytest.approx(5 * EXCHANGE_S[2], rel=0.1)
+    assert scene.assignments[3].quota < scene.assignments[2].quota < scene.assignments[1].quota
+    shares = [scene.assignments[peer].quota / 128 + EXCHANGE_S[peer] for peer in (1, 2, 3)]
+    assert max(shares) < 1.1 * min(shares), "each gets what it does in the time that remains"
+
+
+def test_step_lasts_no_longer_for_exchanges_than_half_of_what_it_may() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=10**6))
+    scene.join(1)
+    for _ in range(40):
+        started, lease_s = scene.now, scene.assignments[1].quota / 128
+        scene.now += lease_s + 3.0
+        scene.report(1, busy_s=lease_s)
+        scene.applied()
+    assert scene.now - started == pytest.approx(TIME_PER_STEP / 2, rel=0.1)

@@ -178,3 +178,10 @@ def test_block_between_two_slices_is_stored(scene: Scene) -> None:
     assert isinstance(scene.under_way, StoreBlock)
     scene.compute()
     assert scene.trials is not None
+
+
+def test_result_says_how_long_the_assignment_has_been_here(scene: Scene) -> None:
+    scene.hear(assignment(4))
+    (first,) = replies(Result, scene.compute(0.5))
+    (second,) = replies(Result, scene.compute(0.25))
+    assert (first.busy_s, second.busy_s) == (0.5, 0.75)
