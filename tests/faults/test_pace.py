@@ -43,7 +43,7 @@ sys.exit(main(["join", *sys.argv[1:]]))
 @contextmanager
 def late(folder: Path, address: str) -> Iterator[None]:
     port = int(re.search(r":(\d+)", address).group(1))  # type: ignore[union-attr]
-    with link_to(port, delay_s=0.1) as through, ended_at_exit(volunteer(folder, "--server", f"127.0.0.1:{through}")):
+    with link_to(port, delay_s=0.1) as link, ended_at_exit(volunteer(folder, "--server", f"127.0.0.1:{link.port}")):
         yield
 
 

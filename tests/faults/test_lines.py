@@ -1,0 +1,221 @@
+"""Volunteers on bad lines: late, slow, lossy, or cut for a while.
+
+The lines are in user space: 50 ms each way, 1 Mbit/s, and a fiftieth of the packets comes a retransmission later.
+A trial takes its time by sleeping, so that what is measured is the line and not the processors of this machine.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.processes import ended_at_exit, metrics_of, start, wait_for
+from tests.faults.link import Link, link_to
+
+BAD = {"delay_s": 0.05, "bytes_per_s": 125_000.0, "loss": 0.02}
+TASK = """
+import time
+import fedlearn
+import numpy as np
+
+def loss(arrays):
+    time.sleep({trial_s})
+    return float((arrays["vector"] ** 2).mean())
+
+task = fedlearn.function(loss, {{"vector": np.ones({n_parameters})}})
+"""
+WATCHED = """
+import json
+import sys
+import time
+from fedlearn.commands.command_line import main
+from fedlearn.coordination.effects import Evaluate, Reply
+from fedlearn.coordination.worker import Worker
+from fedlearn.wire.messages import Ready, Result
+
+log, computed = open(sys.argv[1], "w", buffering=1), Worker.computed
+
+def watched(self, result, now):
+    compute, started = self._under_way
+    effects = computed(self, result, now)
+    said = [effect.message for effect in effects if isinstance(effect, Reply)]
+    line = {"time": time.time(), "what": type(compute).__name__, "s": now - started}
+    line["ready"] = next((message.step for message in said if isinstance(message, Ready)), None)
+    line["step"] = next((message.step for message in said if isinstance(message, Result)), None)
+    log.write(json.dumps(line) + "\\n")
+    return effects
+
+Worker.computed = watched
+sys.exit(main(["join", *sys.argv[2:]]))
+"""
+FLAGS = ["--task", "task.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01", "--threads", "1"]
+FLAGS += ["--time-per-step", "10", "--port", "0", "--tls", "off", "--audit", "0", "--sample-time", "0"]
+
+
+@contextmanager
+def serving(folder: Path, *flags: str, trial_s: float = 0.001, n_parameters: int = 20) -> Iterator[int]:
+    """The port of a server without volunteers of its own."""
+    (folder / "task.py").write_text(TASK.format(trial_s=trial_s, n_parameters=n_parameters))
+    (folder / "watched.py").write_text(WATCHED)
+    server = start("server.py", *FLAGS, "--volunteers", "0", *flags, folder=folder)
+    with ended_at_exit(server):
+        line, _ = wait_for(server, r"join with: (.+)")
+        found = re.search(r":(\d+)", line)
+        assert found is not None
+        yield int(found.group(1))
+
+
+def joining(folder: Path, name: str, port: int) -> Popen[str]:
+    """A volunteer that writes down what it does."""
+    arguments = [f"{name}.log", "--task", "task.py:task", "--threads", "1", "--server", f"127.0.0.1:{port}"]
+    config = str(folder / f"config of {name}")
+    return start(str(folder / "watched.py"), *arguments, folder=folder, XDG_CONFIG_HOME=config)
+
+
+def log_of(folder: Path, name: str) -> list[dict[str, Any]]:
+    lines = (folder / f"{name}.log").read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def evaluated(folder: Path, name: str, since: float, until: float) -> tuple[float, float]:
+    """Share of a time in which a volunteer evaluated: all of it, and what it could send before the step was over."""
+    lines = [line for line in log_of(folder, name) if line["what"] == "Evaluate" and since < line["time"] <= until]
+    total_s, sent_s = sum(line["s"] for line in lines), sum(line["s"] for line in lines if line["step"] is not None)
+    return total_s / (until - since), sent_s / (until - since)
+
+
+def steps_between(folder: Path, since: float, until: float) -> list[dict[str, Any]]:
+    return [line for line in metrics_of(folder) if since < line["time"] <= until]
+
+
+def until_steps(folder: Path, n_volunteers: int) -> None:
+    """Until so many volunteers had a part in a step."""
+    path = folder / "trainingRuns/1/metrics.jsonl"
+    ends = time.time() + 60.0
+    while not path.exists() or not any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)[-3:]):
+        assert time.time() < ends, "they never came"
+        time.sleep(0.05)
+
+
+def measured(seconds: float) -> tuple[float, float]:
+    began = time.time()
+    time.sleep(seconds)
+    return began, time.time()
+
+
+def test_whoever_is_on_a_bad_line_evaluates_where_all_are(tmp_path: Path) -> None:
+    names = ["Ada", "Bob", "Eve"]
+    flags = ["--population-limit", "64", "--max-population", "16384"]
+    with serving(tmp_path, *flags) as port, ExitStack() as held:
+        for name in names:
+            link = held.enter_context(link_to(port, **BAD))
+            held.enter_context(ended_at_exit(joining(tmp_path, name, link.port)))
+        until_steps(tmp_path, 3)
+        time.sleep(6.0)  # for the population to grow
+        span = measured(6.0)
+    shares = [evaluated(tmp_path, name, *span)[1] for name in names]
+    steps = steps_between(tmp_path, *span)
+    members = sum(line["members"] for line in steps) / len(steps)
+    print(f"all on bad lines: {[f'{share:.0%}' for share in shares]} of the time, {members:.0f} members a step")
+    print(f"steps of {6.0 / len(steps):.2f} s; volunteers in each: {[line['volunteers'] for line in steps]}")
+    assert min(shares) > 0.6
+
+
+@pytest.mark.parametrize("population", [64, 2048])
+def test_whoever_is_on_a_bad_line_alone_costs_the_others_nothing(tmp_path: Path, population: int) -> None:
+    with serving(tmp_path, "--population-limit", str(population)) as port, ExitStack() as held:
+        for name in ("Ada", "Bob"):
+            held.enter_context(ended_at_exit(joining(tmp_path, name, port)))
+        until_steps(tmp_path, 2)
+        time.sleep(1.0)
+        before = measured(3.0)
+        link = held.enter_context(link_to(port, **BAD))
+        held.enter_context(ended_at_exit(joining(tmp_path, "Eve", link.port)))
+        while not (tmp_path / "Eve.log").exists() or not any(line["step"] for line in log_of(tmp_path, "Eve")):
+            time.sleep(0.05)
+        time.sleep(2.0)
+        during = measured(4.0)
+    total, sent = evaluated(tmp_path, "Eve", *during)
+    others = [sum(evaluated(tmp_path, name, *span)[1] for name in ("Ada", "Bob")) / 2 for span in (before, during)]
+    counts = [line["volunteers"] for line in steps_between(tmp_path, *during)]
+    print(f"population {population}: alone on a bad line {sent:.0%} of its time ({total:.0%} with what came too late),")
+    print(f"counts in {counts.count(3)} of {len(counts)} steps; the others {others[1]:.0%}, {others[0]:.0%} before")
+    assert others[1] > 0.7 * others[0]
+
+
+def parted(folder: Path, n_each: int, cut_s: float) -> None:
+    """Half of the volunteers are cut off for a while."""
+    flags = ["--population-limit", "256"]
+    near = [f"near {number}" for number in range(n_each)]
+    far = [f"far {number}" for number in range(n_each)]
+    with serving(folder, *flags, n_parameters=20_000) as port, link_to(port) as link, ExitStack() as held:
+        for name in near:
+            held.enter_context(ended_at_exit(joining(folder, name, port)))
+        for name in far:
+            held.enter_context(ended_at_exit(joining(folder, name, link.port)))
+        until_steps(folder, 2 * n_each)
+        cut_at = time.time()
+        link.cut()
+        time.sleep(cut_s)
+        mended_at = mend(link)
+        until_back(folder, far, mended_at)
+    missed = steps_between(folder, cut_at, mended_at)
+    assert len(missed) > 5
+    for name in far:
+        after = [line for line in log_of(folder, name) if line["time"] > mended_at]
+        ready = next(line["ready"] for line in after if line["ready"] is not None)
+        first = next(line["step"] for line in after if line["step"] is not None)
+        print(f"{name}: back at step {ready}, {len(missed)} were taken without it, counts from step {first} on")
+        assert first - ready <= 2
+        assert "Load" not in [line["what"] for line in after]
+        assert "Apply" in [line["what"] for line in after]
+
+
+def mend(link: Link) -> float:
+    link.mend()
+    return time.time()
+
+
+def until_back(folder: Path, names: list[str], since: float) -> None:
+    """Until each of them sent a Result again."""
+    ends = time.time() + 90.0
+    while not all(any(line["step"] and line["time"] > since for line in log_of(folder, name)) for name in names):
+        assert time.time() < ends, "they never came back"
+        time.sleep(0.05)
+
+
+def test_half_that_was_cut_off_is_back_within_two_steps_by_catching_up(tmp_path: Path) -> None:
+    parted(tmp_path, 2, 2.0)
+
+
+@pytest.mark.long
+def test_half_that_was_cut_off_for_a_minute_catches_up_too(tmp_path: Path) -> None:
+    parted(tmp_path, 2, 60.0)
+
+
+def test_whoever_falls_behind_goes_on_from_fresh_weights(tmp_path: Path) -> None:
+    with serving(tmp_path, "--population-limit", "64", trial_s=0.0) as port, ExitStack() as held:
+        held.enter_context(ended_at_exit(joining(tmp_path, "Ada", port)))
+        until_steps(tmp_path, 1)
+        link = held.enter_context(link_to(port, bytes_per_s=20_000.0))
+        held.enter_context(ended_at_exit(slow := joining(tmp_path, "Eve", link.port)))
+        ends = time.time() + 40.0
+        while not (tmp_path / "Eve.log").exists() or not is_resynchronised(tmp_path):
+            assert time.time() < ends, "it never got fresh weights"
+            time.sleep(0.1)
+        steps = steps_between(tmp_path, time.time() - 2.0, time.time())
+        assert slow.poll() is None
+    print(f"beside a line of 20 kB/s that falls behind: {len(steps) / 2:.0f} steps a second")
+    ready = [line["ready"] for line in log_of(tmp_path, "Eve") if line["ready"] is not None]
+    print(f"it went on from the weights of steps {ready}")
+
+
+def is_resynchronised(folder: Path) -> bool:
+    """Whether it holds weights that it was sent in place of Updates."""
+    return sum(line["ready"] is not None for line in log_of(folder, "Eve")) >= 2
