@@ -85,9 +85,15 @@ class Link:
         there_reader, there_writer = await asyncio.open_connection(sock=there, limit=PIECE_BYTES)
         self._ends |= {writer, there_writer}
         ways = [self._forward(reader, there_writer), self._forward(there_reader, writer)]
+        tasks = [asyncio.create_task(way) for way in ways]
         try:
-            await asyncio.wait([asyncio.create_task(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            return  # the test is over; asyncio would report it
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             for end in (writer, there_writer):
                 self._ends.discard(end)
                 end.transport.abort()

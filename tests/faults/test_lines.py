@@ -197,25 +197,3 @@ def test_half_that_was_cut_off_is_back_within_two_steps_by_catching_up(tmp_path:
 @pytest.mark.long
 def test_half_that_was_cut_off_for_a_minute_catches_up_too(tmp_path: Path) -> None:
     parted(tmp_path, 2, 60.0)
-
-
-def test_whoever_falls_behind_goes_on_from_fresh_weights(tmp_path: Path) -> None:
-    with serving(tmp_path, "--population-limit", "64", trial_s=0.0) as port, ExitStack() as held:
-        held.enter_context(ended_at_exit(joining(tmp_path, "Ada", port)))
-        until_steps(tmp_path, 1)
-        link = held.enter_context(link_to(port, bytes_per_s=20_000.0))
-        held.enter_context(ended_at_exit(slow := joining(tmp_path, "Eve", link.port)))
-        ends = time.time() + 40.0
-        while not (tmp_path / "Eve.log").exists() or not is_resynchronised(tmp_path):
-            assert time.time() < ends, "it never got fresh weights"
-            time.sleep(0.1)
-        steps = steps_between(tmp_path, time.time() - 2.0, time.time())
-        assert slow.poll() is None
-    print(f"beside a line of 20 kB/s that falls behind: {len(steps) / 2:.0f} steps a second")
-    ready = [line["ready"] for line in log_of(tmp_path, "Eve") if line["ready"] is not None]
-    print(f"it went on from the weights of steps {ready}")
-
-
-def is_resynchronised(folder: Path) -> bool:
-    """Whether it holds weights that it was sent in place of Updates."""
-    return sum(line["ready"] is not None for line in log_of(folder, "Eve")) >= 2

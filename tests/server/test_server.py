@@ -32,7 +32,7 @@ from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
-from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Ping, Pong, Start
+from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Ping, Pong, Resync, Start
 from fedlearn.wire.parcel import Parcel, pack
 from fedlearn.wire.proof import Credentials
 from tests.identities import ADA, BOB
@@ -542,3 +542,40 @@ def test_volunteer_that_was_cut_off_catches_up_with_what_it_missed(
         assert held.step > 0
 
     asyncio.run(main())
+
+
+def test_volunteer_that_falls_behind_goes_on_from_the_weights(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of()
+    sent: list[type] = []
+    send, waiting = Channel.send, [module.LEAST_LAG_BYTES]
+
+    def note(channel: Channel, message: Message, parcel: Parcel | None = None) -> None:
+        sent.append(type(message))
+        send(channel, message, parcel)
+
+    monkeypatch.setattr(module, "BUDGET_INTERVAL_S", 0.0)
+    monkeypatch.setattr(Channel, "send", note)
+    monkeypatch.setattr(Connection, "update_bytes_queued", property(lambda _: waiting[0]))
+
+    async def main() -> None:
+        async with scene.serving():
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            while scene.trainer.replica.step < 3:
+                await asyncio.sleep(0)
+            assert Resync not in sent
+            waiting[0] += 1
+            while Resync not in sent:
+                await asyncio.sleep(0)
+            waiting[0] = 0
+            reached = scene.trainer.replica.step
+            while scene.trainer.replica.step < reached + 3:
+                await asyncio.sleep(0)
+            conversing.cancel()
+            await asyncio.gather(conversing, return_exceptions=True)
+
+    asyncio.run(main())
+    synchronised = [kind for kind in sent[sent.index(Resync) :] if kind in (Resync, Snapshot, Start)]
+    assert synchronised == [Resync, Snapshot]
+    assert scene.screen.getvalue().count("joined") == 1
