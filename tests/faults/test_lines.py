@@ -79,15 +79,15 @@ def joining(folder: Path, name: str, port: int) -> Popen[str]:
 
 
 def log_of(folder: Path, name: str) -> list[dict[str, Any]]:
-    lines = (folder / f"{name}.log").read_text().splitlines(keepends=True)
+    path = folder / f"{name}.log"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def evaluated(folder: Path, name: str, since: float, until: float) -> tuple[float, float]:
-    """Share of a time in which a volunteer evaluated: all of it, and what it could send before the step was over."""
-    lines = [line for line in log_of(folder, name) if line["what"] == "Evaluate" and since < line["time"] <= until]
-    total_s, sent_s = sum(line["s"] for line in lines), sum(line["s"] for line in lines if line["step"] is not None)
-    return total_s / (until - since), sent_s / (until - since)
+def evaluated(folder: Path, name: str, since: float, until: float) -> float:
+    """Share of a time in which a volunteer evaluated what it could send before it heard that the step was over."""
+    lines = [line for line in log_of(folder, name) if line["step"] is not None and since < line["time"] <= until]
+    return float(sum(line["s"] for line in lines)) / (until - since)
 
 
 def steps_between(folder: Path, since: float, until: float) -> list[dict[str, Any]]:
@@ -100,6 +100,14 @@ def until_steps(folder: Path, n_volunteers: int) -> None:
     ends = time.time() + 60.0
     while not path.exists() or not any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)[-3:]):
         assert time.time() < ends, "they never came"
+        time.sleep(0.05)
+
+
+def until_evaluating(folder: Path, names: list[str], since: float) -> None:
+    """Until each of them sent a Result."""
+    ends = time.time() + 90.0
+    while not all(any(line["step"] and line["time"] > since for line in log_of(folder, name)) for name in names):
+        assert time.time() < ends, "they do not evaluate"
         time.sleep(0.05)
 
 
@@ -117,36 +125,43 @@ def test_whoever_is_on_a_bad_line_evaluates_where_all_are(tmp_path: Path) -> Non
             link = held.enter_context(link_to(port, **BAD))
             held.enter_context(ended_at_exit(joining(tmp_path, name, link.port)))
         until_steps(tmp_path, 3)
-        time.sleep(6.0)  # for the population to grow
-        span = measured(6.0)
-    shares = [evaluated(tmp_path, name, *span)[1] for name in names]
-    steps = steps_between(tmp_path, *span)
+        time.sleep(3.5)  # for the population to grow
+        steps = steps_between(tmp_path, *measured(4.5))
+    span = steps[0]["time"], steps[-1]["time"]
+    shares = [evaluated(tmp_path, name, *span) for name in names]
     members = sum(line["members"] for line in steps) / len(steps)
     print(f"all on bad lines: {[f'{share:.0%}' for share in shares]} of the time, {members:.0f} members a step")
-    print(f"steps of {6.0 / len(steps):.2f} s; volunteers in each: {[line['volunteers'] for line in steps]}")
+    print(
+        f"steps of {(span[1] - span[0]) / (len(steps) - 1):.2f} s; volunteers in each: {[line['volunteers'] for line in steps]}"
+    )
     assert min(shares) > 0.6
 
 
-@pytest.mark.parametrize("population", [64, 2048])
-def test_whoever_is_on_a_bad_line_alone_costs_the_others_nothing(tmp_path: Path, population: int) -> None:
+@pytest.mark.parametrize(
+    ("population", "seconds"), [(64, 2.0), pytest.param(2048, 10.0, marks=pytest.mark.long)], ids=["short", "long"]
+)
+def test_whoever_is_on_a_bad_line_alone_costs_the_others_nothing(
+    tmp_path: Path, population: int, seconds: float
+) -> None:
+    """In steps that are shorter than its exchange it gets nothing done, and nobody waits for it."""
     with serving(tmp_path, "--population-limit", str(population)) as port, ExitStack() as held:
         for name in ("Ada", "Bob"):
             held.enter_context(ended_at_exit(joining(tmp_path, name, port)))
         until_steps(tmp_path, 2)
-        time.sleep(1.0)
-        before = measured(3.0)
+        time.sleep(seconds / 4)
+        before = measured(seconds)
         link = held.enter_context(link_to(port, **BAD))
         held.enter_context(ended_at_exit(joining(tmp_path, "Eve", link.port)))
-        while not (tmp_path / "Eve.log").exists() or not any(line["step"] for line in log_of(tmp_path, "Eve")):
-            time.sleep(0.05)
-        time.sleep(2.0)
-        during = measured(4.0)
-    total, sent = evaluated(tmp_path, "Eve", *during)
-    others = [sum(evaluated(tmp_path, name, *span)[1] for name in ("Ada", "Bob")) / 2 for span in (before, during)]
+        until_evaluating(tmp_path, ["Eve"], before[1])
+        time.sleep(seconds / 4)
+        during = measured(seconds)
+    alone = evaluated(tmp_path, "Eve", *during)
+    others = [sum(evaluated(tmp_path, name, *span) for name in ("Ada", "Bob")) / 2 for span in (before, during)]
     counts = [line["volunteers"] for line in steps_between(tmp_path, *during)]
-    print(f"population {population}: alone on a bad line {sent:.0%} of its time ({total:.0%} with what came too late),")
-    print(f"counts in {counts.count(3)} of {len(counts)} steps; the others {others[1]:.0%}, {others[0]:.0%} before")
-    assert others[1] > 0.7 * others[0]
+    print(f"population {population}: alone on a bad line {alone:.0%} of its time, counts in {counts.count(3)} of")
+    print(f"{len(counts)} steps; the others {others[1]:.0%} of theirs, {others[0]:.0%} before")
+    assert others[1] > 0.8 * others[0]
+    assert seconds < 10.0 or alone > 0.6
 
 
 def parted(folder: Path, n_each: int, cut_s: float) -> None:
@@ -164,7 +179,7 @@ def parted(folder: Path, n_each: int, cut_s: float) -> None:
         link.cut()
         time.sleep(cut_s)
         mended_at = mend(link)
-        until_back(folder, far, mended_at)
+        until_evaluating(folder, far, mended_at)
     missed = steps_between(folder, cut_at, mended_at)
     assert len(missed) > 5
     for name in far:
@@ -180,14 +195,6 @@ def parted(folder: Path, n_each: int, cut_s: float) -> None:
 def mend(link: Link) -> float:
     link.mend()
     return time.time()
-
-
-def until_back(folder: Path, names: list[str], since: float) -> None:
-    """Until each of them sent a Result again."""
-    ends = time.time() + 90.0
-    while not all(any(line["step"] and line["time"] > since for line in log_of(folder, name)) for name in names):
-        assert time.time() < ends, "they never came back"
-        time.sleep(0.05)
 
 
 def test_half_that_was_cut_off_is_back_within_two_steps_by_catching_up(tmp_path: Path) -> None:
