@@ -19,7 +19,7 @@ STRETCH = 4.0
 """After a step in which nobody was in time, the next ones last so many times what that took."""
 
 
-EXCHANGES = 5.0
+EXCHANGES = 6.0
 """A step should last so many times what the median volunteer's Assignment and Result take on their way."""
 
 

@@ -131,9 +131,8 @@ def test_whoever_is_on_a_bad_line_evaluates_where_all_are(tmp_path: Path) -> Non
     shares = [evaluated(tmp_path, name, *span) for name in names]
     members = sum(line["members"] for line in steps) / len(steps)
     print(f"all on bad lines: {[f'{share:.0%}' for share in shares]} of the time, {members:.0f} members a step")
-    print(
-        f"steps of {(span[1] - span[0]) / (len(steps) - 1):.2f} s; volunteers in each: {[line['volunteers'] for line in steps]}"
-    )
+    step_s = (span[1] - span[0]) / (len(steps) - 1)
+    print(f"steps of {step_s:.2f} s; volunteers in each: {[line['volunteers'] for line in steps]}")
     assert min(shares) > 0.6
 
 
