@@ -98,3 +98,16 @@ def test_step_lasts_no_longer_for_exchanges_than_half_of_what_it_may() -> None:
         scene.report(1, busy_s=lease_s)
         scene.applied()
     assert scene.now - started == pytest.approx(TIME_PER_STEP / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_result_of_another_step_says_nothing_about_the_line(is_stale: bool) -> None:
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
+    scene.join(1)
+    for _ in range(3):
+        scene.now += 1.0
+        if is_stale:
+            scene.report(1, 0, step=99, busy_s=1e-9)
+        scene.report(1, busy_s=1.0)
+        scene.applied()
+    assert scene.assignments[1].quota == LIMIT
