@@ -17,6 +17,7 @@ from fedlearn.client.duty import Duty
 from fedlearn.client.keys import keys
 from fedlearn.client.machine import Watch
 from fedlearn.client.terms import Terms, reason_to_pause
+from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.tasks.named_task import NamedTask
@@ -226,14 +227,15 @@ def join(
     if is_limited:
         n_threads = min(n_threads, math.ceil(terms.max_cpu * n_processors))
 
+    volunteer = Volunteer(n_threads, task=task, device=device, budget=budget)
+
     def begin(terminal: Terminal) -> Conversation:
         return Conversation(
             address,
             credentials,
             name=name,
             threads=n_threads,
-            task=task,
-            device=device,
+            volunteer=volunteer,
             terminal=terminal,
             budget=budget,
             duty=Duty(terms.max_cpu, n_processors) if is_limited else None,

@@ -20,8 +20,6 @@ from fedlearn.net.channel import Channel
 from fedlearn.net.dialing import dial
 from fedlearn.net.tcp import TcpStream
 from fedlearn.net.tls import UntrustedServerError
-from fedlearn.tasks.named_task import NamedTask
-from fedlearn.tasks.task import Device
 from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError
@@ -47,7 +45,7 @@ COMPUTING = "fedlearn-computing"
 
 @final
 class Conversation:
-    """Its worker and volunteer are done with when it ends."""
+    """Its worker is done with when it ends; what the volunteer holds is good for the next one."""
 
     def __init__(
         self,
@@ -56,8 +54,7 @@ class Conversation:
         *,
         name: str,
         threads: int,
-        task: NamedTask | None,
-        device: Device,
+        volunteer: Volunteer,
         terminal: Terminal,
         budget: Budget | None = None,
         duty: Duty | None = None,
@@ -67,7 +64,7 @@ class Conversation:
         self._budget = budget or Budget()
         self._duty = duty
         self._worker = Worker(name=name, threads=threads, credentials=credentials, run=address.run)
-        self._volunteer = Volunteer(threads, task=task, device=device, budget=self._budget)
+        self._volunteer = volunteer
         self._performer = Performer(self._worker, self._volunteer, self)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=COMPUTING)
         self._channel: Channel | None = None
@@ -96,7 +93,8 @@ class Conversation:
         connection = Connection("client", now=self.now(), max_snapshot_bytes=max_snapshot_bytes)
         channel = Channel(connection, TcpStream(reader, writer), max_queued_bytes=MAX_QUEUED_BYTES)
         self._channel = channel
-        self._performer.perform(self._worker.start(nonce=secrets.token_bytes(NONCE_BYTES), binding=binding))
+        held = await asyncio.to_thread(lambda: self._volunteer.held)
+        self._performer.perform(self._worker.start(nonce=secrets.token_bytes(NONCE_BYTES), binding=binding, held=held))
         running = asyncio.create_task(channel.run(self._receive))
         try:
             either: list[asyncio.Future[Any]] = [running, self._ended]

@@ -5,22 +5,23 @@ from typing import final
 from es_core import usable_processors
 from fedlearn.client.budget import Budget
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, StoreBlock
-from fedlearn.coordination.roster import KEPT_BLOCKS
+from fedlearn.coordination.roster import KEPT_BLOCKS, Held
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.blocks import block_name, decode_block
 from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Reports
 from fedlearn.tasks.registry import find_kind
 from fedlearn.tasks.task import Device
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.messages import DataBlock
+from fedlearn.wire.messages import DataBlock, Start
 
 
 @final
 class Volunteer:
-    """What one connection holds of a run; `threads` 0 means all processors.
+    """What this machine holds of a run, over as many connections as it takes; `threads` 0 means all processors.
 
     `task` is what the person at this machine named, None for runs that need no code of a user's. Trials of PyTorch
     models run on `device`. What is beyond the `budget` is refused.
@@ -34,11 +35,17 @@ class Volunteer:
         self._task = task
         self._device: Device = device
         self._holding: Holding | None = None
+        self._invitation: Invitation | None = None
 
     @property
     def replica(self) -> Replica | None:
         """The replica, once there is one."""
         return self._holding.replica if self._holding is not None and self._holding.has_replica else None
+
+    @property
+    def held(self) -> Held | None:
+        """Which weights the replica has, computed anew; None where there is none."""
+        return None if self.replica is None else Held(self.replica.step, self.replica.digest)
 
     @property
     def report(self) -> str:
@@ -54,12 +61,7 @@ class Volunteer:
         """
         match compute:
             case Build(welcome):
-                invitation = welcome.invitation
-                objective = find_kind(invitation.kind).join(
-                    invitation, self._task, device=self._device, max_bytes=self._budget.max_bytes
-                )
-                self._budget.check_layout(objective.layout)
-                self._holding = Holding(objective, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
+                self._build(welcome.invitation)
                 return None
             case StoreBlock(block):
                 self._store(block)
@@ -67,8 +69,7 @@ class Volunteer:
             case Load(snapshot):
                 return _checked(self._ready().load(snapshot), snapshot.digest)
             case Begin(start):
-                # Of another start than the server's the digest tells, and it sends the weights.
-                return self._ready().begin(start.first_step, keeps_start=start.keeps_start)
+                return self._begin(start)
             case Apply(update):
                 holding = self._ready()
                 self._budget.check_update(holding.objective, holding.held(update.block), update)
@@ -78,6 +79,24 @@ class Volunteer:
                 data = holding.block(name)
                 self._budget.check_trials(holding.objective, data, trials, threads=self._threads or usable_processors())
                 return holding.evaluate(trials, name)
+
+    def _build(self, invitation: Invitation) -> None:
+        """The objective of a run; whatever is held of the same one is kept."""
+        if self._holding is not None and invitation == self._invitation:
+            return
+        self._holding, self._invitation = None, invitation
+        objective = find_kind(invitation.kind).join(
+            invitation, self._task, device=self._device, max_bytes=self._budget.max_bytes
+        )
+        self._budget.check_layout(objective.layout)
+        self._holding = Holding(objective, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
+
+    def _begin(self, start: Start) -> bytes:
+        holding, held = self._ready(), self.held
+        if held == Held(start.first_step, start.digest):
+            return held.digest
+        # Of another start than the server's the digest tells, and it sends the weights.
+        return holding.begin(start.first_step, keeps_start=start.keeps_start)
 
     def _store(self, block: DataBlock) -> None:
         self._budget.check_block(len(block.columns))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from statistics import median
 from typing import final
 
 import msgspec
@@ -16,6 +17,10 @@ from fedlearn.es.update import Update
 
 STRETCH = 4.0
 """After a step in which nobody was in time, the next ones last so many times what that took."""
+
+
+EXCHANGES = 6.0
+"""A step should last so many times what the median volunteer's Assignment and Result take on their way."""
 
 
 class ClosedStep(msgspec.Struct, frozen=True):
@@ -70,6 +75,13 @@ class Pace:
         self._planned_s = planned_s
         self.time_per_step = planned_s
         """Seconds, of the next step."""
+        self.last_s = 0.0
+        """What the last step took."""
+
+    def least_s(self, volunteers: Iterable[Volunteer]) -> float:
+        """How long a step should last so that little of it is spent on the line; at most half of what it may."""
+        known = [volunteer.exchange_s for volunteer in volunteers if volunteer.exchange_s is not None]
+        return min(EXCHANGES * median(known), self.time_per_step / 2) if known else 0.0
 
     def stretch(self, waited_s: float) -> None:
         """Nobody finished a group in so many seconds."""
@@ -77,5 +89,6 @@ class Pace:
 
     def closed(self, duration_s: float, *, is_overdue: bool) -> None:
         """A step took so many seconds; `is_overdue`: its first result was late."""
+        self.last_s = duration_s
         longest = math.inf if is_overdue else self.time_per_step
         self.time_per_step = max(self._planned_s, min(STRETCH * duration_s, longest))

@@ -41,7 +41,6 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
-    Assignment,
     Farewell,
     Goodbye,
     Hello,
@@ -126,6 +125,8 @@ class Coordinator:
             case Ready():
                 return self._admit(volunteer, message, now)
             case Result():
+                if self._open is not None and message.step == self._step:
+                    volunteer.time_exchange(now - self._open.opened_at, message.busy_s)
                 return self._take(volunteer, message, now)
             case Goodbye():
                 return [*self._entrance.forget(volunteer, message.reason), *self._close_if_complete(now)]
@@ -203,9 +204,10 @@ class Coordinator:
         """Sends the weights, or leaves the volunteer waiting while the server's own replica is between two steps."""
         if self._closed is not None:
             return []
+        is_first, volunteer.snapshot = volunteer.snapshot is None, (self._step, self._digest)
         volunteer.phase = Phase.SYNCING
-        volunteer.snapshot = (self._step, self._digest)
-        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, volunteer.n_resyncs == 0)]
+        held = volunteer.held if is_first else None
+        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, is_first, held)]
 
     def _send_block(self, volunteer: Volunteer, step: int) -> list[ServerEffect]:
         """Sends the block of data of a step, unless there is none or the volunteer holds it."""
@@ -220,9 +222,22 @@ class Coordinator:
             return self._quarantine(volunteer, f"its digest of step {ready.step} is not the server's")
         volunteer.phase = Phase.READY
         effects: list[ServerEffect] = []
-        if volunteer.n_resyncs == 0:
+        if not volunteer.has_joined:
+            volunteer.has_joined = True
             effects.append(Notice(f"{volunteer.name} joined"))
         return [*effects, *self._open_step(now)]
+
+    def fell_behind(self, peer: Peer, now: float) -> list[ServerEffect]:
+        """More Updates wait for a peer than weights would take: it is sent those instead."""
+        volunteer = self._volunteers.get(peer)
+        if volunteer is None or volunteer.phase is not Phase.READY or self._is_over:
+            return []
+        if volunteer.lease is not None:
+            volunteer.lease.end()
+            volunteer.lease = None
+        volunteer.phase = Phase.WAITING
+        resync = Send(peer, Resync("its line is slower than the steps; it goes on from the weights of today"))
+        return [resync, *self._synchronise(volunteer), *self._close_if_complete(now)]
 
     def _quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
         volunteer.n_resyncs += 1
@@ -247,7 +262,8 @@ class Coordinator:
         if not ready:
             return []
         members_per_s = sum(v.members_per_s or 0.0 for v in ready)
-        population = ask(self._strategy, self._step, self._last, members_per_s=members_per_s)
+        least_s = self._pace.least_s(ready)
+        population = ask(self._strategy, self._step, self._last, members_per_s=members_per_s, least_s=least_s)
         step = OpenStep(
             population,
             opened_at=now,
@@ -262,26 +278,15 @@ class Coordinator:
         group_size = step.population.group_size
         effects: list[ServerEffect] = []
         n_groups = step.population.limit // group_size
-        for share in share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts):
+        expected = self._pace.last_s / group_size  # members, of who does one a second
+        for share in share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts, expected=expected):
             volunteer = share.volunteer
             is_held = not self._auditor.trusts(volunteer.standing)
             quota = share.n_groups * group_size
             volunteer.lease = step.lease(quota, volunteer.standing, gates=share.gates, is_held=is_held)
             effects += self._send_block(volunteer, self._step)
-            effects.append(Send(volunteer.peer, self._assignment(volunteer.lease, step)))
+            effects.append(Send(volunteer.peer, step.assignment(volunteer.lease, self._plan.block_of(self._step))))
         return effects
-
-    def _assignment(self, lease: Lease, step: OpenStep) -> Assignment:
-        return Assignment(
-            step=self._step,
-            block=self._plan.block_of(self._step),
-            perturbation=step.population.perturbation,
-            group_size=step.population.group_size,
-            first_member=lease.first_member,
-            quota=lease.quota,
-            time_left_s=self._pace.time_per_step,
-            shaping=step.shaping,
-        )
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
         """Counts a Result, unless it is late, of a drifted replica, or not what was leased."""

@@ -8,6 +8,7 @@ import msgspec
 
 from fedlearn.coordination.audit import Claim, Verdict
 from fedlearn.coordination.credit import Entry
+from fedlearn.coordination.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
@@ -30,6 +31,8 @@ class SendWeights(msgspec.Struct, frozen=True):
     peer: Peer
     may_replay: bool
     """Whether the peer is where a Start may come."""
+    held: Held | None = None
+    """What the peer says that it holds, where it is where a Start may come."""
 
 
 class SendBlock(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import final
 from fedlearn.coordination.admission import Admission, AdmissionRules
 from fedlearn.coordination.audit import Verdict
 from fedlearn.coordination.effects import Notice, Part, Peer, RecordVerdict, Send, ServerEffect
-from fedlearn.coordination.roster import Phase, Volunteer
+from fedlearn.coordination.roster import Held, Phase, Volunteer
 from fedlearn.coordination.standing import Standing, Standings
 from fedlearn.wire.messages import Farewell, Hello, Proof, Welcome
 
@@ -51,6 +51,7 @@ class Entrance:
             reason = f"results of this identity were false {standing.n_caught} times"
             return self.dismiss(volunteer, Farewell("refused", reason))
         volunteer.phase = Phase.WAITING
+        volunteer.held = Held(proof.held_step, proof.held_digest) if proof.held_digest else None
         return [Send(volunteer.peer, self._welcome)]
 
     def turn_out(self, now: float) -> list[ServerEffect]:

@@ -14,6 +14,7 @@ from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping, bounded, n_counted
 from fedlearn.es.strategy import Population
+from fedlearn.wire.messages import Assignment
 
 Float32Array = NDArray[np.float32]
 
@@ -198,6 +199,19 @@ class OpenStep:
         self.next_member += quota
         self.leases.append(lease)
         return lease
+
+    def assignment(self, lease: Lease, block: bytes) -> Assignment:
+        """What the holder of a lease is told, now that the step is opened."""
+        return Assignment(
+            step=self.population.step,
+            block=block,
+            perturbation=self.population.perturbation,
+            group_size=self.population.group_size,
+            first_member=lease.first_member,
+            quota=lease.quota,
+            time_left_s=self.deadline - self.opened_at,
+            shaping=self.shaping,
+        )
 
     def hurry(self, now: float) -> None:
         """Brings the deadline forward when half the population is in: nobody waits long for a straggler."""

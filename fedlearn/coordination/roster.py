@@ -15,6 +15,12 @@ KEPT_BLOCKS = 2
 _SPEED_MEMORY = 0.5
 """How much of the measured speed survives a step."""
 
+_MARGIN = 0.5
+"""Of what a volunteer that nobody waits for does in a step: what comes later than the others' does not count."""
+
+_LEAST_CORE = 8
+"""Those whom a step waits for are asked for so many times what all others are, beyond a group each."""
+
 _SLOWEST = 1e-3
 """Members per second that whoever sent nothing counts with; shares need a speed above zero."""
 
@@ -28,6 +34,13 @@ class Phase(Enum):
     READY = "holds the weights"
 
 
+class Held(msgspec.Struct, frozen=True):
+    """The weights that a volunteer kept over a cut, by what it says."""
+
+    step: int
+    digest: bytes
+
+
 class Volunteer(msgspec.Struct):
     """One connection and what the coordinator knows about it."""
 
@@ -37,7 +50,14 @@ class Volunteer(msgspec.Struct):
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
     members_per_s: float | None = None
+    exchange_s: float | None = None
+    """What an Assignment and its Result take on their way, together."""
+    held: Held | None = None
+    """What it came with."""
     n_resyncs: int = 0
+    """Drifts in a row."""
+    has_joined: bool = False
+    """Whether it ever held the weights."""
     snapshot: tuple[int, bytes] | None = None
     """Step and digest of the weights that it was sent last: what its Ready must say. Only a Result of a later step
     shows that its own arithmetic is right."""
@@ -57,6 +77,16 @@ class Volunteer(msgspec.Struct):
         else:
             self.members_per_s += (1.0 - _SPEED_MEMORY) * (speed - self.members_per_s)
 
+    def time_exchange(self, duration_s: float, busy_s: float) -> None:
+        """A Result came so long after its Assignment was sent, and had been made in `busy_s`, by what is said."""
+        if not 0.0 < busy_s <= duration_s:
+            return
+        exchange_s = duration_s - busy_s
+        if self.exchange_s is None:
+            self.exchange_s = exchange_s
+        else:
+            self.exchange_s += (1.0 - _SPEED_MEMORY) * (exchange_s - self.exchange_s)
+
 
 class Share(msgspec.Struct, frozen=True):
     """What one volunteer is asked for in a step."""
@@ -68,11 +98,18 @@ class Share(msgspec.Struct, frozen=True):
 
 
 def share_step(
-    ready: Sequence[Volunteer], n_groups: int, *, step: int, trusts: Callable[[Standing], bool]
+    ready: Sequence[Volunteer],
+    n_groups: int,
+    *,
+    step: int,
+    trusts: Callable[[Standing], bool],
+    expected: float = 0.0,
 ) -> list[Share]:
-    """Who is asked for what: `n_groups` among those that are steady and trusted, a group more of everybody else.
+    """Who is asked for what: `n_groups` among those that are steady and trusted, and on top what nobody waits for.
 
-    Where nobody is both, everybody counts as if. Where there are not enough groups they take turns.
+    Of the others the trusted are asked for what they can well do in a step, together at most an eighth of `n_groups`,
+    and each for a group. Whoever does a member a second does `expected` groups in a step. Where nobody is steady and
+    trusted, everybody counts as if.
     """
     awake = [v for v in ready if v.standing.benched_until <= step] or list(ready)
     core = [v for v in awake if v.standing.is_steady and trusts(v.standing)] or awake
@@ -81,8 +118,13 @@ def share_step(
         turn = step * n_groups % len(core)
         core = [*core[turn:], *core[:turn]][:n_groups]
     shares = share_groups(n_groups, [v.members_per_s for v in core])
-    others = [Share(v, 1, gates=False) for v in awake if v.peer not in peers]
-    return [*(Share(v, n, gates=True) for v, n in zip(core, shares, strict=True)), *others]
+    others = [v for v in awake if v.peer not in peers]
+    most = n_groups // (_LEAST_CORE * max(len(others), 1))
+    wanted = [int(_MARGIN * expected * (v.members_per_s or 0.0)) if trusts(v.standing) else 1 for v in others]
+    return [
+        *(Share(v, n, gates=True) for v, n in zip(core, shares, strict=True)),
+        *(Share(v, max(min(n, most), 1), gates=False) for v, n in zip(others, wanted, strict=True)),
+    ]
 
 
 def share_groups(n_groups: int, speeds: Sequence[float | None]) -> list[int]:

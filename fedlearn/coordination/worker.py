@@ -7,6 +7,8 @@ time in between, in slices short enough that a lost machine loses little and an 
 from collections import deque
 from typing import final
 
+import msgspec
+
 from fedlearn.coordination.effects import (
     Apply,
     Begin,
@@ -20,6 +22,7 @@ from fedlearn.coordination.effects import (
     Reply,
     StoreBlock,
 )
+from fedlearn.coordination.roster import Held
 from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
@@ -68,11 +71,12 @@ class Worker:
         self._credentials = credentials
         self._run = run
         self._hello: Hello | None = None
+        self._held: Held | None = None
         self._binding = b""
         self._waiting: deque[Compute] = deque()
         self._under_way: tuple[Compute, float] | None = None
         self._assignment: Assignment | None = None
-        self._deadline = 0.0
+        self._assigned_at = self._deadline = 0.0
         self._n_done = 0
         self._members_per_s: float | None = None
         self._step = -1
@@ -87,8 +91,12 @@ class Worker:
         self.n_steps = 0
         """Steps taken since this machine joined."""
 
-    def start(self, *, nonce: bytes, binding: bytes = b"") -> list[ClientEffect]:
-        """The conversation begins; `nonce` is random, `binding` that of the server's certificate."""
+    def start(self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None) -> list[ClientEffect]:
+        """The conversation begins; `nonce` is random, `binding` that of the server's certificate.
+
+        `held`: what this machine kept of the conversation before.
+        """
+        self._held = held
         public_key = self._credentials.identity.public_key
         self._hello = Hello(PROTOCOL_VERSION, self._name, self._threads, public_key, nonce)
         self._binding = binding
@@ -120,6 +128,7 @@ class Worker:
                 return self._queue(Apply(message), now)
             case Assignment():
                 self._assignment = message
+                self._assigned_at = now
                 self._deadline = now + message.time_left_s
                 self._n_done = 0
                 return self._proceed(now)
@@ -139,7 +148,10 @@ class Worker:
             return self.fail(
                 "token: the server asks for one, none was given; ask its owner, and name the token's file with --token"
             )
-        return [Reply(prove(self._credentials, self._hello, challenge, self._binding))]
+        proof = prove(self._credentials, self._hello, challenge, self._binding)
+        if self._held is not None:
+            proof = msgspec.structs.replace(proof, held_step=self._held.step, held_digest=self._held.digest)
+        return [Reply(proof)]
 
     def computed(self, result: bytes | TrialResults | None, now: float) -> list[ClientEffect]:
         """The computation under way ended: a digest for Load, Begin and Apply, results for Evaluate."""
@@ -158,7 +170,7 @@ class Worker:
                 effects += self._hold(update.step + 1, result)
             case Evaluate():
                 assert isinstance(result, TrialResults)
-                effects += self._report(compute.trials, result, now - started)
+                effects += self._report(compute.trials, result, started, now)
         return [*effects, *self._proceed(now)]
 
     def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:
@@ -249,14 +261,16 @@ class Worker:
         )
         return Evaluate(trials, assignment.block)
 
-    def _report(self, trials: Trials, results: TrialResults, duration_s: float) -> list[ClientEffect]:
-        self._members_per_s = trials.n_members / max(duration_s, 1e-6)
+    def _report(self, trials: Trials, results: TrialResults, started: float, now: float) -> list[ClientEffect]:
+        self._members_per_s = trials.n_members / max(now - started, 1e-6)
         assignment = self._assignment
         expected = None if assignment is None else assignment.first_member + self._n_done
         if assignment is None or trials.step != assignment.step or trials.first_member != expected:
             return []  # the step closed meanwhile
         self._n_done += trials.n_members
-        return [Reply(Result(trials.step, trials.first_member, results.losses, self._digest, results.estimate))]
+        busy_s = now - self._assigned_at
+        result = Result(trials.step, trials.first_member, results.losses, self._digest, results.estimate, busy_s)
+        return [Reply(result)]
 
 
 def _bytes_of(compute: Compute | None) -> int:

@@ -60,14 +60,18 @@ class Population(msgspec.Struct, frozen=True):
     """Running standard deviation of losses within groups, before this step; 0 when nothing is known yet."""
 
 
-def ask(strategy: Strategy, step: int, last: Update | None, *, members_per_s: float = 0.0) -> Population:
+def ask(
+    strategy: Strategy, step: int, last: Update | None, *, members_per_s: float = 0.0, least_s: float = 0.0
+) -> Population:
     """The population of `step`, given the Update before it (None at the first step of a run).
 
-    `members_per_s` is the measured speed of all volunteers together, as far as it is known.
+    `members_per_s` is the measured speed of all volunteers together, as far as it is known; a step should last
+    `least_s` or longer, as far as the population may grow.
     """
     elapsed_s = elapsed_s_after(last)
     factor = learning_rate_factor(strategy.schedule, step, elapsed_s)
-    limit = max(strategy.population_limit, min(int(LEAST_WORK_S * members_per_s), strategy.max_population))
+    wanted = int(max(LEAST_WORK_S, least_s) * members_per_s)
+    limit = max(strategy.population_limit, min(wanted, strategy.max_population))
     return Population(
         step=step,
         perturbation=strategy.perturbation.scaled(sigma_factor(strategy.schedule, step, elapsed_s)),

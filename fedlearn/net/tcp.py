@@ -1,10 +1,14 @@
 """A stream over a socket: TCP, or TLS where its ends were made with a context."""
 
 import asyncio
+import socket
 from typing import final
 
 READ_LIMIT_BYTES = 32 * 1024
 """For `asyncio.start_server` and `open_connection`: twice as much waits unread at most, then the sender must wait."""
+
+UNSENT_BYTES = 64 * 1024
+"""That the system takes ahead of a slow line: what waits here can still be replaced by something better."""
 
 
 @final
@@ -14,6 +18,10 @@ class TcpStream:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        line = writer.get_extra_info("socket")
+        is_tcp = line is not None and line.family in (socket.AF_INET, socket.AF_INET6)
+        if is_tcp and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         # Nothing is copied aside that the system does not take: what waits is shared with other peers until it leaves.
         writer.transport.set_write_buffer_limits(high=0)
 

@@ -24,7 +24,8 @@ from fedlearn.coordination.effects import (
     StepReport,
 )
 from fedlearn.es.update import Update
-from fedlearn.server.trainer import Outgoing, Trainer
+from fedlearn.server.recent import Outgoing
+from fedlearn.server.trainer import Trainer
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.wire.messages import Message
 from fedlearn.wire.parcel import Parcel, pack
@@ -95,8 +96,12 @@ class Performer:
                 self._send(peer, update, self._parcel_of(update))
             case Send(peer, message):
                 self._send(peer, message)
-            case SendWeights(peer, may_replay):
-                self._send_weights(peer, may_replay)
+            case SendWeights(peer, may_replay, held):
+                if held is not None and (missed := self._trainer.missed(held)) is not None:
+                    for message, parcel in missed:
+                        self._send(peer, message, parcel)
+                else:
+                    self._send_weights(peer, may_replay)
             case SendBlock(peer, block):
                 self._send(peer, *self._trainer.data_block(block))
             case Part(peer, farewell):
@@ -105,7 +110,7 @@ class Performer:
             case AppendToJournal(update):
                 # Now all Results of the step are in, and its Update is not yet out.
                 self._traffic_at_close = self._shell.traffic()
-                self._trainer.append(update)
+                self._packed_update = (update, self._trainer.append(update))
             case ApplyUpdate(update):
                 self._shell.work(lambda: self._trainer.apply(update), self._applied)
             case Recompute(claim):

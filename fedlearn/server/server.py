@@ -34,6 +34,9 @@ TICK_S = 0.02
 """How late a step may close."""
 
 BUDGET_INTERVAL_S = 1.0
+LEAST_LAG_BYTES = 64 * 1024
+"""Of Updates that wait for a peer before it is sent the weights in their place, however small those are."""
+
 MAX_QUEUED_UPDATES_BYTES = 256 * 1024 * 1024
 PARTING_S = 3.0
 """For the last bytes to leave and the volunteers to go, once the run has ended."""
@@ -202,8 +205,16 @@ class Server:
     def _keep_budget(self, now: float) -> None:
         if now >= self._budget_due:
             self._budget_due = now + BUDGET_INTERVAL_S
+            self._relieve(now)
             for channel in over_budget(self._channels.values(), max_bytes=self._max_held_bytes, now=now):
                 channel.drop("it kept too much waiting, slower than others who need the room")
+
+    def _relieve(self, now: float) -> None:
+        """Whoever has more Updates to take than weights is sent those."""
+        most = max(self._trainer.snapshot_bytes, LEAST_LAG_BYTES)
+        for peer, channel in self._channels.items():
+            if channel.connection.update_bytes_queued > most:
+                self._perform(self._coordinator.fell_behind(peer, now))
 
     async def _tick(self, local: LocalVolunteers) -> None:
         while not self._ended.done():

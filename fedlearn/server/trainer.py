@@ -11,11 +11,13 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.roster import Held
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.server.history import Progress, Rebuilt, newest
 from fedlearn.server.ledger import read_credit, standings_of
+from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.run import Run
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
@@ -29,9 +31,6 @@ from fedlearn.tasks.objective import MasksRows
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.wire.messages import DataBlock, Message, Start
 from fedlearn.wire.parcel import Parcel, pack
-
-Outgoing = tuple[Message, Parcel]
-"""A message, and the parcel that everybody is sent."""
 
 
 @final
@@ -48,6 +47,7 @@ class Trainer:
         self._credit = LineLog(run.folder.credit)
         self._audits = LineLog(run.folder.audits)
         self._last = rebuilt.last
+        self._recent = RecentUpdates()
         self._encoded_weights: tuple[int, Outgoing] | None = None
         self._encoded_block: tuple[bytes, Outgoing] | None = None
         self._bytes_in = 0
@@ -128,12 +128,31 @@ class Trainer:
             self._encoded_weights = (self.replica.step, (snapshot, pack(snapshot)))
         return [self._encoded_weights[1]]
 
+    def missed(self, held: Held) -> list[Outgoing] | None:
+        """What brings whoever comes back with weights to where the replica is; None where only a Snapshot does."""
+        if held.step == self.replica.step:
+            updates: list[Outgoing] | None = [] if held.digest == self._digest else None
+        else:
+            updates = self._recent.since(held.step, held.digest)
+        if updates is None or not self._has_masks_of_all_steps:
+            return None
+        start = Start(held.digest, held.step, self.replica.step, START in self.replica.slots)
+        return [(start, pack(start)), *updates]
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Of the weights and all that travels with them."""
+        return self.replica.weights.nbytes * (1 + len(self.replica.slots))
+
     def _can_replay(self) -> bool:
-        prepared, replica = self.run.prepared, self.replica
-        # Row masks follow from the data of each step, and a joiner is sent one block of them.
-        is_possible = not isinstance(prepared.objective, MasksRows) or len(prepared.blocks) < 2
-        snapshot_bytes = replica.weights.nbytes * (1 + len(replica.slots))
-        return prepared.is_start_shared and is_possible and self._journal.length_bytes < snapshot_bytes
+        is_possible = self.run.prepared.is_start_shared and self._has_masks_of_all_steps
+        return is_possible and self._journal.length_bytes < self.snapshot_bytes
+
+    @property
+    def _has_masks_of_all_steps(self) -> bool:
+        """Row masks follow from the data of each step, and a joiner is sent one block of them."""
+        prepared = self.run.prepared
+        return not isinstance(prepared.objective, MasksRows) or len(prepared.blocks) < 2
 
     def _all_updates(self) -> list[Update] | None:
         """The Updates of all steps so far; None where the journal does not have them all any more."""
@@ -154,10 +173,11 @@ class Trainer:
             self._encoded_block = (name, (block, pack(block)))
         return self._encoded_block[1]
 
-    def append(self, update: Update) -> None:
-        """Journals the Update of the replica's step. Raises StorageError where the disk refuses."""
+    def append(self, update: Update) -> Parcel:
+        """Journals the Update of the replica's step; gives its parcel. Raises StorageError where the disk refuses."""
         assert update.step == self.replica.step, "the digest before a step is known once the one before is taken"
         self._journal.append(update, self._digest)
+        return self._recent.add(update, self._digest, weights_bytes=self.snapshot_bytes)
 
     def apply(self, update: Update) -> bytes:
         """Takes the step; gives the digest after it."""

@@ -30,6 +30,7 @@ from fedlearn.wire.messages import (
     Pong,
     Ready,
     Result,
+    Resync,
 )
 from fedlearn.wire.outbox import Outbox
 from fedlearn.wire.parcel import PARTING, Parcel, pack, stream_of
@@ -98,6 +99,11 @@ class Connection:
         return self._outbox.bytes_queued
 
     @property
+    def update_bytes_queued(self) -> int:
+        """Of `bytes_queued`, those of whole Updates; none until the weights before them are there."""
+        return self._outbox.update_bytes if self.state is State.ACTIVE else 0
+
+    @property
     def bytes_held(self) -> int:
         """Of what the peer began and did not end."""
         return self._parser.bytes_held + (self._assembly.bytes_held if self._assembly is not None else 0)
@@ -110,7 +116,7 @@ class Connection:
         """Queues one message; `parcel` is its own where that was made before, elsewhere or for another peer.
 
         A Goodbye or Farewell goes behind what was queued before it, except that a Snapshot, begun or not, and
-        everything behind that Snapshot is cut.
+        everything behind that Snapshot is cut. A Resync takes the place of Updates and Assignments that have not begun.
 
         Raises:
             LocalProtocolError: not legal in this state, too large or not encodable; nothing was queued.
@@ -128,6 +134,8 @@ class Connection:
             raise LocalProtocolError(
                 f"{message_type.__name__}: expected at most {max_bytes} bytes, got {parcel.length_bytes}; send less"
             )
+        if message_type is Resync:
+            self._outbox.drop_steps()
         self._outbox.put(parcel)
         if isinstance(message, Assignment):
             self._lease(message)

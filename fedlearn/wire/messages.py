@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
+from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
@@ -54,6 +55,9 @@ class Proof(Struct, frozen=True, array_like=True, tag=7):
     signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
     token_proof: Annotated[bytes, Meta(max_length=32)] = b""
     """Empty unless the Challenge asks for it."""
+    held_step: Count = 0
+    held_digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
+    """Of weights that I still hold of a run, before that step; empty where there are none."""
 
 
 class Ready(Struct, frozen=True, array_like=True, tag=2):
@@ -74,6 +78,8 @@ class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     losses: Float32Array
     digest: Digest
     estimate: CodedEstimate = NO_ESTIMATE
+    busy_s: float = 0.0
+    """Seconds since the Assignment came: what else passed was spent on the line. 0 where it is not known."""
 
 
 class Goodbye(Struct, frozen=True, array_like=True, tag=4):
@@ -105,12 +111,13 @@ class Welcome(Struct, frozen=True, array_like=True, tag=16):
 
 
 class Start(Struct, frozen=True, array_like=True, tag=22):
-    """Server: begin at the start that you have yourself, take the Updates that follow; answer with Ready at `step`."""
+    """Server: begin at the start that you have yourself, or at what you said you hold, take the Updates that follow;
+    answer with Ready at `step`."""
 
     digest: Digest
-    """Of the start: weights of another one would never agree with anybody's."""
+    """Of where to begin: weights of another place would never agree with anybody's."""
     first_step: Count
-    """The step that the start stands before."""
+    """The step that those weights stand before."""
     step: Count
     keeps_start: bool
     """Whether the start is kept beside the weights, for a weight decay that pulls towards it."""
@@ -140,7 +147,7 @@ class Assignment(Struct, frozen=True, array_like=True, tag=19):
 
 
 class Resync(Struct, frozen=True, array_like=True, tag=20):
-    """Server: your digest differs, your results don't count; a Snapshot follows."""
+    """Server: your digest differs, or you are far behind; your results don't count, a Snapshot follows."""
 
     reason: Reason
 

@@ -5,8 +5,13 @@ from collections.abc import Iterator
 from itertools import chain, takewhile
 from typing import final
 
+from fedlearn.es.update import Update
 from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES
+from fedlearn.wire.messages import Assignment
 from fedlearn.wire.parcel import PARTING, Parcel, stream_of
+from fedlearn.wire.states import MessageType
+
+_STEPS: frozenset[MessageType] = frozenset([Update, Assignment])
 
 
 @final
@@ -25,6 +30,11 @@ class Outbox:
         self._parting: deque[Parcel] = deque()
         self._n_frames_gone = 0  # of the first of the data: a parcel of another queue is one frame
         self.bytes_queued = 0
+
+    @property
+    def update_bytes(self) -> int:
+        """Of all Updates that wait, wholly or in part."""
+        return sum(parcel.length_bytes for parcel in self._data if parcel.message_type is Update)
 
     @property
     def has_control(self) -> bool:
@@ -53,6 +63,14 @@ class Outbox:
         queue = self._control if stream_of(parcel.message_type) == CONTROL_STREAM else self._data
         queue.append(parcel)
         self.bytes_queued += parcel.length_bytes
+
+    def drop_steps(self) -> None:
+        """Forgets Updates and Assignments that have not begun to leave: weights follow that have them behind them."""
+        begun = 1 if self._n_frames_gone else 0
+        kept = [parcel for i, parcel in enumerate(self._data) if i < begun or parcel.message_type not in _STEPS]
+        self.bytes_queued -= sum(parcel.length_bytes for parcel in self._data)
+        self.bytes_queued += sum(parcel.length_bytes for parcel in kept)
+        self._data = deque(kept)
 
     def next_frame(self) -> bytes:
         """The frame that leaves next; empty if none waits."""

@@ -14,6 +14,7 @@ from fedlearn.client import client
 from fedlearn.client.budget import Budget
 from fedlearn.client.client import FIRST_RETRY_S, LONGEST_RETRY_S, QUIET_S, join
 from fedlearn.client.terms import Facts, Terms
+from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.wire.proof import Credentials
@@ -150,7 +151,8 @@ def test_conversation_has_the_name_and_all_processors_unless_told_otherwise(
     monkeypatch.setattr(client, "usable_processors", lambda: 5)
     joined((ENDED, 0), threads=threads)
     ((given, address, credentials),) = Conversation.begun
-    assert (given["name"], given["threads"], given["task"], given["device"]) == ("Ada", told, None, "cpu")
+    assert (given["name"], given["threads"]) == ("Ada", told)
+    assert isinstance(given["volunteer"], Volunteer)
     assert (address, credentials) == (SERVER, ADA)
 
 
@@ -314,3 +316,10 @@ def test_person_who_leaves_is_noticed_before_anything_else(joined: Callable[...,
 
     joined((interrupt, 4), on_leave=lambda: noticed.append("leaving"))
     assert noticed == ["leaving"]
+
+
+@pytest.mark.usefixtures("waits")
+def test_what_is_held_is_kept_over_a_cut(joined: Callable[..., int]) -> None:
+    assert joined((LOST, 5), (ENDED, 0)) == 0
+    (first, *_), (second, *_) = Conversation.begun
+    assert first["volunteer"] is second["volunteer"]

@@ -18,6 +18,7 @@ import pytest
 from fedlearn.client import conversation as module
 from fedlearn.client.budget import Budget
 from fedlearn.client.conversation import Conversation
+from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
@@ -89,8 +90,7 @@ class Scene:
             self.credentials,
             name="Ada",
             threads=2,
-            task=self.task,
-            device="cpu",
+            volunteer=Volunteer(2, task=self.task, budget=self.budget),
             terminal=terminal,
             budget=self.budget,
         )

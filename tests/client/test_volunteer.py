@@ -194,3 +194,32 @@ def test_what_the_server_names_has_the_memory_of_the_budget(run: Run, monkeypatc
     monkeypatch.setattr(module, "find_kind", lambda _: kind)
     Volunteer(1, budget=Budget(10**9)).perform(build_of(run))
     assert kind.join.call_args.kwargs == {"device": "cpu", "max_bytes": 10**9}
+
+
+def test_what_is_held_of_a_run_is_good_for_its_next_conversation(
+    run: Run, volunteer: Volunteer, block: DataBlock
+) -> None:
+    volunteer.perform(Apply(update_of(run, 0)))
+    held = volunteer.held
+    assert held is not None
+    assert held.step == 1
+    volunteer.perform(build_of(run))
+    assert volunteer.perform(Begin(Start(held.digest, 1, 1, keeps_start=False))) == held.digest
+    assert volunteer.held == held
+    assert losses_of(volunteer, block.block)
+
+
+def test_start_at_other_weights_is_made_anew(run: Run, volunteer: Volunteer) -> None:
+    assert Volunteer(1).held is None
+    volunteer.perform(Apply(update_of(run, 0)))
+    held = volunteer.held
+    volunteer.perform(Begin(Start(b"otherwis", 1, 1, keeps_start=False)))
+    assert held is not None
+    assert volunteer.held is not None
+    assert (volunteer.held.step, volunteer.held.digest == held.digest) == (1, False)
+
+
+def test_nothing_is_held_of_another_run(run: Run, volunteer: Volunteer) -> None:
+    other = msgspec.structs.replace(run.prepared.invitation, seed=run.prepared.invitation.seed + 1)
+    volunteer.perform(Build(Welcome("2", other)))
+    assert volunteer.held is None

@@ -89,6 +89,13 @@ def test_the_population_grows_with_the_volunteers_speed(
     assert ask(elastic, 0, None, members_per_s=members_per_s).limit == expected
 
 
+def test_the_population_grows_until_a_step_lasts_as_long_as_it_should() -> None:
+    elastic = msgspec.structs.replace(STRATEGY, max_population=6000)
+    limits = [ask(elastic, 0, None, members_per_s=50_000.0, least_s=least_s).limit for least_s in (0.0, 0.1, 9.0)]
+    assert limits == [4000, 5000, 6000]
+    assert ask(STRATEGY, 0, None, members_per_s=50_000.0, least_s=0.1).limit == 4000
+
+
 def test_the_scale_travels_from_update_to_population() -> None:
     update = told([1.0, 1.2, 1.0, 1.4], 0.5)
     assert ask(STRATEGY, 4, update).shaping_scale == update.shaping_scale

@@ -1,20 +1,38 @@
-"""A line between a volunteer and its server that is as bad as a test wants it: late, slow, or cut."""
+"""A line between a volunteer and its server that is as bad as a test wants it: late, slow, lossy, or cut.
+
+A packet that is lost is sent again by TCP, and all behind it wait: in user space that is a piece that comes later.
+"""
 
 import asyncio
+import random
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
 PIECE_BYTES = 4096
+PACKET_BYTES = 1448
+RESENT_S = 0.2
+"""The least time after which TCP sends again what was not acknowledged, on Linux."""
+
+BUFFER_BYTES = 16 * 1024
+"""That the line itself takes ahead; with the system's own it would be megabytes, and no line is like that."""
 
 
 @final
 class Link:
-    """Forwards TCP connections; what goes in comes out `delay_s` later, and at most `bytes_per_s` each way."""
+    """Forwards TCP connections; what goes in comes out `delay_s` later, and at most `bytes_per_s` each way.
 
-    def __init__(self, target: int, *, delay_s: float, bytes_per_s: float) -> None:
+    A share of `loss` of the packets takes `RESENT_S` and another round trip more.
+    """
+
+    def __init__(self, target: int, *, delay_s: float, bytes_per_s: float, loss: float) -> None:
         self.port = 0
+        self._random = random.Random(0)
+        self._loss = loss
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._is_cut = False
         self._target, self._delay_s, self._bytes_per_s = target, delay_s, bytes_per_s
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
@@ -34,6 +52,19 @@ class Link:
         self._loop.run_until_complete(asyncio.sleep(0.01))
         self._loop.close()
 
+    def cut(self) -> None:
+        """Ends what goes through, and lets nothing through until `mend`."""
+        self._loop.call_soon_threadsafe(self._cut)
+
+    def mend(self) -> None:
+        """Lets connections through again."""
+        self._is_cut = False
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        for end in self._ends:
+            end.transport.abort()
+
     def _run(self) -> None:
         self._loop.create_task(self._listen())
         self._loop.run_forever()
@@ -44,29 +75,47 @@ class Link:
         self._is_open.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        there = socket.socket()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)  # before it connects, or it is ignored
+        there.setblocking(False)
+        await self._loop.sock_connect(there, ("127.0.0.1", self._target))
+        there_reader, there_writer = await asyncio.open_connection(sock=there, limit=PIECE_BYTES)
+        self._ends |= {writer, there_writer}
         ways = [self._forward(reader, there_writer), self._forward(there_reader, writer)]
+        tasks = [asyncio.create_task(way) for way in ways]
         try:
-            await asyncio.wait([asyncio.create_task(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            return  # the test is over; asyncio would report it
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             for end in (writer, there_writer):
+                self._ends.discard(end)
                 end.transport.abort()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One way. The next piece may be under way while the one before is: a line delays, it does not wait."""
-        loop, free_at = asyncio.get_running_loop(), 0.0
+        loop, free_at, arrived_at = asyncio.get_running_loop(), 0.0, 0.0
         while data := await reader.read(PIECE_BYTES):
             free_at = max(free_at, loop.time()) + len(data) / self._bytes_per_s
-            loop.call_at(free_at + self._delay_s, writer.write, data)
+            n_packets = -(-len(data) // PACKET_BYTES)
+            is_lost = self._random.random() > (1.0 - self._loss) ** n_packets
+            arrived_at = max(arrived_at, free_at + self._delay_s + is_lost * (RESENT_S + 2.0 * self._delay_s))
+            loop.call_at(arrived_at, writer.write, data)
             if (ahead_s := free_at - loop.time()) > self._delay_s:
                 await asyncio.sleep(ahead_s - self._delay_s)
 
 
 @contextmanager
-def link_to(target: int, *, delay_s: float = 0.0, bytes_per_s: float = 1e9) -> Iterator[int]:
-    """The port of a line to this one."""
-    link = Link(target, delay_s=delay_s, bytes_per_s=bytes_per_s)
+def link_to(target: int, *, delay_s: float = 0.0, bytes_per_s: float = 1e9, loss: float = 0.0) -> Iterator[Link]:
+    """A line to this port."""
+    link = Link(target, delay_s=delay_s, bytes_per_s=bytes_per_s, loss=loss)
     try:
-        yield link.port
+        yield link
     finally:
         link.close()

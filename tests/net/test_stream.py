@@ -1,6 +1,7 @@
 """What every line promises, in memory and over a socket."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -8,7 +9,7 @@ import pytest
 
 from fedlearn.net.memory import MemoryStream
 from fedlearn.net.stream import Stream
-from fedlearn.net.tcp import READ_LIMIT_BYTES, TcpStream
+from fedlearn.net.tcp import READ_LIMIT_BYTES, UNSENT_BYTES, TcpStream
 
 Line = Callable[[], AbstractAsyncContextManager[tuple[Stream, Stream]]]
 MIB = 2**20
@@ -145,5 +146,15 @@ def test_a_socket_copies_nothing_aside_that_the_system_does_not_take() -> None:
         async with over_tcp() as (here, _):
             assert isinstance(here, TcpStream)
             assert here._writer.transport.get_write_buffer_limits() == (0, 0)
+
+    asyncio.run(main())
+
+
+def test_system_takes_little_ahead_of_a_slow_line() -> None:
+    async def main() -> None:
+        async with over_tcp() as (stream, _):
+            assert isinstance(stream, TcpStream)
+            line = stream._writer.get_extra_info("socket")
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == UNSENT_BYTES
 
     asyncio.run(main())

@@ -20,6 +20,7 @@ from fedlearn.coordination.effects import (
     ServerEffect,
     StepReport,
 )
+from fedlearn.coordination.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.server.performer import Performer
@@ -234,3 +235,18 @@ def test_messages_that_many_are_sent_are_encoded_once(scene: Scene) -> None:
     assert len(ones) == 4
     assert all(one is two is not None for one, two in zip(ones, twos, strict=True))
     assert [bytes_of(parcel) for parcel in ones[:2] if parcel] == [bytes_of(pack(update)) for update in updates]
+
+
+def test_whoever_comes_back_is_sent_what_it_missed_at_once(scene: Scene) -> None:
+    held = Held(0, scene.trainer.replica.digest)
+    update = update_of(scene.run, 0)
+    scene.perform(AppendToJournal(update), Send(2, update))
+    scene.trainer.apply(update)
+    scene.perform(SendWeights(1, may_replay=False, held=held), Send(1, Pong()))
+    assert scene.shell.kinds(1) == [Start, Update, Pong]
+    ((_, _, ones),) = [sent for sent in scene.shell.sent if sent[0] == 1 and isinstance(sent[1], Update)]
+    ((_, _, twos),) = [sent for sent in scene.shell.sent if sent[0] == 2]
+    assert ones is twos is not None
+    scene.perform(SendWeights(3, may_replay=False, held=Held(0, b"otherwis")))
+    scene.shell.do_work()
+    assert scene.shell.kinds(3) == [Snapshot]

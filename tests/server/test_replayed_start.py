@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
 
+from fedlearn.coordination.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
+from fedlearn.server.recent import Outgoing
 from fedlearn.server.run import Run
-from fedlearn.server.trainer import Outgoing, Trainer
+from fedlearn.server.trainer import Trainer
 from fedlearn.storage.checkpoint import load_checkpoint
 from fedlearn.storage.segment import HEADER_BYTES, read_places, segments_in
 from fedlearn.tasks import task_kind
@@ -148,3 +151,45 @@ def test_weights_are_sent_where_the_journal_is_damaged(trainer_of: TrainerOf) ->
     assert kinds(trainer.weights_messages(may_replay=True)) == [Snapshot]
     flip(segment, [*read_places(segment)][2].begin + 20)
     assert kinds(trainer.weights_messages(may_replay=True)) == [Snapshot]
+
+
+def test_whoever_held_the_weights_is_sent_what_it_missed(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE), weight_decay_towards="start")
+    take(trainer, range(2))
+    held = Held(2, trainer.replica.digest)
+    assert trainer.missed(held) == [(Start(held.digest, 2, 2, True), ANY)]
+    take(trainer, range(2, 5))
+    outgoing = trainer.missed(held)
+    assert outgoing is not None
+    assert outgoing[0][0] == Start(held.digest, 2, 5, True)
+    assert bytes_of(outgoing[0][1]) == bytes_of(pack(outgoing[0][0]))
+    assert [message.step for message, _ in outgoing[1:] if isinstance(message, Update)] == [2, 3, 4]
+
+
+def test_whoever_held_other_weights_did_not_miss_updates_but_weights(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE))
+    take(trainer, range(3))
+    assert [trainer.missed(Held(step, b"otherwis")) for step in (0, 2, 3, 4)] == [None] * 4
+
+
+def test_whoever_missed_more_bytes_than_weights_have_is_sent_those(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE))
+    held, n_missed = Held(0, trainer.replica.digest), 0
+    sizes = []
+    while (outgoing := trainer.missed(held)) is not None:
+        sizes.append(sum(parcel.length_bytes for _, parcel in outgoing[1:]))
+        take(trainer, range(n_missed, n_missed + 1))
+        n_missed += 1
+    assert sizes[-1] < trainer.snapshot_bytes <= sizes[-1] + sizes[1]
+
+
+def test_whoever_missed_steps_of_other_blocks_is_sent_the_weights(
+    trainer_of: TrainerOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {"x": np.arange(64)}
+    task = fit_task(loss=lambda *_: 0.0, start=WIDE, data=data)
+    one, several = trainer_of(task), None
+    assert one.missed(Held(0, one.replica.digest)) is not None
+    monkeypatch.setattr(task_kind, "cut", lambda columns: cut(columns, data["x"].nbytes // 2))
+    several = trainer_of(task)
+    assert several.missed(Held(0, several.replica.digest)) is None

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any, final
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
-from fedlearn.client.conversation import Conversation
+from fedlearn.client.conversation import Conversation, computes
+from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.net import refusals, tls_listener
 from fedlearn.net.channel import Channel
 from fedlearn.server import budget, door
@@ -29,8 +32,8 @@ from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
-from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Ping, Pong, Start
-from fedlearn.wire.parcel import pack
+from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Ping, Pong, Resync, Start
+from fedlearn.wire.parcel import Parcel, pack
 from fedlearn.wire.proof import Credentials
 from tests.identities import ADA, BOB
 from tests.runs import created, fit_task, task_config
@@ -80,10 +83,11 @@ class Scene:
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
 
-    def volunteer(self, name: str, credentials: Credentials = ADA) -> Conversation:
+    def volunteer(self, name: str, credentials: Credentials = ADA, volunteer: Volunteer | None = None) -> Conversation:
         terminal = Terminal(stream=io.StringIO())
         address = self.gate.local_address(self.port)
-        return Conversation(address, credentials, name=name, threads=1, task=self.task, device="cpu", terminal=terminal)
+        volunteer = volunteer or Volunteer(1, task=self.task)
+        return Conversation(address, credentials, name=name, threads=1, volunteer=volunteer, terminal=terminal)
 
     async def converse(self, conversation: Conversation) -> Leave:
         return await conversation.run()
@@ -104,8 +108,8 @@ SceneOf = Callable[..., Scene]
 def scene_of(tmp_path: Path) -> Iterator[SceneOf]:
     scenes = []
 
-    def opened(**settings: Any) -> Scene:  # noqa: ANN401 (values of any setting)
-        task = fit_task()
+    def opened(task: NamedTask | None = None, **settings: Any) -> Scene:  # noqa: ANN401 (values of any setting)
+        task = task or fit_task()
         scenes.append(Scene(created(task_config(tmp_path, volunteers=0, sample_time=0.0), task, **settings), task))
         return scenes[-1]
 
@@ -501,3 +505,77 @@ def test_limits_are_those_of_the_address_that_connects(scene_of: SceneOf) -> Non
             await asyncio.gather(conversing, return_exceptions=True)
 
     asyncio.run(main())
+
+
+def test_volunteer_that_was_cut_off_catches_up_with_what_it_missed(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of(fit_task(start={"vector": np.zeros(6), "wide": np.zeros(10_000)}))
+    sent: list[Message] = []
+    send = Channel.send
+
+    def note(channel: Channel, message: Message, parcel: Parcel | None = None) -> None:
+        sent.append(message)
+        send(channel, message, parcel)
+
+    async def main() -> None:
+        async with scene.serving():
+            volunteer = Volunteer(1, task=scene.task)
+            cut = asyncio.create_task(scene.converse(scene.volunteer("Ada", volunteer=volunteer)))
+            while scene.trainer.replica.step < 3:
+                await asyncio.sleep(0)
+            cut.cancel()
+            await asyncio.gather(cut, return_exceptions=True)
+            await scene.said("Ada left")
+            while computes():
+                await asyncio.sleep(0)
+            monkeypatch.setattr(Channel, "send", note)
+            held, reached = volunteer.held, scene.trainer.replica.step
+            back = asyncio.create_task(scene.converse(scene.volunteer("Ada", volunteer=volunteer)))
+            while scene.trainer.replica.step < reached + 2:
+                await asyncio.sleep(0)
+            back.cancel()
+            await asyncio.gather(back, return_exceptions=True)
+        assert held is not None
+        starts = [message for message in sent if isinstance(message, Start | Snapshot)]
+        assert starts == [Start(held.digest, held.step, starts[0].step, keeps_start=False)]
+        assert held.step > 0
+
+    asyncio.run(main())
+
+
+def test_volunteer_that_falls_behind_goes_on_from_the_weights(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of()
+    sent: list[type] = []
+    send, waiting = Channel.send, [module.LEAST_LAG_BYTES]
+
+    def note(channel: Channel, message: Message, parcel: Parcel | None = None) -> None:
+        sent.append(type(message))
+        send(channel, message, parcel)
+
+    monkeypatch.setattr(module, "BUDGET_INTERVAL_S", 0.0)
+    monkeypatch.setattr(Channel, "send", note)
+    monkeypatch.setattr(Connection, "update_bytes_queued", property(lambda _: waiting[0]))
+
+    async def main() -> None:
+        async with scene.serving():
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            while scene.trainer.replica.step < 3:
+                await asyncio.sleep(0)
+            assert Resync not in sent
+            waiting[0] += 1
+            while Resync not in sent:
+                await asyncio.sleep(0)
+            waiting[0] = 0
+            reached = scene.trainer.replica.step
+            while scene.trainer.replica.step < reached + 3:
+                await asyncio.sleep(0)
+            conversing.cancel()
+            await asyncio.gather(conversing, return_exceptions=True)
+
+    asyncio.run(main())
+    synchronised = [kind for kind in sent[sent.index(Resync) :] if kind in (Resync, Snapshot, Start)]
+    assert synchronised == [Resync, Snapshot]
+    assert scene.screen.getvalue().count("joined") == 1

@@ -1,14 +1,14 @@
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES, FrameParser
-from fedlearn.wire.messages import DataBlock, Farewell, Goodbye, Hello, Ping, Result
+from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Goodbye, Hello, Ping, Result
 from fedlearn.wire.outbox import Outbox
 from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.states import MessageType
 
 NAMES = {
     kind.__struct_config__.tag: kind.__name__
-    for kind in (DataBlock, Farewell, Goodbye, Hello, Ping, Result, Snapshot, Update)
+    for kind in (Assignment, DataBlock, Farewell, Goodbye, Hello, Ping, Result, Snapshot, Update)
 }
 
 
@@ -94,3 +94,22 @@ def test_cleared_outbox_gives_nothing() -> None:
     outbox.clear()
     assert outbox.next_frame() == b""
     assert outbox.bytes_queued == 0
+
+
+def test_dropped_steps_leave_what_has_begun_and_what_is_no_step() -> None:
+    outbox = Outbox()
+    for kind, size in ((Update, CHUNK_BYTES + 1), (Assignment, 2), (DataBlock, 3), (Update, 4), (Result, 5)):
+        outbox.put(Parcel(kind, bytes(size)))
+    assert outbox.update_bytes == CHUNK_BYTES + 5
+    outbox.next_frame()
+    outbox.drop_steps()
+    assert outbox.bytes_queued == 1 + 3 + 5
+    assert drained(outbox) == ["Update", "DataBlock", "Result"]
+    assert outbox.bytes_queued == 0
+
+
+def test_step_that_has_not_begun_is_dropped() -> None:
+    outbox = filled(Update, Assignment, Ping)
+    outbox.drop_steps()
+    assert (outbox.bytes_queued, outbox.update_bytes) == (1, 0)
+    assert drained(outbox) == ["Ping"]

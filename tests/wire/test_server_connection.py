@@ -8,6 +8,7 @@ from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.update import Update
 from fedlearn.wire import limits
 from fedlearn.wire.allowance import MESSAGES, MESSAGES_PER_LEASE, STRANGERS_MESSAGES
 from fedlearn.wire.connection import Connection
@@ -203,7 +204,7 @@ def test_nothing_is_held_for_a_peer_that_is_gone(ready: Connection, examples: Ex
     ready.send(examples[Snapshot])
     ready.receive_data(result(2**16)[:-1], 0.0)
     assert ready.bytes_held > CHUNK_BYTES
-    assert len(list(ready.parcels())) == 3
+    assert len(list(ready.parcels())) == 2
     ready.forget()
     assert (ready.bytes_held, ready.bytes_queued, list(ready.parcels())) == (0, 0, [])
 
@@ -225,3 +226,16 @@ def test_hello_that_is_wrong_in_itself_is_refused_for_that(fields: object) -> No
     with pytest.raises(RemoteProtocolError, match="Hello: "):
         server.receive_data(data, 0.0)
     assert server.state is State.OPENING
+
+
+def test_resync_takes_the_place_of_steps_that_wait(ready: Connection, examples: Examples) -> None:
+    assert ready.update_bytes_queued == 0
+    ready.send(examples[Update])
+    ready.send(examples[Assignment])
+    assert ready.update_bytes_queued == pack(examples[Update]).length_bytes
+    ready.send(examples[Resync])
+    assert ready.data_to_send(2**30) == bytes_of(examples[Resync])
+    ready.send(examples[Snapshot])
+    ready.send(examples[Update])
+    assert ready.update_bytes_queued == 0, "they are of use once the weights are there"
+    assert ready.data_to_send(2**30) == bytes_of(examples[Snapshot]) + bytes_of(examples[Update])

@@ -13,7 +13,7 @@ from fedlearn.coordination.auditor import Lottery
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Part, Send, SendBlock, SendWeights, ServerEffect
 from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.roster import KEPT_BLOCKS
+from fedlearn.coordination.roster import KEPT_BLOCKS, Held
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -147,14 +147,19 @@ class Scene:
                 effects += self._perform(self.coordinator.received(peer, arrived, self.now))
         return effects
 
-    def greet(self, peer: int, name: str | None = None, credentials: Credentials | None = None) -> list[ServerEffect]:
+    def greet(
+        self, peer: int, name: str | None = None, credentials: Credentials | None = None, held: Held | None = None
+    ) -> list[ServerEffect]:
         """A volunteer is let in, by the identity of its name; what is said on the way to that is left out."""
         called = f"volunteer {peer}" if name is None else name
         credentials = credentials or named(called or f"{peer}")
         hello = hello_of(credentials, name=called)
         self.connect(peer)
         (challenge,) = sent(Challenge, self.say(peer, hello))
-        return self.say(peer, proof_of(credentials, hello, challenge))
+        proof = proof_of(credentials, hello, challenge)
+        if held is not None:
+            proof = msgspec.structs.replace(proof, held_step=held.step, held_digest=held.digest)
+        return self.say(peer, proof)
 
     def join(self, peer: int) -> list[ServerEffect]:
         return [*self.greet(peer), *self.say(peer, Ready(self.step, digest_of(self.step)))]
@@ -182,6 +187,9 @@ class Scene:
     def drop(self, peer: int) -> list[ServerEffect]:
         self.followers.pop(peer, None)
         return self._perform(self.coordinator.disconnected(peer, "the line broke", self.now))
+
+    def fall_behind(self, peer: int) -> list[ServerEffect]:
+        return self._perform(self.coordinator.fell_behind(peer, self.now))
 
     def leave(self, peer: int) -> list[ServerEffect]:
         self.followers.pop(peer, None)
@@ -264,7 +272,7 @@ class Scene:
         match message:
             case DataBlock():
                 self._blocks[peer].append(message.block)
-            case Resync():
+            case Resync() if "digest" in message.reason:
                 self.reported.pop((self.step, peer), None)
             case Update():
                 assert message is self.journal[-1], "an Update is sent once it is in the journal"

@@ -1,5 +1,6 @@
 from fedlearn.coordination.admission import ADMISSION_LIMIT_S, AdmissionRules
 from fedlearn.coordination.effects import Notice, Part, Send, SendBlock, SendWeights
+from fedlearn.coordination.roster import Held
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Challenge, Hello, Proof, Ready, Resync, Welcome
@@ -189,3 +190,11 @@ def test_volunteer_with_another_start_is_sent_the_weights_themselves() -> None:
     scene.greet(1)
     assert of(SendWeights, scene.say(1, Ready(0, WRONG_DIGEST))) == [SendWeights(1, may_replay=False)]
     assert sent(Assignment, scene.say(1, Ready(0, digest_of(0))), peer=1)
+
+
+def test_what_a_volunteer_holds_is_believed_until_it_has_shown_another_digest(scene: Scene) -> None:
+    held = Held(7, digest_of(7))
+    effects = scene.greet(1, held=held)
+    assert of(SendWeights, effects) == [SendWeights(1, may_replay=True, held=held)]
+    effects = scene.say(1, Ready(0, WRONG_DIGEST))
+    assert of(SendWeights, effects) == [SendWeights(1, may_replay=False, held=None)]

@@ -59,12 +59,12 @@ def test_population_follows_the_speed_of_all_volunteers_together() -> None:
     assert sum(scene.assignments[peer].quota for peer in (1, 2)) == 232
 
 
-def test_volunteer_that_was_late_gets_a_group_that_nobody_waits_for(pair: Scene) -> None:
+def test_volunteer_that_was_late_gets_an_eighth_on_top_that_nobody_waits_for(pair: Scene) -> None:
     pair.report(1, GROUP)
     pair.report(2)
     pair.wait(TIME_PER_STEP)
     pair.applied()
-    assert [pair.assignments[peer].quota for peer in (1, 2)] == [GROUP, LIMIT]
+    assert [pair.assignments[peer].quota for peer in (1, 2)] == [LIMIT // 8, LIMIT]
     assert of(AppendToJournal, pair.report(2))  # although volunteer 1 has sent nothing
     pair.applied()
 
@@ -82,7 +82,7 @@ def test_late_volunteer_is_waited_for_again_once_it_was_in_time_and_twice_as_lon
         pair.report(2)
         pair.applied()  # and rests for a step
         n_steps = 0
-        while pair.assignments[1].quota == GROUP:
+        while pair.assignments[2].quota == LIMIT:  # what volunteer 1 does comes on top
             pair.now += 1.0
             pair.report(1)
             pair.report(2)

@@ -1,7 +1,9 @@
 from fedlearn.coordination.effects import Apply, Begin, Build, Load, Reply, StoreBlock
-from fedlearn.wire.messages import Ready, Resync
+from fedlearn.coordination.roster import Held
+from fedlearn.coordination.worker import Worker
+from fedlearn.wire.messages import Proof, Ready, Resync
 from tests.coordination.worker.scene import DATA, WELCOME, Scene, digest_of, replies, snapshot, start, update
-from tests.identities import hello_of
+from tests.identities import ADA, CHALLENGE, NONCE, hello_of, proof_of
 
 
 def test_conversation_begins_with_hello(stranger: Scene) -> None:
@@ -52,3 +54,14 @@ def test_weights_are_answered_once(stranger: Scene) -> None:
     assert len(replies(Ready, stranger.compute_all())) == 1
     stranger.hear(update(2), Resync("it drifted"), snapshot(3), update(3))
     assert replies(Ready, stranger.compute_all()) == [Ready(3, digest_of(3))]
+
+
+def test_what_is_still_held_is_said_with_the_proof() -> None:
+    held = Held(6, digest_of(6))
+    worker = Worker(name="Ada", threads=1, credentials=ADA)
+    worker.start(nonce=NONCE, held=held)
+    (proof,) = replies(Proof, worker.received(CHALLENGE, 0.0))
+    assert (proof.held_step, proof.held_digest) == (held.step, held.digest)
+    stranger = Worker(name="Ada", threads=1, credentials=ADA)
+    stranger.start(nonce=NONCE)
+    assert replies(Proof, stranger.received(CHALLENGE, 0.0)) == [proof_of()]

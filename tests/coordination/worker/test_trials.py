@@ -192,3 +192,10 @@ def test_trials_whose_sum_is_wanted_say_so_and_come_in_longer_slices(scene: Scen
         sizes.append(scene.trials.n_members)
         scene.compute(scene.trials.n_members / 800.0)
     assert sizes == [GROUP, SUM_SLICE_S * 800]
+
+
+def test_result_says_how_long_the_assignment_has_been_here(scene: Scene) -> None:
+    scene.hear(assignment(4))
+    (first,) = replies(Result, scene.compute(0.5))
+    (second,) = replies(Result, scene.compute(0.25))
+    assert (first.busy_s, second.busy_s) == (0.5, 0.75)

@@ -16,4 +16,4 @@ def test_traffic_of_a_step_is_little_more_than_losses_and_utilities(
         assert metrics.volunteers == volunteers
         traffic = metrics.bytes_in + metrics.bytes_out
         assert 5 * population < traffic
-        assert traffic <= 1.2 * (4 * population + volunteers * (population + 250))
+        assert traffic <= 1.2 * (4 * population + volunteers * (population + 260))

@@ -1,0 +1,205 @@
+"""Volunteers on bad lines: late, slow, lossy, or cut for a while.
+
+The lines are in user space: 50 ms each way, 1 Mbit/s, and a fiftieth of the packets comes a retransmission later.
+A trial takes its time by sleeping, so that what is measured is the line and not the processors of this machine.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.processes import ended_at_exit, metrics_of, start, wait_for
+from tests.faults.link import Link, link_to
+
+BAD = {"delay_s": 0.05, "bytes_per_s": 125_000.0, "loss": 0.02}
+TASK = """
+import time
+import fedlearn
+import numpy as np
+
+def loss(arrays):
+    time.sleep({trial_s})
+    return float((arrays["vector"] ** 2).mean())
+
+task = fedlearn.function(loss, {{"vector": np.ones({n_parameters})}})
+"""
+WATCHED = """
+import json
+import sys
+import time
+from fedlearn.commands.command_line import main
+from fedlearn.coordination.effects import Evaluate, Reply
+from fedlearn.coordination.worker import Worker
+from fedlearn.wire.messages import Ready, Result
+
+log, computed = open(sys.argv[1], "w", buffering=1), Worker.computed
+
+def watched(self, result, now):
+    compute, started = self._under_way
+    effects = computed(self, result, now)
+    said = [effect.message for effect in effects if isinstance(effect, Reply)]
+    line = {"time": time.time(), "what": type(compute).__name__, "s": now - started}
+    line["ready"] = next((message.step for message in said if isinstance(message, Ready)), None)
+    line["step"] = next((message.step for message in said if isinstance(message, Result)), None)
+    log.write(json.dumps(line) + "\\n")
+    return effects
+
+Worker.computed = watched
+sys.exit(main(["join", *sys.argv[2:]]))
+"""
+FLAGS = ["--task", "task.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01", "--threads", "1"]
+FLAGS += ["--time-per-step", "10", "--port", "0", "--tls", "off", "--audit", "0", "--sample-time", "0"]
+
+
+@contextmanager
+def serving(folder: Path, *flags: str, trial_s: float = 0.001, n_parameters: int = 20) -> Iterator[int]:
+    """The port of a server without volunteers of its own."""
+    (folder / "task.py").write_text(TASK.format(trial_s=trial_s, n_parameters=n_parameters))
+    (folder / "watched.py").write_text(WATCHED)
+    server = start("server.py", *FLAGS, "--volunteers", "0", *flags, folder=folder)
+    with ended_at_exit(server):
+        line, _ = wait_for(server, r"join with: (.+)")
+        found = re.search(r":(\d+)", line)
+        assert found is not None
+        yield int(found.group(1))
+
+
+def joining(folder: Path, name: str, port: int) -> Popen[str]:
+    """A volunteer that writes down what it does."""
+    arguments = [f"{name}.log", "--task", "task.py:task", "--threads", "1", "--server", f"127.0.0.1:{port}"]
+    config = str(folder / f"config of {name}")
+    return start(str(folder / "watched.py"), *arguments, folder=folder, XDG_CONFIG_HOME=config)
+
+
+def log_of(folder: Path, name: str) -> list[dict[str, Any]]:
+    path = folder / f"{name}.log"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def evaluated(folder: Path, name: str, since: float, until: float) -> float:
+    """Share of a time in which a volunteer evaluated what it could send before it heard that the step was over."""
+    lines = [line for line in log_of(folder, name) if line["step"] is not None and since < line["time"] <= until]
+    return float(sum(line["s"] for line in lines)) / (until - since)
+
+
+def steps_between(folder: Path, since: float, until: float) -> list[dict[str, Any]]:
+    return [line for line in metrics_of(folder) if since < line["time"] <= until]
+
+
+def until_steps(folder: Path, n_volunteers: int) -> None:
+    """Until so many volunteers had a part in a step."""
+    path = folder / "trainingRuns/1/metrics.jsonl"
+    ends = time.time() + 60.0
+    while not path.exists() or not any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)[-3:]):
+        assert time.time() < ends, "they never came"
+        time.sleep(0.05)
+
+
+def until_evaluating(folder: Path, names: list[str], since: float) -> None:
+    """Until each of them sent a Result."""
+    ends = time.time() + 90.0
+    while not all(any(line["step"] and line["time"] > since for line in log_of(folder, name)) for name in names):
+        assert time.time() < ends, "they do not evaluate"
+        time.sleep(0.05)
+
+
+def measured(seconds: float) -> tuple[float, float]:
+    began = time.time()
+    time.sleep(seconds)
+    return began, time.time()
+
+
+def test_whoever_is_on_a_bad_line_evaluates_where_all_are(tmp_path: Path) -> None:
+    names = ["Ada", "Bob", "Eve"]
+    flags = ["--population-limit", "64", "--max-population", "16384"]
+    with serving(tmp_path, *flags) as port, ExitStack() as held:
+        for name in names:
+            link = held.enter_context(link_to(port, **BAD))
+            held.enter_context(ended_at_exit(joining(tmp_path, name, link.port)))
+        until_steps(tmp_path, 3)
+        time.sleep(3.5)  # for the population to grow
+        steps = steps_between(tmp_path, *measured(4.5))
+    span = steps[0]["time"], steps[-1]["time"]
+    shares = [evaluated(tmp_path, name, *span) for name in names]
+    members = sum(line["members"] for line in steps) / len(steps)
+    print(f"all on bad lines: {[f'{share:.0%}' for share in shares]} of the time, {members:.0f} members a step")
+    step_s = (span[1] - span[0]) / (len(steps) - 1)
+    print(f"steps of {step_s:.2f} s; volunteers in each: {[line['volunteers'] for line in steps]}")
+    assert min(shares) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("population", "seconds"), [(64, 2.0), pytest.param(2048, 10.0, marks=pytest.mark.long)], ids=["short", "long"]
+)
+def test_whoever_is_on_a_bad_line_alone_costs_the_others_nothing(
+    tmp_path: Path, population: int, seconds: float
+) -> None:
+    """In steps that are shorter than its exchange it gets nothing done, and nobody waits for it."""
+    with serving(tmp_path, "--population-limit", str(population)) as port, ExitStack() as held:
+        for name in ("Ada", "Bob"):
+            held.enter_context(ended_at_exit(joining(tmp_path, name, port)))
+        until_steps(tmp_path, 2)
+        time.sleep(seconds / 4)
+        before = measured(seconds)
+        link = held.enter_context(link_to(port, **BAD))
+        held.enter_context(ended_at_exit(joining(tmp_path, "Eve", link.port)))
+        until_evaluating(tmp_path, ["Eve"], before[1])
+        time.sleep(seconds / 4)
+        during = measured(seconds)
+    alone = evaluated(tmp_path, "Eve", *during)
+    others = [sum(evaluated(tmp_path, name, *span) for name in ("Ada", "Bob")) / 2 for span in (before, during)]
+    counts = [line["volunteers"] for line in steps_between(tmp_path, *during)]
+    print(f"population {population}: alone on a bad line {alone:.0%} of its time, counts in {counts.count(3)} of")
+    print(f"{len(counts)} steps; the others {others[1]:.0%} of theirs, {others[0]:.0%} before")
+    assert others[1] > 0.8 * others[0]
+    assert seconds < 10.0 or alone > 0.6
+
+
+def parted(folder: Path, n_each: int, cut_s: float) -> None:
+    """Half of the volunteers are cut off for a while."""
+    flags = ["--population-limit", "256"]
+    near = [f"near {number}" for number in range(n_each)]
+    far = [f"far {number}" for number in range(n_each)]
+    with serving(folder, *flags, n_parameters=20_000) as port, link_to(port) as link, ExitStack() as held:
+        for name in near:
+            held.enter_context(ended_at_exit(joining(folder, name, port)))
+        for name in far:
+            held.enter_context(ended_at_exit(joining(folder, name, link.port)))
+        until_steps(folder, 2 * n_each)
+        cut_at = time.time()
+        link.cut()
+        time.sleep(cut_s)
+        mended_at = mend(link)
+        until_evaluating(folder, far, mended_at)
+    missed = steps_between(folder, cut_at, mended_at)
+    assert len(missed) > 5
+    for name in far:
+        after = [line for line in log_of(folder, name) if line["time"] > mended_at]
+        ready = next(line["ready"] for line in after if line["ready"] is not None)
+        first = next(line["step"] for line in after if line["step"] is not None)
+        print(f"{name}: back at step {ready}, {len(missed)} were taken without it, counts from step {first} on")
+        assert first - ready <= 2
+        assert "Load" not in [line["what"] for line in after]
+        assert "Apply" in [line["what"] for line in after]
+
+
+def mend(link: Link) -> float:
+    link.mend()
+    return time.time()
+
+
+def test_half_that_was_cut_off_is_back_within_two_steps_by_catching_up(tmp_path: Path) -> None:
+    parted(tmp_path, 2, 2.0)
+
+
+@pytest.mark.long
+def test_half_that_was_cut_off_for_a_minute_catches_up_too(tmp_path: Path) -> None:
+    parted(tmp_path, 2, 60.0)
