@@ -175,6 +175,8 @@ class Coordinator:
             return []
         if self._open.n_members > 0:
             return self._close_step(now)
+        if self._open.has_results:
+            return []  # which wait for a verdict; nobody is asked for others meanwhile
         if not any(v.phase is Phase.READY and v.lease is None for v in self._volunteers.values()):
             return []  # a group of a large model may take longer than anybody thought: its first Result will close it
         # Nobody finished a group, and somebody else is there: ask again, under member numbers that nobody had. Whoever
@@ -302,7 +304,7 @@ class Coordinator:
         if result.digest != self._digest:
             effects = self._quarantine(volunteer, f"its digest of step {self._step} is not the server's")
             return [*effects, *self._close_if_complete(now)]
-        is_overdue = step.n_members == 0 and now >= step.deadline
+        is_overdue = now >= step.deadline and not step.has_results
         problem = lease.take(result.first_member, result.losses, result.estimate, step.population.group_size)
         if problem:
             return [*self._entrance.dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]

@@ -234,6 +234,11 @@ class OpenStep:
         return self._tally.n_received
 
     @property
+    def has_results(self) -> bool:
+        """Whether anything is in, be it that it waits for a verdict."""
+        return self.n_members > 0 or any(lease.n_received > 0 for lease in self.leases)
+
+    @property
     def n_contributors(self) -> int:
         return sum(lease.n_counted > 0 for lease in self.leases)
 

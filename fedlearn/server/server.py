@@ -37,6 +37,9 @@ BUDGET_INTERVAL_S = 1.0
 LEAST_LAG_BYTES = 64 * 1024
 """Of Updates that wait for a peer before it is sent the weights in their place, however small those are."""
 
+LEAST_LAG_UPDATES = 4
+"""Updates of large steps may each be more than the weights, and one or two wait for any peer now and then."""
+
 MAX_QUEUED_UPDATES_BYTES = 256 * 1024 * 1024
 PARTING_S = 3.0
 """For the last bytes to leave and the volunteers to go, once the run has ended."""
@@ -211,7 +214,8 @@ class Server:
 
     def _relieve(self, now: float) -> None:
         """Whoever has more Updates to take than weights is sent those."""
-        most = max(self._trainer.snapshot_bytes, LEAST_LAG_BYTES)
+        trainer = self._trainer
+        most = max(trainer.snapshot_bytes, LEAST_LAG_BYTES, LEAST_LAG_UPDATES * trainer.update_bytes)
         for peer, channel in self._channels.items():
             if channel.connection.update_bytes_queued > most:
                 self._perform(self._coordinator.fell_behind(peer, now))

@@ -52,6 +52,8 @@ class Trainer:
         self._encoded_block: tuple[bytes, Outgoing] | None = None
         self._bytes_in = 0
         self._bytes_out = 0
+        self.update_bytes = 0
+        """Of the last Update as it travels."""
         self.validation: dict[str, float] = {}
         """Figures of unperturbed weights, for the next line of metrics."""
 
@@ -177,7 +179,9 @@ class Trainer:
         """Journals the Update of the replica's step; gives its parcel. Raises StorageError where the disk refuses."""
         assert update.step == self.replica.step, "the digest before a step is known once the one before is taken"
         self._journal.append(update, self._digest)
-        return self._recent.add(update, self._digest, weights_bytes=self.snapshot_bytes)
+        parcel = self._recent.add(update, self._digest, weights_bytes=self.snapshot_bytes)
+        self.update_bytes = parcel.length_bytes
+        return parcel
 
     def apply(self, update: Update) -> bytes:
         """Takes the step; gives the digest after it."""

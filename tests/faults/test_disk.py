@@ -65,6 +65,9 @@ def test_server_that_is_killed_at_any_moment_loses_no_step(tmp_path: Path, n_kil
         n_lost += max(max(before, default=-1) + 1 - begun, 0)
         n_lost += sum(after[step] != before[step] for step in after.keys() & before.keys())
         before, arguments = after, ["--resume", "1"]
+    whole = serving(tmp_path, *arguments, "--steps", str(max(before) + 10))  # what the last kill tore is cut
+    with ended_at_exit(whole):
+        assert whole.communicate(timeout=60)[0].count("steps are done")
     fedlearn("eval", "1", folder=tmp_path)
     fedlearn("check", "1", folder=tmp_path)
     print(f"{n_kills} kills in {max(before) + 1} steps: {n_lost} lost, back in {max(waits):.1f} s at most")

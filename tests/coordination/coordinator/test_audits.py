@@ -111,6 +111,18 @@ def test_stranger_whose_check_takes_longer_than_the_step_may_is_waited_for_if_no
     assert scene.journal[-1].spans == ((0, LIMIT),)
 
 
+def test_result_that_waits_for_its_check_was_in_time() -> None:
+    scene = Scene(audit=0.02, lottery=Random(1))
+    scene.join(1)
+    scene.join(2)
+    checks = scene.report(1)
+    scene.join(3)
+    assert scene.wait(TIME_PER_STEP) == []  # nobody is asked again
+    agree(scene, checks)
+    scene.applied()
+    assert scene.assignments[1].time_left_s == TIME_PER_STEP
+
+
 def test_stranger_that_leaves_before_its_check_is_over_is_not_waited_for() -> None:
     scene = Scene(audit=0.02, lottery=Random(1))
     scene.join(1)
