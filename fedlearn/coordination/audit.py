@@ -1,5 +1,8 @@
 """Whether results are what their sender said: the same trials, computed by the server, held against them."""
 
+from collections.abc import Callable
+from enum import Enum
+
 import msgspec
 import numpy as np
 
@@ -7,6 +10,7 @@ from fedlearn.coordination.open_step import Lease
 from fedlearn.coordination.standing import Standing
 from fedlearn.es.estimate import CodedEstimate, decode_estimate
 from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.length import length_of
 from fedlearn.es.shaping import bounded
 from fedlearn.es.trials import TrialResults, Trials
 
@@ -22,7 +26,6 @@ ROUNDING = 3e-5
 LEAST = 1e-7
 """On top, for losses that are hardly more than zero."""
 
-
 MOST_DIFFERENCE = 1e9
 """In tolerances: the journal of audits is JSON, which knows no infinity."""
 
@@ -30,7 +33,6 @@ MOST_DIFFERENCE = 1e9
 class Claim(msgspec.Struct, frozen=True, eq=False):
     """What somebody said that these trials give."""
 
-    peer: int
     standing: Standing
     trials: Trials
     block: bytes
@@ -59,12 +61,31 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.difference <= 1.0
 
 
-def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
-    """How far the claim is from what the server found itself.
+class Finding(Enum):
+    """What came of a claim."""
 
-    `own` has the losses of the claim's trials, and their rounded sum, or the exact one of the losses that the whole
+    TRUE = "it is what the server found"
+    FALSE = "it is not"
+    UNDECIDABLE = "the server does not find the same twice itself"
+
+
+def examine(claim: Claim, evaluate: Callable[[], TrialResults], layout: ParameterLayout) -> tuple[Finding, Verdict]:
+    """What becomes of a claim; `evaluate` is asked again only where it does not find what was claimed.
+
+    It gives the losses of the claim's trials, and their rounded sum, or the exact one of the losses that the whole
     claims.
     """
+    first = evaluate()
+    verdict = judge(claim, first, layout)
+    if verdict.is_true:
+        return Finding.TRUE, verdict
+    second = evaluate()
+    own = msgspec.structs.replace(claim, losses=second.losses, estimate=second.estimate, whole=None)
+    return (Finding.FALSE if judge(own, first, layout).is_true else Finding.UNDECIDABLE), verdict
+
+
+def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
+    """How far the claim is from what the server found itself; `own` is as in `examine`."""
     difference = loss_difference(claim.losses, own.losses, claim.trials.group_size)
     if claim.trials.perturbation.is_summed:
         difference = max(difference, sum_difference(claim.estimate, own.estimate, layout))
@@ -101,7 +122,7 @@ def sum_difference(claimed: CodedEstimate, own: CodedEstimate, layout: Parameter
     """Of two sums, in tolerances."""
     ours = decode_estimate(layout, own).astype(np.float64)
     gap = decode_estimate(layout, claimed) - ours
-    length = float(np.linalg.norm(ours))
+    length = length_of(ours)
     if length == 0.0:
         return float("inf") if gap.any() else 0.0
-    return float(np.linalg.norm(gap)) / (SUM_TOLERANCE * length)
+    return length_of(gap) / (SUM_TOLERANCE * length)

@@ -6,17 +6,14 @@ checked one and all before they count; of everybody else's a share is, and of ea
 """
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Protocol, final
 
 import msgspec
 
-from fedlearn.coordination.audit import Claim, Verdict, judge
+from fedlearn.coordination.audit import Claim, Finding
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.standing import Standing
 from fedlearn.es.estimate import NO_ESTIMATE
-from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.trials import TrialResults
 
 LEAST_CHANCE = 0.05
 """Of a Result to have some of it computed again."""
@@ -35,34 +32,20 @@ class Lottery(Protocol):
         """Some of these, none twice."""
 
 
-class Finding(Enum):
-    """What came of a claim."""
-
-    TRUE = "it is what the server found"
-    FALSE = "it is not"
-    UNDECIDABLE = "the server does not find the same twice itself"
-
-
 @final
 class Auditor:
     """Has `share` of the groups computed again, 0: none ever; and writes down in the ledger what it finds."""
 
-    def __init__(self, share: float, layout: ParameterLayout, ledger: Ledger, *, lottery: Lottery | None) -> None:
+    def __init__(self, share: float, ledger: Ledger, *, lottery: Lottery | None) -> None:
         """`lottery` is seeded by the server's secret; without one nothing is ever computed again."""
         self._share = share if lottery is not None else 0.0
-        self._layout = layout
         self._ledger = ledger
         self._lottery = lottery
         self._n_pending = 0
 
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is ever computed again."""
-        return self._share > 0.0
-
     def trusts(self, standing: Standing) -> bool:
         """Whether results count before they are checked."""
-        return standing.is_proven or not self.is_on
+        return standing.is_proven or self._share == 0.0
 
     def draw(self, claim: Claim) -> list[Claim]:
         """What of a whole Result is to be computed again; `settle` is called with each of it then."""
@@ -70,25 +53,22 @@ class Auditor:
         self._n_pending += len(drawn)
         return drawn
 
-    def settle(self, claim: Claim, results: Sequence[TrialResults]) -> tuple[Finding, Verdict]:
-        """What the server's own results say of the claim: one, or two where the first is not what was claimed."""
+    def settle(self, claim: Claim, finding: Finding) -> None:
+        """What was drawn was examined."""
         self._n_pending -= 1
-        verdict = judge(claim, results[0], self._layout)
         earned = self._ledger.of(claim.standing.identity, claim.standing.name)
-        if verdict.is_true:
-            claim.standing.agreed(claim.trials.n_groups)
-            earned.agreed += claim.trials.n_groups
-            return Finding.TRUE, verdict
-        own = msgspec.structs.replace(claim, losses=results[-1].losses, estimate=results[-1].estimate, whole=None)
-        if not judge(own, results[0], self._layout).is_true:
-            self._share = 0.0
-            return Finding.UNDECIDABLE, verdict
-        claim.standing.was_caught()
-        earned.caught += 1
-        return Finding.FALSE, verdict
+        match finding:
+            case Finding.TRUE:
+                claim.standing.agreed(claim.trials.n_groups)
+                earned.agreed += claim.trials.n_groups
+            case Finding.FALSE:
+                claim.standing.was_caught()
+                earned.caught += 1
+            case Finding.UNDECIDABLE:
+                self._share = 0.0
 
     def _draw(self, claim: Claim) -> list[Claim]:
-        if not self.is_on or claim.standing.is_local:
+        if self._share == 0.0 or claim.standing.is_local:
             return []
         # What is held waits for a verdict, so there has to be one.
         n_most = max(MAX_PENDING - self._n_pending, int(claim.lease.is_held))

@@ -18,7 +18,6 @@ from fedlearn.es.update import Update
 STRETCH = 4.0
 """After a step in which nobody was in time, the next ones last so many times what that took."""
 
-
 EXCHANGES = 6.0
 """A step should last so many times what the median volunteer's Assignment and Result take on their way."""
 

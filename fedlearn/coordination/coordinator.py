@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import final
 
 from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.audit import Claim
-from fedlearn.coordination.auditor import Auditor, Finding, Lottery
+from fedlearn.coordination.audit import Claim, Finding, Verdict
+from fedlearn.coordination.auditor import Auditor, Lottery
 from fedlearn.coordination.closing import ClosedStep, Pace, close_step, settle_leases
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import (
@@ -37,7 +37,7 @@ from fedlearn.coordination.roster import Phase, Volunteer, share_step
 from fedlearn.coordination.standing import Standing
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.strategy import Strategy, ask, sum_shaping
-from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
@@ -78,7 +78,7 @@ class Coordinator:
         rules: AdmissionRules | None = None,
     ) -> None:
         self._ledger = Ledger(step, now, work_per_member=plan.work_per_member)
-        self._auditor = Auditor(plan.audit, plan.layout, self._ledger, lottery=lottery)
+        self._auditor = Auditor(plan.audit, self._ledger, lottery=lottery)
         self._clipping = Clipping()
         self._plan = plan
         self._entrance = Entrance(Welcome(plan.run, plan.invitation), rules or AdmissionRules(), standings)
@@ -332,14 +332,14 @@ class Coordinator:
             shaping=step.shaping,
         )
         block = self._plan.block_of(result.step)
-        claim = Claim(volunteer.peer, volunteer.standing, trials, block, result.losses, result.estimate, lease)
+        claim = Claim(volunteer.standing, trials, block, result.losses, result.estimate, lease)
         return [Recompute(drawn) for drawn in self._auditor.draw(claim)]
 
-    def recomputed(self, claim: Claim, results: Sequence[TrialResults], now: float) -> list[ServerEffect]:
-        """The server ran a claim's trials itself, twice where the first time did not agree with the claim."""
+    def recomputed(self, claim: Claim, finding: Finding, verdict: Verdict, now: float) -> list[ServerEffect]:
+        """The server ran a claim's trials itself."""
         if self._is_over:
             return []
-        finding, verdict = self._auditor.settle(claim, results)
+        self._auditor.settle(claim, finding)
         effects: list[ServerEffect] = []
         match finding:
             case Finding.TRUE:

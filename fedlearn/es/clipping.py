@@ -16,6 +16,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.es.length import length_of
+
 Int64Array = NDArray[np.int64]
 
 MOST = 4.0
@@ -70,6 +72,4 @@ class _Usual:
 
 def _length(numbers: Int64Array, n_groups: int) -> float:
     """Per root of a group."""
-    # Not by BLAS, whose threads would take the volunteers' processors for so little.
-    squares = np.square(numbers.astype(np.float64)).sum()
-    return math.sqrt(float(squares) / max(n_groups, 1))
+    return length_of(numbers) / math.sqrt(max(n_groups, 1))

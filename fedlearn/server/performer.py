@@ -131,8 +131,8 @@ class Performer:
 
     def _recompute(self, claim: Claim) -> None:
         self._shell.work(
-            lambda: self._trainer.recompute(claim),
-            lambda results: self.perform(self._coordinator.recomputed(claim, results, self._shell.now())),
+            lambda: self._trainer.examine(claim),
+            lambda found: self.perform(self._coordinator.recomputed(claim, *found, self._shell.now())),
         )
 
     def _applied(self, digest: bytes) -> None:

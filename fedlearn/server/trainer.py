@@ -6,7 +6,7 @@ from typing import Self, final
 
 from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.audit import Claim, Verdict, judge
+from fedlearn.coordination.audit import Claim, Finding, Verdict, examine
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
@@ -189,16 +189,17 @@ class Trainer:
         self._last, self._encoded_weights = update, None
         return self._digest
 
-    def recompute(self, claim: Claim) -> list[TrialResults]:
-        """What the claim's trials give here, where the replica must stand before their step; twice if not the claim."""
-        first = self._holding.evaluate(claim.trials, claim.block)
-        if (whole := claim.whole) is not None:
-            # What the losses amount to that were sent with the sum: equal to the last unit, whoever computes it.
-            summed = self._holding.summed(whole.trials, whole.block, whole.losses)
-            first = TrialResults(first.losses, summed.estimate)
-        if judge(claim, first, self.run.prepared.objective.layout).is_true:
-            return [first]
-        return [first, self._holding.evaluate(claim.trials, claim.block)]
+    def examine(self, claim: Claim) -> tuple[Finding, Verdict]:
+        """What becomes of a claim; the replica must stand before its step."""
+        return examine(claim, lambda: self._own_results(claim), self.run.prepared.objective.layout)
+
+    def _own_results(self, claim: Claim) -> TrialResults:
+        found = self._holding.evaluate(claim.trials, claim.block)
+        if (whole := claim.whole) is None:
+            return found
+        # What the losses amount to that were sent with the sum: equal to the last unit, whoever computes it.
+        summed = self._holding.summed(whole.trials, whole.block, whole.losses)
+        return TrialResults(found.losses, summed.estimate)
 
     def record_verdict(self, verdict: Verdict) -> None:
         """Writes down that a claim was false."""

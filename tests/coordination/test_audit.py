@@ -7,11 +7,18 @@ from fedlearn.coordination.audit import (
     LOSS_TOLERANCE,
     ROUNDING,
     SUM_TOLERANCE,
+    Claim,
+    Finding,
+    examine,
     loss_difference,
     sum_difference,
 )
-from fedlearn.es.estimate import CodedEstimate, encode_estimate
+from fedlearn.coordination.open_step import Lease
+from fedlearn.coordination.standing import Standing
+from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, encode_estimate
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import TrialResults, Trials
 
 GROUP = 64
 LAYOUT = ParameterLayout((TensorSpec("vector", (500,)),))
@@ -108,3 +115,31 @@ def test_small_losses_may_differ_by_little() -> None:
     own = (losses() * np.float32(1e-4)).astype(np.float32)
     assert loss_difference(own * np.float32(1 + 1e-5), own, GROUP) < 0.5
     assert loss_difference(own[::-1], own, GROUP) > 1.0
+
+
+def claim(found: Float32Array) -> Claim:
+    trials = Trials(3, Perturbation(0.1, 1), GROUP, 0, found.size)
+    return Claim(Standing("Ada"), trials, b"", found, NO_ESTIMATE, Lease(0, found.size))
+
+
+@pytest.mark.parametrize(
+    ("own", "finding", "n_evaluated"),
+    [
+        ([1.0, 1.0], Finding.TRUE, 1),
+        ([-1.0, -1.0], Finding.FALSE, 2),
+        ([-1.0, 2.0], Finding.UNDECIDABLE, 2),
+    ],
+)
+def test_claim_is_evaluated_again_only_where_it_does_not_agree(
+    own: list[float], finding: Finding, n_evaluated: int
+) -> None:
+    claimed = losses()
+    evaluated: list[Float32Array] = []
+
+    def evaluate() -> TrialResults:
+        evaluated.append(np.float32(own[len(evaluated)]) * claimed)
+        return TrialResults(evaluated[-1])
+
+    found, verdict = examine(claim(claimed), evaluate, LAYOUT)
+    assert (found, len(evaluated)) == (finding, n_evaluated)
+    assert (verdict.identity, verdict.is_true) == ("Ada", finding is Finding.TRUE)

@@ -5,8 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from fedlearn.coordination.audit import MOST_DIFFERENCE, Claim, judge
-from fedlearn.coordination.auditor import LEAST_CHANCE, MAX_PENDING, Auditor, Finding
+from fedlearn.coordination.audit import MOST_DIFFERENCE, Claim, Finding, examine, judge
+from fedlearn.coordination.auditor import LEAST_CHANCE, MAX_PENDING, Auditor
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import AppendToJournal, Notice, Recompute, RecordVerdict, ServerEffect
 from fedlearn.coordination.open_step import Lease
@@ -244,8 +244,8 @@ def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -
     trials = Trials(3, Perturbation(0.1, 1), GROUP, 0, 4 * GROUP, shaping)
     losses = np.arange(4 * GROUP, dtype=np.float32)
     estimate = encode_exactly(LAYOUT, np.full(LAYOUT.size, 300))
-    whole = Claim(1, Standing("Ada"), trials, b"", losses, estimate, lease)
-    first, *others = Auditor(1.0, LAYOUT, Ledger(0, 0.0, work_per_member=1), lottery=Random(1)).draw(whole)
+    whole = Claim(Standing("Ada"), trials, b"", losses, estimate, lease)
+    first, *others = Auditor(1.0, Ledger(0, 0.0, work_per_member=1), lottery=Random(1)).draw(whole)
     assert first.whole is whole
     assert [claim.whole for claim in others] == [None] * 3
     for claim in (first, *others):
@@ -256,7 +256,6 @@ def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -
     assert judge(first, broken, LAYOUT).difference == MOST_DIFFERENCE
     off = encode_exactly(LAYOUT, np.append(np.full(LAYOUT.size - 1, 300), 301))
     assert judge(first, TrialResults(first.losses, off), LAYOUT).difference == MOST_DIFFERENCE
-    finding, _ = Auditor(1.0, LAYOUT, Ledger(0, 0.0, work_per_member=1), lottery=Random(1)).settle(
-        first, [TrialResults(first.losses, off), TrialResults(first.losses)]
-    )
+    results = iter([TrialResults(first.losses, off), TrialResults(first.losses)])
+    finding, _ = examine(first, lambda: next(results), LAYOUT)
     assert finding is Finding.FALSE
