@@ -5,6 +5,7 @@ from enum import Enum
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlearn.coordination.open_step import Lease
 from fedlearn.coordination.standing import Standing
@@ -102,15 +103,19 @@ def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
 
 
 def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int) -> float:
-    """The greatest of any group, in tolerances; infinite where one is finite and the other is not."""
+    """The greatest of any group, in tolerances."""
+    return float(loss_differences(claimed, own, group_size).max())
+
+
+def loss_differences(claimed: Float32Array, own: Float32Array, group_size: int) -> NDArray[np.float64]:
+    """Of each group, in tolerances; infinite where a loss is finite and the other is not."""
     ours, theirs = bounded(own).reshape(-1, group_size), bounded(claimed).reshape(-1, group_size)
     finite = np.isfinite(ours)
-    if not np.array_equal(finite, np.isfinite(theirs)):
-        return float("inf")
-    gap = np.where(finite, ours, 0.0).astype(np.float64) - np.where(finite, theirs, 0.0)
+    is_alike = (finite == np.isfinite(theirs)).all(axis=1)
     found = np.where(finite, ours, 0.0).astype(np.float64)
+    gap = found - np.where(np.isfinite(theirs), theirs, 0.0)
     allowed = LOSS_TOLERANCE * found.std(axis=1) + ROUNDING * np.abs(found).max(axis=1) + LEAST
-    return float((np.sqrt(np.mean(gap**2, axis=1)) / allowed).max())
+    return np.where(is_alike, np.sqrt(np.mean(gap**2, axis=1)) / allowed, np.inf)
 
 
 def is_same_sum(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> bool:

@@ -13,6 +13,7 @@ from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.auditor import Auditor, Lottery
 from fedlearn.coordination.closing import ClosedStep, Pace, close_step, settle_leases
+from fedlearn.coordination.copies import deal
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import (
     AppendToJournal,
@@ -37,7 +38,6 @@ from fedlearn.coordination.roster import Phase, Volunteer, share_step
 from fedlearn.coordination.standing import Standing
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.strategy import Strategy, ask, sum_shaping
-from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
@@ -173,6 +173,7 @@ class Coordinator:
             return self._end(self._completion)
         if self._open is None or self._closed is not None or now < self._open.deadline:
             return []
+        self._open.count_a_copy()
         if self._open.n_members > 0:
             return self._close_step(now)
         if self._open.has_results:
@@ -281,13 +282,11 @@ class Coordinator:
         effects: list[ServerEffect] = []
         n_groups = step.population.limit // group_size
         expected = self._pace.last_s / group_size  # members, of who does one a second
-        for share in share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts, expected=expected):
-            volunteer = share.volunteer
-            is_held = not self._auditor.trusts(volunteer.standing)
-            quota = share.n_groups * group_size
-            volunteer.lease = step.lease(quota, volunteer.standing, gates=share.gates, is_held=is_held)
+        shares = share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts, expected=expected)
+        for volunteer, lease in deal(step, shares, self._auditor):
+            volunteer.lease = lease
             effects += self._send_block(volunteer, self._step)
-            effects.append(Send(volunteer.peer, step.assignment(volunteer.lease, self._plan.block_of(self._step))))
+            effects.append(Send(volunteer.peer, step.assignment(lease, self._plan.block_of(self._step))))
         return effects
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
@@ -322,18 +321,14 @@ class Coordinator:
     # ---- audits
 
     def _audit(self, volunteer: Volunteer, lease: Lease, step: OpenStep, result: Result) -> list[ServerEffect]:
-        """Has some of a Result computed again, by lot."""
-        trials = Trials(
-            step=result.step,
-            perturbation=step.population.perturbation,
-            group_size=step.population.group_size,
-            first_member=result.first_member,
-            n_members=result.losses.size,
-            shaping=step.shaping,
-        )
+        """Has some of a Result computed again, by lot, and holds it against what others have of the same members."""
         block = self._plan.block_of(result.step)
+        disputed = [claim for overlap in lease.overlaps for claim in self._auditor.compare(overlap, step, block)]
+        if lease.is_copy:
+            return [Recompute(claim) for claim in disputed]
+        trials = step.trials(result.first_member, result.losses.size)
         claim = Claim(volunteer.standing, trials, block, result.losses, result.estimate, lease)
-        return [Recompute(drawn) for drawn in self._auditor.draw(claim)]
+        return [Recompute(drawn) for drawn in (*disputed, *self._auditor.draw(claim))]
 
     def recomputed(self, claim: Claim, finding: Finding, verdict: Verdict, now: float) -> list[ServerEffect]:
         """The server ran a claim's trials itself."""
@@ -360,6 +355,7 @@ class Coordinator:
             return []
         if not step.is_complete and not (now >= step.deadline and step.n_members > 0):
             return []
+        step.count_a_copy()
         if step.n_members > 0:
             return self._close_step(now)
         self._open = None  # everybody left before the first result

@@ -17,7 +17,7 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
     members: int = 0
     """That are in an Update."""
     work: int = 0
-    """Of their trials, in the task's unit: tokens, examples, episodes."""
+    """Of trials, in the task's unit: tokens, examples, episodes; those to check others are among them."""
     seconds: float = 0.0
     """From the opening of a step to its last Result in it, over all steps."""
     agreed: int = 0
@@ -64,6 +64,12 @@ class Ledger:
         """Counts members that go into an Update."""
         earned = self.of(identity, name)
         earned.members += members
+        earned.work += members * self._work_per_member
+        earned.seconds += seconds
+
+    def add_check(self, identity: str, name: str, members: int, seconds: float) -> None:
+        """Counts members of others that it computed again: work like any other, which no Update shows."""
+        earned = self.of(identity, name)
         earned.work += members * self._work_per_member
         earned.seconds += seconds
 

@@ -1,5 +1,6 @@
 """A step while it is open: who leases which members, and what came back."""
 
+from bisect import bisect_right
 from typing import final
 
 import msgspec
@@ -14,6 +15,7 @@ from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping, bounded, n_counted
 from fedlearn.es.strategy import Population
+from fedlearn.es.trials import Trials
 from fedlearn.wire.messages import Assignment
 
 Float32Array = NDArray[np.float32]
@@ -63,11 +65,20 @@ class Lease(msgspec.Struct):
     """Whether the step waits for it."""
     is_held: bool = False
     """Whether its results don't count yet: they are checked first."""
+    is_copy: bool = False
+    """Whether its members are those of other leases: its results are held against theirs, and don't count."""
+    overlaps: "list[Overlap]" = msgspec.field(default_factory=list)
+    """With the copies of its members; of a copy, with the leases that they are of."""
 
     @property
     def n_counted(self) -> int:
         """Members whose losses count."""
-        return 0 if self.is_held else self.n_received
+        return 0 if self.is_held or self.is_copy else self.n_received
+
+    @property
+    def end_member(self) -> int:
+        """Behind the last member that is in."""
+        return self.first_member + self.n_received
 
     @property
     def is_done(self) -> bool:
@@ -111,7 +122,7 @@ class Lease(msgspec.Struct):
         self.losses.append(losses)
         self.n_received += losses.size
         if not self.is_held:
-            self.tally.n_received += losses.size
+            self.tally.n_received += 0 if self.is_copy else losses.size
             self.tally.n_unfinished -= self.gates and self.is_done
         self.n_finite += int(np.isfinite(losses).sum())
         return ""
@@ -121,6 +132,10 @@ class Lease(msgspec.Struct):
             return ""
         utilities = self.exactness.shaping.utilities(losses, group_size)
         return complaint_of(numbers, utilities, self.layout, self.exactness.perturbation)
+
+    def losses_of(self, first_member: int, end_member: int) -> Float32Array:
+        """Those of some members that are in."""
+        return np.concatenate(self.losses)[first_member - self.first_member : end_member - self.first_member]
 
     def release(self) -> None:
         """What was held counts from now on."""
@@ -143,6 +158,19 @@ class Lease(msgspec.Struct):
         self.quota = self.n_received = self.n_finite = 0
         self.losses.clear()
         self.estimate = None
+
+
+class Overlap(msgspec.Struct, eq=False):
+    """A copy and a lease that have members in common, in whole groups."""
+
+    copy: Lease
+    original: Lease
+    compared: int
+    """Member before which all were held against each other."""
+
+    def uncompared(self) -> tuple[int, int]:
+        """The first member that is to be compared, and the one behind the last: as far as both are in."""
+        return self.compared, min(self.copy.end_member, self.original.end_member)
 
 
 GRACE = 2.0
@@ -178,6 +206,7 @@ class OpenStep:
         self.first_member = first_member
         self.next_member = first_member
         self.leases: list[Lease] = []
+        self.copies: list[Lease] = []
         self._tally = Tally()
 
     def lease(
@@ -199,6 +228,34 @@ class OpenStep:
         self.next_member += quota
         self.leases.append(lease)
         return lease
+
+    def copy(self, first_member: int, quota: int, standing: Standing) -> Lease:
+        """Members once more that are leased already; those of the same holder are not held against each other."""
+        copy = Lease(first_member, quota, self._layout, self._exactness, standing, tally=self._tally, is_copy=True)
+        self._tally.n_unfinished += copy.is_waited_for
+        self.copies.append(copy)
+        begin = bisect_right(self.leases, first_member, key=lambda lease: lease.first_member) - 1
+        for lease in self.leases[begin:]:
+            if lease.first_member >= first_member + quota:
+                break
+            if lease.standing.identity != standing.identity:
+                overlap = Overlap(copy, lease, max(first_member, lease.first_member))
+                copy.overlaps.append(overlap)
+                lease.overlaps.append(overlap)
+        return copy
+
+    def count_a_copy(self) -> None:
+        """Where nothing counts, the members of a copy do that is in: whoever leased them sent none."""
+        copy = max(self.copies, key=lambda copy: copy.n_received, default=None)
+        if copy is not None and self.n_members == 0:
+            copy.is_copy = False
+            self._tally.n_received += copy.n_received
+            self.leases, self.copies = [copy], []
+
+    def trials(self, first_member: int, n_members: int) -> Trials:
+        """Some members of this step, as they are asked for."""
+        asked = self.population
+        return Trials(asked.step, asked.perturbation, asked.group_size, first_member, n_members, self.shaping)
 
     def assignment(self, lease: Lease, block: bytes) -> Assignment:
         """What the holder of a lease is told, now that the step is opened."""

@@ -1,0 +1,37 @@
+"""Audits that volunteers do for the server: copies, which are leases of members that others have leased, too.
+
+Whom the lottery names is given, in place of members of its own, as many of what others were given. Neither its
+Assignment nor theirs shows that, and its Results come while the step is open, so that no step lasts longer for it.
+"""
+
+from collections.abc import Sequence
+
+from fedlearn.coordination.auditor import Auditor
+from fedlearn.coordination.open_step import Lease, OpenStep
+from fedlearn.coordination.roster import Share, Volunteer
+
+
+def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tuple[Volunteer, Lease]]:
+    """Gives everybody its lease, most of them members of their own, and those whom the lottery names copies."""
+    able = [share for share in shares if share.gates and share.volunteer.standing.is_proven]
+    holders = [(share.volunteer.standing, share.n_groups) for share in able]
+    named = auditor.appoint(holders, is_summed=step.population.perturbation.is_summed)
+    if named is None:
+        return [_own(step, share, auditor) for share in shares]
+    owners = [share for number, share in enumerate(able) if number not in named]
+    # Where its members begin must not tell anybody that they are others': who is the first changes with every step.
+    turn = auditor.place(len(owners))
+    others = [share for share in shares if not (share.gates and share.volunteer.standing.is_proven)]
+    dealt = [_own(step, share, auditor) for share in (*owners[turn:], *owners[:turn], *others)]
+    size, n_owned = step.population.group_size, sum(share.n_groups for share in owners)
+    for share in [able[number] for number in named]:
+        n_groups = min(share.n_groups, n_owned)
+        first_member = step.first_member + auditor.place(n_owned - n_groups + 1) * size
+        dealt.append((share.volunteer, step.copy(first_member, n_groups * size, share.volunteer.standing)))
+    return dealt
+
+
+def _own(step: OpenStep, share: Share, auditor: Auditor) -> tuple[Volunteer, Lease]:
+    standing = share.volunteer.standing
+    quota, is_held = share.n_groups * step.population.group_size, not auditor.trusts(standing)
+    return share.volunteer, step.lease(quota, standing, gates=share.gates, is_held=is_held)
