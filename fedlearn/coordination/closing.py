@@ -65,7 +65,8 @@ def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledge
         if lease.n_counted:
             ledger.add(lease.standing.identity, lease.standing.name, lease.n_counted, lease.duration_s)
     for copy in step.copies:
-        ledger.add_check(copy.standing.identity, copy.standing.name, copy.n_received, copy.duration_s)
+        if copy.n_received:
+            ledger.add_check(copy.standing.identity, copy.standing.name, copy.n_received, copy.duration_s)
 
 
 @final

@@ -11,9 +11,19 @@ from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, examine
 from fedlearn.coordination.auditor import Lottery
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Part, Send, SendBlock, SendWeights, ServerEffect
+from fedlearn.coordination.effects import (
+    AppendToJournal,
+    ApplyUpdate,
+    Part,
+    Recompute,
+    Send,
+    SendBlock,
+    SendWeights,
+    ServerEffect,
+)
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import KEPT_BLOCKS, Held
+from fedlearn.coordination.standing import PROOF_GROUPS, Standing
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -86,9 +96,14 @@ def parted(effects: Iterable[ServerEffect]) -> dict[int, tuple[str, str]]:
     return {part.peer: (part.farewell.kind, part.farewell.reason) for part in of(Part, effects)}
 
 
+def identity_of(peer: int) -> str:
+    """Of a volunteer that is called by the number of its connection."""
+    return named(f"volunteer {peer}").identity.public_key.hex()
+
+
 @final
 class Scene:
-    """Performs effects as a server does; checks what must hold whatever happens."""
+    """Performs effects as a server does; checks what must hold whatever happens. Those of `proven` are trusted."""
 
     def __init__(
         self,
@@ -98,6 +113,7 @@ class Scene:
         replays: bool = False,
         lottery: Lottery | None = None,
         rules: AdmissionRules | None = None,
+        proven: Iterable[int] = (),
         **plan: Any,  # noqa: ANN401 (fields of Plan)
     ) -> None:
         self.now = 1000.0
@@ -107,6 +123,8 @@ class Scene:
         """All that the coordinator wanted done, in order."""
         self.assignments: dict[int, Assignment] = {}
         self.journal: list[Update] = []
+        self.claims: list[Claim] = []
+        """That the server was to look at itself, in order."""
         self.is_applying = False
         self.followers: dict[int, int] = {}
         """Step of the replica of each peer that was sent the weights."""
@@ -127,6 +145,7 @@ class Scene:
             last=None,
             digest=digest_of(step),
             now=self.now,
+            standings=[Standing(identity_of(peer), n_agreed=PROOF_GROUPS) for peer in proven],
             lottery=lottery,
             rules=rules,
         )
@@ -248,6 +267,10 @@ class Scene:
                 case AppendToJournal(update):
                     assert update.step == self.step
                     self.journal.append(update)
+                case Recompute(claim):
+                    assert claim.trials.step == self.step
+                    assert not self.is_applying
+                    self.claims.append(claim)
                 case ApplyUpdate(update):
                     assert not self.is_applying
                     self.is_applying = True

@@ -1,4 +1,5 @@
 from itertools import pairwise
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,9 @@ from fedlearn.wire.states import State
 from tests.coordination.coordinator.scene import BLOCKS, GROUP, TIME_PER_STEP, WRONG_DIGEST, Scene, digest_of
 
 EVENTS = st.tuples(
-    st.sampled_from(["greet", "ready", "report", "report", "all", "drift", "drop", "goodbye", "apply", "wait"]),
+    st.sampled_from(
+        ["greet", "ready", "report", "report", "all", "drift", "drop", "goodbye", "apply", "wait", "verdict"]
+    ),
     st.integers(0, 5),
 )
 
@@ -20,10 +23,22 @@ def test_run_goes_on_and_counts_only_what_was_leased_and_right(
     events: list[tuple[str, int]], blocks: tuple[bytes, ...], steps_per_block: int, replays: bool
 ) -> None:
     scene = Scene(blocks=blocks, steps_per_block=steps_per_block, replays=replays)
+    play(scene, events)
+
+
+@given(st.lists(EVENTS, max_size=60), st.integers(0, 2**32), st.sets(st.integers(1, 6)))
+@settings(deadline=None)
+def test_the_same_holds_where_volunteers_check_one_another(
+    events: list[tuple[str, int]], seed: int, proven: set[int]
+) -> None:
+    play(Scene(audit=0.5, lottery=Random(seed), proven=proven), events)
+
+
+def play(scene: Scene, events: list[tuple[str, int]]) -> None:
     for event, number in [("greet", 0), ("ready", 0), ("all", 0), *events]:
         happen(scene, event, number)
     n_steps = scene.step
-    for event in ("apply", "ready", "wait", "apply", "all", "wait", "apply"):
+    for event in ("verdict", "apply", "ready", "wait", "apply", "all", "verdict", "wait", "apply"):
         for index in range(len(scene.followers)):
             happen(scene, event, index if event != "wait" else 2)
     assert not scene.followers or scene.step > n_steps
@@ -45,6 +60,10 @@ def happen(scene: Scene, event: str, number: int) -> None:
             scene.applied()
     elif event == "wait":
         scene.wait(TIME_PER_STEP / 2 * number)
+    elif event == "verdict":
+        while scene.claims:
+            claim = scene.claims.pop()
+            scene.recomputed(claim, claim.losses)
     elif scene.followers:
         peer = list(scene.followers)[number % len(scene.followers)]
         left = scene.remaining(peer)
