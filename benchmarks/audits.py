@@ -6,13 +6,14 @@ a run, where everybody computes with one precision: bytes held against float32.
 """
 
 import argparse
+from functools import cache
 
 import msgspec
 import numpy as np
 from measure import Machine, describe_machine, print_report, use_processors
 
 import es_core
-from fedlearn.coordination.audit import loss_difference, sum_difference
+from fedlearn.coordination.audit import loss_differences, sum_difference
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.rnn.objective import RnnObjective
@@ -21,9 +22,10 @@ from fedlearn.text.windows import WindowShape
 
 VOCABULARY = 65
 SPACES = {"losses": Perturbation(0.01, 1), "sums": Perturbation(0.05, 1, "activations", "closed-form")}
-GROUP = {"losses": 64, "sums": 16}
-GROUPS_A_SUM = 1
 BATCH = 16
+"""Groups that are evaluated at a time, of a model of their own step each where they are sums."""
+
+Kernel = tuple[str, Precision]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -53,79 +55,74 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--audits", type=int, default=2000, metavar="N", help="of each comparison (default: 2000)")
     parser.add_argument("--hidden-sizes", type=int, nargs="+", default=[64, 256], metavar="H", help="of the network")
+    parser.add_argument("--group-sizes", type=int, nargs=2, default=[64, 16], metavar="N", help="for losses, for sums")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     use_processors(1)
     rows = [
         row
         for hidden_size in options.hidden_sizes
-        for what in SPACES
-        for row in compare(what, hidden_size, options.audits)
+        for what, group_size in zip(SPACES, options.group_sizes, strict=True)
+        for row in compare(what, hidden_size, group_size, options.audits)
     ]
     print_report(Report("audits", describe_machine(), rows), lambda: table(rows), as_json=options.json)
     return 1 if any(row.accused for row in rows if "float32 to" not in row.precision) else 0
 
 
-def compare(what: str, hidden_size: int, audits: int) -> list[Row]:
+def compare(what: str, hidden_size: int, group_size: int, audits: int) -> list[Row]:
     """Each instruction set beside the first, in both precisions, and one precision beside the other."""
     first, *others = es_core.supported_isas()
-    rows = [
-        audit(what, hidden_size, audits, (first, precision), (other, precision))
-        for precision in ("float32", "int8")
-        for other in others
+    precisions: tuple[Precision, ...] = ("float32", "int8")
+    pairs: list[tuple[Kernel, Kernel]] = [
+        ((first, precision), (other, precision)) for precision in precisions for other in others
     ]
-    return [*rows, audit(what, hidden_size, audits, (first, "float32"), (first, "int8"))]
-
-
-def audit(what: str, hidden_size: int, audits: int, ours: tuple[str, Precision], theirs: tuple[str, Precision]) -> Row:
-    """Holds one kernel's results against another's."""
-    found: list[float] = []
+    pairs.append(((first, "float32"), (first, "int8")))
+    found: list[list[float]] = [[] for _ in pairs]
     for number in range(-(-audits // BATCH)):
-        results = [evaluate(what, hidden_size, number, kernel) for kernel in (ours, theirs)]
-        found += _differences(what, hidden_size, *results)
-    found = found[:audits]
+        kernels = {kernel for pair in pairs for kernel in pair}
+        results = {kernel: evaluate(what, hidden_size, group_size, number, kernel) for kernel in kernels}
+        for differences, (ours, theirs) in zip(found, pairs, strict=True):
+            differences += _differences(hidden_size, group_size, results[ours], results[theirs])
+    return [
+        _row(what, hidden_size, *pair, differences[:audits]) for pair, differences in zip(pairs, found, strict=True)
+    ]
+
+
+def _row(what: str, hidden_size: int, ours: Kernel, theirs: Kernel, found: list[float]) -> Row:
     precision = ours[1] if ours[1] == theirs[1] else f"{ours[1]} to {theirs[1]}"
     accused = sum(difference > 1.0 for difference in found)
     return Row(what, hidden_size, precision, ours[0], theirs[0], len(found), max(found), accused)
 
 
-def evaluate(what: str, hidden_size: int, number: int, kernel: tuple[str, Precision]) -> list[TrialResults]:
-    """What a kernel reports of some Results."""
+def evaluate(what: str, hidden_size: int, group_size: int, number: int, kernel: Kernel) -> list[TrialResults]:
+    """What a kernel reports of some groups."""
     isa, precision = kernel
     es_core.select_isa(isa)
     objective = _objective(hidden_size, precision)
     weights = _weights(objective)
-    tokens = np.random.default_rng(number).integers(0, VOCABULARY, 10_000).astype(np.uint16)
-    trials = Trials(
-        step=number,
-        perturbation=SPACES[what],
-        group_size=GROUP[what],
-        first_member=0,
-        n_members=GROUP[what] * (GROUPS_A_SUM if what == "sums" else BATCH),
-    )
+    tokens = {"tokens": np.random.default_rng(number).integers(0, VOCABULARY, 10_000).astype(np.uint16)}
+    trials = Trials(number, SPACES[what], group_size, 0, group_size * (1 if what == "sums" else BATCH))
     if what == "losses":
-        return [TrialResults(objective.evaluate(weights, {"tokens": tokens}, trials, threads=1))]
+        return [TrialResults(objective.evaluate(weights, tokens, trials, threads=1))]
     return [
-        objective.gradient_sum(weights, {"tokens": tokens}, msgspec.structs.replace(trials, step=step), threads=1)
+        objective.gradient_sum(weights, tokens, msgspec.structs.replace(trials, step=step), threads=1)
         for step in range(number * BATCH, (number + 1) * BATCH)
     ]
 
 
-def _differences(what: str, hidden_size: int, ours: list[TrialResults], theirs: list[TrialResults]) -> list[float]:
-    size = GROUP[what]
-    if what == "losses":
-        groups = zip(theirs[0].losses.reshape(-1, size), ours[0].losses.reshape(-1, size), strict=True)
-        return [loss_difference(claimed, own, size) for claimed, own in groups]
+def _differences(hidden_size: int, size: int, ours: list[TrialResults], theirs: list[TrialResults]) -> list[float]:
+    """Of each group, in tolerances."""
     layout = _objective(hidden_size, "float32").layout
-    return [
-        max(
-            loss_difference(claimed.losses, own.losses, size),
-            sum_difference(claimed.estimate, own.estimate, layout),
-        )
-        for claimed, own in zip(theirs, ours, strict=True)
-    ]
+    found: list[float] = []
+    for own, claimed in zip(ours, theirs, strict=True):
+        differences = loss_differences(claimed.losses, own.losses, size).tolist()
+        if own.estimate.n_bytes:
+            differences = [max(*differences, sum_difference(claimed.estimate, own.estimate, layout))]
+        found += differences
+    return found
 
 
+@cache
 def _objective(hidden_size: int, precision: Precision) -> RnnObjective:
     return RnnObjective(
         seed=1,

@@ -99,6 +99,12 @@ def test_members_that_are_checked_count_once_and_the_step_waits_for_who_checks_t
     assert scene.assignments[3].quota >= LIMIT // 3 // GROUP * GROUP  # it was as fast as ever
 
 
+def copied_of(peer: int) -> int:
+    """Members of this one that the third of three checks."""
+    scene, _ = scene_of(3)
+    return len(set(members_of(scene.assignments[peer])) & set(members_of(scene.assignments[3])))
+
+
 def report_alike(scene: Scene, peer: int, count: int | None = None) -> list[ServerEffect]:
     """Losses that follow from the members' numbers: those that everybody else has of them."""
     return scene.report(peer, count)
@@ -106,8 +112,11 @@ def report_alike(scene: Scene, peer: int, count: int | None = None) -> list[Serv
 
 def test_what_agrees_costs_the_server_nothing_and_is_written_down() -> None:
     scene, _ = scene_of(3)
-    scene.report(1)
-    scene.report(2)
+    n_before = scene.coordinator._auditor.n_checked
+    scene.report(1, GROUP)
+    report_alike(scene, 3, 2 * GROUP)
+    for peer in (1, 2):
+        scene.report(peer)
     assert not claims(report_alike(scene, 3))
     n_copied = scene_of(3)[0].assignments[3].quota
     scene.applied()
@@ -119,7 +128,8 @@ def test_what_agrees_costs_the_server_nothing_and_is_written_down() -> None:
     checker = earned["volunteer 3"]
     assert (checker.members, checker.work, checker.agreed) == (0, n_copied * WORK, 0)
     assert sum(part.members for part in earned.values()) == sum(update.n_members for update in scene.journal)
-    assert sum(earned[f"volunteer {peer}"].agreed for peer in (1, 2)) >= n_copied // GROUP
+    assert scene.coordinator._auditor.n_checked - n_before == n_copied
+    assert earned["volunteer 2"].agreed * GROUP == copied_of(2)
 
 
 @pytest.mark.parametrize("first", [1, 3])
@@ -180,6 +190,17 @@ def test_who_checks_falsely_and_is_believed_by_nobody_loses_its_place_like_any_l
             break
         found[0].standing.agreed(100)
         scene.applied()
+
+
+def test_half_of_those_who_are_trusted_have_members_of_their_own_however_much_is_to_be_checked() -> None:
+    scene = Scene(audit=1.0, lottery=Random(0), proven=range(1, 6))
+    for peer in range(1, 6):
+        scene.join(peer)
+    scene.report(1)
+    scene.applied()
+    ranges = [members_of(scene.assignments[peer]) for peer in range(1, 6)]
+    assert len(set().union(*ranges)) < sum(map(len, ranges))
+    assert len(set().union(*ranges)) >= LIMIT // 2
 
 
 def test_nobody_is_checked_by_itself_or_by_who_is_not_trusted() -> None:
