@@ -284,3 +284,35 @@ def test_share_that_is_checked_is_what_was_asked_for_and_the_server_does_little_
     print(f"checked {auditor.n_checked / auditor.n_received:.3f}, by the server {n_examined / auditor.n_received:.4f}")
     assert n_examined / auditor.n_received < 0.4 * 0.04
     assert not of(RecordVerdict, scene.effects)
+
+
+@pytest.mark.parametrize("n_liars", [1, 2])
+def test_volunteers_that_were_trusted_and_lie_in_all_they_send_are_caught_soon_also_if_they_agree(n_liars: int) -> None:
+    n_volunteers, caught_after = 5, []
+    for seed in range(60):
+        scene = Scene(audit=0.02, lottery=Random(seed), proven=range(1, 1 + n_volunteers))
+        for peer in range(1, 1 + n_volunteers):
+            scene.join(peer)
+        scene.report(1)
+        scene.applied()
+        n_results = 0
+        while not of(RecordVerdict, scene.effects):
+            for peer in range(1, 1 + n_volunteers):
+                members = np.array(members_of(scene.assignments[peer]), dtype=np.float32)
+                if peer <= n_liars and scene.remaining(peer):
+                    n_results += 1
+                    scene.report(peer, losses=-(members**2))
+                elif scene.remaining(peer):
+                    scene.report(peer)
+            while scene.claims:
+                claim = scene.claims.pop()
+                first, n_members = claim.trials.first_member, claim.trials.n_members
+                own = np.arange(first, first + n_members, dtype=np.float32)
+                scene.recomputed(claim, own, own)
+            scene.applied()
+        assert {effect.verdict.name for effect in of(RecordVerdict, scene.effects)} <= {"volunteer 1", "volunteer 2"}
+        caught_after.append(n_results)
+    mean = sum(caught_after) / len(caught_after)
+    print(f"{n_liars} of {n_volunteers}: caught after {mean:.1f} Results, {max(caught_after)} at most")
+    assert mean < 30
+    assert sum(count <= 100 for count in caught_after) >= 58
