@@ -23,7 +23,7 @@ class Plan(msgspec.Struct, frozen=True):
     work_per_member: int = 1
     """In the task's unit."""
     audit: float = 0.0
-    """Share of the groups that the server computes again; 0: none."""
+    """Share of the groups that are computed again; 0: none."""
     duration_s: float = 0.0
     """Seconds of open steps after which the run ends; 0: never."""
 

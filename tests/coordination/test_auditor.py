@@ -1,0 +1,149 @@
+"""What the lottery draws, counted."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from fedlearn.coordination.audit import Claim, Finding
+from fedlearn.coordination.auditor import CATCHING_UP, LEAST_CHANCE, REPEATED, Auditor
+from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.open_step import Lease, OpenStep
+from fedlearn.coordination.standing import PROOF_GROUPS, Standing
+from fedlearn.es.estimate import NO_ESTIMATE
+from fedlearn.es.layout import ParameterLayout, TensorSpec
+from fedlearn.es.optimizers import Adam
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.shaping import Shaping
+from fedlearn.es.strategy import Population
+from fedlearn.es.trials import Trials
+
+GROUP, N_GROUPS = 4, 5
+LOSSES = Perturbation(0.1, 1)
+SUMS = Perturbation(0.1, 1, "activations", "closed-form")
+LAYOUT = ParameterLayout((TensorSpec("vector", (3,)),))
+ADA, BOB = (Standing(name, name, n_agreed=PROOF_GROUPS) for name in ("Ada", "Bob"))
+OWN = Standing("own", "own", is_local=True)
+N_DRAWS = 4000
+
+
+def auditor_of(share: float, seed: int = 1) -> Auditor:
+    return Auditor(share, Ledger(0, 0.0, work_per_member=1), lottery=Random(seed))
+
+
+def claim_of(perturbation: Perturbation = LOSSES, shaping: Shaping | None = None, *, n_groups: int = N_GROUPS) -> Claim:
+    trials = Trials(0, perturbation, GROUP, 0, n_groups * GROUP, shaping)
+    return Claim(ADA, trials, b"", np.arange(n_groups * GROUP, dtype=np.float32), NO_ESTIMATE, Lease(0, 4))
+
+
+def drawn(auditor: Auditor, claim: Claim) -> list[Claim]:
+    """What is drawn, of which all is true."""
+    found = auditor.draw(claim)
+    for one in found:
+        auditor.settle(one, Finding.TRUE)
+    return found
+
+
+def named(auditor: Auditor, *able: tuple[Standing, int]) -> float:
+    """How many a step, in the mean."""
+    return sum(len(auditor.appoint(able, is_summed=False) or []) for _ in range(N_DRAWS)) / N_DRAWS
+
+
+def test_nobody_is_named_where_nobody_else_is_trusted_or_needs_to_be_checked_or_sums_are_all_there_is() -> None:
+    auditor = auditor_of(0.02)
+    assert auditor.appoint([(ADA, 4)], is_summed=False) is None
+    assert auditor.appoint([(ADA, 4), (ADA, 4)], is_summed=False) is None
+    assert auditor.appoint([(OWN, 4), (Standing("2", is_local=True), 4)], is_summed=False) is None
+    assert auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=True) is None
+    assert auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=False) is not None
+    assert auditor_of(0.0).appoint([(ADA, 4), (BOB, 4)], is_summed=False) is None
+
+
+def test_as_many_are_named_as_it_takes_to_check_the_share() -> None:
+    assert named(auditor_of(0.05), (ADA, 8), (BOB, 8)) == pytest.approx(2 * 0.05, rel=0.2)
+
+
+def test_more_are_named_while_less_than_the_share_was_checked() -> None:
+    auditor = auditor_of(0.05)
+    auditor.n_received = 100
+    assert named(auditor, (ADA, 8), (BOB, 8)) == pytest.approx(CATCHING_UP * 2 * 0.05, rel=0.2)
+    auditor.n_checked = 5
+    assert named(auditor, (ADA, 8), (BOB, 8)) == pytest.approx(2 * 0.05, rel=0.2)
+
+
+def test_fewer_are_named_where_the_servers_own_do_most_of_the_work() -> None:
+    assert named(auditor_of(0.2), (OWN, 24), (ADA, 8)) == pytest.approx(0.25 * 2 * 0.2, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("share", "claim", "n_drawn"),
+    [
+        (0.02, claim_of(SUMS), LEAST_CHANCE),
+        (0.1, claim_of(SUMS), 0.1),
+        (0.02, claim_of(), 0.02 * N_GROUPS + LEAST_CHANCE * (1 - 0.02 * N_GROUPS)),
+        (1e-9, claim_of(), LEAST_CHANCE),
+    ],
+    ids=["sums", "more sums", "losses", "few losses"],
+)
+def test_server_alone_looks_at_the_share_and_at_little_of_each_result(
+    share: float, claim: Claim, n_drawn: float
+) -> None:
+    auditor = auditor_of(share)
+    n_found = sum(len(drawn(auditor, claim)) for _ in range(N_DRAWS))
+    assert n_found / N_DRAWS == pytest.approx(n_drawn, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("claim", "n_drawn"),
+    [(claim_of(), LEAST_CHANCE - 0.02), (claim_of(shaping=Shaping("sign", 0.5)), LEAST_CHANCE)],
+    ids=["losses", "exact sums"],
+)
+def test_server_looks_at_less_where_volunteers_check_but_at_as_many_exact_sums(claim: Claim, n_drawn: float) -> None:
+    auditor = auditor_of(0.02)
+    auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=False)
+    auditor.n_checked = 10**9
+    n_found = sum(len(drawn(auditor, claim)) for _ in range(N_DRAWS))
+    assert n_found / N_DRAWS == pytest.approx(n_drawn, rel=0.25)
+
+
+def test_server_looks_at_as_much_as_alone_while_less_than_the_share_was_checked() -> None:
+    auditor, n_found = auditor_of(0.1), 0
+    auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=False)
+    for _ in range(N_DRAWS):
+        auditor.n_checked, auditor.n_received = 0, 1
+        n_found += len(drawn(auditor, claim_of()))
+    assert n_found / N_DRAWS == pytest.approx(0.1 * N_GROUPS + LEAST_CHANCE * 0.5, rel=0.1)
+
+
+def compared(auditor: Auditor, holder: Standing, *, lies: bool = False) -> list[Claim]:
+    """What the server has to look at of a lease and a copy of it."""
+    population = Population(0, LOSSES, GROUP, N_GROUPS * GROUP, Adam(0.01), 0.0, 0.0)
+    step = OpenStep(population, opened_at=0.0, deadline=1.0, first_member=0, layout=LAYOUT)
+    lease = step.lease(N_GROUPS * GROUP, holder)
+    copy = step.copy(0, N_GROUPS * GROUP, BOB)
+    losses = np.arange(N_GROUPS * GROUP, dtype=np.float32)
+    assert not lease.take(0, losses, NO_ESTIMATE, GROUP)
+    assert not copy.take(0, -losses if lies else losses, NO_ESTIMATE, GROUP)
+    (overlap,) = lease.overlaps
+    return auditor.compare(overlap, step, b"")
+
+
+def test_any_group_that_two_agree_on_may_be_the_one_that_the_server_looks_at() -> None:
+    auditor = auditor_of(0.02)
+    found = [compared(auditor, ADA) for _ in range(N_DRAWS)]
+    assert sum(map(bool, found)) / N_DRAWS == pytest.approx(REPEATED, rel=0.2)
+    assert all(len(claims) in (0, 2) for claims in found)
+    assert {claims[0].trials.first_member for claims in found if claims} == set(range(0, N_GROUPS * GROUP, GROUP))
+    assert auditor.n_checked == N_DRAWS * N_GROUPS * GROUP
+
+
+def test_of_the_servers_own_nothing_is_looked_at_but_of_who_says_something_else() -> None:
+    auditor = auditor_of(0.02)
+    assert [claim.standing for claim in compared(auditor, OWN, lies=True)] == [BOB]
+    assert auditor.n_checked == 0
+
+
+def test_nothing_is_compared_once_audits_are_off() -> None:
+    auditor = auditor_of(0.02)
+    auditor.settle(claim_of(), Finding.UNDECIDABLE)
+    assert compared(auditor, ADA, lies=True) == []
