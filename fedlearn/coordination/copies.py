@@ -18,7 +18,8 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
     named = auditor.appoint(holders, is_summed=step.population.perturbation.is_summed)
     if named is None:
         return [_own(step, share, auditor) for share in shares]
-    owners = [share for number, share in enumerate(able) if number not in named]
+    chosen = set(named)
+    owners = [share for number, share in enumerate(able) if number not in chosen]
     # Where its members begin must not tell anybody that they are others': who is the first changes with every step.
     turn = auditor.place(len(owners))
     others = [share for share in shares if not (share.gates and share.volunteer.standing.is_proven)]

@@ -297,7 +297,8 @@ class OpenStep:
 
     @property
     def n_contributors(self) -> int:
-        return sum(lease.n_counted > 0 for lease in self.leases)
+        """Leases that count, and those that others were checked by."""
+        return sum(lease.n_counted > 0 for lease in self.leases) + sum(copy.n_received > 0 for copy in self.copies)
 
     def collect(self) -> tuple[tuple[tuple[int, int], ...], Float32Array]:
         """Spans (first member, count) of all that is in, adjacent ones joined, and their losses, span after span."""

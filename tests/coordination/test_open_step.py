@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.open_step import Float32Array, Lease, OpenStep
+from fedlearn.coordination.standing import Standing
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.estimate import EXACT as EXACT_CODE
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate, encode_exactly
@@ -234,3 +235,27 @@ def test_exact_step_without_anything_to_sum_has_a_sum_of_zeros() -> None:
     losses = np.full(4, np.inf, dtype=np.float32)
     assert step.lease(4).take(0, losses, exactly(0, 0, 0), GROUP) == ""
     assert step.total_estimate(Clipping()).shifts.tolist() == [EXACT_CODE] * 3
+
+
+def test_copies_are_waited_for_and_change_nothing_else(step: OpenStep) -> None:
+    lease = step.lease(8)
+    copy = step.copy(104, 4, Standing("Bob"))
+    lease.take(100, numbered(100, 8), NO_ESTIMATE, GROUP)
+    assert (step.n_members, step.n_contributors, step.is_complete) == (8, 1, False)
+    copy.take(104, numbered(104, 4), NO_ESTIMATE, GROUP)
+    assert (step.n_members, step.n_contributors, step.is_complete) == (8, 2, True)
+    assert step.collect()[0] == ((100, 8),)
+    copy.void()
+    assert (step.n_members, step.is_complete) == (8, True)
+    assert step.next_member == 108
+
+
+def test_copy_counts_where_nothing_else_does_and_then_is_none_any_more(step: OpenStep) -> None:
+    step.lease(8)
+    copies = [step.copy(100, 8, Standing("Bob")), step.copy(104, 4, Standing("Cyd"))]
+    step.count_a_copy()
+    assert step.n_members == 0
+    copies[0].take(100, numbered(100, 4), NO_ESTIMATE, GROUP)
+    step.count_a_copy()
+    assert step.collect()[0] == ((100, 4),)
+    assert (step.n_members, step.n_contributors, step.copies) == (4, 1, [])
