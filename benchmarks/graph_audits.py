@@ -19,6 +19,7 @@ from torch.nn import functional
 from fedlearn.coordination.audit import loss_differences
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
+from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.torch.ways import Way
 from fedlearn.tasks.torch_graph.export import export
@@ -57,7 +58,7 @@ class Attending(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [rows, classes]."""
-        found: Tensor = self.outward(self.layer(self.inward(x.unflatten(1, (4, 4)))).mean(1))
+        found: Tensor = self.outward(self.layer(self.inward(x.reshape(-1, 4, 4))).mean(1))
         return found
 
 
@@ -96,13 +97,11 @@ def audit(name: str, model: nn.Module, audits: int) -> Row:
     return Row(name, len(found), max(found), sum(difference > 1.0 for difference in found))
 
 
-def objective_of(
-    model: nn.Module,
-) -> tuple[TaskObjective, dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.generic]]"]]:
+def objective_of(model: nn.Module) -> tuple[TaskObjective, Columns]:
     """The graph of the model, as volunteers have it, and rows."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(N_ROWS, INPUTS)).astype(np.float32)
-    data = {"x": x, "y": generator.integers(0, CLASSES, N_ROWS)}
+    data: Columns = {"x": x, "y": generator.integers(0, CLASSES, N_ROWS)}
     learned = dict(model.named_parameters())
     exported = export(model, loss_of, {key: torch.from_numpy(column[:BATCH]) for key, column in data.items()}, learned)
     start = {key: tensor.detach().numpy() for key, tensor in learned.items()}
