@@ -122,10 +122,10 @@ def test_deadline_comes_forward_once_half_the_population_is_in(half_s: float, de
     step = OpenStep(population(Perturbation(0.1, 1)), opened_at=1.0, deadline=11.0, first_member=100, layout=LAYOUT)
     lease, _ = step.lease(12), step.lease(12)
     lease.take(100, numbered(0, 8), NO_ESTIMATE, GROUP)
-    step.hurry(1.0 + half_s)
+    step.took(1.0 + half_s)
     assert step.deadline == 11.0
     lease.take(108, numbered(0, 4), NO_ESTIMATE, GROUP)
-    step.hurry(1.0 + half_s)
+    step.took(1.0 + half_s)
     assert step.deadline == pytest.approx(1.0 + deadline)
 
 
