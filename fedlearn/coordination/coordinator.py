@@ -164,6 +164,10 @@ class Coordinator:
                 effects += self._take(self._volunteers[peer], result, now)
         return [*effects, *self._close_if_complete(now)]
 
+    def allow(self, allowed: frozenset[str] | None, now: float) -> list[ServerEffect]:
+        """The owner lists other identities than before; None: everybody may take part."""
+        return [*self._entrance.allow(allowed), *self._close_if_complete(now)]
+
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
         return [*self._entrance.turn_out(now), *self._tick_step(now)]
