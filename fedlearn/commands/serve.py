@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from es_core import usable_processors
+from fedlearn.commands.parser import Parser
 from fedlearn.commands.progress import replay_progress
 from fedlearn.config import (
     OPTIONS,
@@ -43,7 +44,7 @@ SMALL_MODEL = 10_000_000
 """Parameters below which a volunteer for each processor does more than one with all of them."""
 
 
-def add_serve(parser: argparse.ArgumentParser) -> None:
+def add_serve(parser: Parser) -> None:
     """The flags of a run's settings, those of every kind of task among them."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="TOML or JSON file with settings of the run")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run: its number, its folder, or 'latest'")
@@ -58,8 +59,9 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     for name in kind_names():
         schemas.setdefault(find_kind(name).options, []).append(name)
     for number, (options, names) in enumerate(schemas.items()):
-        groups = None if number == 0 else [OPTIONS]
-        add_config_flags(parser, Schema(options), groups=groups, titles={OPTIONS: f"settings of {', '.join(names)}"})
+        schema, groups = Schema(options), None if number == 0 else [OPTIONS]
+        add_config_flags(parser, schema, groups=groups, titles={OPTIONS: f"settings of {', '.join(names)}"})
+        parser.hide(schema.advanced)
 
 
 def serve_command(options: argparse.Namespace) -> int:

@@ -229,6 +229,11 @@ class Scene:
         found = examine(claim, lambda: next(results), PLAN.layout)
         return self._perform(self.coordinator.recomputed(claim, *found, self.now))
 
+    def allow(self, *peers: int) -> list[ServerEffect]:
+        """The owner lists the volunteers of these numbers."""
+        listed = frozenset(named(f"volunteer {peer}").identity.public_key.hex() for peer in peers)
+        return self._perform(self.coordinator.allow(listed, self.now))
+
     def stop(self) -> list[ServerEffect]:
         return self._perform(self.coordinator.stop("Ctrl-C"))
 
