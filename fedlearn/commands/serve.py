@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from es_core import usable_processors
+from fedlearn.commands.invocation import invocation
 from fedlearn.commands.parser import Parser
 from fedlearn.commands.progress import replay_progress
 from fedlearn.config import (
@@ -94,7 +95,8 @@ def serve_command(options: argparse.Namespace) -> int:
         if options.tell is not None:
             tell(options.tell, Begun(str(run.folder.path.resolve()), listening.getsockname()[1]))
         _introduce(run, trainer.replica.step, notices)
-        return serve(trainer, listening, with_local(gate, run.folder.local_identity))
+        gate = with_local(gate, run.folder.local_identity)
+        return serve(trainer, listening, gate, command=invocation("serve"))
 
 
 def _supervised(options: argparse.Namespace) -> int:
