@@ -5,6 +5,7 @@ from typing import Literal, final
 import msgspec
 
 from fedlearn.coordination.rate_limit import LOOPBACK, RateLimit, network_of
+from fedlearn.es.golden import GOLDEN_STEP
 from fedlearn.wire.messages import PROTOCOL_VERSION, Challenge, Farewell, Hello, Proof
 from fedlearn.wire.proof import KEY_BYTES, NONCE_BYTES, is_signed, knows_token
 
@@ -103,6 +104,11 @@ class Admission:
             return _refused(
                 "identity: expected this conversation signed by the key of the Hello, got another signature; somebody "
                 "stands between, or the key is not the volunteer's"
+            )
+        if proof.golden_step != GOLDEN_STEP:
+            return _refused(
+                f"golden step: expected digest {GOLDEN_STEP.hex()}, got {proof.golden_step.hex() or 'none'}; "
+                "its arithmetic is another version's: install the fedlearn version of the server"
             )
         identity = hello.public_key.hex()
         is_local = identity == rules.local

@@ -18,7 +18,7 @@ from fedlearn.es.snapshot import Count, Digest, Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
@@ -58,6 +58,8 @@ class Proof(Struct, frozen=True, array_like=True, tag=7):
     held_step: Count = 0
     held_digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
     """Of weights that I still hold of a run, before that step; empty where there are none."""
+    golden_step: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
+    """What my machine computes in the golden step: another one's arithmetic is another version's."""
 
 
 class Ready(Struct, frozen=True, array_like=True, tag=2):

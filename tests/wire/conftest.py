@@ -41,7 +41,7 @@ EXAMPLES: dict[MessageType, Message] = {
     for message in (
         Hello(PROTOCOL_VERSION, "Ada's laptop ⚙", 8, bytes(range(32)), bytes(range(32, 64))),
         Challenge(bytes(range(64, 96)), True),
-        Proof(bytes(range(64)), bytes(32)),
+        Proof(bytes(range(64)), bytes(32), 12, DIGEST, DIGEST),
         Ready(12, DIGEST),
         Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE),
         Goodbye("the volunteer pressed Ctrl-C"),
