@@ -154,6 +154,21 @@ class Resync(Struct, frozen=True, array_like=True, tag=20):
     reason: Reason
 
 
+class Credit(Struct, frozen=True, array_like=True, tag=24):
+    """Server: this is what your identity has earned in this run, over all its connections."""
+
+    members: Count
+    """That went into steps."""
+    work: Count
+    """Of their trials, in the task's unit."""
+    seconds: Count
+    """From the opening of a step to the last Result in it, over all steps."""
+    agreed: Count
+    """Groups that were computed again, and were what was said."""
+    caught: Count
+    """Results that were false."""
+
+
 class Farewell(Struct, frozen=True, array_like=True, tag=21):
     """Server: we part, and this is why; come back only for `try_again`."""
 
@@ -162,5 +177,7 @@ class Farewell(Struct, frozen=True, array_like=True, tag=21):
 
 
 FromClient = Hello | Proof | Ready | Result | Goodbye | Ping | Pong
-FromServer = Challenge | Welcome | Snapshot | Start | DataBlock | Assignment | Update | Resync | Farewell | Ping | Pong
+FromServer = (
+    Challenge | Welcome | Snapshot | Start | DataBlock | Assignment | Update | Resync | Credit | Farewell | Ping | Pong
+)
 Message = FromClient | FromServer

@@ -14,6 +14,7 @@ from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
     Challenge,
+    Credit,
     DataBlock,
     Farewell,
     Goodbye,
@@ -47,6 +48,7 @@ EXAMPLES: dict[MessageType, Message] = {
         Goodbye("the volunteer pressed Ctrl-C"),
         Ping(),
         Pong(),
+        Credit(4096, 2**40, 3600, 12, 1),
         Welcome(
             "0007",
             Invitation(
