@@ -34,6 +34,7 @@ class Admitted(msgspec.Struct, frozen=True):
     name: str
     identity: str
     is_local: bool
+    threads: int
 
 
 class _Caller(msgspec.Struct):
@@ -131,7 +132,7 @@ class Admission:
         del self._strangers[peer]
         caller.identity = identity
         self._by_identity[identity] = self._by_identity.get(identity, 0) + 1
-        return Admitted(hello.name, identity, is_local)
+        return Admitted(hello.name, identity, is_local, hello.threads)
 
     def overdue(self, now: float) -> dict[int, Farewell]:
         """Connections that had time enough to prove who they are; each is told once."""

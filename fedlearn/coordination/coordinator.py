@@ -22,7 +22,6 @@ from fedlearn.coordination.effects import (
     Part,
     Peer,
     Recompute,
-    RecordCredit,
     SaveCheckpoint,
     Send,
     SendBlock,
@@ -34,7 +33,8 @@ from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_step
 from fedlearn.coordination.standing import Standing
-from fedlearn.coordination.telling import tell_credit
+from fedlearn.coordination.status import RunStatus, run_status
+from fedlearn.coordination.telling import settle_credit, settle_last_credit
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.strategy import Strategy, ask, sum_shaping
 from fedlearn.es.trials import TrialResults, Trials
@@ -142,9 +142,7 @@ class Coordinator:
         effects: list[ServerEffect] = [closed.report(digest)]
         if reason := self._stop_reason or self._completion:
             return [*effects, *self._end(reason)]
-        if self._ledger.is_due(now):
-            effects.append(RecordCredit(self._ledger.entry(self._step - 1)))
-            effects += tell_credit(self._volunteers.values(), self._ledger, now)
+        effects += settle_credit(self._volunteers.values(), self._ledger, self._step, now)
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time
             effects.append(SaveCheckpoint())
@@ -192,6 +190,12 @@ class Coordinator:
         step_left_s = max(self._open.deadline - now, 0.0) if self._open is not None else 0.0
         run_left_s = self._plan.duration_s - elapsed_s_after(self._last) if self._plan.duration_s > 0.0 else math.inf
         return Status(step=self._step, volunteers=ready, step_left_s=step_left_s, run_left_s=max(run_left_s, 0.0))
+
+    def run_status(self, now: float) -> RunStatus:
+        """What viewers are shown of the run."""
+        speed = self._last.n_members / self._pace.last_s if self._last is not None and self._pace.last_s else 0.0
+        volunteers = self._volunteers.values()
+        return run_status(self._plan, self.status(now), volunteers, self._open, self._ledger, members_per_s=speed)
 
     # ---- volunteers come and go
 
@@ -384,8 +388,5 @@ class Coordinator:
         # A stopped run may be resumed: its volunteers look for it again.
         farewell = Farewell("run_ended" if self._completion else "try_again", reason)
         parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
-        credit: list[ServerEffect] = []
-        if self._ledger.first_step < self._step:
-            credit.append(RecordCredit(self._ledger.entry(self._step - 1)))
-        credit += tell_credit(self._volunteers.values(), self._ledger, 0.0, is_last=True)
+        credit = settle_last_credit(self._volunteers.values(), self._ledger, self._step)
         return [*credit, SaveCheckpoint(), *parting, EndRun(reason)]

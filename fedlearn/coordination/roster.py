@@ -47,6 +47,7 @@ class Volunteer(msgspec.Struct):
 
     peer: int
     name: str = ""
+    threads: int = 0
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None

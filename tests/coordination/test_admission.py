@@ -29,7 +29,7 @@ class Scene:
         return self.door.connected(self.n_came, address, nonce=nonce, binding=BINDING, now=self.now)
 
     def greet(self, credentials: Credentials = ADA, **changes: Any) -> Challenge | Farewell:  # noqa: ANN401
-        self.hello = msgspec.structs.replace(hello_of(credentials), **changes)
+        self.hello = msgspec.structs.replace(hello_of(credentials, threads=3), **changes)
         return self.door.greeted(self.n_came, self.hello, self.now)
 
     def prove(self, credentials: Credentials, challenge: Challenge) -> Admitted | Farewell:
@@ -52,8 +52,8 @@ def said(answer: object) -> tuple[str, str]:
 
 
 def test_whoever_proves_its_key_is_let_in_under_it() -> None:
-    assert Scene().come() == Admitted("Ada", ADA.identity.public_key.hex(), is_local=False)
-    assert Scene().come(LOCAL) == Admitted("Ada", LOCAL.identity.public_key.hex(), is_local=True)
+    assert Scene().come() == Admitted("Ada", ADA.identity.public_key.hex(), is_local=False, threads=3)
+    assert Scene().come(LOCAL) == Admitted("Ada", LOCAL.identity.public_key.hex(), is_local=True, threads=3)
 
 
 def test_challenge_is_the_nonce_of_this_connection_and_nothing_else() -> None:
