@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from rnn_run import RnnRun
 
 from fedlearn.tasks.rnn.language_model import RnnLanguageModel
-from fedlearn.text.sampling import sample
+from fedlearn.text.sampling import Manner, sample
 
 SHARES = (0, 1 / 200, 1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 3, 1 / 2, 3 / 4, 1)
 """Of a budget, after which validation is measured: early on, learning is fast."""
 
 SAMPLE_TOKENS = 400
-SAMPLE_TEMPERATURE = 0.8
 
 
 class Learner(Protocol):
@@ -46,7 +45,7 @@ class SeedRun(msgspec.Struct, frozen=True):
     validation_bits_per_character: float
     test_bits_per_character: float
     sample: str
-    """What the model writes in the end, at temperature 0.8."""
+    """What the model writes in the end, at the default temperature."""
 
 
 def learn(learner: Learner, run: RnnRun, budget: Budget, watch: Stopwatch) -> list[Look]:
@@ -71,10 +70,13 @@ def learn(learner: Learner, run: RnnRun, budget: Budget, watch: Stopwatch) -> li
 
 def conclude(run: RnnRun, weights: NDArray[np.float32], looks: list[Look]) -> SeedRun:
     """The run's figures with its final weights."""
-    tokenizer = run.dataset.tokenizer
-    model = RnnLanguageModel(run.objective, weights, tokenizer.stop_token)
+    dataset = run.dataset
+    tokenizer = dataset.tokenizer
+    model = RnnLanguageModel(
+        run.objective, weights, stop_token=tokenizer.stop_token, start=dataset.start, never=dataset.unwritten
+    )
     generator = np.random.default_rng(1)
-    written = sample(model, [], length=SAMPLE_TOKENS, generator=generator, temperature=SAMPLE_TEMPERATURE)
+    written = sample(model, [], length=SAMPLE_TOKENS, generator=generator, manner=Manner())
     return SeedRun(
         seed=run.config.run.seed,
         looks=looks,

@@ -62,6 +62,20 @@ def estimate_gradient(
     pairs, members 2k and 2k + 1, the odd one has the noise of the even one, negated; groups are then even.
     """
 
+def encode_rows(
+    numbers: NDArray[np.int64], row_lengths: NDArray[np.int64], *, exact: bool
+) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:
+    """Bytes of the integers, row by row, and a code each row that says how to read them: see `fedlearn.es.estimate`.
+
+    Rounded to a byte a number and a shift, 0 to 24; or, where they are to stay exact, as many bytes a number as the
+    row's greatest needs, 0 to 4: its code is 128 and those. ValueError for what 32 bits don't hold.
+    """
+
+def decode_rows(
+    numbers: NDArray[np.int8], codes: NDArray[np.uint8], row_lengths: NDArray[np.int64], n_numbers: int
+) -> NDArray[np.int32]:
+    """The integers [n_numbers] that the bytes stand for; ValueError for bytes that are not of such codes and rows."""
+
 def adam_step(
     weights: NDArray[np.float32],
     first_moment: NDArray[np.float32],

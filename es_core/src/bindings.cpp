@@ -3,6 +3,7 @@
 #include "bindings.h"
 
 #include "dispatch.h"
+#include "replicated/coding.h"
 #include "replicated/estimate.h"
 #include "replicated/member_signs.h"
 #include "replicated/optimizers.h"
@@ -147,6 +148,55 @@ py::array_t<std::int32_t> gradient_of(const py::array& table, std::int64_t n_par
     return estimate;
 }
 
+// Row lengths, checked to cover `n_numbers`.
+py::array_t<std::int64_t> lengths_from(const py::array& row_lengths, std::int64_t n_numbers) {
+    auto lengths = checked<std::int64_t>("row_lengths", row_lengths, 1);
+    std::int64_t left = n_numbers;
+    for (const std::int64_t length : view(lengths)) {
+        require(length > 0 && length <= left, "row_lengths: expected rows that make up " + std::to_string(n_numbers));
+        left -= length;
+    }
+    require(left == 0, "row_lengths: expected rows that make up " + std::to_string(n_numbers) + ", got " +
+                           std::to_string(n_numbers - left));
+    return lengths;
+}
+
+py::tuple encode_rows_of(const py::array& numbers, const py::array& row_lengths, bool exact) {
+    const auto given = checked<std::int64_t>("numbers", numbers, 1);
+    const auto lengths = lengths_from(row_lengths, given.size());
+    py::array_t<std::uint8_t> codes(lengths.size());
+    const auto codes_out = writable("codes", codes);
+    if (exact) {
+        require(exact_codes(codes_out, view(given), view(lengths)), "numbers: expected integers of 32 bits");
+    } else {
+        rounded_codes(codes_out, view(given), view(lengths));
+    }
+    py::array_t<std::int8_t> bytes(coded_bytes(view(lengths), codes_out));
+    const std::span<std::uint8_t> out{reinterpret_cast<std::uint8_t*>(bytes.mutable_data()),
+                                      static_cast<std::size_t>(bytes.size())};
+    encode_rows(out, view(given), view(lengths), codes_out);
+    return py::make_tuple(bytes, codes);
+}
+
+py::array_t<std::int32_t> decode_rows_of(const py::array& numbers, const py::array& codes,
+                                         const py::array& row_lengths, std::int64_t n_numbers) {
+    const auto bytes = checked<std::int8_t>("numbers", numbers, 1);
+    const auto given = checked<std::uint8_t>("codes", codes, 1);
+    const auto lengths = lengths_from(row_lengths, n_numbers);
+    require(given.size() == lengths.size(), "codes: expected one a row, " + std::to_string(lengths.size()) +
+                                                ", got " + std::to_string(given.size()));
+    const std::int64_t n_bytes = coded_bytes(view(lengths), view(given));
+    require(n_bytes >= 0, "codes: expected shifts up to " + std::to_string(kMaxShift) + ", or " +
+                              std::to_string(kExact) + " and up to " + std::to_string(kMaxExactBytes) + " bytes");
+    require(n_bytes == bytes.size(), "numbers: expected " + std::to_string(n_bytes) + " bytes by the codes, got " +
+                                         std::to_string(bytes.size()));
+    py::array_t<std::int32_t> decoded(n_numbers);
+    decode_rows(writable("decoded", decoded),
+                {reinterpret_cast<const std::uint8_t*>(bytes.data()), static_cast<std::size_t>(bytes.size())},
+                view(lengths), view(given));
+    return decoded;
+}
+
 // Pointers to weights, two state vectors and the estimate of one tensor's interval, all of one length.
 struct StepArrays {
     py::array_t<float> weights, first, second;
@@ -215,6 +265,8 @@ PYBIND11_MODULE(_native, m) {
     m.def("estimate_gradient", gradient_of, "tensors"_a, "n_parameters"_a, py::kw_only(), "seed"_a, "step"_a,
           "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "antithetic"_a = false, "threads"_a = 0,
           "naive"_a = false);
+    m.def("encode_rows", encode_rows_of, "numbers"_a, "row_lengths"_a, py::kw_only(), "exact"_a);
+    m.def("decode_rows", decode_rows_of, "numbers"_a, "codes"_a, "row_lengths"_a, "n_numbers"_a);
     m.def("adam_step", adam_of, "weights"_a, "first_moment"_a, "second_moment"_a, "estimate"_a, py::kw_only(),
           "gradient_scale"_a, "learning_rate"_a, "beta1"_a, "beta2"_a, "epsilon"_a, "correction1"_a, "correction2"_a,
           "decay"_a = 0.0);

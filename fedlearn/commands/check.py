@@ -6,8 +6,8 @@ from fedlearn.commands.arguments import add_run
 from fedlearn.server.run import Run, edited_settings, find
 from fedlearn.storage.checkpoint import checkpoints_in, read_checkpoint
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.identity import check_same_run
 from fedlearn.storage.journal import check_header, stretches_of
+from fedlearn.storage.origin import check_same_run
 from fedlearn.storage.segment import segments_in
 from fedlearn.terminal import printable
 
@@ -23,10 +23,10 @@ def check_command(options: argparse.Namespace) -> int:
     Weights are not computed again: `fedlearn replay` does that.
     """
     chosen = find(options.runs, options.run)
-    identity = chosen.identity
-    print(printable(f"run {chosen.folder.path.name}: identity {identity.name.hex()}, begun at step {identity.step}"))
-    print(printable(f"settings: {len(identity.settings)} are those that the run was begun with"))
-    print(printable(f"data: {', '.join(sorted(identity.files))} are those that the run was begun with"))
+    origin = chosen.origin
+    print(printable(f"run {chosen.folder.path.name}: identity {origin.identity.hex()}, begun at step {origin.step}"))
+    print(printable(f"settings: {len(origin.settings)} are those that the run was begun with"))
+    print(printable(f"data: {', '.join(sorted(origin.files))} are those that the run was begun with"))
     for sentence in edited_settings(chosen.folder, chosen.config):
         print(printable(f"changed: {sentence}"))
     problems = [*chosen.notices, *_check_checkpoints(chosen), *_check_journal(chosen)]
@@ -41,7 +41,7 @@ def _check_checkpoints(chosen: Run) -> list[str]:
     for path in [chosen.folder.genesis, *checkpoints_in(chosen.folder)]:
         try:
             checkpoint = read_checkpoint(path)
-            check_same_run(chosen.identity, checkpoint.identity, path)
+            check_same_run(chosen.origin, checkpoint.origin, path)
         except StorageError as error:
             problems.append(str(error))
             continue
@@ -57,7 +57,7 @@ def _check_journal(chosen: Run) -> list[str]:
     print(f"journal: {len(segments_in(folder))} segments, steps {steps}")
     for path in segments_in(folder):
         try:
-            check_header(path, chosen.identity.name, [])
+            check_header(path, chosen.origin.identity, [])
         except StorageError as error:
             problems.append(str(error))
     return problems

@@ -10,12 +10,13 @@ from typing import NoReturn
 
 from fedlearn.commands.arguments import add_identity
 from fedlearn.commands.check import add_check, check_command
+from fedlearn.commands.evaluate import add_eval, eval_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
-from fedlearn.commands.look import add_eval, add_sample, eval_command, sample_command
 from fedlearn.commands.replay import add_replay, replay_command
 from fedlearn.commands.rollback import add_rollback, rollback_command
 from fedlearn.commands.runs import add_runs, runs_command
+from fedlearn.commands.sample import add_sample, sample_command
 from fedlearn.commands.serve import add_serve, serve_command
 from fedlearn.config import ConfigError
 from fedlearn.storage.durable import StorageError

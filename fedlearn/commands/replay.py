@@ -26,7 +26,7 @@ def replay_command(options: argparse.Namespace) -> int:
     run, and compares the last digest that was recorded; files that can't be used give 1 too.
     """
     chosen = find(options.runs, options.run)
-    begun = chosen.identity.step
+    begun = chosen.origin.step
     if options.step is not None and options.step < begun:
         raise ValueError(f"--step: expected {begun} or more, where the run begins, got {options.step}")
     # Read before the replay: a running server saves newer ones meanwhile.
@@ -54,7 +54,7 @@ def replay_command(options: argparse.Namespace) -> int:
 def _compare(chosen: Run, rebuilt: history.Rebuilt) -> bool | None:
     """Whether the digest equals the recorded one, None where none is recorded; says so."""
     replica, digest = rebuilt.holding.replica, rebuilt.holding.replica.digest
-    is_all = rebuilt.begun.step == chosen.identity.step
+    is_all = rebuilt.begun.step == chosen.origin.step
     source = "genesis" if is_all else f"checkpoint {rebuilt.begun.step}, before which the journal is not kept or whole,"
     print(f"run {chosen.folder.path.name}, step {replica.step}: digest {digest.hex()} from {source} and journal")
     recorded, place = _recorded_digest(chosen, replica.step)

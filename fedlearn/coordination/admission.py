@@ -62,6 +62,10 @@ class Admission:
         self._by_identity: dict[str, int] = {}
         self._joins = RateLimit(rules.joins_per_minute)
 
+    def allow(self, allowed: frozenset[str] | None) -> None:
+        """Whom the owner lists from now on; None: everybody."""
+        self._rules = msgspec.structs.replace(self._rules, allowed=allowed)
+
     def connected(self, peer: int, address: str, *, nonce: bytes, binding: bytes, now: float) -> Farewell | None:
         """A connection was made from an address; `nonce` is random, `binding` that of the server's certificate."""
         network = network_of(address)
@@ -117,10 +121,8 @@ class Admission:
             if challenge.needs_token and not knows_token(proof, rules.token, hello, challenge, caller.binding):
                 got = "another" if proof.token_proof else "none"
                 return _refused(f"token: expected the server's, got {got}; ask its owner, name its file with --token")
-            if rules.allowed is not None and identity not in rules.allowed:
-                return _refused(
-                    f"identity: expected one that the server's owner listed, got {identity}; ask the owner to add it"
-                )
+            if refusal := self.objection(identity):
+                return refusal
             if not self._joins.take(f"identity {identity}", now):
                 return self._too_many_joins("identity")
             n_connections = self._by_identity.get(identity, 0)
@@ -133,6 +135,15 @@ class Admission:
         caller.identity = identity
         self._by_identity[identity] = self._by_identity.get(identity, 0) + 1
         return Admitted(hello.name, identity, is_local, hello.threads)
+
+    def objection(self, identity: str) -> Farewell | None:
+        """Why this identity may not take part, if it is not the server's own."""
+        allowed = self._rules.allowed
+        if identity == self._rules.local or allowed is None or identity in allowed:
+            return None
+        return _refused(
+            f"identity: expected one that the server's owner listed, got {identity}; ask the owner to add it"
+        )
 
     def overdue(self, now: float) -> dict[int, Farewell]:
         """Connections that had time enough to prove who they are; each is told once."""

@@ -19,7 +19,6 @@ from fedlearn.es.update import Update
 STRETCH = 4.0
 """After a step in which nobody was in time, the next ones last so many times what that took."""
 
-
 EXCHANGES = 6.0
 """A step should last so many times what the median volunteer's Assignment and Result take on their way."""
 
@@ -99,8 +98,8 @@ class Pace:
         """Nobody finished a group in so many seconds."""
         self.time_per_step = STRETCH * waited_s
 
-    def closed(self, duration_s: float, *, is_overdue: bool) -> None:
-        """A step took so many seconds; `is_overdue`: its first result was late."""
+    def closed(self, duration_s: float, *, first_s: float) -> None:
+        """A step took so many seconds, and so many until its first result, by which those after it may be shorter."""
         self.last_s = duration_s
-        longest = math.inf if is_overdue else self.time_per_step
-        self.time_per_step = max(self._planned_s, min(STRETCH * duration_s, longest))
+        longest = math.inf if first_s >= self.time_per_step else self.time_per_step
+        self.time_per_step = max(self._planned_s, min(STRETCH * first_s, longest))

@@ -155,6 +155,10 @@ class Coordinator:
                 effects += self._take(self._volunteers[peer], result, now)
         return [*effects, *self._close_if_complete(now)]
 
+    def allow(self, allowed: frozenset[str] | None, now: float) -> list[ServerEffect]:
+        """The owner lists other identities than before; None: everybody may take part."""
+        return [*self._entrance.allow(allowed), *self._close_if_complete(now)]
+
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
         return [*self._entrance.turn_out(now), *self._tick_step(now)]
@@ -301,7 +305,6 @@ class Coordinator:
         if result.digest != self._digest:
             effects = self._quarantine(volunteer, f"its digest of step {self._step} is not the server's")
             return [*effects, *self._close_if_complete(now)]
-        is_overdue = now >= step.deadline and not step.has_results
         problem = lease.take(result.first_member, result.losses, result.estimate, step.population.group_size)
         if problem:
             return [*self._entrance.dismiss(volunteer, Farewell("refused", problem)), *self._close_if_complete(now)]
@@ -312,8 +315,7 @@ class Coordinator:
             volunteer.measure(lease.n_finite, now - step.opened_at)
             volunteer.standing.was_in_time()
         lease.duration_s = now - step.opened_at
-        step.is_overdue |= is_overdue
-        step.hurry(now)
+        step.took(now)
         return [*self._audit(volunteer, lease, step, result), *self._close_if_complete(now)]
 
     # ---- audits
@@ -368,7 +370,7 @@ class Coordinator:
         settle_leases(step, self._volunteers.values(), self._ledger, now=now)
         block = self._plan.block_of(self._step)
         self._closed = close_step(step, self._strategy, block, clipping=self._clipping, now=now)
-        self._pace.closed(self._closed.duration_s, is_overdue=step.is_overdue)
+        self._pace.closed(self._closed.duration_s, first_s=step.first_result_at - step.opened_at)
         update = self._closed.update
         self._last, self._open, self._first_member = update, None, 0
         self._step += 1

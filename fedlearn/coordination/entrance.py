@@ -55,6 +55,15 @@ class Entrance:
         volunteer.held = Held(proof.held_step, proof.held_digest) if proof.held_digest else None
         return [Send(volunteer.peer, self._welcome)]
 
+    def allow(self, allowed: frozenset[str] | None) -> list[ServerEffect]:
+        """The owner's list is another one: sends away whom it no longer has."""
+        self._admission.allow(allowed)
+        effects: list[ServerEffect] = []
+        for volunteer in [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]:
+            if objection := self._admission.objection(volunteer.standing.identity):
+                effects += self.dismiss(volunteer, objection)
+        return effects
+
     def turn_out(self, now: float) -> list[ServerEffect]:
         """Sends away whoever takes too long to prove itself."""
         overdue = self._admission.overdue(now)

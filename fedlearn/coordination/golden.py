@@ -7,7 +7,7 @@ import numpy as np
 
 import es_core
 from fedlearn.coordination.audit import loss_difference
-from fedlearn.es.golden import GOLDEN_NOISE, GOLDEN_STEP, golden_noise, golden_step
+from fedlearn.es.golden import GOLDEN_NOISE, GOLDEN_STEP, GOLDEN_SUM, golden_noise, golden_step, golden_sum
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.rnn.golden import GOLDEN_TRIALS, GROUP_SIZE, GoldenTrials
 
@@ -17,7 +17,7 @@ class AlteredCoreError(ValueError):
 
 
 def check_core() -> None:
-    """Raises AlteredCoreError unless this machine finds known noise and steps to the bit, and known losses closely."""
+    """Raises AlteredCoreError unless this machine finds known noise, sums and steps to the bit, known losses closely."""
     found = "; ".join(_problems())
     if found:
         raise AlteredCoreError(
@@ -29,6 +29,7 @@ def check_core() -> None:
 def _problems() -> Iterator[str]:
     checks: list[tuple[str, Callable[[], str]]] = [
         ("noise", lambda: _digest_problem(golden_noise(), GOLDEN_NOISE)),
+        ("sum", lambda: _digest_problem(golden_sum(), GOLDEN_SUM)),
         ("step", lambda: _digest_problem(golden_step(), GOLDEN_STEP)),
         *((f"losses of {trials}", partial(_loss_problem, trials)) for trials in GOLDEN_TRIALS),
     ]

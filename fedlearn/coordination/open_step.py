@@ -1,5 +1,6 @@
 """A step while it is open: who leases which members, and what came back."""
 
+import math
 from typing import final
 
 import msgspec
@@ -173,8 +174,7 @@ class OpenStep:
         self._layout = layout if shaping is not None or population.perturbation.is_summed else None
         self.opened_at = opened_at
         self.deadline = deadline
-        self.is_overdue = False
-        """Whether its first result came after the deadline: a group takes longer than a step may."""
+        self.first_result_at = math.inf
         self.first_member = first_member
         self.next_member = first_member
         self.leases: list[Lease] = []
@@ -213,8 +213,9 @@ class OpenStep:
             shaping=self.shaping,
         )
 
-    def hurry(self, now: float) -> None:
-        """Brings the deadline forward when half the population is in: nobody waits long for a straggler."""
+    def took(self, now: float) -> None:
+        """A Result came in: the deadline is brought forward once half of all is, nobody waits long for a straggler."""
+        self.first_result_at = min(self.first_result_at, now)
         if 2 * self.n_members >= min(self.population.limit, self.next_member - self.first_member):
             grace_s = max(GRACE * (now - self.opened_at), LEAST_GRACE_S)
             self.deadline = min(self.deadline, self.opened_at + grace_s)

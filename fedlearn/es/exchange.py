@@ -19,7 +19,7 @@ SIGN_S = 0.15e-9
 PRODUCT_S = 0.006e-9
 """of a parameter of a member, made of such signs,"""
 
-CODING_S = 50e-9
+CODING_S = 4e-9
 """and of a parameter of a sum, encoded and decoded; all on one thread, by `benchmarks/exchange.py`."""
 
 LINE_BYTES_PER_S = 1.25e6

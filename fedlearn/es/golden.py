@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.digest import DIGEST_BYTES
+from fedlearn.es.estimate import decode_estimate, encode_estimate, encode_exactly
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.noise import Dense, member_noise
 from fedlearn.es.optimizers import Adam, Sgd
@@ -16,6 +17,7 @@ from fedlearn.es.trials import Trials
 from fedlearn.es.update import Int8Array, Update
 
 GOLDEN_NOISE = bytes.fromhex("f55fa581d9495ec7")
+GOLDEN_SUM = bytes.fromhex("7220b6876445be12")
 GOLDEN_STEP = bytes.fromhex("76b95603a3e728a1")
 """Also what a Proof says, so that a server can tell whose arithmetic is another version's."""
 
@@ -57,6 +59,17 @@ def golden_step() -> bytes:
     for step in range(N_STEPS):
         replica.apply(_update(step))
     return replica.digest
+
+
+def golden_sum() -> bytes:
+    """8 bytes over a sum of all sizes of integers, rounded and exact, as it travels and as it is read again."""
+    sums = golden_words(20, _LAYOUT.size).view(np.int32) >> (np.arange(_LAYOUT.size) // 17 % 32).astype(np.int32)
+    hashed = blake3()
+    for encode in (encode_estimate, encode_exactly):
+        coded = encode(_LAYOUT, sums)
+        for part in (coded.numbers, coded.shifts, decode_estimate(_LAYOUT, coded).astype("<i4")):
+            hashed.update(part.tobytes())
+    return hashed.digest(DIGEST_BYTES)
 
 
 def _update(step: int) -> Update:

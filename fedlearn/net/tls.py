@@ -61,13 +61,18 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # a conversation begins anew each time
+    load_chain(context, certificate, key)
+    return context
+
+
+def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """What callers are shown from now on. Raises ValueError for files that do not belong together."""
     try:
         context.load_cert_chain(certificate, key, password="")  # or it would ask at the terminal
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{key}: expected the key of {certificate}, without a password: {error}; name it with --tls-key"
         ) from error
-    return context
 
 
 def client_context(address: Address) -> ssl.SSLContext:

@@ -9,7 +9,7 @@ from fedlearn.server.run import KIND_FILE, Run, settings_of
 from fedlearn.server.throughput import Throughput
 from fedlearn.storage.checkpoint import write_checkpoint
 from fedlearn.storage.durable import write_durably
-from fedlearn.storage.identity import Identity, hash_of, to_text
+from fedlearn.storage.origin import Origin, hash_of, to_text
 from fedlearn.storage.runs import create_run
 from fedlearn.tasks.kind import Kind, Measure
 from fedlearn.tasks.limits import MAX_PARAMETERS
@@ -37,15 +37,15 @@ def create(kind: Kind, config: RunConfig, task: NamedTask | None = None, *, meas
             step=prepared.config.run.step_num,
             keeps_start=prepared.config.optimizer.weight_decay_towards == "start",
         )
-        identity = Identity(
+        origin = Origin(
             step=snapshot.step,
             digest=snapshot.digest.hex(),
             settings=settings_of(Schema(kind.options), prepared.config),
             files={name: hash_of(payload) for name, payload in files.items()},
         )
-        run = Run(folder, prepared, identity)
+        run = Run(folder, prepared, origin)
         write_checkpoint(folder.genesis, snapshot, None, run.context(step=snapshot.step))
-        write_durably(folder.origin, to_text(identity).encode())
+        write_durably(folder.origin, to_text(origin).encode())
         write_durably(folder.config, to_json(run.config).encode())
     except BaseException as error:
         shutil.rmtree(folder.path, ignore_errors=True)

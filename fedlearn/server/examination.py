@@ -7,10 +7,9 @@ import numpy as np
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.kind import Examiner, WritesText
-from fedlearn.text.sampling import sample
+from fedlearn.text.sampling import Manner, sample
 
 SAMPLE_TOKENS = 120
-SAMPLE_TEMPERATURE = 0.8
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -50,7 +49,7 @@ def examine(examiner: Examiner, weights: Float32Array) -> Examination:
             [],
             length=SAMPLE_TOKENS,
             generator=np.random.default_rng(),
-            temperature=SAMPLE_TEMPERATURE,
+            manner=Manner(),
         )
         text = " ".join(examiner.tokenizer.decode(written.tokens).split())
     return Examination(examiner.validate(weights, threads=1), text)

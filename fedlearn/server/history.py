@@ -8,8 +8,8 @@ from fedlearn.es.update import Update
 from fedlearn.server.run import Run
 from fedlearn.storage.checkpoint import Checkpoint, checkpoints_in, latest_checkpoint, read_checkpoint, step_of
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.identity import check_same_run
 from fedlearn.storage.journal import MissingStepsError, Stretch, read_records, stretches_of
+from fedlearn.storage.origin import check_same_run
 from fedlearn.storage.segment import Record
 from fedlearn.tasks.holding import Holding
 
@@ -44,8 +44,8 @@ def back_to(run: Run, step: int, *, progress: Progress | None = None) -> Rebuilt
 
     Raises StorageError where the step can't be rebuilt.
     """
-    if step < run.identity.step:
-        raise StorageError(f"step: expected {run.identity.step} or more, where the run begins, got {step}")
+    if step < run.origin.step:
+        raise StorageError(f"step: expected {run.origin.step} or more, where the run begins, got {step}")
     checkpoint, found = latest_checkpoint(run.folder, until=step)
     problems = [*run.notices, *(f"checkpoint passed over: {problem}" for problem in found.values())]
     rebuilt = _rebuilt(run, checkpoint, problems, until=step, progress=progress)
@@ -64,10 +64,10 @@ def replay(run: Run, *, until: int | None = None, threads: int = 0, progress: Pr
     there is no such checkpoint.
     """
     problems = list(run.notices)
-    stretches = stretches_of(run.folder.journal, problems) or [Stretch(run.identity.step, run.identity.step)]
+    stretches = stretches_of(run.folder.journal, problems) or [Stretch(run.origin.step, run.origin.step)]
     end = stretches[-1].end if until is None else min(until, stretches[-1].end)
     for path in [run.folder.genesis, *checkpoints_in(run.folder)]:
-        first = run.identity.step if path == run.folder.genesis else step_of(path)
+        first = run.origin.step if path == run.folder.genesis else step_of(path)
         if first != end and not any(stretch.first <= first <= end <= stretch.end for stretch in stretches):
             continue
         try:
@@ -92,11 +92,11 @@ def _rebuilt(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> Rebuilt:
-    check_same_run(run.identity, checkpoint.identity, checkpoint.path)
+    check_same_run(run.origin, checkpoint.origin, checkpoint.path)
     holding = run.holding(threads=threads)
     digest = holding.load(checkpoint.snapshot)
-    is_begin = checkpoint.step == run.identity.step
-    expected = bytes.fromhex(run.identity.digest) if is_begin else checkpoint.snapshot.digest
+    is_begin = checkpoint.step == run.origin.step
+    expected = bytes.fromhex(run.origin.digest) if is_begin else checkpoint.snapshot.digest
     if digest != expected:
         raise StorageError(
             f"{checkpoint.path}: expected weights of digest {expected.hex()}, got {digest.hex()}; "
@@ -117,7 +117,7 @@ def follow_journal(
     last: Update | None = None
     digest = holding.replica.digest
     records = read_records(
-        run.folder.journal, start=holding.replica.step, identity=run.identity.name, problems=problems
+        run.folder.journal, start=holding.replica.step, identity=run.origin.identity, problems=problems
     )
     try:
         for record in records:

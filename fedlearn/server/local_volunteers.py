@@ -40,6 +40,9 @@ class LocalVolunteers:
 
     `server` is its address for them, `task` names the task's file where a volunteer needs it. Whoever
     dies is started again, later each time.
+
+    Attributes:
+        server: whom those call that are started from now on.
     """
 
     def __init__(
@@ -51,12 +54,13 @@ class LocalVolunteers:
         task: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.server = server
         self._folder, self._clock = folder, clock
         self._volunteers: list[_Volunteer] = []
         settings = config.volunteers
         for number in range(1, settings.volunteers + 1):
             name = f"local-{number}"
-            arguments = ["--server", server, "--name", name, "--threads", str(settings.threads), "--once"]
+            arguments = ["--name", name, "--threads", str(settings.threads), "--once"]
             arguments += ["--identity", str(RunFolder(folder).local_identity)]
             arguments += ["--device", settings.device, *TERMS] + (["--task", task] if task else [])
             self._volunteers.append(_Volunteer(name, arguments))
@@ -86,7 +90,7 @@ class LocalVolunteers:
     def _start(self, volunteer: _Volunteer) -> None:
         with open(self._folder / f"{volunteer.name}.log", "ab") as log:
             volunteer.process = subprocess.Popen(
-                [sys.executable, "-m", "fedlearn", "join", *volunteer.arguments],
+                [sys.executable, "-m", "fedlearn", "join", "--server", self.server, *volunteer.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

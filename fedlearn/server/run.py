@@ -10,7 +10,7 @@ import msgspec
 from fedlearn.config import ConfigError, RunConfig, Schema, load_config, to_json
 from fedlearn.storage.checkpoint import Context, checkpoints_in, load_metadata
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.identity import Identity, check_files, load_identity, to_text
+from fedlearn.storage.origin import Origin, check_files, load_origin, to_text
 from fedlearn.storage.runs import RunFolder, resolve_run
 from fedlearn.storage.segment import segments_in
 from fedlearn.storage.task_file import is_task_file, load_task
@@ -28,7 +28,7 @@ class Run(msgspec.Struct, frozen=True, eq=False):
 
     folder: RunFolder
     prepared: Prepared
-    identity: Identity
+    origin: Origin
     notices: tuple[str, ...] = ()
     """What was passed over when the run was opened."""
 
@@ -48,7 +48,7 @@ class Run(msgspec.Struct, frozen=True, eq=False):
         return Context(
             layout=msgspec.json.encode(self.prepared.objective.layout).decode(),
             config=to_json(self.config.replace({"step_num": step})),
-            identity=to_text(self.identity),
+            origin=to_text(self.origin),
         )
 
 
@@ -84,17 +84,17 @@ def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None)
 
     Raises ValueError and StorageError for files that can't be used, and for a task that is not the run's.
     """
-    identity, notices = load_identity(folder)
-    check_files(folder, identity)
+    origin, notices = load_origin(folder)
+    check_files(folder, origin)
     kind = kind_of(folder)
     for key, now in settings_of(Schema(kind.options), config).items():
-        if (was := identity.settings.get(key, now)) != now:
+        if (was := origin.settings.get(key, now)) != now:
             raise ConfigError(
                 f"{key}: expected {was!r}, with which the run was begun, got {now!r} from {folder.config}; "
                 "put it back, or start a new run"
             )
     prepared = kind.reopen(config, task, read_file=lambda name: (folder.data / name).read_bytes())
-    return Run(folder, prepared, identity, notices)
+    return Run(folder, prepared, origin, notices)
 
 
 def edited_settings(folder: RunFolder, config: RunConfig) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, final
 
+from fedlearn.config import ConfigError
 from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.coordination.status import RunStatus
 from fedlearn.es.layout import Float32Array
@@ -22,6 +23,7 @@ from fedlearn.server.examination import Agenda, examine
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.performer import Performer
+from fedlearn.server.renewal import Renewal
 from fedlearn.server.trainer import Trainer
 from fedlearn.server.viewing import View
 from fedlearn.storage.metrics import StepMetrics
@@ -57,11 +59,12 @@ class Server:
         self._trainer = trainer
         self._terminal = terminal
         self._gate = gate or Gate()
+        self._renewal = Renewal(self._gate)
         self._coordinator = trainer.coordinator(self.now(), self._gate.rules)
         self._performer = Performer(trainer, self._coordinator, self)
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
-        self._last_peer = 0
+        self._last_peer = self._port = 0
         layout = trainer.run.prepared.objective.layout
         self._estimate_bytes = layout.size + len(layout.row_lengths)
         # A peer may lag behind by its weights, its data and a good number of Updates.
@@ -83,7 +86,7 @@ class Server:
         Raises StorageError when the disk fails.
         """
         listener = await self._gate.listen(self._accept, listening)
-        port = listening.getsockname()[1]
+        self._port = port = listening.getsockname()[1]
         config = self._trainer.run.config
         self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")
         for line in self._gate.notices:
@@ -225,6 +228,18 @@ class Server:
             if channel.connection.update_bytes_queued > most:
                 self._perform(self._coordinator.fell_behind(peer, now))
 
+    def _renew(self, now: float, local: LocalVolunteers) -> None:
+        """Goes by the gate's files as they are now."""
+        try:
+            gate = self._renewal.changed(now)
+        except ConfigError as error:
+            self.say(f"{error}; until then what was read before holds")
+            return
+        if gate is not None:
+            self.say("the files of --allow and --tls-cert were read again")
+            self._gate, local.server = gate, str(gate.local_address(self._port))
+            self._perform(self._coordinator.allow(gate.rules.allowed, now))
+
     async def _tick(self, local: LocalVolunteers) -> None:
         while not self._ended.done():
             now = self.now()
@@ -233,6 +248,7 @@ class Server:
             self._keep_budget(now)
             if self._view.is_due(now):
                 self._start(self._show())
+            self._renew(now, local)
             for problem in local.problems():
                 self.say(problem)
             await asyncio.sleep(TICK_S)

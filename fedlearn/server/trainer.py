@@ -70,11 +70,11 @@ class Trainer:
             if step_of(path) > rebuilt.begun.step:
                 aside.move(path)
         digest = replica.digest
-        header = Header(run.identity.name, replica.step, digest)
+        header = Header(run.origin.identity, replica.step, digest)
         journal = Journal.open(run.folder.journal, header, keep_bytes=journal_bytes_kept(run.config.run), aside=aside)
         if journal.cut_bytes:
             notices.append(f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated")
-        if not journal.is_joined and replica.step > run.identity.step:
+        if not journal.is_joined and replica.step > run.origin.step:
             notices.append(f"journal: it does not lead up to step {replica.step}; a new segment goes on from there")
         if aside.names:
             notices.append(f"set aside in {aside.folder}: {', '.join(aside.names)}")
@@ -122,8 +122,8 @@ class Trainer:
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
         """What brings a joiner to where the replica is: a Snapshot, or, if those are fewer bytes, Start and Updates."""
         if may_replay and self._can_replay() and (updates := self._all_updates()) is not None:
-            identity = self.run.identity
-            start = Start(bytes.fromhex(identity.digest), identity.step, self.replica.step, START in self.replica.slots)
+            origin = self.run.origin
+            start = Start(bytes.fromhex(origin.digest), origin.step, self.replica.step, START in self.replica.slots)
             messages: list[Message] = [start, *updates]
             return [(message, pack(message)) for message in messages]
         if self._encoded_weights is None or self._encoded_weights[0] != self.replica.step:
@@ -159,7 +159,7 @@ class Trainer:
 
     def _all_updates(self) -> list[Update] | None:
         """The Updates of all steps so far; None where the journal does not have them all any more."""
-        begun, updates = self.run.identity.step, []
+        begun, updates = self.run.origin.step, []
         try:
             for record in read_records(self.run.folder.journal, start=begun):
                 if record.step >= self.replica.step:

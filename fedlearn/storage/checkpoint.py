@@ -2,7 +2,7 @@
 
 The tensor `weights` and the optimizer's slots, under their names, are flat float32; the header's metadata holds the
 rest as text: step, digest (hexadecimal), numbers (JSON; each by `float.hex`, exact), layout, config and the run's
-identity (JSON), the last Update without its members (hexadecimal; empty before the first step), and a checksum of
+origin (JSON), the last Update without its members (hexadecimal; empty before the first step), and a checksum of
 everything, since the format has none.
 
 Source: the format, https://huggingface.co/docs/safetensors.
@@ -39,7 +39,7 @@ class Context(msgspec.Struct, frozen=True):
     """The parameter layout."""
     config: str
     """The configuration as it is now."""
-    identity: str
+    origin: str
     """What `origin.json` holds."""
 
 
@@ -50,7 +50,7 @@ class Checkpoint(msgspec.Struct, frozen=True, eq=False):
     snapshot: Snapshot
     last: Update | None
     """Of the step before, without its members: what the strategy goes on from. None where the run begins."""
-    identity: str
+    origin: str
     """As in `Context`."""
 
     @property
@@ -106,7 +106,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             numbers={name: float.fromhex(number) for name, number in numbers.items()},
         )
         last = decode(bytes.fromhex(metadata["last"]), Update) if metadata["last"] else None
-        return Checkpoint(path, snapshot, last, metadata["identity"])
+        return Checkpoint(path, snapshot, last, metadata["origin"])
     except (OSError, SafetensorError, KeyError, ValueError, TypeError, OverflowError, RemoteProtocolError) as error:
         raise StorageError(f"{path}: expected a checkpoint of this version of fedlearn: {error}") from error
 
@@ -117,7 +117,7 @@ def load_checkpoint(path: Path) -> Snapshot:
 
 
 def load_metadata(path: Path, key: str) -> str:
-    """The JSON text that the checkpoint was written with: `config`, `layout` or `identity`.
+    """The JSON text that the checkpoint was written with: `config`, `layout` or `origin`.
 
     Raises StorageError as above.
     """

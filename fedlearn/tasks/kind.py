@@ -40,6 +40,8 @@ class WritesText(Protocol):
     """An examiner of models that write."""
 
     tokenizer: Tokenizer
+    characters_per_token: float
+    """In the text that the model learns from."""
 
     def language_model(self, weights: Float32Array) -> LanguageModel:
         """The model with these weights, to be sampled and searched."""

@@ -1,7 +1,11 @@
-"""Writing what the model holds most likely: beam search for the highest total log-probability."""
+"""Writing what the model holds most likely: beam search for the highest log-probability, by a rule of length.
+
+Source: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 7.
+"""
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,10 +16,28 @@ from fedlearn.text.language_model import (
     read_prompt,
     read_tokens,
 )
+from fedlearn.text.repetition import forbid_repeats
 from fedlearn.text.tokens import TokenArray
 
 Totals = NDArray[np.float64]
 """[n] sums of log-probabilities in nats, one a hypothesis, best first."""
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes one hypothesis better than another. Raises ValueError for a value out of range."""
+
+    length_penalty: float = 1.0
+    """The score is the total log-probability divided by the number of predictions (`<stop>` included) to this power: 1
+    makes it their mean, 0 prefers what ends early."""
+    no_repeat_ngram: int = 0
+    """Tokens in a row that never come twice; 0: whatever comes."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.length_penalty < np.inf and self.no_repeat_ngram >= 0):
+            raise ValueError(
+                "beam search: expected length_penalty >= 0 and no_repeat_ngram >= 0, "
+                f"got {self.length_penalty} and {self.no_repeat_ngram}"
+            )
 
 
 def beam_search(
@@ -24,39 +46,41 @@ def beam_search(
     *,
     n_beams: int,
     length: int,
-    length_normalised: bool = False,
+    rules: Search | None = None,
 ) -> Continuation:
     """The best hypothesis met, at most `length` predictions long; one that ends earlier ends in `<stop>`.
 
     Each step keeps the `n_beams` likeliest one-token expansions of the open hypotheses; of equals, the one
     from the better beam, then the lower token, goes first. Those that end in `<stop>` are finished, and the
     best of them stays in the running until no open hypothesis can exceed it. The score is the total
-    log-probability, or with `length_normalised` its mean over the predictions, `<stop>` included. One beam
-    is greedy search.
+    log-probability by the `rules`. One beam is greedy search.
 
     Raises:
-        ValueError: `n_beams` or `length` is out of range, or the model gives NaN.
+        ValueError: an argument is out of range, or the model gives NaN.
     """
     if n_beams < 1 or length < 0:
         raise ValueError(f"beam search: expected n_beams >= 1 and length >= 0, got {n_beams} and {length}")
-    state, log_probabilities = read_prompt(model, prompt)
+    rules = rules or Search()
+    read, state, log_probabilities = read_prompt(model, prompt)
     totals: Totals = np.zeros(1)
     histories = np.empty((1, 0), dtype=np.uint16)  # [n_open, n_predictions]
     finished, finished_score = None, -np.inf
     for n_predictions in range(1, length + 1):
-        beams, tokens, totals = _best_expansions(totals, log_probabilities, n_beams)
+        texts = np.column_stack([np.tile(read, (len(histories), 1)), histories])
+        varied = forbid_repeats(log_probabilities, texts, rules.no_repeat_ngram)
+        beams, tokens, totals = _best_expansions(totals, varied, n_beams)
         histories = np.column_stack([histories[beams], tokens])
         is_open = tokens != model.stop_token
         if not is_open.all():
             best = int(np.argmin(is_open))
-            score = totals[best] / (n_predictions if length_normalised else 1)
+            score = totals[best] / n_predictions**rules.length_penalty
             if score > finished_score:
                 finished = Continuation(histories[best, :-1].copy(), float(totals[best]), is_stopped=True)
                 finished_score = score
         beams, tokens = beams[is_open], tokens[is_open]
         totals, histories = totals[is_open], histories[is_open]
         # Totals only fall: this bound holds for whatever follows, and is the score itself in the last step.
-        best_possible = totals[:1] / (length if length_normalised else 1)
+        best_possible = totals[:1] / length**rules.length_penalty
         if finished is not None and not (best_possible > finished_score).any():
             return finished
         if n_predictions < length:

@@ -31,6 +31,10 @@ class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
     def stop_token(self) -> int:
         return int(_library_tokenizer(self.library_json).get_vocab_size())
 
+    @property
+    def unknown_token(self) -> None:
+        return None
+
     def encode(self, text: str) -> TokenArray:
         valid_text = text.encode("utf-8", errors="replace").decode()
         return np.array(_library_tokenizer(self.library_json).encode(valid_text).ids, dtype=np.uint16)

@@ -22,6 +22,10 @@ class ByteTokenizer(msgspec.Struct, frozen=True, tag="bytes", tag_field="kind"):
     def stop_token(self) -> int:
         return 256
 
+    @property
+    def unknown_token(self) -> None:
+        return None
+
     def encode(self, text: str) -> TokenArray:
         return np.frombuffer(text.encode("utf-8", errors="replace"), dtype=np.uint8).astype(np.uint16)
 

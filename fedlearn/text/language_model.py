@@ -23,7 +23,11 @@ class LanguageModel(Protocol):
 
     @property
     def stop_token(self) -> int:
-        """Ends a document, and stands before its first token."""
+        """Ends a document."""
+
+    @property
+    def start(self) -> TokenArray:
+        """[n], what an empty prompt stands for."""
 
     def initial_state(self, n_sequences: int) -> State:
         """The state [n_sequences, ...] before any token."""
@@ -46,19 +50,19 @@ class Continuation(msgspec.Struct, frozen=True, eq=False):
     """Whether the model ended the text itself, by `<stop>`."""
 
 
-def read_prompt(model: LanguageModel, prompt: Sequence[int] | NDArray[np.integer]) -> tuple[State, LogProbabilities]:
-    """The state [1, ...] after the prompt and the log-probabilities [1, vocab_size] of the next token.
-
-    An empty prompt stands for `<stop>`: a new document.
+def read_prompt(
+    model: LanguageModel, prompt: Sequence[int] | NDArray[np.integer]
+) -> tuple[TokenArray, State, LogProbabilities]:
+    """The tokens read, the state [1, ...] after them and the log-probabilities [1, vocab_size] of the next token.
 
     Raises:
         ValueError: a token is outside the vocabulary, or the model gives NaN.
     """
-    tokens = as_tokens(prompt if len(prompt) else [model.stop_token], vocab_size=model.vocab_size)
+    tokens = as_tokens(prompt if len(prompt) else model.start, vocab_size=model.vocab_size)
     state = model.initial_state(1)
     for index in range(len(tokens) - 1):
         state, _ = model.next_log_probabilities(state, tokens[index : index + 1])
-    return read_tokens(model, state, tokens[-1:])
+    return tokens, *read_tokens(model, state, tokens[-1:])
 
 
 def read_tokens(model: LanguageModel, state: State, tokens: TokenArray) -> tuple[State, LogProbabilities]:

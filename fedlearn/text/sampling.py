@@ -5,10 +5,39 @@ Source: Holtzman et al. 2020, https://arxiv.org/abs/1904.09751.
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.text.language_model import Continuation, LanguageModel, read_prompt, read_tokens
+from fedlearn.text.repetition import forbid_repeats, penalise_repeats
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are drawn. Raises ValueError for a value out of range."""
+
+    temperature: float = 0.6
+    """Divides the log-probabilities; 0 takes the likeliest token. What small models write at 1 is hard to read."""
+    top_k: int = 0
+    """Only so many likeliest tokens stay; 0: all."""
+    top_p: float = 1.0
+    """Of them the fewest whose share reaches this."""
+    repetition_penalty: float = 1.0
+    """Of tokens that are in the text already; see `penalise_repeats`."""
+    no_repeat_ngram: int = 0
+    """Tokens in a row that never come twice; 0: whatever comes."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.temperature < np.inf and self.top_k >= 0 and 0 < self.top_p <= 1):
+            raise ValueError(
+                "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
+                f"got {self.temperature}, {self.top_k} and {self.top_p}"
+            )
+        if not (1 <= self.repetition_penalty < np.inf and self.no_repeat_ngram >= 0):
+            raise ValueError(
+                "sampling: expected repetition_penalty >= 1 and no_repeat_ngram >= 0, "
+                f"got {self.repetition_penalty} and {self.no_repeat_ngram}"
+            )
 
 
 def sample(
@@ -17,9 +46,7 @@ def sample(
     *,
     length: int,
     generator: np.random.Generator,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
+    manner: Manner,
 ) -> Continuation:
     """A continuation of at most `length` tokens, shorter if `<stop>` is drawn; see `choose_token`.
 
@@ -28,48 +55,29 @@ def sample(
     """
     if length < 0:
         raise ValueError(f"length: expected 0 or more, got {length}")
-    state, log_probabilities = read_prompt(model, prompt)
-    tokens: list[int] = []
-    total = 0.0
+    text, state, log_probabilities = read_prompt(model, prompt)
+    n_read, total = len(text), 0.0
     for _ in range(length):
-        token = choose_token(
-            log_probabilities[0], generator=generator, temperature=temperature, top_k=top_k, top_p=top_p
-        )
+        varied = forbid_repeats(log_probabilities, text[np.newaxis], manner.no_repeat_ngram)[0]
+        token = choose_token(penalise_repeats(varied, text, manner.repetition_penalty), manner, generator)
         total += float(log_probabilities[0, token])
         if token == model.stop_token:
-            return Continuation(np.array(tokens, dtype=np.uint16), total, is_stopped=True)
-        tokens.append(token)
-        state, log_probabilities = read_tokens(model, state, np.array([token], dtype=np.uint16))
-    return Continuation(np.array(tokens, dtype=np.uint16), total, is_stopped=False)
+            return Continuation(text[n_read:], total, is_stopped=True)
+        text = np.append(text, np.uint16(token))
+        state, log_probabilities = read_tokens(model, state, text[-1:])
+    return Continuation(text[n_read:], total, is_stopped=False)
 
 
-def choose_token(
-    log_probabilities: NDArray[np.float32],
-    *,
-    generator: np.random.Generator,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-) -> int:
+def choose_token(log_probabilities: NDArray[np.float32], manner: Manner, generator: np.random.Generator) -> int:
     """Draws a token from `log_probabilities` [vocab_size] (nats), taking one number from `generator`.
 
-    `temperature` divides the log-probabilities; 0 takes the likeliest token. Then only the `top_k` likeliest
-    tokens stay (0: all), and of them the fewest whose share reaches `top_p`; of equals the lower
-    token goes first.
-
-    Raises:
-        ValueError: an argument is out of range.
+    Of equals the lower token goes first, to the likeliest and into what stays.
     """
-    if not (0 <= temperature < np.inf and top_k >= 0 and 0 < top_p <= 1):
-        raise ValueError(
-            "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
-            f"got {temperature}, {top_k} and {top_p}"
-        )
     number = generator.random()
-    if temperature == 0:
+    if manner.temperature == 0:
         return int(np.argmax(log_probabilities))
-    weights = np.exp((log_probabilities.astype(np.float64) - np.max(log_probabilities)) / temperature)
-    order = np.argsort(-weights, kind="stable")[: top_k or None]
+    weights = np.exp((log_probabilities.astype(np.float64) - np.max(log_probabilities)) / manner.temperature)
+    order = np.argsort(-weights, kind="stable")[: manner.top_k or None]
     cumulative = np.cumsum(weights[order])
-    last = np.searchsorted(cumulative, top_p * cumulative[-1])
+    last = np.searchsorted(cumulative, manner.top_p * cumulative[-1])
     return int(order[np.searchsorted(cumulative, number * cumulative[last])])

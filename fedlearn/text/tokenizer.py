@@ -32,6 +32,10 @@ class Tokenizer(Protocol):
     def stop_token(self) -> int:
         """`<stop>`: ends a document, and is what generation starts from. No text encodes to it."""
 
+    @property
+    def unknown_token(self) -> int | None:
+        """`<unk>`, in place of what has no token; None where everything has."""
+
     def encode(self, text: str) -> TokenArray:
         """The tokens [n] of `text`; a lone surrogate is read as '?'."""
 

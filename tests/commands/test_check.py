@@ -14,8 +14,8 @@ from tests.storage.journals import flip
 def test_check_says_what_was_verified(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_command(options_of(run)) == 0
     shown = capsys.readouterr().out
-    assert f"run 1: identity {run.identity.name.hex()}, begun at step 1\n" in shown
-    assert f"settings: {len(run.identity.settings)} are those" in shown
+    assert f"run 1: identity {run.origin.identity.hex()}, begun at step 1\n" in shown
+    assert f"settings: {len(run.origin.settings)} are those" in shown
     assert "data: dataset.json, kind, test.npy, tokenizer.json, train.npy, validation.npy are those" in shown
     assert "genesis.safetensors: step 1, whole\n000000000003.safetensors: step 3, whole\n" in shown
     assert "journal: 1 segments, steps 1 to 5\n" in shown

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import es_core
+import fedlearn.es.estimate
 from fedlearn.coordination.audit import loss_difference
 from fedlearn.coordination.golden import AlteredCoreError, check_core
 from fedlearn.tasks.rnn.golden import GOLDEN_TRIALS, GROUP_SIZE, GoldenTrials
@@ -86,6 +87,17 @@ def test_an_altered_kernel_is_told_by_what_it_computes(
     assert said in str(raised.value)
     assert "install fedlearn anew, or set FEDLEARN_ISA=base" in str(raised.value)
     assert f"instruction set {es_core.current_isa()}" in str(raised.value)
+
+
+@pytest.mark.parametrize("function", ["encode_rows", "decode_rows"])
+def test_a_sum_that_is_coded_otherwise_is_told(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(coded: Any) -> Any:  # noqa: ANN401
+        return (coded[0], coded[1][::-1].copy()) if isinstance(coded, tuple) else coded + 1
+
+    # The module's own name: what is imported from the core is not looked up there again.
+    monkeypatch.setattr(fedlearn.es.estimate, function, altered(getattr(es_core, function), change))
+    with pytest.raises(AlteredCoreError, match="sum: expected "):
+        check_core()
 
 
 @pytest.mark.parametrize("function", ["adam_step", "sgd_step", "pull_towards"])

@@ -10,7 +10,7 @@ import fedlearn.es.optimizers.adam
 import fedlearn.es.optimizers.sgd
 import fedlearn.es.replica
 import fedlearn.es.shaping
-from fedlearn.es.golden import GOLDEN_NOISE, GOLDEN_STEP, golden_noise, golden_step
+from fedlearn.es.golden import GOLDEN_NOISE, GOLDEN_STEP, GOLDEN_SUM, golden_noise, golden_step, golden_sum
 
 OddArithmetic = Callable[[], AbstractContextManager[None]]
 
@@ -30,13 +30,14 @@ USERS = {
 def test_every_instruction_set_comes_to_the_golden_bytes() -> None:
     assert golden_noise() == GOLDEN_NOISE
     assert golden_step() == GOLDEN_STEP
+    assert golden_sum() == GOLDEN_SUM
 
 
 @pytest.mark.parametrize("odd_arithmetic", ["flush-to-zero"], indirect=True)
 def test_a_process_that_flushes_to_zero_comes_to_the_golden_bytes(odd_arithmetic: OddArithmetic) -> None:
     with odd_arithmetic():
-        found = golden_noise(), golden_step()
-    assert found == (GOLDEN_NOISE, GOLDEN_STEP)
+        found = golden_noise(), golden_sum(), golden_step()
+    assert found == (GOLDEN_NOISE, GOLDEN_SUM, GOLDEN_STEP)
 
 
 def test_the_naive_twin_of_the_estimate_comes_to_the_golden_step(monkeypatch: pytest.MonkeyPatch) -> None:

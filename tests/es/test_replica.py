@@ -294,9 +294,7 @@ def test_estimate_of_another_model_is_refused_and_leaves_no_empty_slots_behind()
     before = replica.digest
     other = ParameterLayout((TensorSpec("vector", (5,)),))
     wrong = msgspec.structs.replace(update_of(0), estimate=encode_estimate(other, np.ones(5, dtype=np.int32)))
-    with pytest.raises(
-        ValueError, match=f"estimate: expected {LAYOUT.size} parameters and 16 shifts, got 5 bytes and 5"
-    ):
+    with pytest.raises(ValueError, match=f"estimate of {LAYOUT.size} parameters: codes: expected one a row, 16, got 5"):
         replica.apply(wrong)
     assert (replica.digest, replica.slots, replica.numbers) == (before, {}, {})
 

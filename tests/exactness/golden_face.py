@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.golden import golden_noise, golden_step
+from fedlearn.es.golden import golden_noise, golden_step, golden_sum
 from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.update import Update
@@ -215,6 +215,7 @@ if __name__ == "__main__":
     n_threads = int(sys.argv[2])
     printed = {"isa": es_core.current_isa()} | digests(es_core, threads=n_threads)
     printed["journal"] = replay(Path(sys.argv[1]), threads=n_threads)
-    printed |= {"golden_noise": golden_noise().hex(), "golden_step": golden_step().hex()}
+    trial = {"golden_noise": golden_noise(), "golden_sum": golden_sum(), "golden_step": golden_step()}
+    printed |= {name: digest.hex() for name, digest in trial.items()}
     for name, value in printed.items():
         print(f"{name}: {value}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import es_core
 import fedlearn.es.replica
-from fedlearn.es.golden import GOLDEN_NOISE, GOLDEN_STEP
+from fedlearn.es.golden import GOLDEN_NOISE, GOLDEN_STEP, GOLDEN_SUM
 from fedlearn.storage.journal import Journal
 from fedlearn.storage.segment import Header
 
@@ -72,7 +72,11 @@ def test_the_installed_extension_on_an_older_processor_comes_to_the_golden_diges
 ) -> None:
     command = (*emulator(processor), sys.executable, str(FACE), str(journal), "2")
     # NumPy's OpenBLAS takes an emulated Nehalem for a Haswell.
-    trial = {"golden_noise": GOLDEN_NOISE.hex(), "golden_step": GOLDEN_STEP.hex()}
+    trial = {
+        "golden_noise": GOLDEN_NOISE.hex(),
+        "golden_sum": GOLDEN_SUM.hex(),
+        "golden_step": GOLDEN_STEP.hex(),
+    }
     assert printed(*command, OPENBLAS_CORETYPE="Nehalem") == {"isa": chosen} | golden | trial
 
 

@@ -163,7 +163,7 @@ def test_connections_of_an_address_beyond_the_limit_are_told_to_try_again(tmp_pa
                 caller.socket.close()
 
 
-def test_list_is_made_of_what_volunteers_see_of_themselves(tmp_path: Path) -> None:
+def test_list_is_made_of_what_volunteers_see_of_themselves_and_may_change_at_any_time(tmp_path: Path) -> None:
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "PATH": "/usr/bin:/bin"}
     command: list[str | bytes] = [sys.executable, "-m", "fedlearn", "identity"]
     identity = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout
@@ -172,6 +172,8 @@ def test_list_is_made_of_what_volunteers_see_of_themselves(tmp_path: Path) -> No
         joining = volunteer(tmp_path, line, "--name", "listed")
         with ended_at_exit(joining):
             wait_for(server, "listed joined")
+            (tmp_path / "allow").write_text("")
+            wait_for(server, "listed was sent away: identity: expected one that the server's owner listed")
 
 
 def test_nobody_who_is_silent_is_heard_of(closed: Closed) -> None:

@@ -135,7 +135,7 @@ def test_run_of_100000_steps_is_resumed_in_two_seconds(tmp_path: Path) -> None:
     n_steps, n_behind, genesis = 100_000, 300, read_checkpoint(run.folder.genesis)
     few = update_of(run, 0)
     many = msgspec.structs.replace(few, spans=((0, 640),), utilities=few.utilities.repeat(40))
-    with Journal.open(run.folder.journal, Header(run.identity.name, 0, bytes(8))) as journal:
+    with Journal.open(run.folder.journal, Header(run.origin.identity, 0, bytes(8))) as journal:
         for step in range(n_steps - n_behind):
             journal.append(msgspec.structs.replace(many, step=step), bytes(8))
     snapshot = msgspec.structs.replace(genesis.snapshot, step=n_steps - n_behind)

@@ -139,7 +139,7 @@ def test_replay_around_damage_begins_behind_it_and_tells(long: Run) -> None:
 
 
 def test_every_step_is_compared_with_the_digest_that_the_journal_has_of_it(long: Run) -> None:
-    with Journal.open(long.folder.journal, Header(long.identity.name, 60, bytes(8))) as journal:
+    with Journal.open(long.folder.journal, Header(long.origin.identity, 60, bytes(8))) as journal:
         for step in range(60, 63):
             journal.append(update_of(long, step), digest_at(long, 60) if step == 60 else bytes(8))
     complaint = (
@@ -212,7 +212,7 @@ def test_genesis_with_other_weights_than_the_run_was_begun_with_is_refused(long:
     other = long.holding()
     other.load(msgspec.structs.replace(snapshot, weights=snapshot.weights + 1))
     write_checkpoint(long.folder.genesis, other.replica.snapshot(), None, long.context(step=0))
-    with pytest.raises(StorageError, match=rf"genesis.*: expected weights of digest {long.identity.digest}, got"):
+    with pytest.raises(StorageError, match=rf"genesis.*: expected weights of digest {long.origin.digest}, got"):
         history.replay(long)
 
 

@@ -29,7 +29,7 @@ def files_of(run: Run) -> dict[Path, bytes]:
 @pytest.mark.parametrize("step", [0, 1, 10, 15, 25, 39, 40])
 def test_run_goes_on_from_the_step_it_was_taken_back_to(run: Run, step: int) -> None:
     digests = {line.step + 1: line.digest for line in read_last_metrics(run.folder.metrics, 100)}
-    digests[0] = run.identity.digest
+    digests[0] = run.origin.digest
     aside = roll_back(run, step)
     assert load_run_config(run.folder).run.step_num == step
     assert all(line.step < step for line in read_last_metrics(run.folder.metrics, 100))

@@ -186,9 +186,9 @@ def test_settings_that_were_altered_since_the_newest_checkpoint_are_named(run: R
 
 def test_identity_of_a_run_is_the_same_wherever_it_was_made(config: RunConfig, tmp_path: Path) -> None:
     one, two, other = created(config), created(config), created(config, seed=2)
-    assert one.identity.name == two.identity.name == reopened(one).identity.name != other.identity.name
-    assert set(one.identity.files) == {path.name for path in one.folder.data.iterdir()}
+    assert one.origin.identity == two.origin.identity == reopened(one).origin.identity != other.origin.identity
+    assert set(one.origin.files) == {path.name for path in one.folder.data.iterdir()}
     task = created(task_config(tmp_path), fit_task())
-    assert set(task.identity.files) == {"task.json", KIND_FILE}
-    assert "step_num" not in one.identity.settings
-    assert not {"runs", "steps", "learning_rate", "task"} & set(one.identity.settings)
+    assert set(task.origin.files) == {"task.json", KIND_FILE}
+    assert "step_num" not in one.origin.settings
+    assert not {"runs", "steps", "learning_rate", "task"} & set(one.origin.settings)

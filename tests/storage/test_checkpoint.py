@@ -151,7 +151,7 @@ def test_checkpoint_has_the_last_update_without_its_members(run: RunFolder) -> N
 
 
 def test_checkpoint_says_of_which_run_it_is(run: RunFolder) -> None:
-    assert read_checkpoint(save(run, 5)).identity == load_metadata(run.genesis, "identity") == '{"name":"7"}'
+    assert read_checkpoint(save(run, 5)).origin == load_metadata(run.genesis, "origin") == '{"name":"7"}'
 
 
 def test_failed_write_keeps_the_older_checkpoints(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

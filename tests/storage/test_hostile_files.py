@@ -16,8 +16,8 @@ from fedlearn.es.update import Update
 from fedlearn.storage import checkpoint as checkpoint_module
 from fedlearn.storage.checkpoint import read_checkpoint
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.identity import load_identity
 from fedlearn.storage.journal import read_records, stretches_of
+from fedlearn.storage.origin import load_origin
 from fedlearn.storage.records import record_of
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.segment import HEADER_BYTES
@@ -74,7 +74,7 @@ def test_segment_gives_steps_in_turn_or_says_what_is_wrong(folder: Path, content
 
 
 def metadata_of(step: int) -> dict[str, str]:
-    return {"step": str(step), "digest": "00" * 8, "numbers": "{}", "last": UPDATE.hex(), "identity": "{}"}
+    return {"step": str(step), "digest": "00" * 8, "numbers": "{}", "last": UPDATE.hex(), "origin": "{}"}
 
 
 values = st.one_of(
@@ -103,11 +103,11 @@ def test_checkpoint_with_a_good_checksum_and_anything_in_it_is_read_or_refused(
 
 
 @given(content=st.binary(max_size=200))
-def test_checkpoint_and_identity_of_any_bytes_are_refused(folder: Path, content: bytes) -> None:
+def test_checkpoint_and_origin_of_any_bytes_are_refused(folder: Path, content: bytes) -> None:
     run = RunFolder(folder)
     for path in (run.genesis, run.origin):
         path.write_bytes(content)
     with pytest.raises(StorageError, match="expected a checkpoint"):
         read_checkpoint(run.genesis)
     with pytest.raises(StorageError, match="restore it from a copy"):
-        load_identity(run)
+        load_origin(run)

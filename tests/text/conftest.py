@@ -15,6 +15,7 @@ class _MarkovModel:
         self.table = table
         self.vocab_size = table.shape[-1]
         self.stop_token = stop_token
+        self.start = np.array([stop_token], dtype=np.uint16)
 
     def initial_state(self, n_sequences: int) -> State:
         return np.zeros((n_sequences, 1), dtype=np.float32)

@@ -11,16 +11,16 @@ WEIGHTS = np.arange(1.0, 28.0).reshape(3, 3, 3)
 
 
 def test_prompt_is_read_token_by_token(markov_model: Build) -> None:
-    state, log_probabilities = read_prompt(markov_model(WEIGHTS, 2), [0, 2, 1])
-    assert state.tolist() == [[1.0]]
+    read, state, log_probabilities = read_prompt(markov_model(WEIGHTS, 2), [0, 2, 1])
+    assert (read.tolist(), state.tolist()) == ([0, 2, 1], [[1.0]])
     np.testing.assert_allclose(np.exp(log_probabilities[0]), WEIGHTS[2, 1] / WEIGHTS[2, 1].sum(), rtol=1e-6)
 
 
 def test_empty_prompt_stands_for_stop(markov_model: Build) -> None:
     model = markov_model(WEIGHTS, 2)
-    expected = read_prompt(model, [2])[1].tolist()
-    assert read_prompt(model, [])[1].tolist() == expected
-    assert read_prompt(model, np.empty(0, dtype=np.uint16))[1].tolist() == expected
+    expected = read_prompt(model, [2])[2].tolist()
+    assert read_prompt(model, [])[2].tolist() == expected
+    assert read_prompt(model, np.empty(0, dtype=np.uint16))[2].tolist() == expected
 
 
 def test_foreign_prompt_token_is_refused(markov_model: Build) -> None:

@@ -37,6 +37,23 @@ class Dataset(msgspec.Struct, frozen=True, eq=False):
         """How often each token occurs in training, [vocab_size]."""
         return np.bincount(self.train.tokens, minlength=self.tokenizer.vocab_size)
 
+    @property
+    def unwritten(self) -> NDArray[np.int64]:
+        """The tokens [n] that a model has no business to write: those that training never showed, and `<unk>`."""
+        is_unwritten = self.unigram_counts == 0
+        if self.tokenizer.unknown_token is not None:
+            is_unwritten[self.tokenizer.unknown_token] = True
+        return np.flatnonzero(is_unwritten)
+
+    @property
+    def start(self) -> TokenArray:
+        """The tokens [n] before the first one of a new text: a stream begins a line, a document follows on another."""
+        if self.documents == "stream":
+            line_end = self.tokenizer.encode("\n")
+            if not np.isin(line_end, self.unwritten).any():
+                return line_end
+        return np.array([self.tokenizer.stop_token], dtype=np.uint16)
+
 
 class _Record(msgspec.Struct, frozen=True):
     """`dataset.json`."""

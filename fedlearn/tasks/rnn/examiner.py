@@ -26,6 +26,7 @@ class RnnExaminer:
         self._objective = objective
         self._dataset = dataset
         self.tokenizer = dataset.tokenizer
+        self.characters_per_token = dataset.train.n_characters / len(dataset.train.tokens)
 
     def show(self, loss: float) -> tuple[str, float]:
         return BITS, self._dataset.train.bits_per_character(loss)
@@ -38,7 +39,10 @@ class RnnExaminer:
         return self._bits(weights, encoded, threads)
 
     def language_model(self, weights: Float32Array) -> RnnLanguageModel:
-        return RnnLanguageModel(self._objective, weights, self.tokenizer.stop_token)
+        dataset = self._dataset
+        return RnnLanguageModel(
+            self._objective, weights, stop_token=self.tokenizer.stop_token, start=dataset.start, never=dataset.unwritten
+        )
 
     def _bits(self, weights: Float32Array, text: EncodedText, threads: int) -> dict[str, float]:
         return {BITS: text.bits_per_character(text_loss(self._objective, weights, text.tokens, threads=threads))}
@@ -52,7 +56,7 @@ def text_loss(objective: RnnObjective, weights: Float32Array, tokens: TokenArray
     length = (len(tokens) - 1) // n_rows
     # Rows overlap by one token: the last target of one is the first input of the next.
     places = np.arange(n_rows)[:, np.newaxis] * length + np.arange(length + 1)
-    model = RnnLanguageModel(objective, weights, stop_token=0)
+    model = RnnLanguageModel(objective, weights)
     losses, _ = es_core.rnn_text_losses(
         *model.arguments, tokens=tokens[places], state=model.initial_state(n_rows), cell=objective.cell, threads=threads
     )

@@ -3,6 +3,7 @@
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import Float32Array
@@ -14,9 +15,20 @@ from fedlearn.text.tokens import TokenArray
 class RnnLanguageModel:
     """Reads one token a sequence at a time; its state is [n, layers, hidden]."""
 
-    def __init__(self, objective: RnnObjective, weights: Float32Array, stop_token: int) -> None:
+    def __init__(
+        self,
+        objective: RnnObjective,
+        weights: Float32Array,
+        *,
+        stop_token: int = 0,
+        start: TokenArray | None = None,
+        never: NDArray[np.integer] | None = None,
+    ) -> None:
+        """`start` is what an empty prompt stands for (default: `<stop>`), `never` are tokens that don't come next."""
         self.vocab_size, hidden_size, n_layers = objective.shape
         self.stop_token = stop_token
+        self.start = np.array([stop_token], dtype=np.uint16) if start is None else start
+        self._never = np.zeros(0, dtype=np.int64) if never is None else never
         self._cell = objective.cell
         self.arguments = objective.network(weights)
         self._initial_state = objective.layout.split(weights)["initial_state"].reshape(n_layers, hidden_size)
@@ -31,4 +43,5 @@ class RnnLanguageModel:
             state=np.ascontiguousarray(state),
             cell=self._cell,
         )
+        log_probabilities[:, self._never] = -np.inf
         return new_state, log_probabilities

@@ -209,6 +209,11 @@ class Scene:
         results = [TrialResults(found, claim.estimate) for found in losses]
         return self._perform(self.coordinator.recomputed(claim, results, self.now))
 
+    def allow(self, *peers: int) -> list[ServerEffect]:
+        """The owner lists the volunteers of these numbers."""
+        listed = frozenset(named(f"volunteer {peer}").identity.public_key.hex() for peer in peers)
+        return self._perform(self.coordinator.allow(listed, self.now))
+
     def stop(self) -> list[ServerEffect]:
         return self._perform(self.coordinator.stop("Ctrl-C"))
 

@@ -18,7 +18,7 @@ from tests.coordination.coordinator.scene import (
     parted,
     sent,
 )
-from tests.identities import ADA, BOB, NONCE, hello_of
+from tests.identities import ADA, BOB, NONCE, hello_of, named
 
 
 def test_proof_is_answered_with_the_run_its_block_and_the_weights(scene: Scene) -> None:
@@ -198,3 +198,34 @@ def test_what_a_volunteer_holds_is_believed_until_it_has_shown_another_digest(sc
     assert of(SendWeights, effects) == [SendWeights(1, may_replay=True, held=held)]
     effects = scene.say(1, Ready(0, WRONG_DIGEST))
     assert of(SendWeights, effects) == [SendWeights(1, may_replay=False, held=None)]
+
+
+def test_who_is_no_longer_listed_is_sent_away_and_its_results_do_not_count(pair: Scene) -> None:
+    pair.report(2)
+    pair.connect(3)
+    (kind, reason) = parted(pair.allow(1))[2]
+    assert kind == "refused"
+    assert "expected one that the server's owner listed" in reason
+    (update,) = sent(Update, pair.report(1), peer=1)
+    assert update.n_members == LIMIT // 2
+    assert not parted(pair.effects).keys() & {1, 3}
+
+
+def test_step_that_waits_for_nobody_who_is_listed_closes(pair: Scene) -> None:
+    pair.report(1)
+    assert sent(Update, pair.allow(1), peer=1)
+
+
+def test_who_is_listed_later_comes_in_then() -> None:
+    scene = Scene(rules=AdmissionRules(allowed=frozenset()))
+    assert parted(scene.greet(1)).keys() == {1}
+    scene.allow(1)
+    scene.join(1)
+    assert 1 in scene.assignments
+
+
+def test_own_volunteers_need_no_list() -> None:
+    own = named("volunteer 1").identity.public_key.hex()
+    scene = Scene(rules=AdmissionRules(local=own))
+    scene.join(1)
+    assert parted(scene.allow()) == {}

@@ -98,6 +98,15 @@ def test_longer_steps_become_as_short_again_as_they_may_be(slow: Scene) -> None:
     assert time_left(slow) == TIME_PER_STEP
 
 
+def test_longer_steps_that_time_cuts_become_as_short_as_their_first_result_allows(slow: Scene) -> None:
+    for first_s, longest_s in ((5.0, STRETCH * 5.0), (1.0, TIME_PER_STEP)):
+        slow.now += first_s
+        slow.report(1, GROUP)
+        slow.wait(STRETCH * LATE)
+        slow.applied()
+        assert time_left(slow) == longest_s
+
+
 def test_time_stretches_again_for_groups_that_are_later_still(slow: Scene) -> None:
     slow.wait(STRETCH * LATE + 1.0)
     slow.report(1, GROUP)

@@ -8,7 +8,7 @@ import pytest
 
 from fedlearn.coordination.audit import Verdict
 from fedlearn.coordination.effects import Compute, Evaluate
-from fedlearn.es.estimate import MAX_SHIFT, CodedEstimate
+from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.lines import read_lines
@@ -43,7 +43,7 @@ def instant(results: TrialResults, _: np.random.Generator) -> TrialResults:
 
 def maximal(results: TrialResults, _: np.random.Generator) -> TrialResults:
     numbers, shifts = parts(results.estimate)
-    most = CodedEstimate(np.full_like(numbers, 127), np.full_like(shifts, MAX_SHIFT))
+    most = CodedEstimate(np.full_like(numbers, 127), np.full_like(shifts, 24))
     return TrialResults(np.where(np.arange(results.losses.size) % 2, 1e6, -1e6).astype(np.float32), most)
 
 

@@ -172,3 +172,23 @@ def test_tokens_of_another_tokenizer_are_refused() -> None:
     foreign = npy(np.array([60_000], dtype=np.uint16))
     with pytest.raises(ValueError, match="got 60000"):
         restored(dataset_files(built()) | {"train.npy": foreign})
+
+
+@pytest.mark.parametrize("tokenizer", ["chars", "bytes"])
+def test_text_of_a_stream_begins_a_line_and_a_document_after_another(tokenizer: TokenizerKind) -> None:
+    stream, documents = built(tokenizer=tokenizer), built(tokenizer=tokenizer, documents="blank-lines")
+    assert stream.tokenizer.decode(stream.start) == "\n"
+    assert documents.start.tolist() == [documents.tokenizer.stop_token]
+
+
+def test_stream_without_lines_begins_where_nothing_was_before() -> None:
+    dataset = built(PARAGRAPHS.replace("\n", " "))
+    assert dataset.start.tolist() == [dataset.tokenizer.stop_token]
+
+
+def test_unknown_characters_are_not_written_though_training_has_them() -> None:
+    dataset = built(vocab_size=8)
+    assert dataset.tokenizer.unknown_token is not None
+    assert dataset.unigram_counts[dataset.tokenizer.unknown_token] > 0
+    assert dataset.unwritten.tolist() == [dataset.tokenizer.unknown_token, dataset.tokenizer.stop_token]
+    assert 0xFF in built(tokenizer="bytes").unwritten

@@ -9,6 +9,7 @@ from fedlearn.tasks.rnn.dataset import Dataset, build_dataset
 from fedlearn.tasks.rnn.examiner import VALIDATION_ROWS, RnnExaminer, text_loss
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import Cell
+from fedlearn.text.beam_search import beam_search
 from fedlearn.text.documents import DocumentMode
 from fedlearn.text.windows import WindowShape
 from tests.runs import created
@@ -111,3 +112,25 @@ def test_its_language_model_stops_where_the_tokenizer_says() -> None:
     objective = objective_of(dataset)
     model = RnnExaminer(objective, dataset).language_model(objective.initial_weights())
     assert (model.vocab_size, model.stop_token) == (dataset.tokenizer.vocab_size, dataset.tokenizer.stop_token)
+
+
+@pytest.mark.parametrize("documents", ["stream", "blank-lines"])
+def test_model_never_writes_what_training_did_not_show(documents: DocumentMode) -> None:
+    dataset = dataset_of(documents)
+    objective, tokenizer = objective_of(dataset), dataset.tokenizer
+    model = RnnExaminer(objective, dataset).language_model(objective.initial_weights())
+    _, log_probabilities = model.next_log_probabilities(model.initial_state(1), model.start)
+    is_possible = np.isfinite(log_probabilities[0])
+    assert tokenizer.unknown_token is not None
+    assert not is_possible[tokenizer.unknown_token]
+    assert is_possible[tokenizer.stop_token] == (documents == "blank-lines")
+    assert is_possible[tokenizer.encode("Paragraph 1 says hello.")].all()
+
+
+def test_what_is_searched_in_a_stream_has_its_full_length() -> None:
+    dataset = dataset_of()
+    objective = objective_of(dataset)
+    model = RnnExaminer(objective, dataset).language_model(objective.initial_weights())
+    for n_beams in (1, 64):
+        found = beam_search(model, [], n_beams=n_beams, length=40)
+        assert (len(found.tokens), found.is_stopped) == (40, False)

@@ -10,7 +10,7 @@ from tests.tasks.rnn.networks import TOLERANCE, VOCAB, TorchRnn, rnn_of, text_of
 
 def model_of(n_layers: int = 1, stop_token: int = 0, cell: Cell = "tanh") -> RnnLanguageModel:
     objective = rnn_of(n_layers, cell=cell)
-    return RnnLanguageModel(objective, weights_of(objective), stop_token)
+    return RnnLanguageModel(objective, weights_of(objective), stop_token=stop_token)
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
@@ -55,3 +55,19 @@ def test_sequences_may_be_taken_out_of_the_state() -> None:
     whole = model.next_log_probabilities(state, np.array([0, 6, 0, 5], dtype=np.uint16))
     for few, many in zip(picked, whole, strict=True):
         np.testing.assert_allclose(few, many[::-2], rtol=0, atol=TOLERANCE)
+
+
+def test_tokens_that_never_come_are_impossible_and_the_others_as_they_were() -> None:
+    objective = rnn_of()
+    weights, tokens = weights_of(objective), np.array([1, 2], dtype=np.uint16)
+    whole, some = RnnLanguageModel(objective, weights), RnnLanguageModel(objective, weights, never=np.array([0, 3]))
+    expected = whole.next_log_probabilities(whole.initial_state(2), tokens)[1]
+    expected[:, [0, 3]] = -np.inf
+    np.testing.assert_array_equal(some.next_log_probabilities(some.initial_state(2), tokens)[1], expected)
+
+
+def test_empty_prompt_stands_for_the_end_of_a_document_unless_it_is_told_otherwise() -> None:
+    objective = rnn_of()
+    assert RnnLanguageModel(objective, weights_of(objective), stop_token=4).start.tolist() == [4]
+    start = np.array([2, 3], dtype=np.uint16)
+    assert RnnLanguageModel(objective, weights_of(objective), start=start).start.tolist() == [2, 3]

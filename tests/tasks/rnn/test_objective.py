@@ -80,15 +80,15 @@ def window_loss(objective: RnnObjective, weights: Float32Array, perturbed: Float
     """Nats per token of perturbed weights on the windows of one group, after a context read by `weights`."""
     context = objective.window.context
     tokens = windows.tokens[0]
-    model = RnnLanguageModel(objective, weights, 0)
+    model = RnnLanguageModel(objective, weights)
     if windows.is_cold[0]:
-        state = RnnLanguageModel(objective, perturbed, 0).initial_state(len(tokens))
+        state = RnnLanguageModel(objective, perturbed).initial_state(len(tokens))
     else:
         state = model.initial_state(len(tokens))
         for place in range(context):
             state, _ = model.next_log_probabilities(state, tokens[:, place])
     total = 0.0
-    perturbed_model = RnnLanguageModel(objective, perturbed, 0)
+    perturbed_model = RnnLanguageModel(objective, perturbed)
     for place in range(context, context + objective.window.scored):
         state, log_probabilities = perturbed_model.next_log_probabilities(state, tokens[:, place])
         total -= float(log_probabilities[np.arange(len(tokens)), tokens[:, place + 1]].sum())

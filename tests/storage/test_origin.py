@@ -7,10 +7,10 @@ import pytest
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.storage.checkpoint import Context, write_checkpoint
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.identity import Identity, check_files, check_same_run, hash_of, load_identity, to_text
+from fedlearn.storage.origin import Origin, check_files, check_same_run, hash_of, load_origin, to_text
 from fedlearn.storage.runs import RunFolder, create_run
 
-IDENTITY = Identity(
+ORIGIN = Origin(
     step=3, digest="00ff" * 4, settings={"seed": 1, "sigma": 0.1, "antithetic": False}, files={"text": hash_of(b"text")}
 )
 
@@ -18,15 +18,15 @@ IDENTITY = Identity(
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     run = create_run(tmp_path)
-    run.origin.write_text(to_text(IDENTITY))
+    run.origin.write_text(to_text(ORIGIN))
     (run.data / "text").write_bytes(b"text")
     snapshot = Snapshot(3, bytes(8), np.zeros(2, np.float32), {}, {})
-    write_checkpoint(run.genesis, snapshot, None, Context("[]", "{}", to_text(IDENTITY)))
+    write_checkpoint(run.genesis, snapshot, None, Context("[]", "{}", to_text(ORIGIN)))
     return run
 
 
-def test_identity_reads_back(run: RunFolder) -> None:
-    assert load_identity(run) == (IDENTITY, ())
+def test_origin_reads_back(run: RunFolder) -> None:
+    assert load_origin(run) == (ORIGIN, ())
 
 
 @pytest.mark.parametrize(
@@ -34,49 +34,49 @@ def test_identity_reads_back(run: RunFolder) -> None:
     [
         {"step": 4},
         {"digest": "00fe" * 4},
-        {"settings": {**IDENTITY.settings, "seed": 2}},
+        {"settings": {**ORIGIN.settings, "seed": 2}},
         {"files": {"text": hash_of(b"Text")}},
         {"files": {"other": hash_of(b"text")}},
     ],
 )
-def test_name_follows_from_all_of_it_and_not_from_its_order(changes: dict[str, object]) -> None:
-    assert msgspec.structs.replace(IDENTITY, **changes).name != IDENTITY.name
-    turned = msgspec.structs.replace(IDENTITY, settings=dict(reversed(IDENTITY.settings.items())))
-    assert turned.name == IDENTITY.name
+def test_identity_follows_from_all_of_it_and_not_from_its_order(changes: dict[str, object]) -> None:
+    assert msgspec.structs.replace(ORIGIN, **changes).identity != ORIGIN.identity
+    turned = msgspec.structs.replace(ORIGIN, settings=dict(reversed(ORIGIN.settings.items())))
+    assert turned.identity == ORIGIN.identity
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", to_text(IDENTITY).replace("0.1", "0.2").encode()])
-def test_identity_that_is_damaged_is_read_from_genesis_and_told(run: RunFolder, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", to_text(ORIGIN).replace("0.1", "0.2").encode()])
+def test_origin_that_is_damaged_is_read_from_genesis_and_told(run: RunFolder, content: bytes | None) -> None:
     if content is None:
         run.origin.unlink()
     else:
         run.origin.write_bytes(content)
-    identity, (notice,) = load_identity(run)
-    assert identity == IDENTITY
+    origin, (notice,) = load_origin(run)
+    assert origin == ORIGIN
     assert str(run.origin) in notice
     assert f"read from {run.genesis} in its place" in notice
 
 
-def test_run_without_any_identity_is_refused_with_the_remedy(run: RunFolder) -> None:
+def test_run_without_any_origin_is_refused_with_the_remedy(run: RunFolder) -> None:
     run.origin.unlink()
     run.genesis.unlink()
     with pytest.raises(StorageError, match=r"origin\.json: expected .*restore it from a copy; a run of an older"):
-        load_identity(run)
+        load_origin(run)
 
 
 def test_file_that_is_not_the_one_the_run_was_begun_with_is_named(run: RunFolder) -> None:
-    check_files(run, IDENTITY)
+    check_files(run, ORIGIN)
     (run.data / "text").write_bytes(b"tect")
     with pytest.raises(StorageError, match=r"data/text: expected the file that the run was begun with .*restore it"):
-        check_files(run, IDENTITY)
+        check_files(run, ORIGIN)
     (run.data / "text").unlink()
     with pytest.raises(StorageError, match=r"data/text: expected a file that the run was begun with: No such file"):
-        check_files(run, IDENTITY)
+        check_files(run, ORIGIN)
 
 
 def test_checkpoint_of_another_run_is_refused_with_both_names(run: RunFolder) -> None:
-    check_same_run(IDENTITY, to_text(IDENTITY), run.genesis)
-    other = msgspec.structs.replace(IDENTITY, step=0)
-    names = rf"\({IDENTITY.name.hex()}\), got one of another \({other.name.hex()}\)"
+    check_same_run(ORIGIN, to_text(ORIGIN), run.genesis)
+    other = msgspec.structs.replace(ORIGIN, step=0)
+    names = rf"\({ORIGIN.identity.hex()}\), got one of another \({other.identity.hex()}\)"
     with pytest.raises(StorageError, match=rf"genesis.*: expected a checkpoint of this run {names}; take it out"):
-        check_same_run(IDENTITY, to_text(other), run.genesis)
+        check_same_run(ORIGIN, to_text(other), run.genesis)

@@ -17,7 +17,7 @@ from fedlearn.storage.runs import RunFolder
 _NAME_BYTES = 16
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The facts that a run never changes."""
 
     step: int
@@ -30,19 +30,19 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """BLAKE3 of each file in the data folder, hexadecimal: data, tokenizer, record of the task."""
 
     @property
-    def name(self) -> bytes:
+    def identity(self) -> bytes:
         """Hash of all that, 16 bytes."""
         return blake3(msgspec.json.encode(self, order="sorted")).digest(_NAME_BYTES)
 
 
-class _Named(msgspec.Struct, frozen=True):
-    name: str
-    identity: Identity
+class _Sealed(msgspec.Struct, frozen=True):
+    identity: str
+    origin: Origin
 
 
-def to_text(identity: Identity) -> str:
-    """JSON text that `load_identity` reads back."""
-    encoded = msgspec.json.encode(_Named(identity.name.hex(), identity), order="sorted")
+def to_text(origin: Origin) -> str:
+    """JSON text that `load_origin` reads back."""
+    encoded = msgspec.json.encode(_Sealed(origin.identity.hex(), origin), order="sorted")
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
@@ -51,8 +51,8 @@ def hash_of(content: bytes) -> str:
     return blake3(content, max_threads=blake3.AUTO).hexdigest(_NAME_BYTES)
 
 
-def load_identity(run: RunFolder) -> tuple[Identity, tuple[str, ...]]:
-    """The run's identity, and what had to be passed over to find it.
+def load_origin(run: RunFolder) -> tuple[Origin, tuple[str, ...]]:
+    """The run's origin, and what had to be passed over to find it.
 
     Raises StorageError where no file has it.
     """
@@ -63,20 +63,20 @@ def load_identity(run: RunFolder) -> tuple[Identity, tuple[str, ...]]:
         problems.append(f"{run.origin}: {error}" if isinstance(error, UnicodeDecodeError) else str(error))
     for path in [run.genesis, *checkpoints_in(run)]:
         try:
-            identity = _parsed(load_metadata(path, "identity"), path)
+            origin = _parsed(load_metadata(path, "origin"), path)
         except StorageError as error:
             problems.append(str(error))
             continue
-        return identity, (f"passed over: {problems[0]}; read from {path} in its place",)
+        return origin, (f"passed over: {problems[0]}; read from {path} in its place",)
     raise StorageError(
         f"{run.origin}: expected what the run was begun with: {problems[0]}; restore it from a copy; "
         "a run of an older version of fedlearn goes on with that version"
     )
 
 
-def check_files(run: RunFolder, identity: Identity) -> None:
+def check_files(run: RunFolder, origin: Origin) -> None:
     """Raises StorageError that names the file of the run's data that is not the one it was begun with."""
-    for name, expected in identity.files.items():
+    for name, expected in origin.files.items():
         path = run.data / name
         try:
             found = hash_of(path.read_bytes())
@@ -91,22 +91,22 @@ def check_files(run: RunFolder, identity: Identity) -> None:
             )
 
 
-def check_same_run(identity: Identity, text: str, path: Path) -> None:
-    """Raises StorageError where a checkpoint's text of its identity says another run."""
-    if (other := _parsed(text, path)).name != identity.name:
+def check_same_run(origin: Origin, text: str, path: Path) -> None:
+    """Raises StorageError where a checkpoint's text of its origin says another run."""
+    if (other := _parsed(text, path)).identity != origin.identity:
         raise StorageError(
-            f"{path}: expected a checkpoint of this run ({identity.name.hex()}), got one of another "
-            f"({other.name.hex()}); take it out of the folder"
+            f"{path}: expected a checkpoint of this run ({origin.identity.hex()}), got one of another "
+            f"({other.identity.hex()}); take it out of the folder"
         )
 
 
-def _parsed(text: str, path: Path) -> Identity:
+def _parsed(text: str, path: Path) -> Origin:
     try:
-        named = msgspec.json.decode(text, type=_Named)
+        sealed = msgspec.json.decode(text, type=_Sealed)
     except msgspec.DecodeError as error:
-        raise StorageError(f"{path}: expected the identity of a run: {error}; restore it from a copy") from error
-    if named.name != named.identity.name.hex():
+        raise StorageError(f"{path}: expected the origin of a run: {error}; restore it from a copy") from error
+    if sealed.identity != sealed.origin.identity.hex():
         raise StorageError(
-            f"{path}: expected an identity with the hash {named.name}, the content has another; restore it from a copy"
+            f"{path}: expected an origin with the hash {sealed.identity}, it has another; restore it from a copy"
         )
-    return named.identity
+    return sealed.origin

@@ -1,17 +1,13 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from fedlearn.commands import look
-from fedlearn.commands.look import eval_command, sample_command
+from fedlearn.commands.evaluate import eval_command
+from fedlearn.commands.sample import sample_command
 from fedlearn.server import history
 from fedlearn.server.run import Run, named_task
 from fedlearn.storage.segment import read_places, segments_in
-from fedlearn.tasks.kind import WritesText
-from fedlearn.text.byte_tokenizer import ByteTokenizer
-from fedlearn.text.language_model import Continuation
-from tests.commands.recorded_run import damage_checkpoint, options_of
+from tests.commands.recorded_run import options_of
 from tests.runs import created, task_config, write_text
 from tests.storage.journals import flip
 
@@ -21,42 +17,6 @@ def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.
     holding = history.replay(run).holding
     (expected,) = run.prepared.examiner.validate(holding.replica.weights, threads=1).values()
     assert f"step 5: {expected:.3f} bits/character on what the run holds out" in capsys.readouterr().out
-
-
-def test_sample_says_the_step_beside_the_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sample_command(options_of(run)) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("the ")
-    assert "step" not in shown.out
-    assert shown.err == "run 1, step 5\n"
-
-
-def test_damaged_checkpoint_is_told_beside_the_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    name = damage_checkpoint(run)
-    assert sample_command(options_of(run)) == 0
-    shown = capsys.readouterr()
-    assert name not in shown.out
-    assert name in shown.err
-    assert "run 1, step 5" in shown.err
-
-
-def test_sample_keeps_lines_and_replaces_what_a_terminal_would_obey(
-    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    examiner = run.prepared.examiner
-    assert isinstance(examiner, WritesText)
-    examiner.tokenizer = ByteTokenizer()
-    tokens = np.array(ByteTokenizer().encode("\x1b[2J\tb\r\nc\x9b\x7f"), dtype=np.uint16)
-    monkeypatch.setattr(look, "find", lambda *_, **__: run)
-    monkeypatch.setattr(look, "sample", lambda *_, **__: Continuation(tokens, 0.0, is_stopped=False))
-    assert sample_command(options_of(run, prompt="")) == 0
-    assert capsys.readouterr().out == "\ufffd[2J\tb\ufffd\nc\ufffd\ufffd\n"
-
-
-@pytest.mark.parametrize(("flag", "value"), [("seed", -1), ("beams", 0), ("beams", 4097)])
-def test_sample_names_the_flag_that_is_out_of_range(run: Run, flag: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"--{flag}: expected .* got {value}"):
-        sample_command(options_of(run, **{flag: value}))
 
 
 def test_eval_measures_another_text(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+#include "replicated/coding.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace fedlearn {
+
+namespace {
+
+constexpr std::uint64_t kMagnitudeLimit = std::uint64_t{1} << 62;
+
+// One row's numbers from so many bytes each, in two's complement.
+template <int kBytes>
+void widen(std::int32_t* numbers, const std::uint8_t* bytes, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::uint32_t word = 0;
+        for (int k = 0; k < kBytes; ++k) word |= std::uint32_t{bytes[i * kBytes + k]} << (8 * k);
+        // Up to the high end and back, which brings the sign along.
+        numbers[i] = static_cast<std::int32_t>(word << (32 - 8 * kBytes)) >> (32 - 8 * kBytes);
+    }
+}
+
+template <int kBytes>
+void narrow(std::uint8_t* bytes, const std::int64_t* numbers, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i)
+        for (int k = 0; k < kBytes; ++k)
+            bytes[i * kBytes + k] = static_cast<std::uint8_t>(static_cast<std::uint64_t>(numbers[i]) >> (8 * k));
+}
+
+void round_row(std::uint8_t* bytes, const std::int64_t* numbers, std::int64_t count, int shift) {
+    const std::int64_t below_half = shift == 0 ? 0 : (std::int64_t{1} << (shift - 1)) - 1;
+    for (std::int64_t i = 0; i < count; ++i) {
+        // Cut first, so that nothing overflows; what is beyond is beyond 127 after the shift, too.
+        const std::int64_t number = std::clamp<std::int64_t>(numbers[i], -(std::int64_t{1} << 40), std::int64_t{1} << 40);
+        // A half goes up where the number below it is odd.
+        const std::int64_t is_odd = shift == 0 ? 0 : (number >> shift) & 1;
+        const std::int64_t rounded = (number + below_half + is_odd) >> shift;
+        bytes[i] = static_cast<std::uint8_t>(std::clamp<std::int64_t>(rounded, -127, 127));
+    }
+}
+
+int bytes_of(int code) { return code < kExact ? 1 : code - kExact; }
+
+}  // namespace
+
+std::int64_t coded_bytes(RowLengths lengths, RowCodes codes) {
+    std::int64_t total = 0;
+    for (std::size_t row = 0; row < codes.size(); ++row) {
+        const int code = codes[row];
+        if (code > kExact + kMaxExactBytes || (code > kMaxShift && code < kExact)) return -1;
+        total += lengths[row] * bytes_of(code);
+    }
+    return total;
+}
+
+void decode_rows(std::span<std::int32_t> numbers, std::span<const std::uint8_t> bytes, RowLengths lengths,
+                 RowCodes codes) {
+    std::int32_t* out = numbers.data();
+    const std::uint8_t* in = bytes.data();
+    for (std::size_t row = 0; row < codes.size(); ++row) {
+        const std::int64_t count = lengths[row];
+        const int code = codes[row];
+        switch (code) {
+            case kExact: std::fill_n(out, count, 0); break;
+            case kExact + 1: widen<1>(out, in, count); break;
+            case kExact + 2: widen<2>(out, in, count); break;
+            case kExact + 3: widen<3>(out, in, count); break;
+            case kExact + 4: widen<4>(out, in, count); break;
+            default:
+                widen<1>(out, in, count);
+                for (std::int64_t i = 0; i < count; ++i) out[i] *= std::int32_t{1} << code;
+        }
+        out += count;
+        in += count * bytes_of(code);
+    }
+}
+
+void rounded_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths) {
+    const std::int64_t* in = numbers.data();
+    for (std::size_t row = 0; row < codes.size(); ++row) {
+        std::uint64_t greatest = 0;
+        for (std::int64_t i = 0; i < lengths[row]; ++i) {
+            const auto word = static_cast<std::uint64_t>(in[i]);
+            greatest = std::max(greatest, in[i] < 0 ? ~word + 1 : word);
+        }
+        greatest = std::min(greatest, kMagnitudeLimit);
+        int shift = 0;
+        // 127.5 rounds to 128.
+        while (shift < kMaxShift && 2 * greatest >= (std::uint64_t{255} << shift)) ++shift;
+        codes[row] = static_cast<std::uint8_t>(shift);
+        in += lengths[row];
+    }
+}
+
+bool exact_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths) {
+    const std::int64_t* in = numbers.data();
+    for (std::size_t row = 0; row < codes.size(); ++row) {
+        std::uint64_t any = 0, magnitudes = 0;
+        for (std::int64_t i = 0; i < lengths[row]; ++i) {
+            // The bits of a number without its sign: -128 needs as many as 127, and -1 none but the sign.
+            any |= static_cast<std::uint64_t>(in[i]);
+            magnitudes |= static_cast<std::uint64_t>(in[i] < 0 ? ~in[i] : in[i]);
+        }
+        int n_bytes = any == 0 ? 0 : 1;
+        while (n_bytes <= kMaxExactBytes && n_bytes > 0 && magnitudes >> (8 * n_bytes - 1) != 0) ++n_bytes;
+        if (n_bytes > kMaxExactBytes) return false;
+        codes[row] = static_cast<std::uint8_t>(kExact + n_bytes);
+        in += lengths[row];
+    }
+    return true;
+}
+
+void encode_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numbers, RowLengths lengths,
+                 RowCodes codes) {
+    std::uint8_t* out = bytes.data();
+    const std::int64_t* in = numbers.data();
+    for (std::size_t row = 0; row < codes.size(); ++row) {
+        const std::int64_t count = lengths[row];
+        const int code = codes[row];
+        switch (code) {
+            case kExact: break;
+            case kExact + 1: narrow<1>(out, in, count); break;
+            case kExact + 2: narrow<2>(out, in, count); break;
+            case kExact + 3: narrow<3>(out, in, count); break;
+            case kExact + 4: narrow<4>(out, in, count); break;
+            default: round_row(out, in, count, code);
+        }
+        in += count;
+        out += count * bytes_of(code);
+    }
+}
+
+}  // namespace fedlearn

@@ -1,0 +1,36 @@
+// Integers of a sum of gradient estimates as bytes, row by row; a code a row says how to read them.
+//
+// A code up to kMaxShift is that of a rounded row: a byte a number, which counts `byte << code`. kExact and above: so
+// many bytes a number as the code exceeds kExact, the lowest first, in two's complement.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace fedlearn {
+
+constexpr int kMaxShift = 24;
+constexpr int kExact = 128;
+constexpr int kMaxExactBytes = 4;
+
+using RowLengths = std::span<const std::int64_t>;
+using RowCodes = std::span<const std::uint8_t>;
+
+// Bytes that rows of these codes take; -1 where one of them is no code.
+std::int64_t coded_bytes(RowLengths lengths, RowCodes codes);
+
+// numbers <- what the bytes stand for.
+void decode_rows(std::span<std::int32_t> numbers, std::span<const std::uint8_t> bytes, RowLengths lengths,
+                 RowCodes codes);
+
+// For each row the least shift with which its greatest number rounds to at most 127, or kMaxShift.
+void rounded_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths);
+
+// For each row the code of as many bytes as its greatest number needs. False where that is more than kMaxExactBytes.
+bool exact_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths);
+
+// bytes <- the numbers by these codes; a rounded row's to the nearest, halves to even, beyond -127 to 127 cut.
+void encode_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numbers, RowLengths lengths,
+                 RowCodes codes);
+
+}  // namespace fedlearn

@@ -1,0 +1,99 @@
+"""`fedlearn sample`: text that a run's newest weights write, by chance or by beam search."""
+
+import argparse
+import sys
+
+import msgspec
+import numpy as np
+
+from fedlearn.commands.arguments import add_run
+from fedlearn.commands.evaluate import newest
+from fedlearn.server.run import find
+from fedlearn.tasks.kind import WritesText
+from fedlearn.text.beam_search import Search, beam_search
+from fedlearn.text.language_model import Continuation, LanguageModel
+from fedlearn.text.sampling import Manner, sample
+from fedlearn.text.tokens import TokenArray
+
+MAX_BEAMS = 4096
+
+CIRCLE_CHARACTERS = 6
+"""What the likeliest text of a small model says again and again is about that long: "the the the"."""
+
+_CONTROL_CHARACTERS = {
+    code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
+"""What a terminal would obey: a model that read such characters writes them too."""
+
+
+def add_sample(parser: argparse.ArgumentParser) -> None:
+    """How text is written."""
+    add_run(parser)
+    parser.add_argument("--prompt", default="", metavar="TEXT", help="text to go on from (default: a new line)")
+    parser.add_argument("--length", type=int, default=200, metavar="N", help="tokens to write (default: 200)")
+    _add(
+        parser,
+        "no_repeat_ngram",
+        int,
+        "no N tokens in a row come twice; 0 = whatever comes "
+        f"(default: 0, with --beams as many as {CIRCLE_CHARACTERS} characters take)",
+    )
+    sampling = parser.add_argument_group("sampling")
+    _add(sampling, "temperature", float, f"below 1 safer, 0 greedy (default: {Manner().temperature})")
+    _add(sampling, "top_k", int, "choose among the N likeliest; 0 = all (default: 0)")
+    _add(sampling, "top_p", float, "choose among the likeliest of this sum (default: 1)")
+    _add(sampling, "repetition_penalty", float, "above 1: what is in the text already comes less often (default: 1)")
+    _add(sampling, "seed", int, "of the random choices (default: another each time)")
+    search = parser.add_argument_group("beam search, in place of sampling")
+    _add(search, "beams", int, "the likeliest text that N beams find")
+    _add(search, "length_penalty", float, "1: by mean log-probability, 0: by the sum, so brevity wins (default: 1)")
+
+
+def _add(group: argparse._ActionsContainer, name: str, kind: type[int] | type[float], help_text: str) -> None:
+    """A flag that is None where it is not given."""
+    metavar = "N" if kind is int else "NUMBER"
+    group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=help_text)
+
+
+def sample_command(options: argparse.Namespace) -> int:
+    """`fedlearn sample RUN`: prints the prompt and what the model makes of it; the step goes to stderr."""
+    check_flags(options)
+    chosen = find(options.runs, options.run, with_task=True)
+    examiner = chosen.prepared.examiner
+    if not isinstance(examiner, WritesText):
+        raise ValueError(f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval")
+    replica = newest(chosen)
+    print(f"run {chosen.folder.path.name}, step {replica.step}", file=sys.stderr)
+    tokenizer = examiner.tokenizer
+    prompt = tokenizer.encode(options.prompt)
+    if unknown := np.count_nonzero(prompt == tokenizer.unknown_token):
+        print(f"--prompt: {unknown} of {len(prompt)} characters are unknown to the run's tokenizer", file=sys.stderr)
+    if options.beams is not None and options.no_repeat_ngram is None:
+        options.no_repeat_ngram = max(round(CIRCLE_CHARACTERS / examiner.characters_per_token), 2)
+    written = _write(examiner.language_model(replica.weights), prompt, options)
+    print((options.prompt + tokenizer.decode(written.tokens)).translate(_CONTROL_CHARACTERS))
+    return 0
+
+
+def check_flags(options: argparse.Namespace) -> None:
+    """Raises ValueError for a flag out of range, and for one that says nothing beside the others."""
+    if options.seed is not None and options.seed < 0:
+        raise ValueError(f"--seed: expected 0 or more, got {options.seed}")
+    if options.beams is not None and not 1 <= options.beams <= MAX_BEAMS:
+        raise ValueError(f"--beams: expected 1 to {MAX_BEAMS}, got {options.beams}")
+    searches, samples = {*Search.__struct_fields__}, {*Manner.__struct_fields__, "seed"}
+    idle = searches - samples if options.beams is None else samples - searches
+    for name in sorted(idle):
+        if getattr(options, name) is not None:
+            way = "sampling, without --beams" if options.beams is None else "beam search"
+            raise ValueError(f"--{name.replace('_', '-')}: expected none for {way}; leave it out")
+
+
+def _write(model: LanguageModel, prompt: TokenArray, options: argparse.Namespace) -> Continuation:
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    if options.beams is not None:
+        rules = msgspec.convert(given, Search)
+        return beam_search(model, prompt, n_beams=options.beams, length=options.length, rules=rules)
+    generator = np.random.default_rng(options.seed)
+    manner = msgspec.convert(given, Manner)
+    return sample(model, prompt, length=options.length, generator=generator, manner=manner)

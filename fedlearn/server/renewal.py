@@ -1,0 +1,69 @@
+"""Files that an owner may change while a server runs: who is allowed, and a certificate that was renewed."""
+
+import ssl
+from pathlib import Path
+from typing import final
+
+import msgspec
+
+from fedlearn.config import ConfigError
+from fedlearn.net.tls import load_chain, read_certificate
+from fedlearn.server.gate import Gate
+from fedlearn.storage.credentials import read_allowed
+
+INTERVAL_S = 2.0
+"""Between two looks at them."""
+
+
+@final
+class Renewal:
+    """Looks at a gate's files now and then."""
+
+    def __init__(self, gate: Gate) -> None:
+        settings = gate.settings
+        self._gate = gate
+        self._paths = [Path(name) for name in (settings.allow, settings.tls_cert, settings.tls_key) if name]
+        self._seen = self._look()
+        self._due = 0.0
+
+    def changed(self, now: float) -> Gate | None:
+        """The gate by the files as they are now, where they are others than before; its TLS context stays the same one.
+
+        Raises ConfigError for files that can't be used; the gate stays as it is until they change again.
+        """
+        if not self._paths or now < self._due:
+            return None
+        self._due = now + INTERVAL_S
+        seen = self._look()
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        self._gate = _renewed(self._gate)
+        return self._gate
+
+    def _look(self) -> list[tuple[int, int, int]]:
+        return [_state_of(path) for path in self._paths]
+
+
+def _state_of(path: Path) -> tuple[int, int, int]:
+    """What changes when a file is written or another takes its place."""
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def _renewed(gate: Gate) -> Gate:
+    settings = gate.settings
+    rules = msgspec.structs.replace(gate.rules, allowed=read_allowed(settings.allow))
+    if gate.context is None or not settings.tls_cert:
+        return msgspec.structs.replace(gate, rules=rules)
+    certificate, key = Path(settings.tls_cert), Path(settings.tls_key or settings.tls_cert)
+    try:
+        der = read_certificate(certificate)
+        load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)  # first into one that nobody uses
+        load_chain(gate.context, certificate, key)
+    except ValueError as error:
+        raise ConfigError(f"tls: {error}") from error
+    return msgspec.structs.replace(gate, rules=rules, certificate=der)
