@@ -17,7 +17,7 @@ class AlteredCoreError(ValueError):
 
 
 def check_core() -> None:
-    """Raises AlteredCoreError unless this machine finds known noise, sums and steps to the bit, known losses closely."""
+    """Raises AlteredCoreError unless this machine finds known noise, sums and steps to the bit, and known losses."""
     found = "; ".join(_problems())
     if found:
         raise AlteredCoreError(
