@@ -24,6 +24,7 @@ from fedlearn.config import (
     setting_of,
     task_of,
 )
+from fedlearn.coordination.golden import check_core
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
@@ -69,6 +70,7 @@ def serve_command(options: argparse.Namespace) -> int:
     """Serves until the run ends; gives the exit code."""
     if options.supervise and options.tell is None:
         return _supervised(options)
+    check_core()
     file = _read_config(options.config)
     with ExitStack() as held:
         if options.resume is None:
