@@ -81,7 +81,8 @@ class Conversation:
         """What this machine did, for the person in front of it."""
         replica = self._volunteer.replica
         digest = "" if replica is None else f", to step {replica.step} with digest {replica.digest.hex()}"
-        return f"this machine took {self.n_steps} steps{digest}"
+        credited = self._performer.credited
+        return f"this machine took {self.n_steps} steps{digest}" + (f"; {credited}" if credited else "")
 
     async def run(self) -> Leave:
         """Connects and works; gives why it ended and whether to come back. Raises OSError if nobody answers."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
-from fedlearn.client.progress import Progress
+from fedlearn.client.progress import Progress, credit_in_words
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import ClientEffect, Compute, Evaluate, Leave, Notice, Reply
 from fedlearn.coordination.worker import Worker
@@ -56,12 +56,18 @@ class Performer:
                 case compute:
                     self._compute(compute)
 
+    @property
+    def credited(self) -> str:
+        """What this machine's identity has earned, in words; empty where the server has not said."""
+        credit = self._worker.credit
+        return "" if credit is None else credit_in_words(credit, self._volunteer.unit)
+
     def _compute(self, compute: Compute) -> None:
         def finish(result: Computed) -> None:
             now = self._shell.now()
             self.perform(self._worker.computed(result, now))
             if line := self._progress.performed(
-                compute, self._volunteer.replica, n_steps=self._worker.n_steps, now=now
+                compute, self._volunteer.replica, n_steps=self._worker.n_steps, now=now, credited=self.credited
             ):
                 self._shell.say(line)
             if isinstance(compute, Evaluate) and not self._has_reported:

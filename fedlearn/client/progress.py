@@ -4,7 +4,8 @@ from typing import final
 
 from fedlearn.coordination.effects import Begin, Build, Compute, Evaluate, Load
 from fedlearn.es.replica import Replica
-from fedlearn.terminal import format_count
+from fedlearn.terminal import format_count, format_duration
+from fedlearn.wire.messages import Credit
 
 LINE_INTERVAL_S = 10.0
 
@@ -18,8 +19,13 @@ class Progress:
         self._since: float | None = None
         self._n_members = 0
 
-    def performed(self, compute: Compute, replica: Replica | None, *, n_steps: int, now: float) -> str | None:
-        """What there is to say once this computation is done; `n_steps` are those taken since the machine joined."""
+    def performed(
+        self, compute: Compute, replica: Replica | None, *, n_steps: int, now: float, credited: str = ""
+    ) -> str | None:
+        """What there is to say once this computation is done.
+
+        `n_steps` are those taken since the machine joined, `credited` is what its identity has earned, in words.
+        """
         match compute:
             case Build(welcome):
                 self._run = welcome.run
@@ -32,4 +38,18 @@ class Progress:
             return None
         members_per_s = self._n_members / (now - self._since)
         self._since, self._n_members = now, 0
-        return f"{n_steps} steps taken, {format_count(members_per_s)} members/s of its own"
+        line = f"{n_steps} steps taken, {format_count(members_per_s)} members/s of its own"
+        return f"{line}; {credited}" if credited else line
+
+
+def credit_in_words(credit: Credit, unit: str) -> str:
+    """What the server says that this identity has earned; `unit` is that of the work."""
+    sentence = (
+        f"its identity is credited with {format_count(credit.members)} members, {format_count(credit.work)} "
+        f"trial-{unit} and {format_duration(credit.seconds)} in all"
+    )
+    if credit.agreed:
+        sentence += f"; groups checked and right: {format_count(credit.agreed)}"
+    if credit.caught:
+        sentence += f"; results checked and false: {format_count(credit.caught)}"
+    return sentence

@@ -48,6 +48,11 @@ class Volunteer:
         return None if self.replica is None else Held(self.replica.step, self.replica.digest)
 
     @property
+    def unit(self) -> str:
+        """What the work of trials is counted in; empty before there is an objective."""
+        return self._holding.objective.unit if self._holding is not None else ""
+
+    @property
     def report(self) -> str:
         """How trials run on this machine, where that was found out."""
         objective = self._holding.objective if self._holding is not None else None

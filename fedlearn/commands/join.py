@@ -10,6 +10,7 @@ from fedlearn.client.ending import end, end_soon
 from fedlearn.client.machine import free_bytes, give_way, keep_memory, limit_memory
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import DEFAULT_SERVER, add_identity, add_server, checked_name
+from fedlearn.coordination.golden import check_core
 from fedlearn.net.address import parse_address
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
@@ -69,6 +70,7 @@ def join_command(options: argparse.Namespace) -> int:
     identity, notice = own_identity(options.identity, os.environ)
     if notice:
         print(notice, flush=True)
+    check_core()
     terms = Terms(
         max_cpu=parse_share(options.max_cpu),
         only_when_idle=options.only_when_idle,

@@ -1,10 +1,13 @@
 """`fedlearn runs`: what runs there are."""
 
 import argparse
+import time
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_root
+from fedlearn.commands.invocation import invocation
 from fedlearn.config import RunConfig
+from fedlearn.coordination.status import RunStatus
 from fedlearn.server.ledger import check_credit
 from fedlearn.server.run import age_of, load_run_config
 from fedlearn.storage.durable import StorageError
@@ -12,6 +15,7 @@ from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.runs import RunFolder, list_runs, resolve_run
 from fedlearn.storage.segment import first_step_of, segments_in
+from fedlearn.storage.status import is_alive, read_status
 from fedlearn.terminal import escape, format_duration, format_figures
 
 _VALIDATION_LINES = 10_000
@@ -30,9 +34,9 @@ def runs_command(options: argparse.Namespace) -> int:
         return _show_credit(resolve_run(Path(options.runs), options.credit))
     folders = list_runs(Path(options.runs))
     if not folders:
-        print(escape(f"no runs in {options.runs}; start one with: python server.py"))
+        print(escape(f"no runs in {options.runs}; start one with: {invocation('serve')}"))
         return 0
-    print(f"{'run':>4}  {'steps':>8}  {'loss':>22}  {'held out':>22}  {'age':>8}  configuration")
+    print(f"{'run':>4}  {'state':7}  {'steps':>8}  {'loss':>22}  {'held out':>22}  {'age':>8}  configuration")
     for folder in folders:
         print(escape(_describe(folder)))
     return 0
@@ -66,9 +70,17 @@ def _describe(folder: RunFolder) -> str:
     loss = format_figures(lines[-1].shown) if lines else ""
     held_out = format_figures(validations[-1]) if validations else ""
     return (
-        f"{folder.path.name:>4}  {steps:>8}  {loss or '-':>22}  {held_out or '-':>22}  "
+        f"{folder.path.name:>4}  {_state_of(folder):7}  {steps:>8}  {loss or '-':>22}  {held_out or '-':>22}  "
         f"{format_duration(age_of(folder)):>8}  {_summary(config)}"
     )
+
+
+def _state_of(folder: RunFolder) -> str:
+    """Whether a server has the run just now, by what it says itself; a line where none does."""
+    status = read_status(folder.status, RunStatus)
+    if status is None or status.state == "ended" or not is_alive(status.pid, status.time, now=time.time()):
+        return "-"
+    return status.state
 
 
 def _summary(config: RunConfig) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from es_core import usable_processors
+from fedlearn.commands.invocation import invocation
 from fedlearn.commands.parser import Parser
 from fedlearn.commands.progress import replay_progress
 from fedlearn.config import (
@@ -23,6 +24,7 @@ from fedlearn.config import (
     setting_of,
     task_of,
 )
+from fedlearn.coordination.golden import check_core
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
@@ -68,6 +70,7 @@ def serve_command(options: argparse.Namespace) -> int:
     """Serves until the run ends; gives the exit code."""
     if options.supervise and options.tell is None:
         return _supervised(options)
+    check_core()
     file = _read_config(options.config)
     with ExitStack() as held:
         if options.resume is None:
@@ -94,7 +97,8 @@ def serve_command(options: argparse.Namespace) -> int:
         if options.tell is not None:
             tell(options.tell, Begun(str(run.folder.path.resolve()), listening.getsockname()[1]))
         _introduce(run, trainer.replica.step, notices)
-        return serve(trainer, listening, with_local(gate, run.folder.local_identity))
+        gate = with_local(gate, run.folder.local_identity)
+        return serve(trainer, listening, gate, command=invocation("serve"))
 
 
 def _supervised(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from typing import Literal, final
 import msgspec
 
 from fedlearn.coordination.rate_limit import LOOPBACK, RateLimit, network_of
+from fedlearn.es.golden import GOLDEN_STEP
 from fedlearn.wire.messages import PROTOCOL_VERSION, Challenge, Farewell, Hello, Proof
 from fedlearn.wire.proof import KEY_BYTES, NONCE_BYTES, is_signed, knows_token
 
@@ -33,6 +34,7 @@ class Admitted(msgspec.Struct, frozen=True):
     name: str
     identity: str
     is_local: bool
+    threads: int
 
 
 class _Caller(msgspec.Struct):
@@ -108,6 +110,11 @@ class Admission:
                 "identity: expected this conversation signed by the key of the Hello, got another signature; somebody "
                 "stands between, or the key is not the volunteer's"
             )
+        if proof.golden_step != GOLDEN_STEP:
+            return _refused(
+                f"golden step: expected digest {GOLDEN_STEP.hex()}, got {proof.golden_step.hex() or 'none'}; "
+                "its arithmetic is another version's: install the fedlearn version of the server"
+            )
         identity = hello.public_key.hex()
         is_local = identity == rules.local
         if not is_local:
@@ -127,7 +134,7 @@ class Admission:
         del self._strangers[peer]
         caller.identity = identity
         self._by_identity[identity] = self._by_identity.get(identity, 0) + 1
-        return Admitted(hello.name, identity, is_local)
+        return Admitted(hello.name, identity, is_local, hello.threads)
 
     def objection(self, identity: str) -> Farewell | None:
         """Why this identity may not take part, if it is not the server's own."""

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.open_step import OpenStep
 from fedlearn.coordination.roster import Volunteer
 from fedlearn.es.clipping import Clipping
@@ -29,6 +30,17 @@ class ClosedStep(msgspec.Struct, frozen=True):
     loss: float
     duration_s: float
     volunteers: int
+
+    def report(self, digest: bytes) -> StepReport:
+        """The step's figures; `digest` is the replica's after it."""
+        return StepReport(
+            step=self.update.step,
+            loss=self.loss,
+            members=self.update.n_members,
+            duration_s=self.duration_s,
+            volunteers=self.volunteers,
+            digest=digest,
+        )
 
 
 def close_step(step: OpenStep, strategy: Strategy, block: bytes, *, clipping: Clipping, now: float) -> ClosedStep:

@@ -6,7 +6,7 @@ volunteers already work on the next step.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from fedlearn.coordination.admission import AdmissionRules
@@ -14,7 +14,7 @@ from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.auditor import Auditor, Lottery
 from fedlearn.coordination.closing import ClosedStep, Pace, close_step, settle_leases
 from fedlearn.coordination.copies import deal
-from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.credit import Earned, Ledger
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
@@ -23,19 +23,19 @@ from fedlearn.coordination.effects import (
     Part,
     Peer,
     Recompute,
-    RecordCredit,
     SaveCheckpoint,
     Send,
     SendBlock,
     SendWeights,
     ServerEffect,
-    StepReport,
 )
 from fedlearn.coordination.entrance import Entrance
 from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_step
 from fedlearn.coordination.standing import Standing
+from fedlearn.coordination.status import RunStatus, run_status
+from fedlearn.coordination.telling import settle_credit, settle_last_credit
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.strategy import Strategy, ask, sum_shaping
 from fedlearn.es.update import Update, elapsed_s_after
@@ -60,8 +60,8 @@ MAX_RESYNCS = 3
 class Coordinator:
     """Coordinates one run from `step` on; `last` is the Update before it, `digest` the replica's at `step`.
 
-    `standings` are what identities have shown before. `lottery` draws what is audited: its seed is the server's secret.
-    Without one nothing is.
+    `standings` and `earned` are what identities have shown and done before. `lottery` draws what is audited: its seed
+    is the server's secret. Without one nothing is.
     """
 
     def __init__(
@@ -74,10 +74,11 @@ class Coordinator:
         digest: bytes,
         now: float,
         standings: Sequence[Standing] = (),
+        earned: Mapping[str, Earned] | None = None,
         lottery: Lottery | None = None,
         rules: AdmissionRules | None = None,
     ) -> None:
-        self._ledger = Ledger(step, now, work_per_member=plan.work_per_member)
+        self._ledger = Ledger(step, now, work_per_member=plan.work_per_member, before=earned)
         self._auditor = Auditor(plan.audit, self._ledger, lottery=lottery)
         self._clipping = Clipping()
         self._plan = plan
@@ -138,20 +139,10 @@ class Coordinator:
         closed, self._closed = self._closed, None
         assert closed is not None, "applied without an Update under way"
         self._digest = digest
-        effects: list[ServerEffect] = [
-            StepReport(
-                step=closed.update.step,
-                loss=closed.loss,
-                members=closed.update.n_members,
-                duration_s=closed.duration_s,
-                volunteers=closed.volunteers,
-                digest=digest,
-            )
-        ]
+        effects: list[ServerEffect] = [closed.report(digest)]
         if reason := self._stop_reason or self._completion:
             return [*effects, *self._end(reason)]
-        if self._ledger.is_due(now):
-            effects.append(RecordCredit(self._ledger.entry(self._step - 1)))
+        effects += settle_credit(self._volunteers.values(), self._ledger, self._step, now)
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time
             effects.append(SaveCheckpoint())
@@ -204,6 +195,12 @@ class Coordinator:
         step_left_s = max(self._open.deadline - now, 0.0) if self._open is not None else 0.0
         run_left_s = self._plan.duration_s - elapsed_s_after(self._last) if self._plan.duration_s > 0.0 else math.inf
         return Status(step=self._step, volunteers=ready, step_left_s=step_left_s, run_left_s=max(run_left_s, 0.0))
+
+    def run_status(self, now: float) -> RunStatus:
+        """What viewers are shown of the run."""
+        speed = self._last.n_members / self._pace.last_s if self._last is not None and self._pace.last_s else 0.0
+        volunteers = self._volunteers.values()
+        return run_status(self._plan, self.status(now), volunteers, self._open, self._ledger, members_per_s=speed)
 
     # ---- volunteers come and go
 
@@ -389,7 +386,5 @@ class Coordinator:
         # A stopped run may be resumed: its volunteers look for it again.
         farewell = Farewell("run_ended" if self._completion else "try_again", reason)
         parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
-        credit: list[ServerEffect] = []
-        if self._ledger.first_step < self._step:
-            credit.append(RecordCredit(self._ledger.entry(self._step - 1)))
+        credit = settle_last_credit(self._volunteers.values(), self._ledger, self._step)
         return [*credit, SaveCheckpoint(), *parting, EndRun(reason)]

@@ -5,8 +5,13 @@ from typing import final
 
 import msgspec
 
+from fedlearn.wire.messages import Credit
+
 INTERVAL_S = 1.0
 """Between two entries of the ledger; a server that is killed loses this much of it."""
+
+MAX_TOTALS = 100_000
+"""Identities whose sum is known; those that earned nothing for the longest go first. The entries keep all."""
 
 
 class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -48,7 +53,11 @@ class Entry(msgspec.Struct, frozen=True):
 class Ledger:
     """Adds up until an entry is due."""
 
-    def __init__(self, step: int, now: float, *, work_per_member: int) -> None:
+    def __init__(
+        self, step: int, now: float, *, work_per_member: int, before: Mapping[str, Earned] | None = None
+    ) -> None:
+        """`before`: what was earned in the run before this ledger began."""
+        self._totals = dict(before or {})
         self.first_step = step
         self._work_per_member = work_per_member
         self._due = now + INTERVAL_S
@@ -83,5 +92,18 @@ class Ledger:
     def entry(self, step: int) -> Entry:
         """All since the last one, up to this step."""
         entry = Entry(self.first_step, step, self._earned)
+        for identity, earned in self._earned.items():
+            total = self._totals.pop(identity, Earned())
+            total.add(earned)
+            self._totals[identity] = total
+        while len(self._totals) > MAX_TOTALS:
+            del self._totals[next(iter(self._totals))]
         self.first_step, self._earned = step + 1, {}
         return entry
+
+    def total(self, identity: str) -> Credit | None:
+        """All that an identity has earned in the run, up to the last entry; None where that is nothing."""
+        total = self._totals.get(identity)
+        if total is None:
+            return None
+        return Credit(total.members, total.work, int(total.seconds), total.agreed, total.caught)

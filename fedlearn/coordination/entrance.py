@@ -44,6 +44,7 @@ class Entrance:
         answer = self._admission.proven(volunteer.peer, proof, now)
         if isinstance(answer, Farewell):
             return self.dismiss(volunteer, answer)
+        volunteer.threads = answer.threads
         volunteer.name = answer.name or f"volunteer {volunteer.peer}"
         standing = self._standings.of(answer.identity, name=volunteer.name, is_local=answer.is_local)
         volunteer.standing = standing

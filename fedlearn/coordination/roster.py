@@ -8,6 +8,7 @@ import msgspec
 
 from fedlearn.coordination.open_step import Lease
 from fedlearn.coordination.standing import Standing
+from fedlearn.wire.messages import Credit
 
 KEPT_BLOCKS = 2
 """Blocks of data that a client keeps: the current one, and the one before it, which the last Update may name."""
@@ -46,6 +47,7 @@ class Volunteer(msgspec.Struct):
 
     peer: int
     name: str = ""
+    threads: int = 0
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
@@ -58,6 +60,10 @@ class Volunteer(msgspec.Struct):
     """Drifts in a row."""
     has_joined: bool = False
     """Whether it ever held the weights."""
+    credit: Credit | None = None
+    """What it was told of its own last,"""
+    credit_due: float = 0.0
+    """and when it may be told again."""
     snapshot: tuple[int, bytes] | None = None
     """Step and digest of the weights that it was sent last: what its Ready must say. Only a Result of a later step
     shows that its own arithmetic is right."""

@@ -32,6 +32,7 @@ from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
     Challenge,
+    Credit,
     DataBlock,
     Farewell,
     Goodbye,
@@ -90,6 +91,8 @@ class Worker:
         """Of what the server has asked for and this machine has not come to."""
         self.n_steps = 0
         """Steps taken since this machine joined."""
+        self.credit: Credit | None = None
+        """What the server last said that this identity has earned."""
 
     def start(self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None) -> list[ClientEffect]:
         """The conversation begins; `nonce` is random, `binding` that of the server's certificate.
@@ -135,6 +138,9 @@ class Worker:
             case Resync():
                 self._assignment = None
                 return [Notice(f"the server resynchronises this machine: {message.reason}")]
+            case Credit():
+                self.credit = message
+                return []
             case Farewell():
                 self._assignment = None
                 self._parting = message

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, final
 
 from fedlearn.config import ConfigError
 from fedlearn.coordination.effects import Peer, ServerEffect
+from fedlearn.coordination.status import RunStatus
 from fedlearn.es.layout import Float32Array
 from fedlearn.net.channel import Channel
 from fedlearn.net.stream import Stream
@@ -24,6 +25,7 @@ from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.performer import Performer
 from fedlearn.server.renewal import Renewal
 from fedlearn.server.trainer import Trainer
+from fedlearn.server.viewing import View
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.terminal import Terminal, format_figures
 from fedlearn.wire.connection import Connection
@@ -73,6 +75,7 @@ class Server:
         self._closed_bytes_in = 0
         self._closed_bytes_out = 0
         self._compute = ThreadPoolExecutor(max_workers=1)
+        self._view = View(trainer.run.folder, trainer.run.prepared.objective.unit)
         self._agenda = Agenda(trainer.run.config.run.sample_time)
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -107,6 +110,7 @@ class Server:
                 conversation.cancel()
             await asyncio.to_thread(volunteers.stop)
             self._compute.shutdown()
+            self._view.write(self._status(ended=self._reason))
 
     def stop(self, reason: str) -> None:
         """Ends the run cleanly."""
@@ -144,6 +148,7 @@ class Server:
         self._terminal.say(text)
 
     def stepped(self, metrics: StepMetrics) -> None:
+        self._view.stepped(metrics)
         self._terminal.step(metrics, self._coordinator.status(self.now()))
         if self._agenda.is_due(self.now()):
             # Copied among the work, between two steps.
@@ -241,6 +246,8 @@ class Server:
             self._perform(self._coordinator.tick(now))
             self._terminal.tick(self._coordinator.status(now))
             self._keep_budget(now)
+            if self._view.is_due(now):
+                self._start(self._show())
             self._renew(now, local)
             for problem in local.problems():
                 self.say(problem)
@@ -271,10 +278,28 @@ class Server:
         """Measures beside the training."""
         found = await asyncio.to_thread(examine, self._trainer.run.prepared.examiner, weights)
         self._trainer.validation = found.figures
+        self._view.examined(found)
         sentences = [f"validation {format_figures(found.figures)}"] if found.figures else []
         sentences += [f"it writes: {found.sample}"] if found.sample else []
         if sentences:
             self.say("; ".join(sentences))
+
+    async def _show(self) -> None:
+        """Shows viewers how things stand, beside the training."""
+        if problem := await asyncio.to_thread(self._view.write, self._status()):
+            self.say(problem)
+
+    def _status(self, ended: str | None = None) -> RunStatus:
+        now = self.now()
+        return self._view.completed(self._coordinator.run_status(now), self.traffic(), now=now, ended=ended)
+
+    @property
+    def _reason(self) -> str:
+        """Why the run ended, as far as it did by itself."""
+        if not self._ended.done() or self._ended.cancelled():
+            return "the server was stopped"
+        error = self._ended.exception()
+        return self._ended.result() if error is None else str(error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -87,7 +87,7 @@ class Trainer:
 
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """The coordinator that goes on where this replica stands."""
-        config = self.run.config
+        config, earned = self.run.config, read_credit(self.run.folder)
         plan = Plan(
             run=self.run.folder.path.name,
             invitation=self.run.prepared.invitation,
@@ -108,7 +108,8 @@ class Trainer:
             last=self._last,
             digest=self.replica.digest,
             now=now,
-            standings=standings_of(read_credit(self.run.folder)),
+            standings=standings_of(earned),
+            earned=earned,
             lottery=SystemRandom(),
             rules=rules,
         )

@@ -17,14 +17,28 @@ def write_durably(path: Path, payload: bytes) -> None:
 
     Raises StorageError, e.g. on a full disk; the file is then as it was before.
     """
+    _replace(path, payload, is_durable=True)
+
+
+def replace_file(path: Path, payload: bytes) -> None:
+    """Puts the file there in one piece for whoever reads it; what a power cut leaves of it is not said.
+
+    Raises StorageError as `write_durably` does.
+    """
+    _replace(path, payload, is_durable=False)
+
+
+def _replace(path: Path, payload: bytes, *, is_durable: bool) -> None:
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     try:
         with open(partial, "wb") as file:
             file.write(payload)
             file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                os.fsync(file.fileno())
         partial.replace(path)
-        sync_folder(path.parent)
+        if is_durable:
+            sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             partial.unlink()

@@ -46,6 +46,11 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "metrics.jsonl"
 
     @property
+    def status(self) -> Path:
+        """Where the run stands just now, for viewers."""
+        return self.path / "status.json"
+
+    @property
     def credit(self) -> Path:
         """Who did what, a line for some steps."""
         return self.path / "credit.jsonl"

@@ -18,7 +18,7 @@ from fedlearn.es.snapshot import Count, Digest, Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
@@ -58,6 +58,8 @@ class Proof(Struct, frozen=True, array_like=True, tag=7):
     held_step: Count = 0
     held_digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
     """Of weights that I still hold of a run, before that step; empty where there are none."""
+    golden_step: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
+    """What my machine computes in the golden step: another one's arithmetic is another version's."""
 
 
 class Ready(Struct, frozen=True, array_like=True, tag=2):
@@ -152,6 +154,21 @@ class Resync(Struct, frozen=True, array_like=True, tag=20):
     reason: Reason
 
 
+class Credit(Struct, frozen=True, array_like=True, tag=24):
+    """Server: this is what your identity has earned in this run, over all its connections."""
+
+    members: Count
+    """That went into steps."""
+    work: Count
+    """Of their trials, in the task's unit."""
+    seconds: Count
+    """From the opening of a step to the last Result in it, over all steps."""
+    agreed: Count
+    """Groups that were computed again, and were what was said."""
+    caught: Count
+    """Results that were false."""
+
+
 class Farewell(Struct, frozen=True, array_like=True, tag=21):
     """Server: we part, and this is why; come back only for `try_again`."""
 
@@ -160,5 +177,7 @@ class Farewell(Struct, frozen=True, array_like=True, tag=21):
 
 
 FromClient = Hello | Proof | Ready | Result | Goodbye | Ping | Pong
-FromServer = Challenge | Welcome | Snapshot | Start | DataBlock | Assignment | Update | Resync | Farewell | Ping | Pong
+FromServer = (
+    Challenge | Welcome | Snapshot | Start | DataBlock | Assignment | Update | Resync | Credit | Farewell | Ping | Pong
+)
 Message = FromClient | FromServer

@@ -16,6 +16,7 @@ from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
     Assignment,
     Challenge,
+    Credit,
     DataBlock,
     Farewell,
     Goodbye,
@@ -62,6 +63,7 @@ _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
     State.ACTIVE: {
         DataBlock: State.ACTIVE,
         Assignment: State.ACTIVE,
+        Credit: State.ACTIVE,
         Update: State.ACTIVE,
         Result: State.ACTIVE,
         Resync: State.RESYNCING,

@@ -34,6 +34,7 @@ from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import (
     Assignment,
+    Credit,
     DataBlock,
     Farewell,
     Goodbye,
@@ -167,6 +168,23 @@ def test_machine_takes_part_from_start_to_end(run: Run) -> None:
         assert scene.conversation.n_steps == 1
         assert scene.conversation.summary == f"this machine took 1 steps, to step 1 with digest {digest}"
         assert "joined run 1 at step 0: 6 parameters\n" in scene.screen.getvalue()
+
+    asyncio.run(main())
+
+
+def test_what_the_identity_has_earned_is_said_at_the_end(run: Run) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        scene.answers[Proof] = lambda: welcome(run)
+        scene.answers[Ready] = lambda: [assignment(8)]
+        credits = Credit(1, 1, 1, 0, 0), Credit(12300, 98400, 90, 4, 1)
+        scene.answers[Result] = lambda: [credits[0], update_of(run, 0), credits[1], ENDED]
+        async with scene.converse() as conversing:
+            await conversing
+        assert scene.conversation.summary.endswith(
+            "; its identity is credited with 12.3k members, 98.4k trial-examples and 90 s in all; "
+            "groups checked and right: 4; results checked and false: 1"
+        )
 
     asyncio.run(main())
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from fedlearn.client.progress import LINE_INTERVAL_S, Progress
+from fedlearn.client.progress import LINE_INTERVAL_S, Progress, credit_in_words
 from fedlearn.coordination.effects import Begin, Build, Compute, Evaluate, Load
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.wire.messages import Start, Welcome
+from fedlearn.wire.messages import Credit, Start, Welcome
 
 LAYOUT = ParameterLayout((TensorSpec("vector", (7,)),))
 SNAPSHOT = genesis(LAYOUT, np.zeros(7, dtype=np.float32), step=20)
@@ -44,3 +44,24 @@ def test_steps_and_own_speed_are_said_every_now_and_then(progress: Progress) -> 
     assert progress.performed(evaluation(8), REPLICA, n_steps=5, now=101.0 + LINE_INTERVAL_S) is None
     line = progress.performed(evaluation(8), REPLICA, n_steps=6, now=100.0 + 2 * LINE_INTERVAL_S)
     assert line == "6 steps taken, 1.6 members/s of its own"
+
+
+def test_credit_is_said_with_the_steps(progress: Progress) -> None:
+    line = progress.performed(LOAD, REPLICA, n_steps=5, now=100.0 + LINE_INTERVAL_S, credited="it has earned a lot")
+    assert line == "5 steps taken, 0 members/s of its own; it has earned a lot"
+
+
+def test_credit_is_said_in_a_lenders_words() -> None:
+    said = "its identity is credited with 4.56M members, 18.2M trial-tokens and 5 min in all"
+    assert credit_in_words(Credit(4_560_000, 18_240_000, 301, 0, 0), "tokens") == said
+    checked = f"{said}; groups checked and right: 12"
+    assert credit_in_words(Credit(4_560_000, 18_240_000, 301, 12, 0), "tokens") == checked
+    caught = f"{checked}; results checked and false: 2"
+    assert credit_in_words(Credit(4_560_000, 18_240_000, 301, 12, 2), "tokens") == caught
+
+
+def test_the_greatest_credit_that_can_be_told_is_said() -> None:
+    most = 2**63 - 1
+    said = credit_in_words(Credit(most, most, most, most, most), "tokens")
+    assert "9.22e+09G members" in said
+    assert len(said) < 300

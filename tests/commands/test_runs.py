@@ -1,14 +1,21 @@
 import argparse
+import os
 import re
+import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from fedlearn.commands.invocation import invocation
 from fedlearn.commands.runs import runs_command
 from fedlearn.config import RunConfig
 from fedlearn.coordination.credit import Earned, Entry
+from fedlearn.coordination.status import RunStatus
 from fedlearn.server.run import KIND_FILE, Run
 from fedlearn.storage.lines import LineLog
+from fedlearn.storage.status import write_status
 from tests.runs import created
 
 
@@ -19,8 +26,8 @@ def listing(run: Run, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_a_run_is_a_line_with_steps_loss_and_settings(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     header, line = listing(run, capsys).splitlines()
-    assert header.split()[:2] == ["run", "steps"]
-    assert re.match(r" +1 +5 +\d\.\d+ bits/character +- +\d+ s  rnn, data .*population 64, adam 0.02, sigma 0.02", line)
+    assert header.split()[:3] == ["run", "state", "steps"]
+    assert re.match(r" +1 +- +5 +\d\.\d+ bits/character +- +\d+ s  rnn, .*population 64, adam 0.02, sigma 0.02", line)
 
 
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +37,39 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(run: Run, capsys: py
 
 def test_folder_without_runs_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runs_command(argparse.Namespace(runs=str(tmp_path / "none"), credit=None)) == 0
-    assert capsys.readouterr().out == f"no runs in {tmp_path / 'none'}; start one with: python server.py\n"
+    assert capsys.readouterr().out == f"no runs in {tmp_path / 'none'}; start one with: {invocation('serve')}\n"
+
+
+STATUS = RunStatus(
+    run="1", state="running", step=5, steps=0, run_left_s=None, members_per_s=0.0, open_step=None, volunteers=()
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, "running"),
+        ({"state": "waiting"}, "waiting"),
+        ({"state": "ended"}, "-"),
+        ({"age_s": 60.0}, "-"),
+        ({"age_s": -3600.0}, "-"),
+        ({"pid": 2**31 - 1}, "-"),
+        ({"pid": 0}, "-"),
+    ],
+)
+def test_run_that_a_server_has_is_shown_as_such(
+    changes: dict[str, Any], shown: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = {"pid": os.getpid(), "time": time.time() - changes.pop("age_s", 0.0), **changes}
+    write_status(run.folder.status, msgspec.structs.replace(STATUS, **written))
+    _, line = listing(run, capsys).splitlines()
+    assert line.split()[:3] == ["1", shown, "5"]
+
+
+def test_status_that_can_not_be_read_hides_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.folder.status.write_text('{"format": 2, "state": "\\u001b[2J"}')
+    _, line = listing(run, capsys).splitlines()
+    assert line.split()[:3] == ["1", "-", "5"]
 
 
 def test_last_figures_on_held_out_data_are_shown(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +86,7 @@ def test_run_whose_kind_is_unknown_does_not_hide_the_others(
     (run.folder.data / KIND_FILE).unlink()
     _, first, second = listing(run, capsys).splitlines()
     assert "unreadable: " in first
-    assert second.split()[:2] == ["2", "0"]
+    assert second.split()[:3] == ["2", "-", "0"]
 
 
 def test_foreign_texts_send_nothing_to_the_terminal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     monkeypatch.setattr(module, "usable_processors", lambda: 6)
     configs: list[RunConfig] = []
 
-    def stand_in(trainer: Trainer, listening: socket.socket, gate: Gate) -> int:
+    def stand_in(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str) -> int:
+        assert command.endswith("-m fedlearn serve")
         assert listening.getsockname()[1] > 0
         assert gate.settings == trainer.run.config.server
         assert gate.rules.local == load_identity(trainer.run.folder.local_identity).public_key.hex()

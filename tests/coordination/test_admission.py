@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from fedlearn.coordination.admission import ADMISSION_LIMIT_S, Admission, AdmissionRules, Admitted
+from fedlearn.es.golden import GOLDEN_STEP
 from fedlearn.wire.messages import PROTOCOL_VERSION, Challenge, Farewell, Hello, Proof
 from fedlearn.wire.proof import Credentials, Identity
 from tests.identities import ADA, BOB, TOKEN, hello_of, proof_of
@@ -28,7 +29,7 @@ class Scene:
         return self.door.connected(self.n_came, address, nonce=nonce, binding=BINDING, now=self.now)
 
     def greet(self, credentials: Credentials = ADA, **changes: Any) -> Challenge | Farewell:  # noqa: ANN401
-        self.hello = msgspec.structs.replace(hello_of(credentials), **changes)
+        self.hello = msgspec.structs.replace(hello_of(credentials, threads=3), **changes)
         return self.door.greeted(self.n_came, self.hello, self.now)
 
     def prove(self, credentials: Credentials, challenge: Challenge) -> Admitted | Farewell:
@@ -51,8 +52,8 @@ def said(answer: object) -> tuple[str, str]:
 
 
 def test_whoever_proves_its_key_is_let_in_under_it() -> None:
-    assert Scene().come() == Admitted("Ada", ADA.identity.public_key.hex(), is_local=False)
-    assert Scene().come(LOCAL) == Admitted("Ada", LOCAL.identity.public_key.hex(), is_local=True)
+    assert Scene().come() == Admitted("Ada", ADA.identity.public_key.hex(), is_local=False, threads=3)
+    assert Scene().come(LOCAL) == Admitted("Ada", LOCAL.identity.public_key.hex(), is_local=True, threads=3)
 
 
 def test_challenge_is_the_nonce_of_this_connection_and_nothing_else() -> None:
@@ -92,6 +93,23 @@ def test_proof_for_another_certificate_is_refused() -> None:
     assert "somebody stands between" in said(scene.door.proven(1, relayed, scene.now))[1]
 
 
+@pytest.mark.parametrize("answer", [b"", bytes(8)])
+@pytest.mark.parametrize("credentials", [ADA, LOCAL])
+def test_who_computes_the_golden_step_otherwise_is_refused_with_both_digests(
+    credentials: Credentials, answer: bytes
+) -> None:
+    scene = Scene()
+    scene.connect()
+    challenge = scene.greet(credentials)
+    assert isinstance(challenge, Challenge)
+    proof = msgspec.structs.replace(proof_of(credentials, scene.hello, challenge, BINDING), golden_step=answer)
+    assert said(scene.door.proven(scene.n_came, proof, scene.now)) == (
+        "refused",
+        f"golden step: expected digest 76b95603a3e728a1, got {answer.hex() or 'none'}; its arithmetic is another "
+        "version's: install the fedlearn version of the server",
+    )
+
+
 def test_who_claims_to_be_local_has_to_prove_it() -> None:
     scene = Scene(token=TOKEN)
     scene.connect()
@@ -127,7 +145,7 @@ def test_token_is_asked_for_where_there_is_one() -> None:
     challenge = scene.greet()
     assert isinstance(challenge, Challenge)
     proof = proof_of(ADA, scene.hello, msgspec.structs.replace(challenge, needs_token=False), BINDING)
-    assert proof == Proof(proof.signature)
+    assert proof == Proof(proof.signature, golden_step=GOLDEN_STEP)
     assert "token: expected the server's, got none" in said(scene.door.proven(scene.n_came, proof, 0.0))[1]
 
 

@@ -1,6 +1,6 @@
 """The digests of golden.cpp through the core's Python face, and that of a journal replayed.
 
-As a script, for an emulator: `golden_face.py JOURNAL THREADS` prints `name: digest` lines.
+As a script, for an emulator: `golden_face.py JOURNAL THREADS` prints `name: digest` lines, the golden trial's too.
 """
 
 import sys
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.es.golden import golden_noise, golden_step, golden_sum
 from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.update import Update
@@ -214,5 +215,7 @@ if __name__ == "__main__":
     n_threads = int(sys.argv[2])
     printed = {"isa": es_core.current_isa()} | digests(es_core, threads=n_threads)
     printed["journal"] = replay(Path(sys.argv[1]), threads=n_threads)
+    trial = {"golden_noise": golden_noise(), "golden_sum": golden_sum(), "golden_step": golden_step()}
+    printed |= {name: digest.hex() for name, digest in trial.items()}
     for name, value in printed.items():
         print(f"{name}: {value}")

@@ -82,7 +82,7 @@ def test_who_is_not_on_the_list_is_refused(closed: Closed) -> None:
     ("payload", "reason"),
     [
         (encode(Hello(3, "Ada", 1))[:-4], f"protocol version: expected {PROTOCOL_VERSION}, got 3; install"),
-        (b"\x96\x01\x04\xa2\xff\xfe\x01\xc4\x00\xc4\x00", "Hello: "),
+        (bytes([0x96, 1, PROTOCOL_VERSION]) + b"\xa2\xff\xfe\x01\xc4\x00\xc4\x00", "Hello: "),
         (encode(Hello(PROTOCOL_VERSION, "x" * 65, 1)), "Hello: Expected `str` of length <= 64"),
         (encode(Hello(PROTOCOL_VERSION, "a\x1bb", 1)), "Hello: Expected `str` matching regex"),
     ],

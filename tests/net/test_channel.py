@@ -24,6 +24,7 @@ from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.frames import HEADER_BYTES, FrameParser
 from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
+    PROTOCOL_VERSION,
     DataBlock,
     Farewell,
     Goodbye,
@@ -182,7 +183,7 @@ def test_whose_first_words_can_not_be_read_learns_why() -> None:
         async with joined() as (channel, _, peer):
             running = asyncio.create_task(channel.run(ignore))
             peer.connection.send(HELLO)
-            no_utf8 = Parcel(Hello, b"\x95\x01\x04\xa2\xff\xfe\x01\xc4\x00\xc4\x00")
+            no_utf8 = Parcel(Hello, bytes([0x95, 1, PROTOCOL_VERSION]) + b"\xa2\xff\xfe\x01\xc4\x00\xc4\x00")
             await peer.write(no_utf8.frame(0))
             farewell = await peer.next_message()
             assert isinstance(farewell, Farewell)

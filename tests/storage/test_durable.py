@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlearn.storage.durable import StorageError, write_durably
+from fedlearn.storage.durable import StorageError, replace_file, write_durably
 
 
 def test_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
@@ -55,3 +55,19 @@ def test_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").touch()
     with pytest.raises(StorageError, match="folder/file: could not be written"):
         write_durably(tmp_path / "folder" / "file", b"new")
+
+
+def test_view_is_replaced_in_one_piece_and_nothing_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.fsync", fail)
+    replace_file(tmp_path / "file", b"old")
+    replace_file(tmp_path / "file", b"new")
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"new")]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StorageError, match="folder: could not be written"):
+        replace_file(tmp_path / "folder", b"new")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]

@@ -14,6 +14,7 @@ from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
     Challenge,
+    Credit,
     DataBlock,
     Farewell,
     Goodbye,
@@ -41,12 +42,13 @@ EXAMPLES: dict[MessageType, Message] = {
     for message in (
         Hello(PROTOCOL_VERSION, "Ada's laptop ⚙", 8, bytes(range(32)), bytes(range(32, 64))),
         Challenge(bytes(range(64, 96)), True),
-        Proof(bytes(range(64)), bytes(32)),
+        Proof(bytes(range(64)), bytes(32), 12, DIGEST, DIGEST),
         Ready(12, DIGEST),
         Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE),
         Goodbye("the volunteer pressed Ctrl-C"),
         Ping(),
         Pong(),
+        Credit(4096, 2**40, 3600, 12, 1),
         Welcome(
             "0007",
             Invitation(

@@ -16,7 +16,19 @@ from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Hello, Message, Ping, Ready, Result, Start, Welcome
+from fedlearn.wire.messages import (
+    Assignment,
+    Credit,
+    DataBlock,
+    Farewell,
+    Hello,
+    Message,
+    Ping,
+    Ready,
+    Result,
+    Start,
+    Welcome,
+)
 
 DIGEST = bytes(8)
 SMALL_UPDATE = Update(
@@ -55,6 +67,15 @@ def assert_equal(sent: object, received: object) -> None:
             assert_equal(sent[key], received[key])
     else:
         assert received == sent
+
+
+@pytest.mark.parametrize("field", range(5))
+@pytest.mark.parametrize("value", [-1, 2**63, 2**64 - 1, 1.5, float("nan"), "many", None])
+def test_credit_that_can_not_be_is_refused(field: int, value: object) -> None:
+    fields: list[object] = [24, 1, 2, 3, 4, 5]
+    fields[1 + field] = value
+    with pytest.raises(RemoteProtocolError, match="Credit: Expected `int`"):
+        decode(msgspec.msgpack.encode(fields), Credit)
 
 
 @given(st.lists(st.floats(width=32)))

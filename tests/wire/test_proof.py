@@ -24,11 +24,11 @@ def test_identity_is_the_key_pair_of_its_seed() -> None:
 
 def test_proofs_are_those_of_the_documentation() -> None:
     credentials = Credentials(Identity.of_seed(bytes(range(32))), b"open sesame")
-    hello = Hello(4, "Ada", 2, credentials.identity.public_key, b"\x20" * 32)
+    hello = Hello(5, "Ada", 2, credentials.identity.public_key, b"\x20" * 32)
     proof = prove(credentials, hello, Challenge(b"\x40" * 32, needs_token=True), b"\x60" * 32)
     assert credentials.identity.public_key.hex() == "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
-    assert proof.signature.hex(" ").startswith("08 cf 14 ca 78 ea a5 b4 20 7b d7 1e 77 e1 5e 72")
-    assert proof.token_proof.hex(" ").startswith("01 f7 21 3b ca 3a 72 bf 31 c1 ff 9b 6a 6b 81 16")
+    assert proof.signature.hex(" ").startswith("25 45 4e de 98 64 73 b4 cb 34 36 c7 94 66 73 64")
+    assert proof.token_proof.hex(" ").startswith("af 60 10 1a 55 0d ed 69 2e 5c f1 f2 ba de ae aa")
 
 
 def test_own_signature_of_this_conversation_is_taken() -> None:

@@ -3,6 +3,7 @@ from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
     Assignment,
     Challenge,
+    Credit,
     DataBlock,
     Farewell,
     Goodbye,
@@ -29,7 +30,7 @@ LEGAL: dict[State, set[MessageType]] = {
     State.PROVEN: {Welcome, *ANY_TIME},
     State.WELCOMED: {DataBlock, Snapshot, Start, *ANY_TIME},
     State.SYNCING: {DataBlock, Update, Ready, Result, *ANY_TIME},
-    State.ACTIVE: {DataBlock, Assignment, Update, Resync, Result, *ANY_TIME},
+    State.ACTIVE: {DataBlock, Assignment, Update, Credit, Resync, Result, *ANY_TIME},
     State.RESYNCING: {DataBlock, Snapshot, Result, *ANY_TIME},
 }
 
@@ -56,4 +57,4 @@ def test_only_the_documented_messages_move_the_state(examples: dict[MessageType,
     for state in State:
         for message_type in LEGAL[state]:
             assert next_state(state, message_type) is MOVES.get((state, message_type), state)
-    assert len(examples) == 16
+    assert len(examples) == 17

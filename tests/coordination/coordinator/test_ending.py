@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from fedlearn.coordination.effects import EndRun, Part, RecordCredit, SaveCheckpoint, StepReport
+from fedlearn.coordination.effects import EndRun, Part, RecordCredit, SaveCheckpoint, Send, StepReport
 from fedlearn.es.schedules import Schedule
 from fedlearn.wire.messages import Assignment, Goodbye
 from tests.coordination.coordinator.scene import GROUP, LIMIT, STRATEGY, TIME_PER_STEP, Scene, of, parted, sent
@@ -48,7 +48,7 @@ def test_run_ends_after_its_last_step_with_checkpoint_and_farewells() -> None:
     scene.greet(3)
     effects = scene.applied()
     farewell = ("run_ended", "all 2 steps are done")
-    assert [type(e) for e in effects] == [StepReport, RecordCredit, SaveCheckpoint, Part, Part, Part, EndRun]
+    assert [type(e) for e in effects] == [StepReport, RecordCredit, Send, SaveCheckpoint, Part, Part, Part, EndRun]
     assert parted(effects) == {1: farewell, 2: farewell, 3: farewell}
     assert effects[-1] == EndRun("all 2 steps are done")
 
@@ -97,7 +97,7 @@ def test_stop_waits_for_the_update_under_way(pair: Scene) -> None:
     pair.report(2)
     assert pair.stop() == []
     effects = pair.applied()
-    assert [type(e) for e in effects] == [StepReport, RecordCredit, SaveCheckpoint, Part, Part, EndRun]
+    assert [type(e) for e in effects] == [StepReport, RecordCredit, Send, Send, SaveCheckpoint, Part, Part, EndRun]
 
 
 def test_nothing_happens_after_the_end(pair: Scene) -> None:

@@ -10,7 +10,7 @@ from fedlearn.es.shaping import Shaping
 from fedlearn.es.trials import Trials
 from fedlearn.wire.codec import encode
 from fedlearn.wire.limits import max_message_bytes
-from fedlearn.wire.messages import Result
+from fedlearn.wire.messages import Credit, Result
 from tests.coordination.worker.scene import (
     BLOCK,
     DATA,
@@ -199,3 +199,12 @@ def test_result_says_how_long_the_assignment_has_been_here(scene: Scene) -> None
     (first,) = replies(Result, scene.compute(0.5))
     (second,) = replies(Result, scene.compute(0.25))
     assert (first.busy_s, second.busy_s) == (0.5, 0.75)
+
+
+def test_credit_is_kept_and_disturbs_nothing(scene: Scene) -> None:
+    scene.hear(assignment(4))
+    trials = scene.trials
+    assert scene.worker.credit is None
+    assert scene.hear(Credit(1, 2, 3, 4, 5)) == []
+    assert scene.trials is trials
+    assert scene.worker.credit == Credit(1, 2, 3, 4, 5)

@@ -1,0 +1,38 @@
+"""What becomes of credit: entries for the ledger's file, and what volunteers hear of their own."""
+
+from collections.abc import Iterable
+
+from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.effects import RecordCredit, Send, ServerEffect
+from fedlearn.coordination.roster import Phase, Volunteer
+
+TELL_S = 10.0
+"""Between two words about credit to one volunteer."""
+
+
+def settle_credit(volunteers: Iterable[Volunteer], ledger: Ledger, step: int, now: float) -> list[ServerEffect]:
+    """An entry up to the last step before `step`, if one is due, and word of it."""
+    if not ledger.is_due(now):
+        return []
+    return [RecordCredit(ledger.entry(step - 1)), *tell_credit(volunteers, ledger, now)]
+
+
+def settle_last_credit(volunteers: Iterable[Volunteer], ledger: Ledger, step: int) -> list[ServerEffect]:
+    """What no entry has yet, at the end of a run before `step`, and word of it."""
+    entry: list[ServerEffect] = [RecordCredit(ledger.entry(step - 1))] if ledger.first_step < step else []
+    return [*entry, *tell_credit(volunteers, ledger, 0.0, is_last=True)]
+
+
+def tell_credit(
+    volunteers: Iterable[Volunteer], ledger: Ledger, now: float, *, is_last: bool = False
+) -> list[ServerEffect]:
+    """A Credit for everybody at work that was told something else before; `is_last`: however short a while ago."""
+    effects: list[ServerEffect] = []
+    for volunteer in volunteers:
+        if volunteer.phase is not Phase.READY or (now < volunteer.credit_due and not is_last):
+            continue
+        credit = ledger.total(volunteer.standing.identity)
+        if credit not in (None, volunteer.credit):
+            volunteer.credit, volunteer.credit_due = credit, now + TELL_S
+            effects.append(Send(volunteer.peer, credit))
+    return effects

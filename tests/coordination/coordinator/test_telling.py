@@ -1,0 +1,36 @@
+from itertools import pairwise
+
+from fedlearn.coordination.effects import Part, Send
+from fedlearn.coordination.telling import TELL_S
+from fedlearn.wire.messages import Credit, Ready
+from tests.coordination.coordinator.scene import LIMIT, Scene, digest_of, sent
+
+
+def test_volunteer_at_work_is_told_its_credit_now_and_then_and_before_the_farewell() -> None:
+    scene = Scene(work_per_member=2)
+    scene.join(1)
+    told = []
+    for _ in range(30):
+        scene.now += 1.0
+        scene.report(1)
+        told += [(scene.now, credit) for credit in sent(Credit, scene.applied())]
+    assert [credit.members for _, credit in told] == [LIMIT, 11 * LIMIT, 21 * LIMIT]
+    assert [credit.work for _, credit in told] == [2 * LIMIT, 22 * LIMIT, 42 * LIMIT]
+    assert {later - before for (before, _), (later, _) in pairwise(told)} == {TELL_S}
+    scene.report(1)
+    scene.applied()
+    effects = [effect for effect in scene.stop() if isinstance(effect, Send | Part)]
+    assert [type(effect) for effect in effects] == [Send, Part]
+    assert sent(Credit, effects) == [Credit(31 * LIMIT, 62 * LIMIT, 30, 0, 0)]
+
+
+def test_who_comes_back_is_told_what_its_identity_had_earned_before() -> None:
+    scene = Scene()
+    scene.join(1)
+    scene.now += 1.0
+    scene.report(1)
+    scene.applied()
+    scene.leave(1)
+    scene.greet(2, name="volunteer 1")
+    scene.say(2, Ready(scene.step, digest_of(scene.step)))
+    assert sent(Credit, scene.stop()) == [Credit(LIMIT, LIMIT, 1, 0, 0)]

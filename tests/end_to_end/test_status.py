@@ -1,0 +1,79 @@
+"""What a viewer sees of a run that goes on, through its folder alone."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.processes import fedlearn
+from tests.faults.scenes import serving
+
+LIMIT_S = 60.0
+
+
+def until(folder: Path, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first status that is as wanted."""
+    path, end = folder / "trainingRuns/1/status.json", time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        if path.exists():
+            status: dict[str, Any] = json.loads(path.read_text())  # never a part of one
+            if is_so(status):
+                return status
+        time.sleep(0.01)
+    raise AssertionError(f"it never came to that: {path.read_text()}")
+
+
+def test_run_that_goes_on_is_seen_with_its_volunteer(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        seen = until(tmp_path, lambda status: status["state"] == "running" and status["members_per_s"] > 0)
+        later = until(tmp_path, lambda status: status["step"] > seen["step"] and status["bytes_in_per_s"] > 0)
+        (volunteer,) = later["volunteers"]
+        assert (seen["format"], seen["run"], seen["pid"]) == (1, "1", server.process.pid)
+        assert volunteer["is_local"]
+        assert (volunteer["phase"], volunteer["digest"], volunteer["trust"]) == ("ready", "equal", "proven")
+        assert later["open_step"]["wanted"] == 64
+        assert abs(time.time() - later["time"]) < 5.0
+        text = json.dumps(later)
+        assert "127.0.0.1" not in text
+        assert str(server.port) not in text.split('"volunteers"')[1]
+        assert fedlearn("runs", folder=tmp_path).splitlines()[1].split()[:2] == ["1", "running"]
+        credited = until(tmp_path, lambda status: status["volunteers"][0]["credit"]["members"] > 0)
+        server.process.send_signal(signal.SIGTERM)
+        ended = until(tmp_path, lambda status: status["state"] == "ended")
+    assert ended["reason"] == "the server was stopped"
+    print(f"{later['members_per_s']:.0f} members/s, {credited['volunteers'][0]['credit']['members']} credited")
+    assert fedlearn("runs", folder=tmp_path).splitlines()[1].split()[:2] == ["1", "-"]
+    assert fedlearn("check", "latest", folder=tmp_path)
+
+
+def test_server_that_is_killed_is_not_taken_for_a_living_one(tmp_path: Path) -> None:
+    with serving(tmp_path, volunteers=0) as server:
+        assert until(tmp_path, lambda _: True)["state"] == "waiting"
+        server.process.kill()
+        server.process.wait()
+        assert until(tmp_path, lambda _: True)["state"] == "waiting"
+        assert fedlearn("runs", folder=tmp_path).splitlines()[1].split()[:2] == ["1", "-"]
+
+
+def put_a_folder_in_its_place(status: Path) -> None:
+    while not status.is_dir():  # the server may replace the file in between
+        with suppress(FileNotFoundError):
+            status.unlink()
+        with suppress(FileExistsError):
+            status.mkdir()
+
+
+def test_run_goes_on_while_its_status_can_not_be_written(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        until(tmp_path, lambda status: status["state"] == "running")
+        put_a_folder_in_its_place(tmp_path / "trainingRuns/1/status.json")
+        server.until_said(r"status\.json: could not be written: Is a directory")
+        before = server.steps()[-1]
+        while server.steps()[-1]["time"] < before["time"] + 2.5:
+            server.until_step(len(server.steps()))
+        (tmp_path / "trainingRuns/1/status.json").rmdir()
+        assert until(tmp_path, lambda _: True)["step"] > before["step"]
+        assert server.said.count("status.json: could not be written") == 1
