@@ -3,9 +3,8 @@
 import sys
 
 if __name__ == "__main__":
-    try:
-        from fedlearn.commands.command_line import main
+    # An installed package goes before the sources beside this file, which may lack the compiled core.
+    sys.path.append(sys.path.pop(0))
+    from fedlearn.launch import launch
 
-        main(["serve", *sys.argv[1:]], program="server.py")
-    except KeyboardInterrupt:  # while still importing
-        sys.exit(130)
+    launch("serve", "server.py")

@@ -22,6 +22,7 @@ LAYERS = (
     ("simulation",),
     ("commands",),
     ("fedlearn",),
+    ("launch",),
     ("server.py", "client.py", "__main__"),
 )
 """Imports go from a later layer to an earlier one only; "fedlearn" is that package's own `__init__.py`."""

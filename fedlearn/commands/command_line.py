@@ -13,6 +13,7 @@ from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
+from fedlearn.commands.parser import Parser
 from fedlearn.commands.replay import add_replay, replay_command
 from fedlearn.commands.rollback import add_rollback, rollback_command
 from fedlearn.commands.runs import add_runs, runs_command
@@ -23,7 +24,7 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.terminal import printable
 
 Command = Callable[[argparse.Namespace], int]
-AddArguments = Callable[[argparse.ArgumentParser], None]
+AddArguments = Callable[[Parser], None]
 
 VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("serve", serve_command, add_serve, "start a run, or resume one, and the server for its volunteers"),
@@ -72,10 +73,9 @@ def _flush_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program, description="Train neural networks by evolution strategies on volunteers' machines."
-    )
+def _parser(program: str) -> Parser:
+    description = "Train neural networks by evolution strategies on volunteers' machines."
+    parser = Parser(prog=program, description=description)
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command, add_arguments, description in VERBS:
         # server.py and client.py are one verb each: their usage line does not repeat it.
@@ -86,8 +86,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _unknown_arguments(unknown: Sequence[str], parser: argparse.ArgumentParser) -> str:
+def _unknown_arguments(unknown: Sequence[str], parser: Parser) -> str:
     flag = unknown[0].partition("=")[0]
     nearest = difflib.get_close_matches(flag, parser._option_string_actions, n=1)
-    remedy = f"did you mean {nearest[0]}?" if nearest else "--help lists all flags"
-    return f"expected a known flag, got {flag}; {remedy}"
+    return f"expected a known flag, got {flag}" + (f"; did you mean {nearest[0]}?" if nearest else "")

@@ -1,8 +1,10 @@
 """`fedlearn rollback`: back to an earlier step, from which the run can go on."""
 
 import argparse
+import shlex
 
 from fedlearn.commands.arguments import add_run
+from fedlearn.commands.invocation import invocation
 from fedlearn.commands.progress import replay_progress
 from fedlearn.server.rollback import roll_back
 from fedlearn.server.run import find
@@ -24,5 +26,6 @@ def rollback_command(options: argparse.Namespace) -> int:
     name = chosen.folder.path.name
     if aside.names:
         print(printable(f"set aside in {aside.folder}: {', '.join(aside.names)}"))
-    print(printable(f"run {name} stands at step {options.step}; go on with: python server.py --resume {name}"))
+    command = f"{invocation('serve')} --resume {shlex.quote(str(chosen.folder.path))}"
+    print(printable(f"run {name} stands at step {options.step}; go on with: {command}"))
     return 0

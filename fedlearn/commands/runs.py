@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_root
+from fedlearn.commands.invocation import invocation
 from fedlearn.config import RunConfig
 from fedlearn.coordination.status import RunStatus
 from fedlearn.server.ledger import check_credit
@@ -33,7 +34,7 @@ def runs_command(options: argparse.Namespace) -> int:
         return _show_credit(resolve_run(Path(options.runs), options.credit))
     folders = list_runs(Path(options.runs))
     if not folders:
-        print(escape(f"no runs in {options.runs}; start one with: python server.py"))
+        print(escape(f"no runs in {options.runs}; start one with: {invocation('serve')}"))
         return 0
     print(f"{'run':>4}  {'state':7}  {'steps':>8}  {'loss':>22}  {'held out':>22}  {'age':>8}  configuration")
     for folder in folders:

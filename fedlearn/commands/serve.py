@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 
 from es_core import usable_processors
+from fedlearn.commands.invocation import invocation
+from fedlearn.commands.parser import Parser
 from fedlearn.commands.progress import replay_progress
 from fedlearn.config import (
     OPTIONS,
@@ -44,7 +46,7 @@ SMALL_MODEL = 10_000_000
 """Parameters below which a volunteer for each processor does more than one with all of them."""
 
 
-def add_serve(parser: argparse.ArgumentParser) -> None:
+def add_serve(parser: Parser) -> None:
     """The flags of a run's settings, those of every kind of task among them."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="TOML or JSON file with settings of the run")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run: its number, its folder, or 'latest'")
@@ -59,8 +61,9 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     for name in kind_names():
         schemas.setdefault(find_kind(name).options, []).append(name)
     for number, (options, names) in enumerate(schemas.items()):
-        groups = None if number == 0 else [OPTIONS]
-        add_config_flags(parser, Schema(options), groups=groups, titles={OPTIONS: f"settings of {', '.join(names)}"})
+        schema, groups = Schema(options), None if number == 0 else [OPTIONS]
+        add_config_flags(parser, schema, groups=groups, titles={OPTIONS: f"settings of {', '.join(names)}"})
+        parser.hide(schema.advanced)
 
 
 def serve_command(options: argparse.Namespace) -> int:
@@ -94,7 +97,8 @@ def serve_command(options: argparse.Namespace) -> int:
         if options.tell is not None:
             tell(options.tell, Begun(str(run.folder.path.resolve()), listening.getsockname()[1]))
         _introduce(run, trainer.replica.step, notices)
-        return serve(trainer, listening, with_local(gate, run.folder.local_identity))
+        gate = with_local(gate, run.folder.local_identity)
+        return serve(trainer, listening, gate, command=invocation("serve"))
 
 
 def _supervised(options: argparse.Namespace) -> int:

@@ -25,17 +25,24 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     task: Annotated[
         str,
-        setting("what is trained: a kind such as rnn, or FILE.py:NAME of a task", min_length=1, resumable=True),
+        setting(
+            "what is trained: a kind such as rnn, or FILE.py:NAME of a task", min_length=1, resumable=True, common=True
+        ),
     ] = "rnn"
-    seed: Annotated[int, setting("start of all noise, initial weights and rows of data", ge=0, le=2**63 - 1)] = 1
+    seed: Annotated[
+        int, setting("start of all noise, initial weights and rows of data", ge=0, le=2**63 - 1, common=True)
+    ] = 1
     steps: Annotated[
-        int, setting("step at which the run ends; 0 = until stopped", ge=0, le=LAST_STEP, resumable=True)
+        int, setting("step at which the run ends; 0 = until stopped", ge=0, le=LAST_STEP, resumable=True, common=True)
     ] = 0
     duration: Annotated[
-        float, setting("s of training after which the run ends; 0 = until stopped", ge=0, le=1e9, resumable=True)
+        float,
+        setting("s of training after which the run ends; 0 = until stopped", ge=0, le=1e9, resumable=True, common=True),
     ] = 0.0
     step_num: Annotated[int, setting("steps, where the run stands; resumed runs start from it", ge=0, le=LAST_STEP)] = 0
-    runs: Annotated[str, setting("folder that holds the run folders", min_length=1, resumable=True)] = "trainingRuns"
+    runs: Annotated[str, setting("folder that holds the run folders", min_length=1, resumable=True, common=True)] = (
+        "trainingRuns"
+    )
     keep_journal: Annotated[
         str,
         setting(
@@ -58,15 +65,22 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     perturb: Annotated[
         Literal["weights", "activations"],
-        setting("where the noise goes; activations learn more from a trial, and send more a step"),
+        setting("where the noise goes; activations learn more from a trial, and send more a step", common=True),
     ] = "weights"
     head: Annotated[
         Literal["perturbed", "closed-form"],
-        setting("output layer: perturbed like the rest, or by the closed form of its gradient"),
+        setting("output layer: perturbed like the rest, or by the closed form of its gradient", common=True),
     ] = "perturbed"
     sigma: Annotated[
         float,
-        setting("standard deviation of noise on weights or inputs", ge=0, le=1000, automatic=True, resumable=True),
+        setting(
+            "standard deviation of noise on weights or inputs",
+            ge=0,
+            le=1000,
+            automatic=True,
+            resumable=True,
+            common=True,
+        ),
     ] = 0.0
     sigma_schedule: Annotated[
         Literal["constant", "linear", "cosine"],
@@ -85,7 +99,14 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     population_limit: Annotated[
         int,
-        setting("members a step at most, in whole groups", ge=0, le=MAX_POPULATION, automatic=True, resumable=True),
+        setting(
+            "members a step at most, in whole groups",
+            ge=0,
+            le=MAX_POPULATION,
+            automatic=True,
+            resumable=True,
+            common=True,
+        ),
     ] = 0
     max_population: Annotated[
         int,
@@ -104,6 +125,7 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
             le=86400,
             automatic=True,
             resumable=True,
+            common=True,
         ),
     ] = 0.0
     fitness_shaping: Annotated[str, setting("how losses within a group become utilities", choices=SHAPINGS)] = (
@@ -124,7 +146,7 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     optimizer: Annotated[str, setting("rule that turns gradients into steps", choices=OPTIMIZERS)] = "adam"
     learning_rate: Annotated[
-        float, setting("step size of the optimizer", ge=0, le=1000, automatic=True, resumable=True)
+        float, setting("step size of the optimizer", ge=0, le=1000, automatic=True, resumable=True, common=True)
     ] = 0.0
     learning_rate_schedule: Annotated[
         Literal["auto", "constant", "linear", "cosine", "inverse-sqrt"],
@@ -150,8 +172,10 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server listens, and whom it lets in."""
 
-    host: Annotated[str, setting("address the server listens on", min_length=1, resumable=True)] = "127.0.0.1"
-    port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, resumable=True)] = 55551
+    host: Annotated[str, setting("address the server listens on", min_length=1, resumable=True, common=True)] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, resumable=True, common=True)] = 55551
     audit: Annotated[
         float, setting("share of the volunteers' work that is computed again; 0 = none", ge=0, le=1, resumable=True)
     ] = 0.02
@@ -160,7 +184,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     tls: Annotated[
         Literal["auto", "on", "off"],
-        setting("encryption; auto = on unless the host is a loopback address", resumable=True),
+        setting("encryption; auto = on unless the host is a loopback address", resumable=True, common=True),
     ] = "auto"
     tls_cert: Annotated[
         str,
@@ -170,10 +194,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     tls_key: Annotated[str, setting("PEM file of its key; by default the certificate's file", resumable=True)] = ""
     token_file: Annotated[
-        str, setting("file with the token that volunteers must know (or FEDLEARN_TOKEN is the token)", resumable=True)
+        str,
+        setting(
+            "file with the token that volunteers must know (or FEDLEARN_TOKEN is the token)",
+            resumable=True,
+            common=True,
+        ),
     ] = ""
     allow: Annotated[
-        str, setting("file with the identities that may join, one a line; without one everybody may", resumable=True)
+        str,
+        setting(
+            "file with the identities that may join, one a line; without one everybody may", resumable=True, common=True
+        ),
     ] = ""
     connections_per_address: Annotated[
         int, setting("connections from one address, or one /64 of IPv6; 0 = no limit", ge=0, le=2**31, resumable=True)
@@ -190,12 +222,14 @@ class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The volunteers that the server starts on its own machine."""
 
     volunteers: Annotated[
-        int, setting("local volunteer processes that the server starts", ge=0, le=1024, resumable=True)
+        int, setting("local volunteer processes that the server starts", ge=0, le=1024, resumable=True, common=True)
     ] = 1
-    threads: Annotated[int, setting("threads of a local volunteer; 0 = all cores", ge=0, le=1024, resumable=True)] = 0
+    threads: Annotated[
+        int, setting("threads of a local volunteer; 0 = all cores", ge=0, le=1024, resumable=True, common=True)
+    ] = 0
     device: Annotated[
         Literal["cpu", "cuda", "mps"],
-        setting("where local volunteers run the trials of PyTorch models", resumable=True),
+        setting("where local volunteers run the trials of PyTorch models", resumable=True, common=True),
     ] = "cpu"
 
 

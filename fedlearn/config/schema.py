@@ -7,7 +7,7 @@ import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
 
 from fedlearn.config.run_config import RunConfig
-from fedlearn.config.setting import ConfigError, automatic_keys, resumable_keys
+from fedlearn.config.setting import ConfigError, automatic_keys, common_keys, resumable_keys
 
 OPTIONS = "options"
 """Name of the group that holds the keys of the task's kind."""
@@ -44,6 +44,11 @@ class Schema:
         """Keys that a resumed run may change."""
         return frozenset(key for group in self.groups.values() for key in resumable_keys(group))
 
+    @cached_property
+    def advanced(self) -> frozenset[str]:
+        """Keys that few people change."""
+        return frozenset(self.fields) - {key for group in self.groups.values() for key in common_keys(group)}
+
     def build(self, values: dict[str, Any]) -> RunConfig:
         """The configuration with these values of keys, the others at their defaults; ranges are not checked here."""
         return RunConfig(options=self.groups[OPTIONS]()).replace(values)
@@ -54,8 +59,10 @@ class Schema:
         Raises ConfigError that names the source.
         """
         try:
-            converted = msgspec.convert(value, self.fields[key].type, strict=strict)
-        except msgspec.ValidationError:
+            # Whatever Python reads as a number is one: msgspec wants JSON's.
+            is_text = not strict and isinstance(value, str) and isinstance(self.type_of(key), FloatType)
+            converted = msgspec.convert(float(str(value)) if is_text else value, self.fields[key].type, strict=strict)
+        except ValueError:
             converted = None
         choices = self.choices_of(key)
         if converted is None or (choices and converted not in choices):

@@ -20,18 +20,21 @@ def setting(
     *,
     automatic: bool = False,
     resumable: bool = False,
+    common: bool = False,
     choices: Collection[str] = (),
     **bounds: Any,  # noqa: ANN401 (ge, gt, le, lt, min_length, as msgspec's Meta has them)
 ) -> Meta:
     """The annotation of a key, whose help is `description`.
 
     `automatic`: 0 stands for a value that is chosen when the run begins. `resumable`: a resumed run may change it,
-    since it travels in each Update or touches no number of the run. `choices` are what a text may be, where those that
-    there are stand in a registry.
+    since it travels in each Update or touches no number of the run. `common`: people change it first. `choices` are
+    what a text may be, where those that there are stand in a registry.
     """
     text = f"{description}; {AUTOMATIC}" if automatic else description
     return Meta(
-        description=text, extra={"automatic": automatic, "resumable": resumable, "choices": tuple(choices)}, **bounds
+        description=text,
+        extra={"automatic": automatic, "resumable": resumable, "common": common, "choices": tuple(choices)},
+        **bounds,
     )
 
 
@@ -45,6 +48,12 @@ def automatic_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
 def resumable_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
     """Keys of a group that a resumed run may change."""
     return _keys_with(group, "resumable")
+
+
+@cache
+def common_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Keys of a group that people change first."""
+    return _keys_with(group, "common")
 
 
 def _keys_with(group: type[msgspec.Struct], mark: str) -> tuple[str, ...]:

@@ -47,7 +47,12 @@ class Gate(msgspec.Struct, frozen=True, eq=False):
     @property
     def notices(self) -> list[str]:
         """What the owner should know before strangers come."""
-        if self.context is not None or is_loopback(self.settings.host):
+        if is_loopback(self.settings.host):
+            return [
+                "only this machine reaches that address; for others listen to all networks with --host 0.0.0.0, which "
+                "turns encryption on and prints the line for them"
+            ]
+        if self.context is not None:
             return []
         return [
             "tls is off: whoever is on the way reads the data and the weights, and may change them or pose as a "

@@ -1,6 +1,7 @@
 """A run's server from its first line to its last."""
 
 import asyncio
+import shlex
 import socket
 
 from fedlearn.server.gate import Gate
@@ -10,8 +11,11 @@ from fedlearn.server.trainer import Trainer
 from fedlearn.terminal import Terminal
 
 
-def serve(trainer: Trainer, listening: socket.socket, gate: Gate) -> int:
-    """Runs the server until the run ends; gives the exit code. Raises StorageError when the disk fails."""
+def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str) -> int:
+    """Runs the server until the run ends; gives the exit code. `command` are the words that started it.
+
+    Raises StorageError when the disk fails.
+    """
     terminal = Terminal(unit=trainer.run.prepared.objective.unit)
     run = trainer.run
     task = run.prepared.entry if run.prepared.needs_task else ""
@@ -26,16 +30,16 @@ def serve(trainer: Trainer, listening: socket.socket, gate: Gate) -> int:
         reason = asyncio.run(main())
     finally:
         terminal.end()
-    terminal.say(f"{reason}; step {trainer.replica.step} is saved; go on with: {_resume_command(trainer)}")
+    terminal.say(f"{reason}; step {trainer.replica.step} is saved; go on with: {command} {_resume_flags(trainer)}")
     return 0
 
 
-def _resume_command(trainer: Trainer) -> str:
+def _resume_flags(trainer: Trainer) -> str:
     settings, step = trainer.run.config.run, trainer.replica.step
-    command = f"python server.py --resume {trainer.run.folder.path}"
+    flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}"
     if 0 < settings.steps <= step:
-        command += f" --steps {2 * step}"
+        flags += f" --steps {2 * step}"
     if 0.0 < settings.duration <= trainer.elapsed_s:
         # Of a run that was resumed with a shorter duration, much more may be over than that.
-        command += f" --duration {2.0 * max(settings.duration, int(trainer.elapsed_s)):.10g}"
-    return command
+        flags += f" --duration {2.0 * max(settings.duration, int(trainer.elapsed_s)):.10g}"
+    return flags

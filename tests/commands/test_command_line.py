@@ -114,7 +114,7 @@ def test_task_that_is_no_kind_is_told_with_those_that_there_are(capsys: pytest.C
 def test_unknown_flag_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown = outcome(capsys, "serve", "--hiden-size", "8")
     assert code == 2
-    assert "did you mean --hidden-size?" in shown
+    assert shown == "fedlearn serve: expected a known flag, got --hiden-size; did you mean --hidden-size?\n"
 
 
 def test_every_verb_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,14 +126,23 @@ def test_every_verb_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_unknown_flag_like_no_other_is_told_with_where_all_stand(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown = outcome(capsys, "runs", "--zzzzz")
     assert code == 2
-    assert "expected a known flag, got --zzzzz; --help lists all flags" in shown
+    assert shown == "fedlearn runs: expected a known flag, got --zzzzz; fedlearn runs --help shows what there is\n"
 
 
 def test_flag_of_every_kind_is_known_to_serve(capsys: pytest.CaptureFixture[str]) -> None:
-    _, shown = outcome(capsys, "serve", "--help")
+    _, shown = outcome(capsys, "serve", "--help-all")
     for name in kind_names():
         for key in find_kind(name).options.__struct_fields__:
             assert flag_of(key) in shown
+
+
+def test_help_of_serve_shows_first_what_people_change_first(capsys: pytest.CaptureFixture[str]) -> None:
+    code, few = outcome(capsys, "serve", "--help")
+    assert code == 0
+    assert few.startswith("usage: fedlearn serve [CONFIG] [flags]\n")
+    assert {"--data", "--hidden-size", "--duration", "--help-all", "--host"} <= set(few.split())
+    assert not {"--beta1", "--rank", "--connections-per-address", "--steps-per-block"} & set(few.split())
+    assert 40 < len(few.splitlines()) < 100 < len(outcome(capsys, "serve", "--help-all")[1].splitlines())
 
 
 @pytest.mark.parametrize(

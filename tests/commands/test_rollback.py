@@ -2,6 +2,7 @@ import argparse
 
 import pytest
 
+from fedlearn.commands.invocation import invocation
 from fedlearn.commands.replay import replay_command
 from fedlearn.commands.rollback import rollback_command
 from fedlearn.server.run import Run
@@ -22,7 +23,7 @@ def test_rollback_says_where_the_run_stands_and_what_was_set_aside(
     assert rollback_command(options(run, 2)) == 0
     shown = capsys.readouterr().out
     assert f"set aside in {run.folder.path / 'set-aside/1'}: checkpoints/000000000003.safetensors, journal/" in shown
-    assert "run 1 stands at step 2; go on with: python server.py --resume 1" in shown
+    assert f"run 1 stands at step 2; go on with: {invocation('serve')} --resume {run.folder.path}\n" in shown
     trainer, _ = Trainer.open(reopened(run))
     trainer.close()
     assert trainer.replica.step == 2

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fedlearn.commands.invocation import invocation
 from fedlearn.commands.runs import runs_command
 from fedlearn.config import RunConfig
 from fedlearn.coordination.credit import Earned, Entry
@@ -36,7 +37,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(run: Run, capsys: py
 
 def test_folder_without_runs_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runs_command(argparse.Namespace(runs=str(tmp_path / "none"), credit=None)) == 0
-    assert capsys.readouterr().out == f"no runs in {tmp_path / 'none'}; start one with: python server.py\n"
+    assert capsys.readouterr().out == f"no runs in {tmp_path / 'none'}; start one with: {invocation('serve')}\n"
 
 
 STATUS = RunStatus(

@@ -1,6 +1,5 @@
 """What is served: the server itself is stood in for, everything before it is real."""
 
-import argparse
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedlearn.commands import serve as module
+from fedlearn.commands.parser import Parser
 from fedlearn.commands.serve import MOST_VOLUNTEERS, SMALL_MODEL, add_serve, serve_command
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.server.gate import Gate
@@ -40,7 +40,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     monkeypatch.setattr(module, "usable_processors", lambda: 6)
     configs: list[RunConfig] = []
 
-    def stand_in(trainer: Trainer, listening: socket.socket, gate: Gate) -> int:
+    def stand_in(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str) -> int:
+        assert command.endswith("-m fedlearn serve")
         assert listening.getsockname()[1] > 0
         assert gate.settings == trainer.run.config.server
         assert gate.rules.local == load_identity(trainer.run.folder.local_identity).public_key.hex()
@@ -52,7 +53,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     monkeypatch.setattr(module, "serve", stand_in)
 
     def serve(*arguments: str) -> RunConfig:
-        parser = argparse.ArgumentParser()
+        parser = Parser()
         add_serve(parser)
         assert serve_command(parser.parse_args([*arguments])) == 0
         return configs[-1]

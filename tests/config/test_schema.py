@@ -76,3 +76,21 @@ def test_text_becomes_a_number_only_where_that_is_allowed(schema: Schema, text: 
     assert schema.checked("width", text, "a flag", strict=False) == value
     with pytest.raises(ConfigError, match=f"width: expected a whole number, .* got '{text}' from a file"):
         schema.checked("width", text, "a file", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [(".5", 0.5), ("5.", 5.0), ("1e-3", 0.001), (" 2 ", 2.0), ("+1", 1.0), ("1_0", 10.0)]
+)
+def test_text_that_python_reads_as_a_number_is_one(schema: Schema, text: str, number: float) -> None:
+    assert schema.checked("learning_rate", text, "flag", strict=False) == number
+
+
+@pytest.mark.parametrize("text", ["", "nan", "inf", "-inf", "1,5", "x"])
+def test_text_that_is_no_finite_number_is_named(schema: Schema, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"learning_rate: expected a number, .* got '{text}' from flag"):
+        schema.checked("learning_rate", text, "flag", strict=False)
+
+
+def test_keys_that_people_change_first_are_the_fewer_ones(rnn_schema: Schema) -> None:
+    assert {"rank", "beta1", "logit_sigma", "block_tokens"} <= rnn_schema.advanced
+    assert rnn_schema.advanced.isdisjoint({"data", "hidden_size", "learning_rate", "host", "duration"})

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -170,14 +171,17 @@ def test_a_client_comes_back_to_a_server_that_was_killed_and_resumed(tmp_path: P
 def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
     server = start("server.py", "--port", "0", "--threads", "1", "--duration", "1", *SHORT_STEPS, folder=tmp_path)
     with ended_at_exit(server):
-        _, read = wait_for(server, r"the 1 s of training are over; step \d+ is saved.* --duration 2$")
+        printed, read = wait_for(server, r"the 1 s of training are over; step \d+ is saved; go on with: (.*)$")
         assert server.wait(timeout=30) == 0
     assert len(metrics_of(tmp_path)) >= 3
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
+    assert printed.endswith(" --duration 2")
+    again = subprocess.run(["sh", "-c", printed], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+    assert "the 2 s of training are over" in again.stdout
     # Twice a shorter duration would be over at once.
     resumed = start("server.py", "--resume", "1", "--duration", "0.25", folder=tmp_path)
     with ended_at_exit(resumed):
-        wait_for(resumed, r"the 0\.25 s of training are over; .* --duration 2$")
+        wait_for(resumed, r"the 0\.25 s of training are over; .* --duration 4$")
     # What was not given was chosen, with reasons.
     chosen = re.findall(r"^(\w+) = ", read, re.MULTILINE)
     assert chosen == ["hidden_size", "group_size", "sigma", "learning_rate"]

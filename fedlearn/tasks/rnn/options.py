@@ -13,8 +13,10 @@ Precision = Literal["float32", "int8"]
 class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A recurrent network that predicts the next token of a text."""
 
-    data: Annotated[str, setting("corpus: python-docs or a text file's path", min_length=1)] = "python-docs"
-    tokenizer: Annotated[Literal["chars", "bytes", "bpe"], setting("how text becomes tokens")] = "chars"
+    data: Annotated[str, setting("corpus: python-docs or a text file's path", min_length=1, common=True)] = (
+        "python-docs"
+    )
+    tokenizer: Annotated[Literal["chars", "bytes", "bpe"], setting("how text becomes tokens", common=True)] = "chars"
     vocab_size: Annotated[
         int, setting("tokens in the vocabulary; 0 = as many as the tokenizer needs", ge=0, le=65535)
     ] = 0
@@ -28,15 +30,17 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: Annotated[int, setting("tokens a block when new_tokens_interval is above 0", ge=2, le=2**22)] = (
         1048576
     )
-    cell: Annotated[Cell, setting("what a recurrent layer computes")] = "tanh"
-    hidden_size: Annotated[int, setting("units, width of each layer, 2 or more", ge=0, le=65536, automatic=True)] = 0
-    n_layers: Annotated[int, setting("recurrent layers", ge=1, le=16)] = 1
+    cell: Annotated[Cell, setting("what a recurrent layer computes", common=True)] = "tanh"
+    hidden_size: Annotated[
+        int, setting("units, width of each layer, 2 or more", ge=0, le=65536, automatic=True, common=True)
+    ] = 0
+    n_layers: Annotated[int, setting("recurrent layers", ge=1, le=16, common=True)] = 1
     embedding_scale: Annotated[float, setting("factor on sigma and learning rate of the embedding", gt=0, le=1e6)] = (
         10.0
     )
     precision: Annotated[
         Precision,
-        setting("arithmetic of the trials; int8 is faster where the processor has int8 dot products"),
+        setting("arithmetic of the trials; int8 is faster where the processor has int8 dot products", common=True),
     ] = "float32"
     batch_size: Annotated[int, setting("sequences a member is evaluated on", ge=1, le=65536)] = 1
     context: Annotated[int, setting("tokens that warm up the hidden state before the scored ones", ge=0, le=65536)] = 32

@@ -1,0 +1,17 @@
+"""What `server.py` and `client.py` begin with: it needs nothing but Python, and says so where something is missing."""
+
+import sys
+
+
+def launch(verb: str, program: str) -> None:
+    """Runs one verb with the arguments of this process."""
+    try:
+        from fedlearn.commands.command_line import main
+    except KeyboardInterrupt:  # while still importing
+        sys.exit(130)
+    except ModuleNotFoundError as error:
+        sys.exit(
+            f"{program}: expected fedlearn to be installed for {sys.executable}, {error.name} is missing; install it "
+            f"beside {program}: python3 -m venv .venv && .venv/bin/pip install -e ., then: .venv/bin/python {program}"
+        )
+    main([verb, *sys.argv[1:]], program=program)
