@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from fedlearn.client.performer import Computed, Performer
+from fedlearn.client.progress import Progress
 from fedlearn.coordination.effects import Compute, Evaluate, Leave, Load, Notice, Reply
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
-from fedlearn.wire.messages import Message, Pong, Ready, Result
+from fedlearn.wire.messages import Credit, Message, Pong, Ready, Result
 from tests.coordination.worker.scene import GROUP, WELCOME, assignment, digest_of, snapshot
 from tests.identities import ADA
 
@@ -19,6 +20,7 @@ class Volunteer:
     """Computes at once, and has something to report."""
 
     replica = None
+    unit = "tokens"
     report = "members together\nas fast as one by one"
 
     def perform(self, compute: Compute) -> Computed:
@@ -105,3 +107,13 @@ def test_way_in_which_members_are_tried_is_said_once_it_is_known(scene: Scene) -
     assert scene.shell.said == []
     scene.shell.do_compute(2)
     assert scene.shell.said == ["members together", "as fast as one by one"]
+
+
+def test_credit_is_said_with_the_progress(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Progress, "performed", lambda *_, credited, **__: f"progress; {credited}")
+    scene.hear(WELCOME, snapshot(4))
+    scene.shell.do_compute(2)
+    scene.hear(Credit(8, 64, 3, 0, 0), assignment(4, quota=GROUP))
+    scene.shell.do_compute()
+    said = "progress; its identity is credited with 8 members, 64 trial-tokens and 3 s in all"
+    assert scene.shell.said[:3] == ["progress; ", "progress; ", said]

@@ -17,6 +17,7 @@ from fedlearn.client.conversation import Conversation, computes
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
+from fedlearn.coordination.status import RunStatus
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.net import refusals, tls_listener
 from fedlearn.net.channel import Channel
@@ -29,6 +30,7 @@ from fedlearn.server.server import Server
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.status import read_status
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
@@ -177,6 +179,9 @@ def test_disk_that_fails_ends_the_server(
     asyncio.run(main())
     assert scene.trainer.replica.step == (work in ("record", "save_checkpoint"))  # nothing happens after the failure
     assert scene.local.is_stopped
+    status = read_status(scene.run.folder.status, RunStatus)
+    assert status is not None
+    assert (status.state, status.reason) == ("ended", "the disk is full")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), MemoryError(), RecursionError("deep"), KeyError(3)])
@@ -447,6 +452,12 @@ def test_model_is_looked_at_beside_the_training(scene_of: SceneOf) -> None:
 
     asyncio.run(main())
     assert "it writes" not in scene.screen.getvalue()
+    status = read_status(scene.run.folder.status, RunStatus)
+    assert status is not None
+    assert (status.state, status.reason) == ("ended", "Ctrl-C")
+    assert list(status.validation) == ["loss"]
+    assert status.loss == read_last_metrics(scene.run.folder.metrics)[0].loss
+    assert status.step == scene.trainer.replica.step
 
 
 def test_what_goes_wrong_with_local_volunteers_is_said(scene_of: SceneOf) -> None:

@@ -74,6 +74,13 @@ def test_open_step_and_everybodys_part_in_it_are_shown(pair: Scene) -> None:
     assert first.credit == Earnings(LIMIT, LIMIT, 1, 0, 0)
 
 
+def test_nothing_is_done_where_everybody_has_left(pair: Scene) -> None:
+    pair.drop(1)
+    pair.drop(2)
+    status = status_of(pair)
+    assert (status.state, status.step, status.members_per_s, status.volunteers) == ("waiting", 1, 0.0, ())
+
+
 def test_exchange_and_time_left_are_shown() -> None:
     scene = Scene(duration_s=5.0)
     scene.join(1)
