@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.audit import Claim
-from fedlearn.coordination.auditor import REPEATED
 from fedlearn.coordination.credit import Earned
 from fedlearn.coordination.effects import Recompute, RecordCredit, RecordVerdict, ServerEffect
 from fedlearn.coordination.standing import MAX_CAUGHT
@@ -142,8 +141,14 @@ def test_some_of_what_agrees_the_server_looks_at_as_both_have_it(first: int) -> 
     names = {claim.standing.name for claim in looked_at}
     assert "volunteer 3" in names
     assert len(names) > 1
-    assert {claim.trials.n_members for claim in looked_at} == {GROUP}
-    assert 0.0 < REPEATED < 0.3
+
+
+def test_of_a_copy_the_server_looks_at_nothing_by_itself() -> None:
+    scene, lottery = scene_of(3)
+    scene.coordinator._auditor.n_received = 10**6
+    lottery.usual = 0.0
+    assert not claims(scene.report(3))
+    assert claims(scene.report(1))
 
 
 def test_what_does_not_agree_goes_to_the_server_as_both_have_it() -> None:
