@@ -138,7 +138,10 @@ def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> No
     assert [path.stem for path in scene.run.folder.checkpoints.iterdir()] == ["000000000003"]
     shown = scene.screen.getvalue()
     command = f"fedlearn join --task fit.py:task 127.0.0.1:{scene.port}"
-    assert shown.startswith(f"listening on 127.0.0.1:{scene.port}; join with: {command}\nwaiting for volunteers\n")
+    listening, only_here, waiting, *_ = shown.splitlines()
+    assert listening == f"listening on 127.0.0.1:{scene.port}; join with: {command}"
+    assert only_here.startswith("only this machine reaches that address")
+    assert waiting == "waiting for volunteers"
     assert "Ada joined" in shown
     assert scene.local.is_stopped
 
