@@ -71,7 +71,10 @@ def fedlearn(*arguments: str, folder: Path) -> str:
 
 
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "trainingRuns/1/metrics.jsonl").read_text().splitlines()]
+    """Of the steps that are whole in it; none before the first."""
+    path = folder / "trainingRuns/1/metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def free_port() -> int:
