@@ -17,7 +17,9 @@ LIMIT_S = 120.0
 SHORT_STEPS = ["--time-per-step", "0.3", "--population-limit", "1000000", "--sample-time", "2"]
 
 
-def start(script: str, *arguments: str, folder: Path, **environ: str) -> subprocess.Popen[str]:
+def start(
+    script: str, *arguments: str, folder: Path, limit_s: float = LIMIT_S, **environ: str
+) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, str(ROOT / script), *arguments],
         cwd=folder,
@@ -29,7 +31,7 @@ def start(script: str, *arguments: str, folder: Path, **environ: str) -> subproc
         | environ,
     )
     # A process that hangs is ended, and its test fails on what it printed so far.
-    watchdog = threading.Timer(LIMIT_S, process.kill)
+    watchdog = threading.Timer(limit_s, process.kill)
     watchdog.daemon = True
     watchdog.start()
     return process

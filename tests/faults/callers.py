@@ -18,17 +18,22 @@ from fedlearn.net.tls import binding_of
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Assignment, Challenge, Farewell, Hello, Message, Ready, Start
 from fedlearn.wire.proof import Credentials, prove
-from tests.end_to_end.processes import ended_at_exit, output_of, start, wait_for
+from tests.end_to_end.processes import LIMIT_S, ended_at_exit, output_of, start, wait_for
 from tests.identities import ADA, hello_of
 
 SOON_S = 30.0
 FIT = """
+import os
+import time
 import fedlearn
 import numpy as np
 
 target = np.linspace(-1.0, 1.0, 20, dtype=np.float32)
+trial_s = float(os.environ.get("TRIAL_S", "{trial_s}"))
 
 def loss(arrays):
+    if trial_s:
+        time.sleep(trial_s)
     return float(((arrays["vector"][:20] - target) ** 2).mean())
 
 task = fedlearn.function(loss, {{"vector": np.zeros({n_parameters})}})
@@ -44,11 +49,19 @@ SAID_BYTES = 2**20
 
 @contextmanager
 def serving(
-    folder: Path, *flags: str, n_parameters: int = 20, max_files: int = 0
+    folder: Path,
+    *flags: str,
+    n_parameters: int = 20,
+    trial_s: float = 0.0,
+    max_files: int = 0,
+    limit_s: float = LIMIT_S,
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server, and the address in the line that it prints."""
-    (folder / "fit.py").write_text(FIT.format(n_parameters=n_parameters))
-    server = start("server.py", *FLAGS, *flags, folder=folder)
+    """A server, and the address in the line that it prints.
+
+    A trial sleeps for `trial_s`, so that what is measured is not the processors of this machine.
+    """
+    (folder / "fit.py").write_text(FIT.format(n_parameters=n_parameters, trial_s=trial_s))
+    server = start("server.py", *FLAGS, *flags, folder=folder, limit_s=limit_s)
     with ended_at_exit(server):
         if max_files:
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (max_files, max_files))
@@ -58,7 +71,8 @@ def serving(
 
 
 def volunteer(folder: Path, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-    return start("client.py", "--task", "fit.py:task", "--threads", "1", "--once", *arguments, folder=folder, **environ)
+    flags = ["--task", "fit.py:task", "--threads", "1", "--once", *arguments]
+    return start("client.py", *flags, folder=folder, limit_s=LIMIT_S, **environ)
 
 
 def refusal_of(process: subprocess.Popen[str]) -> str:

@@ -29,6 +29,14 @@ def members_per_s(folder: Path, duration_s: float) -> float:
     return float(sum(step["members"] for step in metrics_of(folder) if began < step["time"])) / duration_s
 
 
+def pace(folder: Path, duration_s: float) -> float:
+    """Members that count a second, from the end of the first step of so long to that of the last."""
+    began = time.time()
+    time.sleep(duration_s)
+    first, *rest = [step for step in metrics_of(folder) if began < step["time"]]
+    return float(sum(step["members"] for step in rest)) / float(rest[-1]["time"] - first["time"])
+
+
 def longest_pause_s(folder: Path, since: float) -> float:
     """The longest time without a step."""
     times = [since, *(step["time"] for step in metrics_of(folder) if step["time"] > since), time.time()]

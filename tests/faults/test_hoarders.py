@@ -64,7 +64,7 @@ def test_peers_that_never_read_hold_little(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_thousand_hostile_connections_hold_at_most_200_mb_and_are_gone_by_themselves(tmp_path: Path) -> None:
     Door()  # lets this process open as many files
-    with serving(tmp_path, *OPEN, n_parameters=N_PARAMETERS) as (server, address):
+    with serving(tmp_path, *OPEN, n_parameters=N_PARAMETERS, limit_s=600.0) as (server, address):
         until_step(tmp_path, 3)
         before, n_before, began = peak_memory_mb(server.pid), n_sockets(server.pid), time.time()
         hoarders = hoard(tmp_path, address, 500, 500, every=10)
