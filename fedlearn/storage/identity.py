@@ -103,7 +103,7 @@ def check_same_run(identity: Identity, text: str, path: Path) -> None:
 def _parsed(text: str, path: Path) -> Identity:
     try:
         named = msgspec.json.decode(text, type=_Named)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise StorageError(f"{path}: expected the identity of a run: {error}; restore it from a copy") from error
     if named.name != named.identity.name.hex():
         raise StorageError(
