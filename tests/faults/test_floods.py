@@ -68,5 +68,5 @@ def test_flooder_that_always_comes_back_costs_the_others_little(
         after = members_per_s(tmp_path, MEASURED_S)
     ratio = during / ((before + after) / 2)
     print(f"{flood.__name__}: members a second x {ratio:.2f} during {n_connections} connections of one flooder")
-    # Held to 0.95 on processors of its own: here it shares them with the flooder, and with whatever else runs.
-    assert ratio > 0.5
+    # Measured 0.8 to 1.15: it shares two processors with the flooder, and with whatever else runs.
+    assert ratio > 0.65
