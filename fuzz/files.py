@@ -14,21 +14,22 @@ import resource
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 try:
     import atheris
 except ImportError:
-    sys.exit("fuzz/files.py: needs atheris, a fuzzer that follows coverage; install it with: pip install atheris")
+    atheris = None
 
 import numpy as np
 import safetensors.numpy
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-with atheris.instrument_imports(
-    include=["fedlearn.storage", "fedlearn.config", "fedlearn.wire", "fedlearn.tasks.blocks"]
-):
+INSTRUMENTED = ["fedlearn.storage", "fedlearn.config", "fedlearn.wire", "fedlearn.tasks.blocks"]
+
+with atheris.instrument_imports(include=INSTRUMENTED) if atheris else nullcontext():
     from fedlearn.config import Schema
     from fedlearn.config.sources import load_config
     from fedlearn.coordination.credit import Entry
@@ -182,9 +183,17 @@ def seeds() -> list[bytes]:
 def main() -> None:
     """Fuzzes for a while; the fuzzer ends the process."""
     parser = argparse.ArgumentParser(description="Coverage-guided fuzzing of files.")
+    parser.add_argument("--only-seeds", action="store_true", help="read the files as they are, and end")
     parser.add_argument("--minutes", type=float, default=5.0, metavar="NUMBER")
     parser.add_argument("--corpus", default="", metavar="FOLDER", help="kept between runs (default: a new one)")
     options = parser.parse_args()
+    if options.only_seeds:
+        for case in seeds():
+            try_one(case)
+        print(f"{len(seeds())} seeds")
+        return
+    if atheris is None:
+        sys.exit("fuzz/files.py: needs atheris, a fuzzer that follows coverage; install it with: pip install atheris")
     resource.setrlimit(resource.RLIMIT_DATA, (4 * MEMORY_MB * 2**20,) * 2)
     corpus = Path(options.corpus or tempfile.mkdtemp(prefix="fedlearn-files-corpus-"))
     corpus.mkdir(parents=True, exist_ok=True)

@@ -16,18 +16,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 try:
     import atheris
 except ImportError:
-    sys.exit("fuzz/frames.py: needs atheris, a fuzzer that follows coverage; install it with: pip install atheris")
+    atheris = None
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-with atheris.instrument_imports(include=["fedlearn.wire", "fedlearn.coordination"]):
+INSTRUMENTED = ["fedlearn.wire", "fedlearn.coordination"]
+
+with atheris.instrument_imports(include=INSTRUMENTED) if atheris else nullcontext():
     from conversations import CREDENTIALS, DIGEST, LAYOUT, NONCE, framed
 
     import fedlearn.coordination.admission
@@ -263,6 +266,8 @@ def main() -> None:
             try_one(read, case)
         print(f"{len(seeds())} seeds in {time.monotonic() - began:.1f} s")
         return
+    if atheris is None:
+        sys.exit("fuzz/frames.py: needs atheris, a fuzzer that follows coverage; install it with: pip install atheris")
     resource.setrlimit(resource.RLIMIT_DATA, (4 * MEMORY_MB * 2**20,) * 2)
     corpus = Path(options.corpus or tempfile.mkdtemp(prefix="fedlearn-frames-"))
     corpus.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from tests.faults.callers import Caller
 from tests.faults.hatchery import Hatchery
 from tests.identities import named
 
-SLOW_TRIAL_S = 0.1
+SLOW_TRIAL_S = 0.4
 TRICKLE_S = 0.02
 DEAF_BYTES = 4096
 

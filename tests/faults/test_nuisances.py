@@ -14,9 +14,9 @@ from tests.faults.nuisances import KINDS, nuisance
 
 N_HONEST = 20
 N_OF_A_KIND = 2
-TRIAL_S = 0.005
-FLAGS = [*OPEN, "--volunteers", "0", "--population-limit", "960", "--time-per-step", "1"]
-"""48 members each, of a quarter of a second."""
+TRIAL_S = 0.02
+FLAGS = [*OPEN, "--volunteers", "0", "--population-limit", "320", "--time-per-step", "1"]
+"""16 members each, which take a third of a second of sleep: processors decide little."""
 
 
 def compared(folder: Path, kinds: list[str], *, n_phases: int, phase_s: float) -> tuple[float, list[float]]:
