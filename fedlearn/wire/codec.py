@@ -7,6 +7,7 @@ Source: https://github.com/msgpack/msgpack/blob/master/spec.md
 """
 
 import re
+import threading
 from functools import cache
 from typing import Any, TypeVar
 
@@ -84,8 +85,13 @@ def _to_wire(value: object) -> object:
 
 @cache
 def _decoder(expected: type[msgspec.Struct]) -> tuple[msgspec.msgpack.Decoder[Any], Revive | None]:
-    twin, revive = twin_of(expected)
-    return msgspec.msgpack.Decoder(twin), revive
+    with _building:
+        twin, revive = twin_of(expected)
+        return msgspec.msgpack.Decoder(twin), revive
 
+
+_building = threading.Lock()
+"""msgspec notes what it learns of a Struct in the Struct while it builds a decoder: whoever builds another one from
+what is half noted ends in a segmentation fault."""
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_to_wire)

@@ -15,6 +15,7 @@ from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.wire import codec
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Hello, Message, Ping, Ready, Result, Start, Welcome
@@ -311,3 +312,16 @@ def test_a_shaping_travels_with_an_assignment_and_may_be_absent() -> None:
 def test_what_is_wrong_is_said_by_the_fields_name(payload: bytes, words: str) -> None:
     with pytest.raises(RemoteProtocolError, match="^" + re.escape(words)):
         decode(payload, Hello)
+
+
+def test_decoders_are_built_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    build, seen = msgspec.msgpack.Decoder, list[bool]()
+
+    def built(expected: type[Ping]) -> msgspec.msgpack.Decoder[Ping]:
+        seen.append(codec._building.locked())
+        return build(expected)
+
+    monkeypatch.setattr(msgspec.msgpack, "Decoder", built)
+    codec._decoder.__wrapped__(Ping)
+    assert seen == [True]
+    assert not codec._building.locked()
