@@ -29,12 +29,13 @@ def members_per_s(folder: Path, duration_s: float) -> float:
     return float(sum(step["members"] for step in metrics_of(folder) if began < step["time"])) / duration_s
 
 
-def pace(folder: Path, duration_s: float) -> float:
-    """Members that count a second, from the end of the first step of so long to that of the last."""
-    began = time.time()
-    time.sleep(duration_s)
-    first, *rest = [step for step in metrics_of(folder) if began < step["time"]]
-    return float(sum(step["members"] for step in rest)) / float(rest[-1]["time"] - first["time"])
+def pace(folder: Path, n_steps: int) -> float:
+    """Members that count a second, in so many steps from now on."""
+    until_more(folder, 0)
+    begin = len(metrics_of(folder)) - 1
+    until_step(folder, begin + n_steps)
+    first, *steps = metrics_of(folder)[begin : begin + n_steps + 1]
+    return float(sum(step["members"] for step in steps)) / float(steps[-1]["time"] - first["time"])
 
 
 def longest_pause_s(folder: Path, since: float) -> float:

@@ -19,7 +19,7 @@ FLAGS = [*OPEN, "--volunteers", "0", "--population-limit", "320", "--time-per-st
 """16 members each, which take a third of a second of sleep: processors decide little."""
 
 
-def compared(folder: Path, kinds: list[str], *, n_phases: int, phase_s: float) -> tuple[float, list[float]]:
+def compared(folder: Path, kinds: list[str], *, n_phases: int, n_steps: int) -> tuple[float, list[float]]:
     """Members a second with some of each kind over those without, of medians; and those without, for their noise."""
     without, beside = list[float](), list[float]()
     with (
@@ -32,26 +32,26 @@ def compared(folder: Path, kinds: list[str], *, n_phases: int, phase_s: float) -
             assert server.poll() is None
             until_more(folder, 1)
         for phase in range(n_phases):
-            without.append(pace(folder, phase_s))
-            beside.append(beside_them(folder, kinds, hatchery, address, phase, phase_s))
+            without.append(pace(folder, n_steps))
+            beside.append(beside_them(folder, kinds, hatchery, address, phase, n_steps))
             until_more(folder, 2)
-        without.append(pace(folder, phase_s))
+        without.append(pace(folder, n_steps))
         assert server.poll() is None
         wait_for(server, "joined")
     return median(beside) / median(without), without
 
 
-def beside_them(folder: Path, kinds: list[str], hatchery: Hatchery, address: str, phase: int, phase_s: float) -> float:
+def beside_them(folder: Path, kinds: list[str], hatchery: Hatchery, address: str, phase: int, n_steps: int) -> float:
     with ExitStack() as held:
         for kind in kinds:
             for number in range(N_OF_A_KIND):
                 held.enter_context(nuisance(kind, hatchery, address, f"{kind} {phase} {number}"))
         until_more(folder, 6)  # what each is, it has shown by then
-        return pace(folder, phase_s)
+        return pace(folder, n_steps)
 
 
 def test_all_kinds_of_bad_volunteers_together_cost_the_honest_ones_little(tmp_path: Path) -> None:
-    ratio, without = compared(tmp_path, KINDS, n_phases=1, phase_s=1.5)
+    ratio, without = compared(tmp_path, KINDS, n_phases=1, n_steps=4)
     print(f"{len(KINDS) * N_OF_A_KIND} bad ones of all kinds beside {N_HONEST}: members a second x {ratio:.2f}")
     print(f"without them {min(without):.0f} to {max(without):.0f}")
     assert ratio > 0.7
@@ -60,7 +60,7 @@ def test_all_kinds_of_bad_volunteers_together_cost_the_honest_ones_little(tmp_pa
 @pytest.mark.long
 @pytest.mark.parametrize("kinds", [*([kind] for kind in KINDS), KINDS], ids=[*KINDS, "all"])
 def test_bad_volunteers_cost_the_honest_ones_a_tenth_at_most(tmp_path: Path, kinds: list[str]) -> None:
-    ratio, without = compared(tmp_path, kinds, n_phases=5, phase_s=4.0)
+    ratio, without = compared(tmp_path, kinds, n_phases=5, n_steps=12)
     noise = (max(without) - min(without)) / median(without)
     print(
         f"{kinds}: members a second x {ratio:.3f}; without them {median(without):.0f}, from least to most {noise:.0%}"
