@@ -16,10 +16,10 @@ from tests.faults.measures import until_more
 
 N_VOLUNTEERS = 10
 N_KILLED = 3
-FLAGS = ["--volunteers", "0", "--population-limit", "800", "--time-per-step", "2", "--audit", "0"]
+FLAGS = ["--volunteers", "0", "--population-limit", "160", "--time-per-step", "1.5", "--audit", "0"]
 FLAGS += ["--connections-per-address", "0", "--joins-per-minute", "0"]
-TRIAL_S = 0.008
-"""Steps of 0.64 s, long enough for who was killed at the beginning to be back for the next one."""
+TRIAL_S = 0.06
+"""Steps of a second, in which whoever was killed at the beginning is back for the next one."""
 
 LONGEST = 1.2
 
@@ -38,7 +38,7 @@ def kill_some(hatchery: Hatchery, address: str, processes: dict[str, int], choic
 
 
 @pytest.mark.parametrize(
-    ("n_phases", "n_steps"), [(1, 4), pytest.param(5, 12, marks=pytest.mark.long)], ids=["short", "long"]
+    ("n_phases", "n_steps"), [(1, 3), pytest.param(5, 12, marks=pytest.mark.long)], ids=["short", "long"]
 )
 def test_killing_30_percent_of_the_volunteers_in_each_step_makes_no_step_longer(
     tmp_path: Path, n_phases: int, n_steps: int
@@ -46,8 +46,8 @@ def test_killing_30_percent_of_the_volunteers_in_each_step_makes_no_step_longer(
     choices = random.Random(7)
     undisturbed, disturbed = list[float](), list[float]()
     with (
-        serving(tmp_path, *FLAGS, trial_s=TRIAL_S, limit_s=300.0) as (server, address),
-        hatching(tmp_path, limit_s=300) as hatchery,
+        serving(tmp_path, *FLAGS, trial_s=TRIAL_S, limit_s=600.0) as (server, address),
+        hatching(tmp_path, limit_s=600) as hatchery,
     ):
         processes = {name: hatchery.hatch(name, address) for name in map(str, range(N_VOLUNTEERS))}
         while not metrics_of(tmp_path) or metrics_of(tmp_path)[-1]["volunteers"] < N_VOLUNTEERS:
@@ -64,10 +64,9 @@ def test_killing_30_percent_of_the_volunteers_in_each_step_makes_no_step_longer(
         assert server.wait(timeout=30) == 0
     ratio = median(disturbed) / median(undisturbed)
     steps = metrics_of(tmp_path)
-    print(
-        f"{N_KILLED} of {N_VOLUNTEERS} killed in each of {n_phases * n_steps} steps: {median(disturbed):.2f} s a step,"
-    )
-    print(f"x {ratio:.2f} of {median(undisturbed):.2f} s; longest {max(disturbed):.2f} and {max(undisturbed):.2f} s")
+    print(f"{N_KILLED} of {N_VOLUNTEERS} killed in each of {n_phases * n_steps} steps: x {ratio:.2f}")
+    for what, found in (("undisturbed", undisturbed), ("disturbed", disturbed)):
+        print(f"{what} {median(found):.2f} s a step, from {min(found):.2f} to {max(found):.2f}")
     assert ratio < LONGEST
     assert "drifted" not in said
     assert [line["step"] for line in steps] == list(range(len(steps)))
