@@ -16,10 +16,10 @@ from tests.faults.measures import until_more
 
 N_VOLUNTEERS = 10
 N_KILLED = 3
-FLAGS = ["--volunteers", "0", "--population-limit", "160", "--time-per-step", "1.5", "--audit", "0"]
+FLAGS = ["--volunteers", "0", "--population-limit", "160", "--time-per-step", "2.5", "--audit", "0"]
 FLAGS += ["--connections-per-address", "0", "--joins-per-minute", "0"]
-TRIAL_S = 0.06
-"""Steps of a second, in which whoever was killed at the beginning is back for the next one."""
+TRIAL_S = 0.1
+"""Steps of 1.6 s, in which whoever was killed at the beginning is back for the next one."""
 
 LONGEST = 1.2
 
