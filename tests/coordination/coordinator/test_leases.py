@@ -5,7 +5,17 @@ import pytest
 
 from fedlearn.coordination.effects import AppendToJournal
 from fedlearn.wire.messages import Assignment, Ready
-from tests.coordination.coordinator.scene import GROUP, LIMIT, STRATEGY, TIME_PER_STEP, Scene, digest_of, of, parted, sent
+from tests.coordination.coordinator.scene import (
+    GROUP,
+    LIMIT,
+    STRATEGY,
+    TIME_PER_STEP,
+    Scene,
+    digest_of,
+    of,
+    parted,
+    sent,
+)
 
 
 def test_leases_are_private_whole_groups_that_sum_to_the_limit(scene: Scene) -> None:
