@@ -12,6 +12,7 @@ from fedlearn.es.optimizers import Adam
 from fedlearn.es.update import Update
 from fedlearn.server.creation import create
 from fedlearn.server.run import Run, load, load_run_config
+from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.function import FunctionTask, function
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.rnn.kind import KIND as RNN
@@ -94,6 +95,25 @@ def update_of(run: Run, step: int, *, elapsed_s: float = 0.0) -> Update:
         weight_decay=0.0,
         decay_towards="zero",
         elapsed_s=elapsed_s,
+        shaping_scale=1.0,
+    )
+
+
+def spanning(*spans: tuple[int, int], step: int, group_size: int = 4) -> Update:
+    """A step of these members that changes nothing, of a task without blocks."""
+    return Update(
+        step,
+        NO_BLOCK,
+        spans=spans,
+        utilities=np.zeros(sum(count for _, count in spans), dtype=np.int8),
+        rank=1,
+        group_size=group_size,
+        gradient_scale=1.0,
+        optimizer=Adam(0.1),
+        antithetic=False,
+        weight_decay=0.0,
+        decay_towards="zero",
+        elapsed_s=0.0,
         shaping_scale=1.0,
     )
 

@@ -32,7 +32,7 @@ def check_command(options: argparse.Namespace) -> int:
     problems = [*chosen.notices, *_check_checkpoints(chosen), *_check_journal(chosen)]
     for problem in problems:
         print(printable(f"problem: {problem}"))
-    print(f"{len(problems)} problems" if problems else "everything is whole, and of one run")
+    print(_counted(len(problems), "problem") if problems else "everything is whole, and of one run")
     return 1 if problems else 0
 
 
@@ -54,10 +54,14 @@ def _check_journal(chosen: Run) -> list[str]:
     folder = chosen.folder.journal
     stretches = stretches_of(folder, problems)
     steps = ", ".join(f"{stretch.first} to {stretch.end}" for stretch in stretches) or "none"
-    print(f"journal: {len(segments_in(folder))} segments, steps {steps}")
+    print(f"journal: {_counted(len(segments_in(folder)), 'segment')}, steps {steps}")
     for path in segments_in(folder):
         try:
             check_header(path, chosen.origin.identity, [])
         except StorageError as error:
             problems.append(str(error))
     return problems
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

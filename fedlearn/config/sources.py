@@ -164,7 +164,7 @@ def _entries(name: str, text: str) -> dict[str, Any]:
         raise ConfigError(f"{name}: expected a file name that ends in .toml or .json")
     try:
         entries = decoders[suffix](text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: expected valid {suffix.upper()}: {error}") from error
     if not isinstance(entries, dict):
         raise ConfigError(f"{name}: expected an object of keys and values, got {text.strip()[:40]!r}")

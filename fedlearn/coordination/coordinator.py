@@ -357,7 +357,8 @@ class Coordinator:
         step.count_a_copy()
         if step.n_members > 0:
             return self._close_step(now)
-        self._open = None  # everybody left before the first result
+        # All whom it waited for left before the first result; others' may be on their way, under these numbers.
+        self._first_member, self._open = step.next_member, None
         return self._open_step(now)
 
     def _close_step(self, now: float) -> list[ServerEffect]:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
@@ -52,7 +53,7 @@ def load_identity(path: Path) -> Identity:
     payload = keep_secret(path, _new_key)
     try:
         key = load_pem_private_key(payload, None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise _no_key(path) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise _no_key(path)

@@ -54,5 +54,5 @@ def read_lines(path: Path, expected: type[StructType]) -> Iterator[StructType]:
         for line in file:
             try:
                 yield decoder.decode(line)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 continue

@@ -54,6 +54,6 @@ def _decode_lines(text: bytes) -> list[StepMetrics]:
     for line in text.splitlines():
         try:
             found.append(msgspec.json.decode(line, type=StepMetrics))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
     return found

@@ -103,7 +103,7 @@ def check_same_run(origin: Origin, text: str, path: Path) -> None:
 def _parsed(text: str, path: Path) -> Origin:
     try:
         sealed = msgspec.json.decode(text, type=_Sealed)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise StorageError(f"{path}: expected the origin of a run: {error}; restore it from a copy") from error
     if sealed.identity != sealed.origin.identity.hex():
         raise StorageError(

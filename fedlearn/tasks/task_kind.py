@@ -71,7 +71,7 @@ class TaskKind:
         try:
             record = msgspec.json.decode(read_file(RECORD_FILE), type=TaskRecord)
             blocks = tuple(decode_block(read_file(_block_file(number))) for number in range(record.n_blocks))
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, RecursionError) as error:
             raise ValueError(f"{RECORD_FILE}: expected the files of the run's task, got: {error}") from error
         if task is not None:
             changed = _changed(task, record)

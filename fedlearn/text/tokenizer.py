@@ -84,7 +84,7 @@ def tokenizer_from_json(text: str) -> Tokenizer:
     """
     try:
         return msgspec.json.decode(text, type=ByteTokenizer | CharacterTokenizer | BpeTokenizer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(
             f"tokenizer: expected the JSON of a tokenizer, got {text[:40]!r} ({error}); "
             "restore the run's tokenizer.json"

@@ -6,6 +6,8 @@ A message is the msgpack array `[tag, field, field, ...]`. A one-dimensional num
 Source: https://github.com/msgpack/msgpack/blob/master/spec.md
 """
 
+import re
+import threading
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,6 +19,12 @@ from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 
 # A reason may quote what the peer sent, which may be megabytes.
 _MAX_REASON_LENGTH = 300
+
+_OF_A_FIELD = re.compile(r"(.*) - at `\$\[(\d+)\]`")
+_PATTERN = re.compile("matching regex .*")
+_LENGTH = re.compile(r"Expected `str` of length <= (\d+)")
+_REMEDIES = {"name": "choose another with --name"}
+"""By the field that is not as it should be."""
 
 StructType = TypeVar("StructType", bound=msgspec.Struct)
 
@@ -46,11 +54,22 @@ def decode(payload: bytes | bytearray | memoryview, expected: type[StructType]) 
         value = decoder.decode(payload)
         message: StructType = value if revive is None else revive(value)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise RemoteProtocolError(
-            f"{expected.__name__}: {str(error)[:_MAX_REASON_LENGTH]}; "
-            "the sender must follow docs/protocol.md of this version"
-        ) from error
+        reason = _in_words(error, expected)[:_MAX_REASON_LENGTH]
+        remedy = _REMEDIES.get(reason.partition(":")[0], "the sender must follow docs/protocol.md of this version")
+        raise RemoteProtocolError(f"{expected.__name__}: {reason}; {remedy}") from error
     return message
+
+
+def _in_words(error: Exception, expected: type[msgspec.Struct]) -> str:
+    """The reason, with a field's name where msgspec shows its place in the array."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"{'name: ' if 'name' in expected.__struct_fields__ else ''}expected text in UTF-8"
+    found = _OF_A_FIELD.fullmatch(str(error))
+    if found is None or not 0 < (place := int(found[2])) <= len(expected.__struct_fields__):
+        return str(error)
+    what = _LENGTH.sub(r"expected text of at most \1 characters", found[1])
+    what = _PATTERN.sub("without control characters", what).replace("Expected `str`", "expected text")
+    return f"{expected.__struct_fields__[place - 1]}: {what}"
 
 
 def _to_wire(value: object) -> object:
@@ -66,8 +85,13 @@ def _to_wire(value: object) -> object:
 
 @cache
 def _decoder(expected: type[msgspec.Struct]) -> tuple[msgspec.msgpack.Decoder[Any], Revive | None]:
-    twin, revive = twin_of(expected)
-    return msgspec.msgpack.Decoder(twin), revive
+    with _building:
+        twin, revive = twin_of(expected)
+        return msgspec.msgpack.Decoder(twin), revive
 
+
+_building = threading.Lock()
+"""msgspec notes what it learns of a Struct in the Struct while it builds a decoder: whoever builds another one from
+what is half noted ends in a segmentation fault."""
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_to_wire)

@@ -18,7 +18,7 @@ def test_check_says_what_was_verified(run: Run, capsys: pytest.CaptureFixture[st
     assert f"settings: {len(run.origin.settings)} are those" in shown
     assert "data: dataset.json, kind, test.npy, tokenizer.json, train.npy, validation.npy are those" in shown
     assert "genesis.safetensors: step 1, whole\n000000000003.safetensors: step 3, whole\n" in shown
-    assert "journal: 1 segments, steps 1 to 5\n" in shown
+    assert "journal: 1 segment, steps 1 to 5\n" in shown
     assert shown.endswith("everything is whole, and of one run\n")
 
 
@@ -29,7 +29,7 @@ def test_check_names_all_that_is_damaged(run: Run, capsys: pytest.CaptureFixture
     run.folder.origin.unlink()
     assert check_command(options_of(run)) == 1
     shown = capsys.readouterr().out
-    assert "journal: 1 segments, steps 1 to 2, 3 to 5\n" in shown
+    assert "journal: 1 segment, steps 1 to 2, 3 to 5\n" in shown
     problems = re.findall("^problem: (.*)", shown, re.MULTILINE)
     for problem, name in zip(problems, ("origin.json", "000000000003.safetensors", f"{segment}: damaged"), strict=True):
         assert name in problem
@@ -43,7 +43,7 @@ def test_check_names_what_is_of_another_run(run: Run, config: RunConfig, capsys:
         path.write_bytes((other.folder.path / path.relative_to(run.folder.path)).read_bytes())
         assert check_command(options_of(run)) == 1
         shown = capsys.readouterr().out
-        assert re.search(rf"problem: {path}: expected a \w+ of this run .* got one of another .*\n1 problems", shown)
+        assert re.search(rf"problem: {path}: expected a \w+ of this run .* got one of another .*\n1 problem\n", shown)
         path.write_bytes(whole)
 
 

@@ -119,6 +119,10 @@ def test_keys_stand_in_the_tables_of_their_groups_or_in_none(rnn_schema: Schema)
     assert loaded(rnn_schema, f"hidden_size = 8\nport = 1\n{mixed}") == expected
 
 
+def test_file_that_is_nested_deeply_is_refused(refusal: Refusal) -> None:
+    assert "run.toml: expected valid TOML: maximum recursion depth exceeded" in refusal("seed = " + "[" * 5000)
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

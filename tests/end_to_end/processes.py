@@ -17,7 +17,9 @@ LIMIT_S = 120.0
 SHORT_STEPS = ["--time-per-step", "0.3", "--population-limit", "1000000", "--sample-time", "2"]
 
 
-def start(script: str, *arguments: str, folder: Path, **environ: str) -> subprocess.Popen[str]:
+def start(
+    script: str, *arguments: str, folder: Path, limit_s: float = LIMIT_S, **environ: str
+) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, str(ROOT / script), *arguments],
         cwd=folder,
@@ -29,7 +31,7 @@ def start(script: str, *arguments: str, folder: Path, **environ: str) -> subproc
         | environ,
     )
     # A process that hangs is ended, and its test fails on what it printed so far.
-    watchdog = threading.Timer(LIMIT_S, process.kill)
+    watchdog = threading.Timer(limit_s, process.kill)
     watchdog.daemon = True
     watchdog.start()
     return process
@@ -71,7 +73,10 @@ def fedlearn(*arguments: str, folder: Path) -> str:
 
 
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "trainingRuns/1/metrics.jsonl").read_text().splitlines()]
+    """Of the steps that are whole in it; none before the first."""
+    path = folder / "trainingRuns/1/metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def free_port() -> int:

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, output_of, start, wait_for
-from tests.faults.scenes import TASK
+from tests.faults.callers import FIT
 
-FLAGS = ["--task", "tiny.py:task", "--volunteers", "0", "--port", "0", "--sample-time", "0", "--group-size", "8"]
+FLAGS = ["--task", "fit.py:task", "--volunteers", "0", "--port", "0", "--sample-time", "0", "--group-size", "8"]
 SIZES = ["--population-limit", "64", "--time-per-step", "1"]
 
 
@@ -15,7 +15,7 @@ def lend(folder: Path, *arguments: str) -> str:
     server = start("server.py", *arguments, folder=folder)
     with ended_at_exit(server):
         port, _ = wait_for(server, r"listening on \S+:(\d+)")
-        client = start("client.py", f"127.0.0.1:{port}", "--task", "tiny.py:task", "--name", "Ada", folder=folder)
+        client = start("client.py", f"127.0.0.1:{port}", "--task", "fit.py:task", "--name", "Ada", folder=folder)
         with ended_at_exit(client):
             said = output_of(client).read()
             assert client.wait(30) == 0
@@ -24,7 +24,7 @@ def lend(folder: Path, *arguments: str) -> str:
 
 
 def test_volunteer_is_told_at_the_end_what_its_identity_earned_over_all_its_connections(tmp_path: Path) -> None:
-    (tmp_path / "tiny.py").write_text(TASK.format(n_parameters=10))
+    (tmp_path / "fit.py").write_text(FIT.format(n_parameters=20, trial_s=0.0))
     for steps, more in (("30", [*FLAGS, *SIZES]), ("50", ["--resume", "latest", "--port", "0"])):
         said = lend(tmp_path, *more, "--steps", steps)
         (last,) = re.findall(r"its identity is credited with ([\d.k]+) members, .* in all; ", said)

@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.processes import fedlearn
-from tests.faults.scenes import serving
+from tests.end_to_end.processes import fedlearn, metrics_of, output_of, wait_for
+from tests.faults.callers import serving
+from tests.faults.measures import until_more
 
 LIMIT_S = 60.0
 
@@ -27,21 +28,21 @@ def until(folder: Path, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, An
 
 
 def test_run_that_goes_on_is_seen_with_its_volunteer(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+    with serving(tmp_path, "--volunteers", "1") as (server, line):
         seen = until(tmp_path, lambda status: status["state"] == "running" and status["members_per_s"] > 0)
         later = until(tmp_path, lambda status: status["step"] > seen["step"] and status["bytes_in_per_s"] > 0)
         (volunteer,) = later["volunteers"]
-        assert (seen["format"], seen["run"], seen["pid"]) == (1, "1", server.process.pid)
+        assert (seen["format"], seen["run"], seen["pid"]) == (1, "1", server.pid)
         assert volunteer["is_local"]
         assert (volunteer["phase"], volunteer["digest"], volunteer["trust"]) == ("ready", "equal", "proven")
         assert later["open_step"]["wanted"] == 64
         assert abs(time.time() - later["time"]) < 5.0
         text = json.dumps(later)
         assert "127.0.0.1" not in text
-        assert str(server.port) not in text.split('"volunteers"')[1]
+        assert line.rpartition(":")[2] not in text.split('"volunteers"')[1]
         assert fedlearn("runs", folder=tmp_path).splitlines()[1].split()[:2] == ["1", "running"]
         credited = until(tmp_path, lambda status: status["volunteers"][0]["credit"]["members"] > 0)
-        server.process.send_signal(signal.SIGTERM)
+        server.send_signal(signal.SIGTERM)
         ended = until(tmp_path, lambda status: status["state"] == "ended")
     assert ended["reason"] == "the server was stopped"
     print(f"{later['members_per_s']:.0f} members/s, {credited['volunteers'][0]['credit']['members']} credited")
@@ -50,10 +51,10 @@ def test_run_that_goes_on_is_seen_with_its_volunteer(tmp_path: Path) -> None:
 
 
 def test_server_that_is_killed_is_not_taken_for_a_living_one(tmp_path: Path) -> None:
-    with serving(tmp_path, volunteers=0) as server:
+    with serving(tmp_path, "--volunteers", "0") as (server, _):
         assert until(tmp_path, lambda _: True)["state"] == "waiting"
-        server.process.kill()
-        server.process.wait()
+        server.kill()
+        server.wait()
         assert until(tmp_path, lambda _: True)["state"] == "waiting"
         assert fedlearn("runs", folder=tmp_path).splitlines()[1].split()[:2] == ["1", "-"]
 
@@ -67,13 +68,14 @@ def put_a_folder_in_its_place(status: Path) -> None:
 
 
 def test_run_goes_on_while_its_status_can_not_be_written(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+    with serving(tmp_path, "--volunteers", "1") as (server, _):
         until(tmp_path, lambda status: status["state"] == "running")
         put_a_folder_in_its_place(tmp_path / "trainingRuns/1/status.json")
-        server.until_said(r"status\.json: could not be written: Is a directory")
-        before = server.steps()[-1]
-        while server.steps()[-1]["time"] < before["time"] + 2.5:
-            server.until_step(len(server.steps()))
+        wait_for(server, r"status\.json: could not be written: Is a directory")
+        before = metrics_of(tmp_path)[-1]
+        while metrics_of(tmp_path)[-1]["time"] < before["time"] + 2.5:
+            until_more(tmp_path, 1)
         (tmp_path / "trainingRuns/1/status.json").rmdir()
         assert until(tmp_path, lambda _: True)["step"] > before["step"]
-        assert server.said.count("status.json: could not be written") == 1
+        server.terminate()
+        assert "status.json: could not be written" not in output_of(server).read()

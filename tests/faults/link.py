@@ -81,7 +81,12 @@ class Link:
         there = socket.socket()
         there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)  # before it connects, or it is ignored
         there.setblocking(False)
-        await self._loop.sock_connect(there, ("127.0.0.1", self._target))
+        try:
+            await self._loop.sock_connect(there, ("127.0.0.1", self._target))
+        except OSError:  # nobody is there any more
+            there.close()
+            writer.transport.abort()
+            return
         there_reader, there_writer = await asyncio.open_connection(sock=there, limit=PIECE_BYTES)
         self._ends |= {writer, there_writer}
         ways = [self._forward(reader, there_writer), self._forward(there_reader, writer)]

@@ -19,6 +19,7 @@ from tests.faults.callers import Caller, refusal_of, serving, volunteer
 from tests.identities import ADA, BOB, TOKEN, hello_of
 
 Closed = tuple[Path, str]
+NO_UTF8 = bytes([0x96, 1, PROTOCOL_VERSION]) + b"\xa2\xff\xfe\x01\xc4\x00\xc4\x00"
 INSIDER = msgspec.structs.replace(ADA, token=TOKEN)
 
 
@@ -82,9 +83,12 @@ def test_who_is_not_on_the_list_is_refused(closed: Closed) -> None:
     ("payload", "reason"),
     [
         (encode(Hello(3, "Ada", 1))[:-4], f"protocol version: expected {PROTOCOL_VERSION}, got 3; install"),
-        (bytes([0x96, 1, PROTOCOL_VERSION]) + b"\xa2\xff\xfe\x01\xc4\x00\xc4\x00", "Hello: "),
-        (encode(Hello(PROTOCOL_VERSION, "x" * 65, 1)), "Hello: Expected `str` of length <= 64"),
-        (encode(Hello(PROTOCOL_VERSION, "a\x1bb", 1)), "Hello: Expected `str` matching regex"),
+        (
+            bytes([0x96, 1, PROTOCOL_VERSION]) + b"\xa2\xff\xfe\x01\xc4\x00\xc4\x00",
+            "Hello: name: expected text in UTF-8; choose another",
+        ),
+        (encode(Hello(PROTOCOL_VERSION, "x" * 65, 1)), "Hello: name: expected text of at most 64 characters; choose"),
+        (encode(Hello(PROTOCOL_VERSION, "a\x1bb", 1)), "Hello: name: expected text without control characters; "),
     ],
     ids=["older version", "name not in UTF-8", "long name", "control characters"],
 )

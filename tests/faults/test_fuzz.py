@@ -2,6 +2,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.end_to_end.processes import ROOT
 
 
@@ -15,3 +17,28 @@ def test_changed_conversations_end_in_a_protocol_error_or_are_heard_to_their_end
     # Most go deep enough to be told by what they say.
     assert re.search(r"\d{2,} heard to its end", done.stdout)
     assert re.search(r"\d{2,} Result", done.stdout)
+
+
+@pytest.mark.parametrize("command", [["frames.py", "server"], ["frames.py", "volunteer"], ["files.py"]], ids=" ".join)
+def test_what_fuzzing_begins_with_is_read_as_it_should_be(command: list[str]) -> None:
+    script, *reader = command
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "fuzz" / script), *reader, "--only-seeds"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"\d+ seeds", done.stdout)
+
+
+@pytest.mark.parametrize("command", [["frames.py", "connection"], ["files.py"]], ids=" ".join)
+def test_fuzzing_without_its_library_names_it(command: list[str]) -> None:
+    script = str(ROOT / "fuzz" / command[0])
+    code = f"import runpy, sys; sys.modules['atheris'] = None; sys.argv = {[script, *command[1:]]}"
+    code += f"; runpy.run_path({script!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 1
+    assert "install it with: pip install atheris" in done.stderr
+    assert "Traceback" not in done.stderr

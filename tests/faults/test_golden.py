@@ -4,8 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.end_to_end.processes import ROOT
-from tests.faults.scenes import serving
+from tests.end_to_end.processes import ROOT, output_of
+from tests.faults.callers import serving
+from tests.faults.measures import until_more
 
 ALTERED = """
 import sys
@@ -40,10 +41,11 @@ def run_altered(folder: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def test_volunteer_whose_kernel_is_altered_leaves_before_it_joins(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        done = run_altered(tmp_path, "join", f"127.0.0.1:{server.port}", "--name", "Eve")
-        server.until_step(len(server.steps()) + 2)
-        said = server.said
+    with serving(tmp_path, "--volunteers", "1") as (server, line):
+        done = run_altered(tmp_path, "join", line, "--name", "Eve")
+        until_more(tmp_path, 2)
+        server.terminate()
+        said = output_of(server).read()
     print(done.stderr)
     assert done.returncode == 1
     assert done.stderr.startswith("fedlearn: golden trial: step: expected digest 76b95603a3e728a1, got ")

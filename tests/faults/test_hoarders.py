@@ -1,3 +1,4 @@
+import subprocess
 import time
 from pathlib import Path
 
@@ -7,7 +8,9 @@ from fedlearn.es.snapshot import Snapshot
 from fedlearn.server.door import Door
 from fedlearn.wire.frames import headers
 from fedlearn.wire.messages import Ready, Start
-from tests.faults.scenes import Attacker, ServerProcess, serving
+from tests.faults.callers import OPEN, Caller, serving
+from tests.faults.measures import longest_pause_s, memory_mb, n_sockets, peak_memory_mb, until_more, until_step
+from tests.identities import named
 
 N_PARAMETERS = 1_000_000
 """A Snapshot of 12 MB."""
@@ -15,7 +18,7 @@ N_PARAMETERS = 1_000_000
 MOST_MB = 200.0
 
 
-def hoard(server: ServerProcess, n_silent: int, n_unfinished: int, *, every: int) -> list[Attacker]:
+def hoard(folder: Path, address: str, n_silent: int, n_unfinished: int, *, every: int) -> list[Caller]:
     """Peers that ask for weights and never read, and peers that begin a Result and never end it.
 
     Every so many ask for the weights of another step.
@@ -23,8 +26,8 @@ def hoard(server: ServerProcess, n_silent: int, n_unfinished: int, *, every: int
     unfinished = headers(bytes(4096), message_type=3, stream=1)[0] + bytes(4000)
     hoarders = []
     for number in range(n_silent + n_unfinished):
-        eve = Attacker(server.port, receive_buffer=4096)
-        eve.hello(f"hoarder {number}")
+        eve = Caller(address, receive_buffer=4096)
+        eve.enter(named(f"hoarder {number}"))
         if number < n_silent:
             begun = eve.until((Snapshot, Start))
             assert isinstance(begun, Snapshot | Start)
@@ -33,22 +36,27 @@ def hoard(server: ServerProcess, n_silent: int, n_unfinished: int, *, every: int
             eve.send(unfinished)
         hoarders.append(eve)
         if number % every == 0:
-            server.until_step(len(server.steps()))
+            until_more(folder, 0)
     return hoarders
 
 
+def until_gone(server: "subprocess.Popen[str]", n_before: int) -> None:
+    """Until the server has no more sockets than it had."""
+    while n_sockets(server.pid) > n_before:
+        time.sleep(0.05)
+
+
 def test_peers_that_never_read_hold_little(tmp_path: Path) -> None:
-    with serving(tmp_path, n_parameters=N_PARAMETERS) as server:
-        server.until_step(3)
-        before, n_sockets, began = server.peak_memory_mb, server.n_sockets, time.time()
-        hoarders = hoard(server, 30, 20, every=1)
-        server.until_step(len(server.steps()) + 5)
-        grown, pause_s = server.peak_memory_mb - before, server.longest_pause_s(began)
+    with serving(tmp_path, *OPEN, n_parameters=N_PARAMETERS) as (server, address):
+        until_step(tmp_path, 3)
+        before, n_before, began = peak_memory_mb(server.pid), n_sockets(server.pid), time.time()
+        hoarders = hoard(tmp_path, address, 30, 20, every=1)
+        until_more(tmp_path, 5)
+        grown, pause_s = peak_memory_mb(server.pid) - before, longest_pause_s(tmp_path, began)
         print(f"30 that never read, 20 that never end a Result: +{grown:.0f} MB, longest pause {pause_s:.2f} s")
         for eve in hoarders:
-            eve.close()
-        while server.n_sockets > n_sockets:
-            time.sleep(0.01)
+            eve.socket.close()
+        until_gone(server, n_before)
     assert grown < MOST_MB
     assert pause_s < 3.0
 
@@ -56,21 +64,20 @@ def test_peers_that_never_read_hold_little(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_thousand_hostile_connections_hold_at_most_200_mb_and_are_gone_by_themselves(tmp_path: Path) -> None:
     Door()  # lets this process open as many files
-    with serving(tmp_path, n_parameters=N_PARAMETERS) as server:
-        server.until_step(3)
-        before, n_sockets, began = server.peak_memory_mb, server.n_sockets, time.time()
-        hoarders = hoard(server, 500, 500, every=10)
-        server.until_step(len(server.steps()) + 10)
-        n_most = server.n_sockets
-        while server.n_sockets > n_sockets:
-            time.sleep(0.1)
-        grown, pause_s = server.peak_memory_mb - before, server.longest_pause_s(began)
-        left_mb = server.memory_mb - before
+    with serving(tmp_path, *OPEN, n_parameters=N_PARAMETERS, limit_s=600.0) as (server, address):
+        until_step(tmp_path, 3)
+        before, n_before, began = peak_memory_mb(server.pid), n_sockets(server.pid), time.time()
+        hoarders = hoard(tmp_path, address, 500, 500, every=10)
+        until_more(tmp_path, 10)
+        n_most = n_sockets(server.pid)
+        until_gone(server, n_before)
+        grown, pause_s = peak_memory_mb(server.pid) - before, longest_pause_s(tmp_path, began)
+        left_mb = memory_mb(server.pid) - before
         print(
             f"1,000 hostile connections, {n_most} at once: +{grown:.0f} MB at most, {left_mb:+.0f} MB in the end; "
             f"all gone after {time.time() - began:.0f} s; longest pause {pause_s:.2f} s"
         )
         for eve in hoarders:
-            eve.close()
+            eve.socket.close()
     assert grown < MOST_MB
     assert pause_s < 5.0

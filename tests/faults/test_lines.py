@@ -5,7 +5,6 @@ A trial takes its time by sleeping, so that what is measured is the line and not
 """
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,21 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.processes import ended_at_exit, metrics_of, start, wait_for
+from fedlearn.net.address import parse_address
+from tests.end_to_end.processes import LIMIT_S, ended_at_exit, metrics_of, start
+from tests.faults.callers import serving
 from tests.faults.link import Link, link_to
 
 BAD = {"delay_s": 0.05, "bytes_per_s": 125_000.0, "loss": 0.02}
-TASK = """
-import time
-import fedlearn
-import numpy as np
-
-def loss(arrays):
-    time.sleep({trial_s})
-    return float((arrays["vector"] ** 2).mean())
-
-task = fedlearn.function(loss, {{"vector": np.ones({n_parameters})}})
-"""
 WATCHED = """
 import json
 import sys
@@ -54,28 +44,27 @@ def watched(self, result, now):
 Worker.computed = watched
 sys.exit(main(["join", *sys.argv[2:]]))
 """
-FLAGS = ["--task", "task.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01", "--threads", "1"]
-FLAGS += ["--time-per-step", "10", "--port", "0", "--tls", "off", "--audit", "0", "--sample-time", "0"]
+FLAGS = ["--learning-rate", "0.01", "--time-per-step", "10", "--tls", "off", "--audit", "0", "--volunteers", "0"]
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, trial_s: float = 0.001, n_parameters: int = 20) -> Iterator[int]:
-    """The port of a server without volunteers of its own."""
-    (folder / "task.py").write_text(TASK.format(trial_s=trial_s, n_parameters=n_parameters))
+def watching(
+    folder: Path, *flags: str, trial_s: float = 0.001, n_parameters: int = 20, limit_s: float = LIMIT_S
+) -> Iterator[int]:
+    """The port of a server whose volunteers write down what they do."""
     (folder / "watched.py").write_text(WATCHED)
-    server = start("server.py", *FLAGS, "--volunteers", "0", *flags, folder=folder)
-    with ended_at_exit(server):
-        line, _ = wait_for(server, r"join with: (.+)")
-        found = re.search(r":(\d+)", line)
-        assert found is not None
-        yield int(found.group(1))
+    with serving(folder, *FLAGS, *flags, trial_s=trial_s, n_parameters=n_parameters, limit_s=limit_s) as (
+        _,
+        line,
+    ):
+        yield parse_address(line).port
 
 
-def joining(folder: Path, name: str, port: int) -> Popen[str]:
+def joining(folder: Path, name: str, port: int, *, limit_s: float = LIMIT_S) -> Popen[str]:
     """A volunteer that writes down what it does."""
-    arguments = [f"{name}.log", "--task", "task.py:task", "--threads", "1", "--server", f"127.0.0.1:{port}"]
+    arguments = [f"{name}.log", "--task", "fit.py:task", "--threads", "1", "--server", f"127.0.0.1:{port}"]
     config = str(folder / f"config of {name}")
-    return start(str(folder / "watched.py"), *arguments, folder=folder, XDG_CONFIG_HOME=config)
+    return start(str(folder / "watched.py"), *arguments, folder=folder, limit_s=limit_s, XDG_CONFIG_HOME=config)
 
 
 def log_of(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -96,16 +85,15 @@ def steps_between(folder: Path, since: float, until: float) -> list[dict[str, An
 
 def until_steps(folder: Path, n_volunteers: int) -> None:
     """Until so many volunteers had a part in a step."""
-    path = folder / "trainingRuns/1/metrics.jsonl"
     ends = time.time() + 60.0
-    while not path.exists() or not any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)[-3:]):
+    while not any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)[-3:]):
         assert time.time() < ends, "they never came"
         time.sleep(0.05)
 
 
-def until_evaluating(folder: Path, names: list[str], since: float) -> None:
+def until_evaluating(folder: Path, names: list[str], since: float, *, limit_s: float = 90.0) -> None:
     """Until each of them sent a Result."""
-    ends = time.time() + 90.0
+    ends = time.time() + limit_s
     while not all(any(line["step"] and line["time"] > since for line in log_of(folder, name)) for name in names):
         assert time.time() < ends, "they do not evaluate"
         time.sleep(0.05)
@@ -120,7 +108,7 @@ def measured(seconds: float) -> tuple[float, float]:
 def test_whoever_is_on_a_bad_line_evaluates_where_all_are(tmp_path: Path) -> None:
     names = ["Ada", "Bob", "Eve"]
     flags = ["--population-limit", "64", "--max-population", "16384"]
-    with serving(tmp_path, *flags) as port, ExitStack() as held:
+    with watching(tmp_path, *flags) as port, ExitStack() as held:
         for name in names:
             link = held.enter_context(link_to(port, **BAD))
             held.enter_context(ended_at_exit(joining(tmp_path, name, link.port)))
@@ -143,7 +131,7 @@ def test_whoever_is_on_a_bad_line_alone_costs_the_others_nothing(
     tmp_path: Path, population: int, seconds: float
 ) -> None:
     """In steps that are shorter than its exchange it gets nothing done, and nobody waits for it."""
-    with serving(tmp_path, "--population-limit", str(population)) as port, ExitStack() as held:
+    with watching(tmp_path, "--population-limit", str(population)) as port, ExitStack() as held:
         for name in ("Ada", "Bob"):
             held.enter_context(ended_at_exit(joining(tmp_path, name, port)))
         until_steps(tmp_path, 2)
@@ -164,29 +152,38 @@ def test_whoever_is_on_a_bad_line_alone_costs_the_others_nothing(
 
 
 def parted(folder: Path, n_each: int, cut_s: float) -> None:
-    """Half of the volunteers are cut off for a while."""
-    flags = ["--population-limit", "256"]
+    """Half of the volunteers are cut off for a while.
+
+    They try again at intervals that grow with the time in which nobody answered, so that coming back takes as long.
+    """
+    limit_s = LIMIT_S + 3.0 * cut_s
     near = [f"near {number}" for number in range(n_each)]
     far = [f"far {number}" for number in range(n_each)]
-    with serving(folder, *flags, n_parameters=20_000) as port, link_to(port) as link, ExitStack() as held:
+    with (
+        watching(folder, "--population-limit", "256", n_parameters=20_000, limit_s=limit_s) as port,
+        link_to(port) as link,
+        ExitStack() as held,
+    ):
         for name in near:
-            held.enter_context(ended_at_exit(joining(folder, name, port)))
+            held.enter_context(ended_at_exit(joining(folder, name, port, limit_s=limit_s)))
         for name in far:
-            held.enter_context(ended_at_exit(joining(folder, name, link.port)))
+            held.enter_context(ended_at_exit(joining(folder, name, link.port, limit_s=limit_s)))
         until_steps(folder, 2 * n_each)
         cut_at = time.time()
         link.cut()
         time.sleep(cut_s)
         mended_at = mend(link)
-        until_evaluating(folder, far, mended_at)
-    missed = steps_between(folder, cut_at, mended_at)
-    assert len(missed) > 5
+        until_evaluating(folder, far, mended_at, limit_s=limit_s)
+    assert len(steps_between(folder, cut_at, mended_at)) > 5
     for name in far:
         after = [line for line in log_of(folder, name) if line["time"] > mended_at]
-        ready = next(line["ready"] for line in after if line["ready"] is not None)
-        first = next(line["step"] for line in after if line["step"] is not None)
-        print(f"{name}: back at step {ready}, {len(missed)} were taken without it, counts from step {first} on")
-        assert first - ready <= 2
+        ready = next(line for line in after if line["ready"] is not None)
+        first = next(line for line in after if line["step"] is not None)
+        n_missed = len(steps_between(folder, cut_at, ready["time"]))
+        n_steps = len(steps_between(folder, ready["time"], first["time"]))
+        print(f"{name}: {n_missed} steps were taken without it; Ready {ready['time'] - mended_at:.1f} s after the line")
+        print(f"was mended, at step {ready['ready']}; {n_steps} steps more until it counted, from {first['step']} on")
+        assert n_steps <= 2
         assert "Load" not in [line["what"] for line in after]
         assert "Apply" in [line["what"] for line in after]
 

@@ -5,7 +5,7 @@ import msgspec
 from fedlearn.wire.frames import headers
 from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello
 from fedlearn.wire.parcel import pack
-from tests.faults.scenes import Attacker, serving
+from tests.faults.callers import Caller, serving
 
 
 def test_client_of_another_version_is_told_what_to_do(tmp_path: Path) -> None:
@@ -14,16 +14,15 @@ def test_client_of_another_version_is_told_what_to_do(tmp_path: Path) -> None:
     other_frame = bytearray(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0))
     other_frame[2] = 2
     heard = []
-    with serving(tmp_path, volunteers=0) as server:
+    with serving(tmp_path, "--volunteers", "0") as (_, address):
         for data in (header + hello, bytes(other_frame), pack(Hello(PROTOCOL_VERSION + 1, "Eve", 1)).frame(0)):
-            eve = Attacker(server.port)
-            eve.connection.send(Hello(PROTOCOL_VERSION, "Eve", 1))
-            eve.send(data)
-            farewell = eve.until(Farewell)
-            assert isinstance(farewell, Farewell)
-            assert farewell.kind == "refused"
-            heard.append(farewell.reason)
-            eve.close()
+            with Caller(address) as eve:
+                eve.connection.send(Hello(PROTOCOL_VERSION, "Eve", 1))
+                eve.send(data)
+                farewell = eve.until(Farewell)
+                assert isinstance(farewell, Farewell)
+                assert farewell.kind == "refused"
+                heard.append(farewell.reason)
     print(heard)
     versions = f"protocol version: expected {PROTOCOL_VERSION}, got {PROTOCOL_VERSION + 1}"
     assert heard[0] == heard[2] == f"{versions}; install the fedlearn version of the server"

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, start, wait_for
 
@@ -37,9 +38,10 @@ def test_servers_own_volunteer_is_back_after_it_was_killed(tmp_path: Path) -> No
         assert server.wait(timeout=30) == 0
 
 
-def test_run_goes_on_by_itself_when_its_server_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("flags", "first"), [([], 0), (["--step-num", "500"], 500)], ids=["begun", "begun later"])
+def test_run_goes_on_by_itself_when_its_server_is_killed(tmp_path: Path, flags: list[str], first: int) -> None:
     (tmp_path / "fit.py").write_text(TASK)
-    supervisor = start("server.py", *FLAGS, "--supervise", folder=tmp_path)
+    supervisor = start("server.py", *FLAGS, "--supervise", *flags, folder=tmp_path)
     with ended_at_exit(supervisor):
         port, _ = wait_for(supervisor, r"listening on 127\.0\.0\.1:(\d+)")
         wait_for(supervisor, r"^step +\d+")
@@ -57,6 +59,6 @@ def test_run_goes_on_by_itself_when_its_server_is_killed(tmp_path: Path) -> None
         wait_for(supervisor, "the server was stopped")
         assert supervisor.wait(timeout=30) == 0
     steps = [line["step"] for line in metrics_of(tmp_path)]
-    assert steps == sorted(set(steps))
+    assert steps == list(range(first, first + len(steps)))
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
     assert not (tmp_path / "trainingRuns" / "2").exists()

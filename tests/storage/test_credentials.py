@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fedlearn.config import ConfigError
 from fedlearn.net.tls import make_certificate
@@ -63,8 +65,17 @@ def test_identity_is_the_same_each_time(tmp_path: Path) -> None:
     assert first.sign(b"x") == again.sign(b"x")
 
 
+def unknown_algorithm() -> bytes:
+    """A key whose kind nobody knows: one bit of the identifier is another."""
+    der = Ed25519PrivateKey.generate().private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    text = base64.b64encode(der.replace(b"+ep", b"+up"))
+    return b"-----BEGIN PRIVATE KEY-----\n" + text + b"\n-----END PRIVATE KEY-----\n"
+
+
 @pytest.mark.parametrize(
-    "make", [lambda: b"", lambda: b"no key", make_certificate], ids=["empty", "text", "another kind"]
+    "make",
+    [lambda: b"", lambda: b"no key", make_certificate, unknown_algorithm],
+    ids=["empty", "text", "another kind", "unknown kind"],
 )
 def test_file_of_something_else_is_no_identity(tmp_path: Path, make: Callable[[], bytes]) -> None:
     (tmp_path / "a.pem").write_bytes(make())

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -12,11 +13,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fedlearn.coordination.credit import Earned
 from fedlearn.es.update import Update
 from fedlearn.storage import checkpoint as checkpoint_module
+from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import read_checkpoint
+from fedlearn.storage.cutting import cut_lines
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import read_records, stretches_of
+from fedlearn.storage.lines import read_lines
+from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.origin import load_origin
 from fedlearn.storage.records import record_of
 from fedlearn.storage.runs import RunFolder
@@ -111,3 +117,28 @@ def test_checkpoint_and_origin_of_any_bytes_are_refused(folder: Path, content: b
         read_checkpoint(run.genesis)
     with pytest.raises(StorageError, match="restore it from a copy"):
         load_origin(run)
+
+
+DEEP = b"[" * 5000
+"""Deeper than any decoder goes."""
+
+
+def test_identity_that_is_nested_deeply_is_damaged(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.origin.write_bytes(b'{"other":' + DEEP)
+    with pytest.raises(StorageError, match="recursion depth"):
+        load_origin(run)
+
+
+def test_lines_that_are_nested_deeply_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b'{"other":' + DEEP + b"\n" + msgspec.json.encode(Earned()) + b"\n")
+    assert list(read_lines(path, Earned)) == [Earned()]
+    assert read_last_metrics(path, 2) == []
+
+
+def test_line_that_is_nested_deeply_is_cut_with_the_steps_from_there_on(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step":1}\n{"other":' + DEEP + b"\n")
+    cut_lines(path, 2, Aside(tmp_path))
+    assert path.read_bytes() == b'{"step":1}\n'

@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlearn.es.layout import ParameterLayout, TensorSpec
-from fedlearn.es.optimizers import Adam
-from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, group_words, row_numbers
 from fedlearn.tasks.row_masks import RowReader
+from tests.runs import spanning
 
 WORDS, PLACES, ROWS = 7, 4, 30
 BATCH_SIZE = 2
@@ -31,27 +30,9 @@ def reader(reads: dict[str, str] | None = None, *, layout: ParameterLayout = LAY
     return RowReader(layout, READS if reads is None else reads, batch_size=BATCH_SIZE, seed=5)
 
 
-def update_of(*spans: tuple[int, int], group_size: int = 4, step: int = 9) -> Update:
-    return Update(
-        step=step,
-        block=bytes(16),
-        spans=spans,
-        utilities=np.zeros(sum(count for _, count in spans), dtype=np.int8),
-        rank=1,
-        group_size=group_size,
-        gradient_scale=1.0,
-        optimizer=Adam(0.1),
-        antithetic=False,
-        weight_decay=0.0,
-        decay_towards="zero",
-        elapsed_s=0.0,
-        shaping_scale=1.0,
-    )
-
-
 @given(st.integers(0, 10**6), st.integers(0, 2**40))
 def test_a_mask_names_the_rows_that_the_groups_data_name_and_no_others(step: int, group: int) -> None:
-    mask = reader().row_masks(update_of((4 * group, 4), step=step), DATA)
+    mask = reader().row_masks(spanning((4 * group, 4), step=step), DATA)
     (rows,) = row_numbers(group_words(5, step, group, 1, BATCH_SIZE), ROWS)
     words, places = set(DATA["tokens"][rows].reshape(-1).tolist()), set(DATA["place"][rows].tolist())
     assert mask is not None
@@ -60,20 +41,20 @@ def test_a_mask_names_the_rows_that_the_groups_data_name_and_no_others(step: int
 
 
 def test_masks_follow_the_groups_of_the_spans() -> None:
-    together = reader().row_masks(update_of((8, 8), (60, 12)), DATA)
-    apart = [reader().row_masks(update_of((first, 4)), DATA) for first in (8, 12, 60, 64, 68)]
+    together = reader().row_masks(spanning((8, 8), (60, 12), step=9), DATA)
+    apart = [reader().row_masks(spanning((first, 4), step=9), DATA) for first in (8, 12, 60, 64, 68)]
     assert together is not None
     np.testing.assert_array_equal(together, np.concatenate([mask for mask in apart if mask is not None]))
     assert len(np.unique(together, axis=0)) > 1
 
 
 def test_a_task_that_reads_nothing_has_no_masks() -> None:
-    assert reader({}).row_masks(update_of((8, 8)), DATA) is None
-    assert reader({}).row_masks(update_of((8, 8)), {}) is None
+    assert reader({}).row_masks(spanning((8, 8), step=9), DATA) is None
+    assert reader({}).row_masks(spanning((8, 8), step=9), {}) is None
 
 
 def test_an_update_without_members_has_no_masks() -> None:
-    assert reader().row_masks(update_of(), DATA) is None
+    assert reader().row_masks(spanning(step=9), DATA) is None
 
 
 @pytest.mark.parametrize("name", ["missing", "bias"])
@@ -88,23 +69,23 @@ def test_a_row_that_the_tensor_does_not_have_is_refused(wrong: int) -> None:
     with pytest.raises(
         ValueError, match=f"reads: expected numbers of the 7 rows of words in column 'tokens', got {wrong} to {wrong}"
     ):
-        reader().row_masks(update_of((8, 8)), data)
+        reader().row_masks(spanning((8, 8), step=9), data)
 
 
 def test_a_column_that_is_missing_is_named() -> None:
     with pytest.raises(ValueError, match="data: expected a column 'place', got label, tokens"):
-        reader().row_masks(update_of((8, 8)), {name: DATA[name] for name in ("tokens", "label")})
+        reader().row_masks(spanning((8, 8), step=9), {name: DATA[name] for name in ("tokens", "label")})
 
 
 def test_two_tensors_may_read_one_column() -> None:
     twice = ParameterLayout((LAYOUT.tensors[0], TensorSpec("again", (WORDS, 2), mask_column=WORDS)))
-    mask = reader({"words": "tokens", "again": "tokens"}, layout=twice).row_masks(update_of((8, 8)), DATA)
+    mask = reader({"words": "tokens", "again": "tokens"}, layout=twice).row_masks(spanning((8, 8), step=9), DATA)
     assert mask is not None
     np.testing.assert_array_equal(mask[:, :WORDS], mask[:, WORDS:])
 
 
 def test_masks_do_not_depend_on_the_order_in_which_tensors_are_named() -> None:
-    update = update_of((8, 8))
+    update = spanning((8, 8), step=9)
     np.testing.assert_array_equal(
         reader(dict(reversed(READS.items()))).row_masks(update, DATA), reader().row_masks(update, DATA)
     )

@@ -170,7 +170,9 @@ def test_a_task_with_other_tensors_cannot_go_on() -> None:
 
 
 @pytest.mark.parametrize("name", ["task.json", "block-0.safetensors"])
-@pytest.mark.parametrize("content", [None, b"", b"{}", b"nonsense"])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{}", b"nonsense", pytest.param(b'{"other":' + b"[" * 5000, id="deep")]
+)
 def test_files_that_are_damaged_or_missing_are_refused(name: str, content: bytes | None) -> None:
     prepared = started()
 

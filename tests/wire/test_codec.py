@@ -1,3 +1,4 @@
+import re
 import tracemalloc
 from contextlib import suppress
 
@@ -14,6 +15,7 @@ from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.wire import codec
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import (
@@ -265,7 +267,7 @@ def test_value_outside_its_limits_is_refused(fields: list[object], message_type:
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="utf-8"):
+    with pytest.raises(RemoteProtocolError, match="text in UTF-8"):
         decode(b"\x94\x01\x01\xa1\xff\x01", Hello)
 
 
@@ -311,3 +313,36 @@ def test_a_shaping_travels_with_an_assignment_and_may_be_absent() -> None:
     without = msgspec.structs.replace(asked, shaping=None)
     assert encode(without)[-1] == 0xC0
     assert decode(encode(without), Assignment) == without
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (
+            encode(Hello(4, "x" * 65, 1)),
+            "Hello: name: expected text of at most 64 characters; choose another with --name",
+        ),
+        (encode(Hello(4, "a\x1bb", 1)), "Hello: name: expected text without control characters; choose another with"),
+        (b"\x94\x01\x04\xa1\xff\x01", "Hello: name: expected text in UTF-8; choose another with --name"),
+        (b"\x94\x01\x04\x05\x01", "Hello: name: expected text, got `int`; choose another with --name"),
+        (b"\x94\x01\x04\xa1a\x00", "Hello: threads: Expected `int` >= 1; the sender must follow docs/protocol.md"),
+        (b"\x94\x02\x04\xa1a\x00", "Hello: Invalid value 2 - at `$[0]`; the sender must follow docs/protocol.md"),
+    ],
+    ids=["long", "control characters", "no text", "another type", "another field", "another tag"],
+)
+def test_what_is_wrong_is_said_by_the_fields_name(payload: bytes, words: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="^" + re.escape(words)):
+        decode(payload, Hello)
+
+
+def test_decoders_are_built_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    build, seen = msgspec.msgpack.Decoder, list[bool]()
+
+    def built(expected: type[Ping]) -> msgspec.msgpack.Decoder[Ping]:
+        seen.append(codec._building.locked())
+        return build(expected)
+
+    monkeypatch.setattr(msgspec.msgpack, "Decoder", built)
+    codec._decoder.__wrapped__(Ping)
+    assert seen == [True]
+    assert not codec._building.locked()

@@ -1,5 +1,4 @@
 import random
-from typing import Literal, final
 
 import msgspec
 import numpy as np
@@ -16,7 +15,6 @@ from fedlearn.wire.frames import HEADER_BYTES, FrameParser
 from fedlearn.wire.messages import (
     Assignment,
     Challenge,
-    DataBlock,
     Farewell,
     FromClient,
     FromServer,
@@ -28,7 +26,6 @@ from fedlearn.wire.messages import (
     Proof,
     Ready,
     Result,
-    Resync,
     Start,
     Welcome,
 )
@@ -36,78 +33,7 @@ from fedlearn.wire.parcel import stream_of
 from fedlearn.wire.states import MessageType, State, next_state
 from tests.wire.conftest import EXAMPLES
 from tests.wire.cutting import split
-
-Side = Literal["client", "server"]
-Examples = dict[MessageType, Message]
-
-CONVERSATION: list[tuple[Side, MessageType, State]] = [
-    ("client", Hello, State.GREETED),
-    ("server", Challenge, State.CHALLENGED),
-    ("client", Proof, State.PROVEN),
-    ("server", Welcome, State.WELCOMED),
-    ("server", DataBlock, State.WELCOMED),
-    ("server", Snapshot, State.SYNCING),
-    ("server", Update, State.SYNCING),
-    ("client", Ready, State.ACTIVE),
-    ("server", Assignment, State.ACTIVE),
-    ("client", Result, State.ACTIVE),
-    ("server", Update, State.ACTIVE),
-    ("server", Resync, State.RESYNCING),
-    ("client", Result, State.RESYNCING),
-    ("server", Snapshot, State.SYNCING),
-    ("client", Result, State.SYNCING),
-    ("client", Ready, State.ACTIVE),
-    ("client", Goodbye, State.ACTIVE),
-]
-
-
-@final
-class ConnectionPair:
-    """Two ends, and the bytes carried between them in pieces of `piece_bytes`."""
-
-    def __init__(self, *, piece_bytes: int = 2**30) -> None:
-        self.now = 0.0
-        self.ends: dict[Side, Connection] = {
-            "client": Connection("client", now=0.0),
-            "server": Connection("server", now=0.0),
-        }
-        self.received: dict[Side, list[Message]] = {"client": [], "server": []}
-        self._piece_bytes = piece_bytes
-
-    @property
-    def client(self) -> Connection:
-        return self.ends["client"]
-
-    @property
-    def server(self) -> Connection:
-        return self.ends["server"]
-
-    def shuttle(self) -> None:
-        """Carries bytes both ways until neither side has any left."""
-        while sum([self._carry("client", "server"), self._carry("server", "client")]):
-            pass
-
-    def say(self, side: Side, message: Message) -> None:
-        self.ends[side].send(message)
-        self.shuttle()
-
-    def _carry(self, sender: Side, receiver: Side) -> int:
-        data = self.ends[sender].data_to_send()
-        for start in range(0, len(data), self._piece_bytes):
-            piece = data[start : start + self._piece_bytes]
-            self.received[receiver] += self.ends[receiver].receive_data(piece, self.now)
-        return len(data)
-
-
-def pair_in(state: State, examples: Examples) -> ConnectionPair:
-    pair = ConnectionPair()
-    for side, message_type, after in CONVERSATION:
-        if pair.client.state is state:
-            break
-        pair.say(side, examples[message_type])
-        assert pair.client.state is pair.server.state is after
-    assert pair.client.state is state
-    return pair
+from tests.wire.pair import CONVERSATION, ConnectionPair, Examples, Side, pair_in
 
 
 def as_bytes(message: Message) -> bytes:

@@ -148,7 +148,7 @@ def dataset_of(read_file: ReadFile) -> Dataset:
             )
             for name in _PARTS
         )
-    except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
+    except (OSError, EOFError, ValueError, msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"dataset: expected the files of a dataset, got: {error}; start a new run") from error
     return Dataset(
         train=EncodedText(train, record.train_characters),

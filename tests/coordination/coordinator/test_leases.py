@@ -5,7 +5,17 @@ import pytest
 
 from fedlearn.coordination.effects import AppendToJournal
 from fedlearn.wire.messages import Assignment, Ready
-from tests.coordination.coordinator.scene import GROUP, LIMIT, STRATEGY, TIME_PER_STEP, Scene, digest_of, of, sent
+from tests.coordination.coordinator.scene import (
+    GROUP,
+    LIMIT,
+    STRATEGY,
+    TIME_PER_STEP,
+    Scene,
+    digest_of,
+    of,
+    parted,
+    sent,
+)
 
 
 def test_leases_are_private_whole_groups_that_sum_to_the_limit(scene: Scene) -> None:
@@ -157,3 +167,18 @@ def test_volunteer_that_never_sent_anything_can_be_the_last_one_left(pair: Scene
     pair.report(2)
     pair.applied()
     assert pair.assignments[2].quota == LIMIT
+
+
+def test_result_of_a_step_that_was_opened_anew_since_is_ignored(pair: Scene) -> None:
+    """All that the step waited for left before they sent anything; somebody else's Result was on its way."""
+    pair.report(1, GROUP)
+    pair.report(2)
+    pair.wait(TIME_PER_STEP)
+    pair.applied()
+    before = pair.assignments[1]
+    pair.drop(2)
+    after = pair.assignments[1]
+    assert after is not before
+    assert after.step == before.step
+    assert parted(pair.report(1, GROUP, first_member=before.first_member)) == {}
+    assert of(AppendToJournal, pair.report(1, after.quota, first_member=after.first_member))

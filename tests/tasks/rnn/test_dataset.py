@@ -162,6 +162,11 @@ def test_files_without_a_test_part_are_refused() -> None:
         restored(files | {"dataset.json": json.dumps(record).encode()})
 
 
+def test_record_that_is_nested_deeply_is_refused() -> None:
+    with pytest.raises(ValueError, match="recursion depth"):
+        restored(dataset_files(built()) | {"dataset.json": b'{"other":' + b"[" * 5000})
+
+
 def test_pickled_tokens_are_refused() -> None:
     pickled = npy(np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="allow_pickle"):

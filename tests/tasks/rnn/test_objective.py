@@ -6,10 +6,8 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import Float32Array, ParameterLayout
-from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
-from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.invitation import Option
 from fedlearn.tasks.objective import MasksRows, Objective, SumsGradients
@@ -18,6 +16,7 @@ from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import Cell
 from fedlearn.text.windows import Windows, cut_windows
+from tests.runs import spanning
 from tests.tasks.rnn.networks import SEED, TOLERANCE, VOCAB, TorchRnn, rnn_of, text_of, weights_of
 
 CELLS: list[Cell] = ["tanh", "gru"]
@@ -35,24 +34,6 @@ OPTIONS: dict[str, Option] = {
 
 def data_of(n_tokens: int = 500) -> Columns:
     return {"tokens": text_of(n_tokens)}
-
-
-def update_of(spans: tuple[tuple[int, int], ...], *, step: int, group_size: int = 4) -> Update:
-    return Update(
-        step=step,
-        block=bytes(16),
-        spans=spans,
-        utilities=np.zeros(sum(count for _, count in spans), dtype=np.int8),
-        rank=1,
-        group_size=group_size,
-        gradient_scale=1.0,
-        optimizer=Adam(0.1),
-        antithetic=False,
-        weight_decay=0.0,
-        decay_towards="zero",
-        elapsed_s=0.0,
-        shaping_scale=1.0,
-    )
 
 
 def noise_of(layout: ParameterLayout, *, step: int, member: int, rank: int) -> Float32Array:
@@ -224,7 +205,7 @@ def test_noise_in_masked_rows_never_changes_a_loss(
     group = group // 16 * 16 + (0 if is_cold else 5)
     objective = rnn_of(n_layers, context=context)
     weights, layout = weights_of(objective), objective.layout
-    mask = objective.row_masks(update_of(((group * 4, 4),), step=step), data_of())
+    mask = objective.row_masks(spanning((group * 4, 4), step=step), data_of())
     assert mask is not None
     trials = Trials(step=step, perturbation=Perturbation(0.05, 1), group_size=4, first_member=group * 4, n_members=4)
     losses = objective.evaluate(weights, data_of(), trials, threads=1)
@@ -246,7 +227,7 @@ def test_row_masks_name_exactly_the_rows_that_can_change_a_loss(
     n_layers, context = shape
     objective = rnn_of(n_layers, context=context, cell=cell)
     weights, layout = weights_of(objective), objective.layout
-    mask = objective.row_masks(update_of(((group * 4, 4),), step=step), data_of())
+    mask = objective.row_masks(spanning((group * 4, 4), step=step), data_of())
     assert mask is not None
     assert mask.shape == (1, VOCAB + 1)
     windows = group_windows(objective, step, group)
@@ -261,8 +242,8 @@ def test_row_masks_name_exactly_the_rows_that_can_change_a_loss(
 
 def test_row_masks_follow_the_groups_of_the_spans() -> None:
     objective, data = rnn_of(), data_of()
-    together = objective.row_masks(update_of(((8, 8), (60, 12)), step=5), data)
-    apart = [objective.row_masks(update_of(((first, 4),), step=5), data) for first in (8, 12, 60, 64, 68)]
+    together = objective.row_masks(spanning((8, 8), (60, 12), step=5), data)
+    apart = [objective.row_masks(spanning((first, 4), step=5), data) for first in (8, 12, 60, 64, 68)]
     assert together is not None
     np.testing.assert_array_equal(together, np.concatenate([mask for mask in apart if mask is not None]))
     assert together[:, VOCAB].tolist() == [0, 0, 0, 1, 0]  # group 16 is cold
@@ -285,13 +266,13 @@ def test_data_that_are_no_text_of_this_network_are_refused(data: Columns, compla
     with pytest.raises(ValueError, match=complaint):
         objective.evaluate(weights_of(objective), data, trials, threads=1)
     with pytest.raises(ValueError, match=complaint):
-        objective.row_masks(update_of(((0, 8),), step=5), data)
+        objective.row_masks(spanning((0, 8), step=5), data)
 
 
 def test_masked_rows_have_no_gradient() -> None:
     objective, data = rnn_of(), data_of()
     for first_member, is_cold in ((60, False), (64, True)):
-        update = update_of(((first_member, 4),), step=5)
+        update = spanning((first_member, 4), step=5)
         mask = objective.row_masks(update, data)
         assert mask is not None
         estimate = es_core.estimate_gradient(
@@ -311,7 +292,7 @@ def test_masked_rows_have_no_gradient() -> None:
 
 
 def test_an_update_without_members_has_no_masks() -> None:
-    assert rnn_of().row_masks(update_of((), step=5), data_of()) is None
+    assert rnn_of().row_masks(spanning(step=5), data_of()) is None
 
 
 def test_control_matrices_are_part_of_the_layout_and_no_part_of_the_network() -> None:

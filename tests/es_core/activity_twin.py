@@ -1,0 +1,231 @@
+"""Noise on activations in plain numpy: member by member and token by token."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import es_core
+from fedlearn.es.layout import ParameterLayout
+from fedlearn.tasks.rnn.layout import control_tensors, rnn_layout
+
+Array = NDArray[np.float64]
+SEED, STEP = 77, 5
+FIRST_GROUP = 2**34
+
+
+class Case(NamedTuple):
+    """A network with control matrices, its text, and how it is perturbed."""
+
+    shape: tuple[int, int, int]
+    layout: ParameterLayout
+    weights: NDArray[np.float32]
+    tokens: NDArray[np.uint16]
+    context: int
+    is_cold: NDArray[np.uint8]
+    group_size: int
+    taps: int
+    sigma: float
+    logit_sigma: float
+    discount: float
+
+
+def case(
+    vocab: int,
+    hidden: int,
+    layers: int,
+    *,
+    group_size: int = 4,
+    n_groups: int = 3,
+    batch_size: int = 1,
+    context: int = 3,
+    scored: int = 5,
+    taps: int = 0,
+    logit_sigma: float = 0.0,
+    discount: float = 0.7,
+    seed: int = 0,
+) -> Case:
+    generator = np.random.default_rng(seed)
+    shape = (vocab, hidden, layers)
+    controls = control_tensors(shape, taps, "tokens" if logit_sigma else "residuals")
+    layout = ParameterLayout((*rnn_layout(vocab, hidden, layers, 3.0).tensors, *controls))
+    weights = generator.standard_normal(layout.size).astype(np.float32) * np.float32(0.5)
+    for name, tensor in layout.split(weights).items():
+        if "weight_" in name or name == "head.weight":
+            tensor *= 1.4 / hidden**0.5
+    tokens = generator.integers(0, vocab, (n_groups, batch_size, context + scored + 1)).astype(np.uint16)
+    is_cold = generator.integers(0, 2, n_groups) if context else np.ones(n_groups)
+    cold = is_cold.astype(np.uint8)
+    return Case(shape, layout, weights, tokens, context, cold, group_size, taps, 0.1, logit_sigma, discount)
+
+
+def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[np.int32]]:  # noqa: ANN401 (options)
+    shape, layout, weights, tokens, context, is_cold, group_size, taps, sigma, logit_sigma, discount = given_case
+    options: dict[str, Any] = {"threads": 1, "weights": weights, **changes}
+    first_group = options.pop("first_group", FIRST_GROUP)
+    return es_core.rnn_activation_gradient(
+        shape,
+        layout.table(0),
+        np.array([tensor.scale for tensor in layout.tensors], dtype=np.float32),
+        options.pop("weights"),
+        seed=SEED,
+        step=STEP,
+        first_member=first_group * group_size,
+        group_size=group_size,
+        tokens=tokens,
+        context=context,
+        is_cold=is_cold,
+        sigma=sigma,
+        logit_sigma=logit_sigma,
+        discount=discount,
+        control_taps=taps,
+        **options,
+    )
+
+
+class Twin:
+    """The same estimate from plain loops over members and tokens, in float64."""
+
+    def __init__(self, given_case: Case) -> None:
+        self.case = given_case
+        self.parts = {k: v.astype(np.float64) for k, v in given_case.layout.split(given_case.weights).items()}
+        self.gradient = {name: np.zeros_like(part) for name, part in self.parts.items()}
+        self.losses: list[float] = []
+        vocab, hidden, self.layers = given_case.shape
+        self.pitches = [-(-hidden // 32) * 32] * self.layers + [-(-vocab // 32) * 32]
+
+    def read(self, states: Array, token: int, noise: Array | None = None) -> Array:
+        """The states [layers, H] after a token."""
+        new = np.zeros_like(states)
+        for layer in range(self.layers):
+            inputs = self.parts[f"rnn.weight_hh_l{layer}"] @ states[layer] + self.parts[f"rnn.bias_l{layer}"]
+            below = self.parts["embedding.weight"][token]
+            inputs += below if layer == 0 else self.parts[f"rnn.weight_ih_l{layer}"] @ new[layer - 1]
+            new[layer] = np.tanh(inputs if noise is None else inputs + noise[layer])
+        return new
+
+    def log_probabilities(self, states: Array, noise: Array | float = 0.0) -> Array:
+        logits = self.parts["head.weight"] @ states[-1] + self.parts["head.bias"] + noise
+        return np.asarray(logits - logits.max() - np.log(np.exp(logits - logits.max()).sum()))
+
+    def signs(self, member: int, tensor: int, first: int, count: int) -> Array:
+        return es_core.sign_noise(SEED, STEP, member, tensor, 0, first, count).astype(np.float64)
+
+    def run(self) -> None:
+        n_groups, batch_size, _ = self.case.tokens.shape
+        for group in range(n_groups):
+            losses = np.zeros(self.case.group_size)
+            for sequence in range(batch_size):
+                losses += self.run_text(group, sequence)
+            self.losses += list(losses / batch_size)
+
+    def run_text(self, group: int, sequence: int) -> Array:
+        """Adds one text's gradient; gives the members' mean losses on it."""
+        given_case, layers = self.case, self.layers
+        vocab, hidden, _ = given_case.shape
+        text = given_case.tokens[group, sequence].astype(int)
+        scored = len(text) - given_case.context - 1
+        states = self.parts["initial_state"].reshape(layers, hidden)
+        if not given_case.is_cold[group]:
+            for token in text[: given_case.context]:
+                states = self.read(states, token)
+        text = text[given_case.context :]
+        path, probabilities = [states], []
+        for t in range(scored):
+            path.append(self.read(path[-1], text[t]))
+            probabilities.append(np.exp(self.log_probabilities(path[-1])))
+        residuals = np.array(probabilities)
+        residuals[np.arange(scored), text[1:]] -= 1.0
+        features = residuals if not given_case.logit_sigma else np.eye(2 * vocab)[text[1:]]
+        if given_case.logit_sigma:
+            features = features + np.eye(2 * vocab)[vocab + text[:-1]]
+
+        members = [
+            FIRST_GROUP * given_case.group_size + group * given_case.group_size + i
+            for i in range(given_case.group_size)
+        ]
+        first_token = sequence * scored
+        noise = np.array(
+            [
+                [
+                    [self.signs(m, layer, (first_token + t) * self.pitches[layer], hidden) for layer in range(layers)]
+                    for t in range(scored)
+                ]
+                for m in members
+            ]
+        )
+        logit_noise = np.zeros((len(members), scored, vocab))
+        if given_case.logit_sigma:
+            pitch = self.pitches[-1]
+            logit_noise = np.array(
+                [[self.signs(m, layers, (first_token + t) * pitch, vocab) for t in range(scored)] for m in members]
+            )
+        first_noise = np.array(
+            [[self.signs(m, layers + 1, layer * self.pitches[0], hidden) for layer in range(layers)] for m in members]
+        )
+
+        losses = np.zeros((len(members), scored))
+        for i in range(len(members)):
+            states = path[0] + (given_case.sigma * first_noise[i] if given_case.is_cold[group] else 0.0)
+            for t in range(scored):
+                states = self.read(states, text[t], given_case.sigma * noise[i, t])
+                losses[i, t] = -self.log_probabilities(states, given_case.logit_sigma * logit_noise[i, t])[text[t + 1]]
+        told = losses.mean(axis=1)
+
+        def s_of(t: int, layer: int, tap: int) -> Array:
+            product = features[t + tap] @ self.parts[f"control.l{layer}.t{tap}"]
+            return np.asarray((1 - path[t + 1][layer] ** 2) * product)
+
+        places = [
+            (t, layer, k)
+            for t in range(scored)
+            for layer in range(layers)
+            for k in range(given_case.taps)
+            if t + k < scored
+        ]
+        for t, layer, k in places:
+            losses[:, t + k] -= given_case.sigma * noise[:, t, layer] @ s_of(t, layer, k)
+        if given_case.taps and given_case.logit_sigma:
+            for t in range(scored):
+                losses[:, t] -= (
+                    given_case.logit_sigma * logit_noise[:, t] @ (features[t] @ self.parts["control.logits"])
+                )
+        losses -= losses.mean(axis=0)
+        credits = losses.copy()
+        for t in range(scored - 2, -1, -1):
+            credits[:, t] += given_case.discount * credits[:, t + 1]
+
+        degrees = given_case.group_size - 1
+        deltas = np.einsum("it,itlh->tlh", credits, noise) / (degrees * given_case.sigma)
+        if given_case.logit_sigma:
+            residuals = np.einsum("it,itv->tv", losses, logit_noise) / (degrees * given_case.logit_sigma)
+            if given_case.taps:
+                self.gradient["control.logits"] -= features.T @ residuals
+                residuals = residuals + features @ self.parts["control.logits"]
+        if given_case.is_cold[group]:
+            first = np.einsum("i,ilh->lh", credits[:, 0], first_noise) * given_case.discount
+            self.gradient["initial_state"] += first.reshape(-1) / (degrees * given_case.sigma)
+        corrected = deltas.copy()
+        for t, layer, k in places:
+            weight = given_case.discount**k
+            slope = 1 - path[t + 1][layer] ** 2
+            self.gradient[f"control.l{layer}.t{k}"] -= weight * np.outer(features[t + k], slope * deltas[t, layer])
+            corrected[t, layer] += weight * s_of(t, layer, k)
+        for t in range(scored):
+            self.gradient["embedding.weight"][text[t]] += corrected[t, 0]
+            for layer in range(layers):
+                self.gradient[f"rnn.weight_hh_l{layer}"] += np.outer(corrected[t, layer], path[t][layer])
+                self.gradient[f"rnn.bias_l{layer}"] += corrected[t, layer]
+                if layer > 0:
+                    self.gradient[f"rnn.weight_ih_l{layer}"] += np.outer(corrected[t, layer], path[t + 1][layer - 1])
+            self.gradient["head.weight"] += np.outer(residuals[t], path[t + 1][-1])
+            self.gradient["head.bias"] += residuals[t]
+        return np.asarray(told)
+
+    @property
+    def estimate(self) -> Array:
+        n_scored = self.case.tokens.shape[1] * (self.case.tokens.shape[2] - self.case.context - 1)
+        parts = [
+            self.gradient[tensor.name].reshape(-1) * tensor.scale / n_scored for tensor in self.case.layout.tensors
+        ]
+        return np.asarray(np.concatenate(parts) * es_core.ESTIMATE_UNIT)

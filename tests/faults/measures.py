@@ -1,0 +1,68 @@
+"""What a server process does and takes, seen from outside: its metrics and what its system says of it."""
+
+import re
+import time
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from tests.end_to_end.processes import LIMIT_S, metrics_of
+
+
+def until_step(folder: Path, step: int) -> None:
+    """Until so many steps are written."""
+    ends = time.monotonic() + LIMIT_S
+    while len(metrics_of(folder)) <= step:
+        assert time.monotonic() < ends, f"expected step {step}"
+        time.sleep(0.01)
+
+
+def until_more(folder: Path, n_steps: int) -> None:
+    """Until so many more steps are written."""
+    until_step(folder, len(metrics_of(folder)) + n_steps)
+
+
+def members_per_s(folder: Path, duration_s: float) -> float:
+    """Members that count, measured for so long."""
+    began = time.time()
+    time.sleep(duration_s)
+    return float(sum(step["members"] for step in metrics_of(folder) if began < step["time"])) / duration_s
+
+
+def pace(folder: Path, n_steps: int) -> float:
+    """Members that count a second, in so many steps from now on."""
+    until_more(folder, 0)
+    begin = len(metrics_of(folder)) - 1
+    until_step(folder, begin + n_steps)
+    first, *steps = metrics_of(folder)[begin : begin + n_steps + 1]
+    return float(sum(step["members"] for step in steps)) / float(steps[-1]["time"] - first["time"])
+
+
+def longest_pause_s(folder: Path, since: float) -> float:
+    """The longest time without a step."""
+    times = [since, *(step["time"] for step in metrics_of(folder) if step["time"] > since), time.time()]
+    return float(max(after - before for before, after in pairwise(times)))
+
+
+def memory_mb(pid: int) -> float:
+    return _status(pid, "VmRSS")
+
+
+def peak_memory_mb(pid: int) -> float:
+    return _status(pid, "VmHWM")
+
+
+def n_sockets(pid: int) -> int:
+    """Open connections, the listening one among them."""
+    count = 0
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            count += "socket" in str(file.readlink())
+    return count
+
+
+def _status(pid: int, name: str) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(rf"{name}:\s+(\d+) kB", text)
+    assert found is not None
+    return int(found.group(1)) / 1024

@@ -1,0 +1,130 @@
+"""Volunteers that are no help, each for as long as a `with` lasts: slow, silent, stopped, trickling, deaf, flooding."""
+
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from fedlearn.wire.errors import RemoteProtocolError
+from fedlearn.wire.messages import Ping, Result
+from fedlearn.wire.parcel import pack
+from tests.faults.callers import Caller
+from tests.faults.hatchery import Hatchery
+from tests.identities import named
+
+SLOW_TRIAL_S = 0.4
+TRICKLE_S = 0.02
+DEAF_BYTES = 4096
+
+Behaviour = Callable[[Caller, threading.Event], None]
+
+
+@contextmanager
+def slow(hatchery: Hatchery, address: str, name: str) -> Iterator[None]:
+    """Takes twenty times as long for a trial."""
+    process = hatchery.hatch(name, address, TRIAL_S=str(SLOW_TRIAL_S))
+    try:
+        yield
+    finally:
+        hatchery.send(process, signal.SIGKILL)
+
+
+@contextmanager
+def stopped(hatchery: Hatchery, address: str, name: str) -> Iterator[None]:
+    """Takes part, and then its process stands still."""
+    process = hatchery.hatch(name, address)
+    until_said(hatchery.folder / f"{name}.out", "joined run")
+    hatchery.send(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        hatchery.send(process, signal.SIGKILL)
+
+
+def until_said(output: Path, text: str) -> None:
+    for _ in range(3000):
+        if output.exists() and text in output.read_text():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"expected {text!r} in {output}")
+
+
+def be_silent(eve: Caller, _: threading.Event) -> None:
+    """Hears everything and answers nothing."""
+    while eve.hear() is not None:
+        pass
+
+
+def be_deaf(_: Caller, over: threading.Event) -> None:
+    """Reads nothing."""
+    over.wait()
+
+
+def trickle(eve: Caller, over: threading.Event) -> None:
+    """Says a Result byte by byte."""
+    frame = pack(Result(0, 0, np.zeros(64, np.float32), bytes(8))).frame(0)
+    while not eve.is_cut_off and not over.is_set():
+        for byte in frame:
+            eve.send(bytes([byte]))
+            if eve.is_cut_off or over.wait(TRICKLE_S):
+                return
+
+
+def flood(eve: Caller, _: threading.Event) -> None:
+    """Says Ping as fast as it can."""
+    frame = pack(Ping()).frame(0)
+    while not eve.is_cut_off:
+        eve.send(frame * 100)
+
+
+@contextmanager
+def misbehaving(behaviour: Behaviour, address: str, name: str) -> Iterator[None]:
+    """A caller that joins, does that, and comes back whenever it is cut off."""
+    over, current = threading.Event(), list[Caller]()
+
+    def keep_coming() -> None:
+        while not over.is_set():
+            with (
+                suppress(AssertionError, OSError, RemoteProtocolError),
+                Caller(address, receive_buffer=DEAF_BYTES if behaviour is be_deaf else 0) as eve,
+            ):
+                current[:] = [eve]
+                eve.join(named(name), name)
+                behaviour(eve, over)
+            over.wait(0.05)
+
+    thread = threading.Thread(target=keep_coming, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for eve in current:
+            with suppress(OSError):
+                eve.socket.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "silent": be_silent,
+    "deaf": be_deaf,
+    "trickling": trickle,
+    "flooding": flood,
+}
+KINDS = ["slow", "stopped", *BEHAVIOURS]
+
+
+@contextmanager
+def nuisance(kind: str, hatchery: Hatchery, address: str, name: str) -> Iterator[None]:
+    """One of that kind."""
+    process = {"slow": slow, "stopped": stopped}.get(kind)
+    if process is not None:
+        with process(hatchery, address, name):
+            yield
+    else:
+        with misbehaving(BEHAVIOURS[kind], address, name):
+            yield

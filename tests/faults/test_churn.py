@@ -1,0 +1,149 @@
+"""Volunteers that come and go as they like, for as long as one wants.
+
+FEDLEARN_CHURN_S=1800 FEDLEARN_CHURN_SEED=1 python -m pytest -m long -s tests/faults/test_churn.py
+"""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import pytest
+
+from fedlearn.net.address import parse_address
+from tests.end_to_end.processes import fedlearn, metrics_of, output_of
+from tests.faults.callers import serving
+from tests.faults.hatchery import Hatchery, hatching
+from tests.faults.link import Link, link_to
+from tests.faults.measures import memory_mb
+
+N_NAMES = 16
+LEAST, MOST = 3, 12
+"""Volunteers at a time."""
+
+CUT_S = 2.0
+WARM_UP = 1 / 3
+"""Of the time, before memory is measured."""
+
+FLAGS = ["--volunteers", "0", "--population-limit", "320", "--time-per-step", "5", "--joins-per-minute", "0"]
+FLAGS += ["--checkpoint-time", "20", "--keep-journal", "8MB", "--learning-rate", "0.001", "--tls", "off"]
+
+
+@final
+class Churn:
+    """Who is there, half of them on a line that can be cut, and what happens next by lot."""
+
+    def __init__(self, hatchery: Hatchery, address: str, link: Link, choices: random.Random) -> None:
+        self.counts: dict[str, int] = {}
+        self._hatchery, self._address, self._link, self._choices = hatchery, address, link, choices
+        self._there: dict[str, int] = {}
+        self._n_liars = 0
+
+    def happen(self) -> None:
+        """One thing, at random."""
+        things = [self.join, self.join, self.join, self.leave, self.kill, self.lie, self.cut]
+        self._choices.choice([self.join] if len(self._there) < LEAST else things)()
+
+    def join(self) -> None:
+        away = [name for number in range(N_NAMES) if (name := f"volunteer {number}") not in self._there]
+        if len(self._there) < MOST:
+            self._hatch(self._choices.choice(away), lies=False)
+
+    def lie(self) -> None:
+        self._n_liars += 1
+        self._hatch(f"liar {self._n_liars}", lies=True)
+
+    def leave(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def cut(self) -> None:
+        """Ends half of the lines for a while; those on them come back by themselves."""
+        self._count("cut")
+        self._link.cut()
+        threading.Timer(CUT_S, self._link.mend).start()
+
+    def _hatch(self, name: str, *, lies: bool) -> None:
+        self._count("liars" if lies else "joined")
+        address = self._choices.choice([self._address, f"127.0.0.1:{self._link.port}"])
+        process = self._hatchery.hatch(name, address, lies=lies)
+        if not lies:
+            self._there[name] = process
+
+    def _end(self, number: signal.Signals) -> None:
+        name = self._choices.choice(sorted(self._there))
+        self._count(number.name)
+        self._hatchery.send(self._there.pop(name), number)
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def drained(server: "subprocess.Popen[str]", said: list[str]) -> threading.Thread:
+    """Reads what the server prints, so that it never waits for that."""
+    reading = threading.Thread(target=lambda: said.extend(output_of(server)), daemon=True)
+    reading.start()
+    return reading
+
+
+def growth_mb_an_hour(samples: list[tuple[float, float]]) -> float:
+    """Slope of a straight line through (s, MB)."""
+    times, sizes = np.array(samples).T
+    return float(3600.0 * np.polyfit(times, sizes, 1)[0])
+
+
+def churned(folder: Path, duration_s: float, seed: int, *, event_s: float) -> float:
+    """Lets things happen for so long and checks that nothing is lost; gives the growth of memory in MB an hour."""
+    said: list[str] = []
+    samples: list[tuple[float, float]] = []
+    with (
+        serving(folder, *FLAGS, trial_s=0.001, limit_s=duration_s + 120.0) as (server, address),
+        link_to(parse_address(address).port) as link,
+        hatching(folder, limit_s=int(duration_s) + 120) as hatchery,
+    ):
+        reading = drained(server, said)
+        churn = Churn(hatchery, address, link, random.Random(seed))
+        began = time.monotonic()
+        while (elapsed_s := time.monotonic() - began) < duration_s:
+            churn.happen()
+            if elapsed_s > WARM_UP * duration_s:
+                samples.append((elapsed_s, memory_mb(server.pid)))
+            time.sleep(event_s)
+        assert server.poll() is None, "".join(said)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=30) == 0
+        reading.join()
+    (folder / "server.out").write_text("".join(said))
+    growth = growth_mb_an_hour(samples)
+    sizes = [size for _, size in samples]
+    sent_away = [line for line in said if "was sent away" in line]
+    steps = [line["step"] for line in metrics_of(folder)]
+    print(f"seed {seed}, {duration_s:.0f} s, {len(steps)} steps: {churn.counts}, {len(sent_away)} sent away")
+    print(f"memory {sizes[0]:.1f} to {sizes[-1]:.1f} MB, at most {max(sizes):.1f}: {growth:+.2f} MB an hour")
+    for path in folder.glob("*.out"):
+        assert not re.search("Traceback|drifted", path.read_text()), path
+    assert [line for line in sent_away if not line.startswith("liar")] == []
+    assert "equal to" in fedlearn("replay", "1", folder=folder)
+    assert "everything is whole" in fedlearn("check", "1", folder=folder)
+    assert steps == list(range(len(steps)))
+    return growth
+
+
+def test_nothing_is_lost_and_nobody_drifts_while_volunteers_come_and_go(tmp_path: Path) -> None:
+    churned(tmp_path, 6.0, random.randrange(2**32), event_s=0.2)
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_while_volunteers_come_and_go(tmp_path: Path) -> None:
+    duration_s = float(os.environ.get("FEDLEARN_CHURN_S", "1800"))
+    event_s = float(os.environ.get("FEDLEARN_CHURN_EVENT_S", "1"))
+    seed = int(os.environ.get("FEDLEARN_CHURN_SEED", str(random.randrange(2**32))))
+    assert churned(tmp_path, duration_s, seed, event_s=event_s) < 1.0

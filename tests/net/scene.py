@@ -1,0 +1,54 @@
+"""What the tests of channels say, and how they run."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fedlearn.net.channel import Channel
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.wire.messages import DataBlock, Hello, Message, Welcome
+from fedlearn.wire.parcel import pack
+from fedlearn.wire.states import State
+from tests.identities import hello_of
+from tests.net.peers import SOON_S
+
+NEVER_S = 3600.0
+MIB = 2**20
+HELLO = hello_of()
+WELCOME = Welcome("7", Invitation("rnn", 3, {}, {}))
+BLOCK = DataBlock(bytes(16), bytes(MIB))
+PARCEL = pack(BLOCK)
+N_BLOCKS = 64
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Runs a test; whatever the loop would only have logged fails it."""
+    logged: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+        await asyncio.wait_for(test, 2 * SOON_S)
+
+    asyncio.run(main())
+    assert logged == []
+
+
+def ignore(_: Message) -> None:
+    """A message that nobody waits for."""
+
+
+def fail(_: Message) -> None:
+    raise RuntimeError("a bug")
+
+
+def flooding(channel: Channel) -> Callable[[Message], None]:
+    """Answers Hello by far more than the system takes for a peer that does not read."""
+
+    def answer(message: Message) -> None:
+        if isinstance(message, Hello):
+            channel.connection.state = State.PROVEN  # as if it had proven who it is
+            channel.send(WELCOME)
+            for _ in range(N_BLOCKS):
+                channel.send(BLOCK, PARCEL)
+
+    return answer
