@@ -32,14 +32,14 @@ class ClosedStep(msgspec.Struct, frozen=True):
     volunteers: int
 
 
-def close_step(step: OpenStep, strategy: Strategy, block: bytes, *, clipping: Clipping, now: float) -> ClosedStep:
+def close_step(step: OpenStep, strategy: Strategy, *, clipping: Clipping, now: float) -> ClosedStep:
     """The Update that what is in amounts to, and its figures."""
     spans, losses = step.collect()
     duration_s = now - step.opened_at
     update = tell(
         strategy,
         step.population,
-        block=block,
+        block=step.block,
         spans=spans,
         losses=losses,
         estimate=step.total_estimate(clipping),

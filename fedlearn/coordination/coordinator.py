@@ -12,7 +12,7 @@ from typing import final
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim
 from fedlearn.coordination.auditor import Auditor, Finding, Lottery
-from fedlearn.coordination.closing import ClosedStep, Pace, close_step, settle_leases
+from fedlearn.coordination.closing import ClosedStep, Pace, settle_leases
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import (
     AppendToJournal,
@@ -35,8 +35,7 @@ from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer, share_step
 from fedlearn.coordination.standing import Standing
-from fedlearn.es.clipping import Clipping
-from fedlearn.es.strategy import Strategy, ask, sum_shaping
+from fedlearn.coordination.steps import Steps
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.tasks.blocks import NO_BLOCK
@@ -67,7 +66,7 @@ class Coordinator:
     def __init__(
         self,
         plan: Plan,
-        strategy: Strategy,
+        steps: Steps,
         *,
         step: int,
         last: Update | None,
@@ -79,10 +78,9 @@ class Coordinator:
     ) -> None:
         self._ledger = Ledger(step, now, work_per_member=plan.work_per_member)
         self._auditor = Auditor(plan.audit, plan.layout, self._ledger, lottery=lottery)
-        self._clipping = Clipping()
         self._plan = plan
         self._entrance = Entrance(Welcome(plan.run, plan.invitation), rules or AdmissionRules(), standings)
-        self._strategy = strategy
+        self._steps = steps
         self._step = step
         self._last = last
         self._digest = digest
@@ -209,11 +207,11 @@ class Coordinator:
         is_first, volunteer.snapshot = volunteer.snapshot is None, (self._step, self._digest)
         volunteer.phase = Phase.SYNCING
         held = volunteer.held if is_first else None
-        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, is_first, held)]
+        block = self._send_block(volunteer, self._steps.block_of(self._step))
+        return [*block, SendWeights(volunteer.peer, is_first, held)]
 
-    def _send_block(self, volunteer: Volunteer, step: int) -> list[ServerEffect]:
-        """Sends the block of data of a step, unless there is none or the volunteer holds it."""
-        block = self._plan.block_of(step)
+    def _send_block(self, volunteer: Volunteer, block: bytes) -> list[ServerEffect]:
+        """Sends a block of data, unless there is none or the volunteer holds it."""
         if block == NO_BLOCK or block in volunteer.blocks:
             return []
         volunteer.blocks.append(block)
@@ -263,19 +261,11 @@ class Coordinator:
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
         if not ready:
             return []
-        members_per_s = sum(v.members_per_s or 0.0 for v in ready)
-        least_s = self._pace.least_s(ready)
-        population = ask(self._strategy, self._step, self._last, members_per_s=members_per_s, least_s=least_s)
-        step = OpenStep(
-            population,
-            opened_at=now,
-            deadline=now + self._pace.time_per_step,
-            first_member=self._first_member,
-            layout=self._plan.layout,
-            shaping=sum_shaping(
-                self._strategy, population, self._plan.layout, n_volunteers=len(ready), members_per_s=members_per_s
-            ),
+        step = self._steps.open(
+            self._step, self._last, ready, pace=self._pace, first_member=self._first_member, now=now
         )
+        if step is None:
+            return []
         self._open = step
         group_size = step.population.group_size
         effects: list[ServerEffect] = []
@@ -286,8 +276,8 @@ class Coordinator:
             is_held = not self._auditor.trusts(volunteer.standing)
             quota = share.n_groups * group_size
             volunteer.lease = step.lease(quota, volunteer.standing, gates=share.gates, is_held=is_held)
-            effects += self._send_block(volunteer, self._step)
-            effects.append(Send(volunteer.peer, step.assignment(volunteer.lease, self._plan.block_of(self._step))))
+            effects += self._send_block(volunteer, step.block)
+            effects.append(Send(volunteer.peer, step.assignment(volunteer.lease)))
         return effects
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
@@ -331,8 +321,7 @@ class Coordinator:
             n_members=result.losses.size,
             shaping=step.shaping,
         )
-        block = self._plan.block_of(result.step)
-        claim = Claim(volunteer.peer, volunteer.standing, trials, block, result.losses, result.estimate, lease)
+        claim = Claim(volunteer.peer, volunteer.standing, trials, step.block, result.losses, result.estimate, lease)
         return [Recompute(drawn) for drawn in self._auditor.draw(claim)]
 
     def recomputed(self, claim: Claim, results: Sequence[TrialResults], now: float) -> list[ServerEffect]:
@@ -366,25 +355,27 @@ class Coordinator:
         return self._open_step(now)
 
     def _close_step(self, now: float) -> list[ServerEffect]:
-        step = self._open
-        assert step is not None, "closing without an open step"
-        settle_leases(step, self._volunteers.values(), self._ledger, now=now)
-        block = self._plan.block_of(self._step)
-        self._closed = close_step(step, self._strategy, block, clipping=self._clipping, now=now)
-        self._pace.closed(self._closed.duration_s, is_overdue=step.is_overdue)
-        update = self._closed.update
+        assert self._open is not None, "closing without an open step"
+        return self.close(self._steps.close(self._open, now), now)
+
+    def close(self, closed: ClosedStep, now: float) -> list[ServerEffect]:
+        """The step is over, and this is what it amounts to."""
+        if self._open is not None:
+            settle_leases(self._open, self._volunteers.values(), self._ledger, now=now)
+            self._pace.closed(closed.duration_s, is_overdue=self._open.is_overdue)
+        self._closed, update = closed, closed.update
         self._last, self._open, self._first_member = update, None, 0
         self._step += 1
         effects: list[ServerEffect] = [AppendToJournal(update)]
         for volunteer in self._volunteers.values():
             if volunteer.follows_updates:
                 # Whoever joined while the step was open had no Assignment of it, which brings the block.
-                effects += [*self._send_block(volunteer, update.step), Send(volunteer.peer, update)]
+                effects += [*self._send_block(volunteer, update.block), Send(volunteer.peer, update)]
         return [*effects, *self._open_step(now), ApplyUpdate(update)]
 
     @property
     def _completion(self) -> str:
-        return self._plan.completion(self._step, elapsed_s_after(self._last))
+        return self._steps.completion(self._step, self._last)
 
     def _end(self, reason: str) -> list[ServerEffect]:
         self._is_over, self._open = True, None

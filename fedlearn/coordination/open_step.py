@@ -14,6 +14,7 @@ from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping, bounded, n_counted
 from fedlearn.es.strategy import Population
+from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment
 
 Float32Array = NDArray[np.float32]
@@ -164,10 +165,12 @@ class OpenStep:
         deadline: float,
         first_member: int,
         layout: ParameterLayout,
+        block: bytes = NO_BLOCK,
         shaping: Shaping | None = None,
     ) -> None:
         """`shaping`: with which volunteers sum their own members' gradients; None where those are replayed."""
         self.population = population
+        self.block = block
         self.shaping = shaping
         self._exactness = Exactness(shaping, population.perturbation) if shaping is not None else None
         self._layout = layout if shaping is not None or population.perturbation.is_summed else None
@@ -200,11 +203,11 @@ class OpenStep:
         self.leases.append(lease)
         return lease
 
-    def assignment(self, lease: Lease, block: bytes) -> Assignment:
+    def assignment(self, lease: Lease) -> Assignment:
         """What the holder of a lease is told, now that the step is opened."""
         return Assignment(
             step=self.population.step,
-            block=block,
+            block=self.block,
             perturbation=self.population.perturbation,
             group_size=self.population.group_size,
             first_member=lease.first_member,

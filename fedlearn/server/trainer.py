@@ -12,6 +12,7 @@ from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import Held
+from fedlearn.coordination.steps import OwnSteps
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update, elapsed_s_after
@@ -103,7 +104,7 @@ class Trainer:
         )
         return Coordinator(
             plan,
-            strategy_of(config),
+            OwnSteps(plan, strategy_of(config)),
             step=self.replica.step,
             last=self._last,
             digest=self.replica.digest,
