@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, final
+from typing import Any, Protocol, TypeVar, final
 
 from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.es.layout import Float32Array
@@ -17,11 +17,10 @@ from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import TcpStream
 from fedlearn.server.budget import MAX_HELD_BYTES, over_budget
 from fedlearn.server.door import Door
-from fedlearn.server.examination import Agenda, examine
+from fedlearn.server.examination import Agenda
 from fedlearn.server.gate import Gate
-from fedlearn.server.local_volunteers import LocalVolunteers
+from fedlearn.server.keeper import Keeper
 from fedlearn.server.performer import Performer
-from fedlearn.server.trainer import Trainer
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.terminal import Terminal, format_figures
 from fedlearn.wire.connection import Connection
@@ -47,12 +46,35 @@ PARTING_S = 3.0
 T = TypeVar("T")
 
 
+class Local(Protocol):
+    """Volunteers on the server's own machine."""
+
+    n_started: int
+    """How many there are."""
+
+    def problems(self) -> list[str]:
+        """What to say about those that died."""
+
+    def stop(self) -> None:
+        """Waits for them to go."""
+
+
 @final
 class Server:
     """Serves a run over TCP until it ends; the shell of its performer."""
 
-    def __init__(self, trainer: Trainer, terminal: Terminal, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        trainer: Keeper,
+        terminal: Terminal,
+        gate: Gate | None = None,
+        *,
+        compute: ThreadPoolExecutor | None = None,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`compute`: one thread for all work, where that is shared; `then` is called after whatever happens."""
         self._trainer = trainer
+        self._then = then
         self._terminal = terminal
         self._gate = gate or Gate()
         self._coordinator = trainer.coordinator(self.now(), self._gate.rules)
@@ -60,37 +82,40 @@ class Server:
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = 0
-        layout = trainer.run.prepared.objective.layout
+        layout = trainer.layout
         self._estimate_bytes = layout.size + len(layout.row_lengths)
         # A peer may lag behind by its weights, its data and a good number of Updates.
-        self._max_queued_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_QUEUED_UPDATES_BYTES
-        self._max_held_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_HELD_BYTES
+        weights_bytes = 4 * layout.size
+        self._max_queued_bytes = 2 * 3 * weights_bytes + MAX_QUEUED_UPDATES_BYTES
+        self._max_held_bytes = 2 * 3 * weights_bytes + MAX_HELD_BYTES
         self._budget_due = 0.0
         self._door = Door()
         self._closed_bytes_in = 0
         self._closed_bytes_out = 0
-        self._compute = ThreadPoolExecutor(max_workers=1)
-        self._agenda = Agenda(trainer.run.config.run.sample_time)
+        self._is_compute_shared = compute is not None
+        self._compute = compute or ThreadPoolExecutor(max_workers=1)
+        self._agenda = Agenda(trainer.sample_time)
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def run(self, listening: socket.socket, local: Callable[[int], LocalVolunteers]) -> str:
+    async def run(self, listening: socket.socket, local: Callable[[int], Local]) -> str:
         """Serves on the socket, starts the local volunteers there, and gives the reason why the run ended.
 
         Raises StorageError when the disk fails.
         """
         listener = await self._gate.listen(self._accept, listening)
         port = listening.getsockname()[1]
-        config = self._trainer.run.config
-        self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")
+        address = self._gate.public_address(port, run=self._trainer.run_name)
+        host, invitation = self._gate.settings.host, self._trainer.invitation(address)
+        self.say(f"listening on {host}:{port}; join with: {invitation}")
         for line in self._gate.notices:
             self.say(line)
-        if config.volunteers.volunteers == 0:
-            self.say("waiting for volunteers")
         if threading.current_thread() is threading.main_thread():
             for interrupt in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 asyncio.get_running_loop().add_signal_handler(interrupt, self.stop, "the server was stopped")
         volunteers = local(port)
+        if volunteers.n_started == 0:
+            self.say("waiting for volunteers")
         ticking = asyncio.create_task(self._tick(volunteers))
         try:
             reason = await self._ended
@@ -103,7 +128,8 @@ class Server:
             for conversation in self._conversations:
                 conversation.cancel()
             await asyncio.to_thread(volunteers.stop)
-            self._compute.shutdown()
+            if not self._is_compute_shared:
+                self._compute.shutdown()
 
     def stop(self, reason: str) -> None:
         """Ends the run cleanly."""
@@ -144,7 +170,7 @@ class Server:
         self._terminal.step(metrics, self._coordinator.status(self.now()))
         if self._agenda.is_due(self.now()):
             # Copied among the work, between two steps.
-            self.work(self._trainer.replica.weights.copy, lambda weights: self._start(self._look(weights)))
+            self.work(self._trainer.copy, lambda weights: self._start(self._look(weights)))
 
     def ended(self, reason: str) -> None:
         if not self._ended.done():
@@ -204,6 +230,8 @@ class Server:
             raise RemoteProtocolError(what) from error
         if effects:  # as a rule a Result has none
             self._perform(effects)
+        else:
+            self._then()
 
     def _keep_budget(self, now: float) -> None:
         if now >= self._budget_due:
@@ -220,7 +248,7 @@ class Server:
             if channel.connection.update_bytes_queued > most:
                 self._perform(self._coordinator.fell_behind(peer, now))
 
-    async def _tick(self, local: LocalVolunteers) -> None:
+    async def _tick(self, local: Local) -> None:
         while not self._ended.done():
             now = self.now()
             self._perform(self._coordinator.tick(now))
@@ -239,6 +267,7 @@ class Server:
             return
         try:
             act()
+            self._then()
         except Exception as error:
             self._fail(error)
 
@@ -253,8 +282,7 @@ class Server:
 
     async def _look(self, weights: Float32Array) -> None:
         """Measures beside the training."""
-        found = await asyncio.to_thread(examine, self._trainer.run.prepared.examiner, weights)
-        self._trainer.validation = found.figures
+        found = await asyncio.to_thread(self._trainer.examine, weights)
         sentences = [f"validation {format_figures(found.figures)}"] if found.figures else []
         sentences += [f"it writes: {found.sample}"] if found.sample else []
         if sentences:
@@ -273,9 +301,3 @@ class Server:
     def _fail(self, error: BaseException) -> None:
         if not self._ended.done():
             self._ended.set_exception(error)
-
-    def _join_command(self, port: int) -> str:
-        prepared = self._trainer.run.prepared
-        entry = f" --task {prepared.entry}" if prepared.needs_task else ""
-        address = self._gate.public_address(port, run=self._trainer.run.folder.path.name)
-        return f"fedlearn join{entry} {address}"

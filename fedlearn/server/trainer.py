@@ -13,9 +13,12 @@ from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import Held
 from fedlearn.coordination.steps import OwnSteps
+from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update, elapsed_s_after
+from fedlearn.net.address import Address
+from fedlearn.server.examination import Examination, examine
 from fedlearn.server.history import Progress, Rebuilt, newest
 from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.recent import Outgoing, RecentUpdates
@@ -86,13 +89,44 @@ class Trainer:
         """The server's own."""
         return self._holding.replica
 
+    @property
+    def layout(self) -> ParameterLayout:
+        """Of the weights."""
+        return self.run.prepared.objective.layout
+
+    @property
+    def run_name(self) -> str:
+        """Of the run, as volunteers are told."""
+        return self.run.folder.path.name
+
+    @property
+    def sample_time(self) -> float:
+        """Seconds between two looks at the model."""
+        return self.run.config.run.sample_time
+
+    def copy(self) -> Float32Array:
+        """The weights as they are."""
+        return self.replica.weights.copy()
+
+    def examine(self, weights: Float32Array) -> Examination:
+        """Measures these weights; the next line of metrics has the figures, too."""
+        found = examine(self.run.prepared.examiner, weights)
+        self.validation = found.figures
+        return found
+
+    def invitation(self, address: Address) -> str:
+        """The command that volunteers are told."""
+        prepared = self.run.prepared
+        entry = f" --task {prepared.entry}" if prepared.needs_task else ""
+        return f"fedlearn join{entry} {address}"
+
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """The coordinator that goes on where this replica stands."""
         config = self.run.config
         plan = Plan(
-            run=self.run.folder.path.name,
+            run=self.run_name,
             invitation=self.run.prepared.invitation,
-            layout=self.run.prepared.objective.layout,
+            layout=self.layout,
             blocks=tuple(self.run.prepared.named_blocks),
             steps_per_block=self.run.prepared.steps_per_block,
             work_per_member=self.run.prepared.objective.work_per_member,

@@ -53,6 +53,8 @@ class Local:
         said, self.unsaid = self.unsaid, []
         return said
 
+    n_started = 0
+
     def stop(self) -> None:
         self.is_stopped = True
 
