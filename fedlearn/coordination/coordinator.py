@@ -6,7 +6,7 @@ volunteers already work on the next step.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import final
 
 from fedlearn.coordination.admission import AdmissionRules
@@ -25,20 +25,19 @@ from fedlearn.coordination.effects import (
     RecordCredit,
     SaveCheckpoint,
     Send,
-    SendBlock,
     SendWeights,
     ServerEffect,
     StepReport,
 )
 from fedlearn.coordination.entrance import Entrance
+from fedlearn.coordination.leasing import give, lease_out, send_block
 from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.plan import Plan, Status
-from fedlearn.coordination.roster import Phase, Volunteer, share_step
+from fedlearn.coordination.roster import Phase, Volunteer
 from fedlearn.coordination.standing import Standing
 from fedlearn.coordination.steps import Steps
-from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update, elapsed_s_after
-from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
     Farewell,
     Goodbye,
@@ -51,8 +50,7 @@ from fedlearn.wire.messages import (
     Welcome,
 )
 
-MAX_RESYNCS = 3
-"""Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
+LAGS = "its line is slower than the steps; it goes on from the weights of today"
 
 
 @final
@@ -123,8 +121,8 @@ class Coordinator:
             case Ready():
                 return self._admit(volunteer, message, now)
             case Result():
-                if self._open is not None and message.step == self._step:
-                    volunteer.time_exchange(now - self._open.opened_at, message.busy_s)
+                if volunteer.lease is not None and message.step == self._step:
+                    volunteer.time_exchange(now - volunteer.lease.leased_at, message.busy_s)
                 return self._take(volunteer, message, now)
             case Goodbye():
                 return [*self._entrance.forget(volunteer, message.reason), *self._close_if_complete(now)]
@@ -169,7 +167,7 @@ class Coordinator:
     def _tick_step(self, now: float) -> list[ServerEffect]:
         if self._completion and self._closed is None and not self._is_over:
             return self._end(self._completion)
-        if self._open is None or self._closed is not None or now < self._open.deadline:
+        if self._open is None or self._closed is not None or now < self._open.deadline or self._open.awaits_update:
             return []
         if self._open.n_members > 0:
             return self._close_step(now)
@@ -207,15 +205,8 @@ class Coordinator:
         is_first, volunteer.snapshot = volunteer.snapshot is None, (self._step, self._digest)
         volunteer.phase = Phase.SYNCING
         held = volunteer.held if is_first else None
-        block = self._send_block(volunteer, self._steps.block_of(self._step))
+        block = send_block(volunteer, self._steps.block_of(self._step))
         return [*block, SendWeights(volunteer.peer, is_first, held)]
-
-    def _send_block(self, volunteer: Volunteer, block: bytes) -> list[ServerEffect]:
-        """Sends a block of data, unless there is none or the volunteer holds it."""
-        if block == NO_BLOCK or block in volunteer.blocks:
-            return []
-        volunteer.blocks.append(block)
-        return [SendBlock(volunteer.peer, block)]
 
     def _admit(self, volunteer: Volunteer, ready: Ready, now: float) -> list[ServerEffect]:
         if (ready.step, ready.digest) != volunteer.snapshot:
@@ -227,7 +218,7 @@ class Coordinator:
             effects.append(Notice(f"{volunteer.name} joined"))
         return [*effects, *self._open_step(now)]
 
-    def fell_behind(self, peer: Peer, now: float) -> list[ServerEffect]:
+    def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:
         """More Updates wait for a peer than weights would take: it is sent those instead."""
         volunteer = self._volunteers.get(peer)
         if volunteer is None or volunteer.phase is not Phase.READY or self._is_over:
@@ -236,21 +227,12 @@ class Coordinator:
             volunteer.lease.end()
             volunteer.lease = None
         volunteer.phase = Phase.WAITING
-        resync = Send(peer, Resync("its line is slower than the steps; it goes on from the weights of today"))
+        resync = Send(peer, Resync(why))
         return [resync, *self._synchronise(volunteer), *self._close_if_complete(now)]
 
     def _quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
-        volunteer.n_resyncs += 1
-        if volunteer.lease is not None:
-            volunteer.lease.void()
-            volunteer.lease = None
-        if volunteer.n_resyncs > MAX_RESYNCS:
-            reason = f"{what}, {volunteer.n_resyncs} times in a row; its arithmetic can't be trusted"
-            return self._entrance.dismiss(volunteer, Farewell("refused", reason))
-        volunteer.phase = Phase.WAITING
-        volunteer.blocks.clear()
-        notice = Notice(f"{volunteer.name} drifted: {what}; it is resynchronised and its results do not count")
-        return [notice, Send(volunteer.peer, Resync(what)), *self._synchronise(volunteer)]
+        effects = self._entrance.quarantine(volunteer, what)
+        return [*effects, *self._synchronise(volunteer)] if volunteer.phase is Phase.WAITING else effects
 
     # ---- a step, from its Assignments to its Update
 
@@ -267,18 +249,7 @@ class Coordinator:
         if step is None:
             return []
         self._open = step
-        group_size = step.population.group_size
-        effects: list[ServerEffect] = []
-        n_groups = step.population.limit // group_size
-        expected = self._pace.last_s / group_size  # members, of who does one a second
-        for share in share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts, expected=expected):
-            volunteer = share.volunteer
-            is_held = not self._auditor.trusts(volunteer.standing)
-            quota = share.n_groups * group_size
-            volunteer.lease = step.lease(quota, volunteer.standing, gates=share.gates, is_held=is_held)
-            effects += self._send_block(volunteer, step.block)
-            effects.append(Send(volunteer.peer, step.assignment(volunteer.lease)))
-        return effects
+        return lease_out(step, ready, trusts=self._auditor.trusts, last_s=self._pace.last_s)
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
         """Counts a Result, unless it is late, of a drifted replica, or not what was leased."""
@@ -287,6 +258,8 @@ class Coordinator:
             return []
         if result.first_member < step.first_member:
             return []  # of a population that was given up
+        if volunteer.cut_at == result.step and result.first_member != lease.first_member + lease.n_received:
+            return []  # of a lease that was taken from it
         if self._closed is not None:
             # The server's own replica is still taking the last step: its digest is not known yet.
             self._held.append((volunteer.peer, result))
@@ -302,25 +275,54 @@ class Coordinator:
             volunteer.n_resyncs = 0
         volunteer.standing.n_idle = 0
         if lease.is_done:
-            volunteer.measure(lease.n_finite, now - step.opened_at)
+            volunteer.measure(lease.n_finite, now - lease.leased_at)
             volunteer.standing.was_in_time()
-        lease.duration_s = now - step.opened_at
+        lease.duration_s = now - lease.leased_at
         step.is_overdue |= is_overdue
         step.hurry(now)
         return [*self._audit(volunteer, lease, step, result), *self._close_if_complete(now)]
+
+    # ---- steps that somebody else closes
+
+    @property
+    def volunteers(self) -> Collection[Volunteer]:
+        """Everybody who is connected."""
+        return self._volunteers.values()
+
+    def assigned(self, now: float) -> list[ServerEffect]:
+        """There may be a step to open now."""
+        return self._open_step(now)
+
+    def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
+        """Asks somebody for members of the open step of which nobody else has a lease any more."""
+        assert self._open is not None, "leasing without an open step"
+        is_held = not self._auditor.trusts(volunteer.standing)
+        lease = self._open.lease_again(first_member, quota, volunteer.standing, is_held=is_held, now=now)
+        return give(volunteer, lease, self._open)
+
+    def abandon(self) -> None:
+        """Gives up the open step: whatever still comes of it is not taken."""
+        for volunteer in self._volunteers.values():
+            if volunteer.lease is not None:
+                volunteer.lease, volunteer.cut_at = None, self._step
+        self._open = None
+
+    def moved(self, step: int, digest: bytes, now: float) -> list[ServerEffect]:
+        """The replica has other weights now than the steps made: whoever follows it is sent those."""
+        self.abandon()
+        self._step, self._digest = step, digest
+        effects: list[ServerEffect] = []
+        for peer, volunteer in list(self._volunteers.items()):
+            if volunteer.phase is Phase.SYNCING:
+                volunteer.snapshot = (-1, b"")  # whatever it is Ready with are other weights
+            effects += self.fell_behind(peer, now, "the weights were replaced")
+        return effects
 
     # ---- audits
 
     def _audit(self, volunteer: Volunteer, lease: Lease, step: OpenStep, result: Result) -> list[ServerEffect]:
         """Has some of a Result computed again, by lot."""
-        trials = Trials(
-            step=result.step,
-            perturbation=step.population.perturbation,
-            group_size=step.population.group_size,
-            first_member=result.first_member,
-            n_members=result.losses.size,
-            shaping=step.shaping,
-        )
+        trials = step.trials(result.first_member, result.losses.size)
         claim = Claim(volunteer.peer, volunteer.standing, trials, step.block, result.losses, result.estimate, lease)
         return [Recompute(drawn) for drawn in self._auditor.draw(claim)]
 
@@ -345,7 +347,7 @@ class Coordinator:
 
     def _close_if_complete(self, now: float) -> list[ServerEffect]:
         step = self._open
-        if step is None or self._closed is not None:
+        if step is None or self._closed is not None or step.awaits_update:
             return []
         if not step.is_complete and not (now >= step.deadline and step.n_members > 0):
             return []
@@ -370,7 +372,7 @@ class Coordinator:
         for volunteer in self._volunteers.values():
             if volunteer.follows_updates:
                 # Whoever joined while the step was open had no Assignment of it, which brings the block.
-                effects += [*self._send_block(volunteer, update.block), Send(volunteer.peer, update)]
+                effects += [*send_block(volunteer, update.block), Send(volunteer.peer, update)]
         return [*effects, *self._open_step(now), ApplyUpdate(update)]
 
     @property

@@ -14,6 +14,7 @@ from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping, bounded, n_counted
 from fedlearn.es.strategy import Population
+from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment
 
@@ -50,8 +51,9 @@ class Lease(msgspec.Struct):
     """None where the estimates are rounded."""
     standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
     """Of who holds it."""
+    leased_at: float = 0.0
     duration_s: float = 0.0
-    """From the opening of the step to the last Result."""
+    """From the lease to the last Result."""
     losses: list[Float32Array] = msgspec.field(default_factory=list)
     estimate: NDArray[np.int64] | None = None
     """Sum of the estimates that came with a group of finite losses: without one there is nothing to estimate from."""
@@ -123,6 +125,12 @@ class Lease(msgspec.Struct):
         utilities = self.exactness.shaping.utilities(losses, group_size)
         return complaint_of(numbers, utilities, self.layout, self.exactness.perturbation)
 
+    def hand_over(self) -> tuple[Float32Array, NDArray[np.int64] | None]:
+        """Gives away what came since the last time: losses, and the sum of their estimates."""
+        losses, self.losses = np.concatenate(self.losses), []
+        estimate, self.estimate = self.estimate, None
+        return losses, estimate
+
     def release(self) -> None:
         """What was held counts from now on."""
         if self.is_held:
@@ -167,9 +175,14 @@ class OpenStep:
         layout: ParameterLayout,
         block: bytes = NO_BLOCK,
         shaping: Shaping | None = None,
+        awaits_update: bool = False,
     ) -> None:
-        """`shaping`: with which volunteers sum their own members' gradients; None where those are replayed."""
+        """`shaping`: with which volunteers sum their own members' gradients; None where those are replayed.
+
+        `awaits_update`: somebody else makes the Update, and the step is open until that comes.
+        """
         self.population = population
+        self.awaits_update = awaits_update
         self.block = block
         self.shaping = shaping
         self._exactness = Exactness(shaping, population.perturbation) if shaping is not None else None
@@ -187,24 +200,33 @@ class OpenStep:
         self, quota: int, standing: Standing | None = None, *, gates: bool = True, is_held: bool = False
     ) -> Lease:
         """The next private range of `quota` members; see Lease."""
-        holder = standing or Standing("")
+        lease = self.lease_again(
+            self.next_member, quota, standing or Standing(""), gates=gates, is_held=is_held, now=self.opened_at
+        )
+        self.next_member += quota
+        return lease
+
+    def lease_again(
+        self, first_member: int, quota: int, standing: Standing, *, gates: bool = True, is_held: bool, now: float
+    ) -> Lease:
+        """A range of which nobody else has a lease any more."""
         lease = Lease(
-            self.next_member,
+            first_member,
             quota,
             self._layout,
             self._exactness,
-            holder,
+            standing,
+            leased_at=now,
             tally=self._tally,
             gates=gates,
             is_held=is_held,
         )
         self._tally.n_unfinished += lease.is_waited_for
-        self.next_member += quota
         self.leases.append(lease)
         return lease
 
     def assignment(self, lease: Lease) -> Assignment:
-        """What the holder of a lease is told, now that the step is opened."""
+        """What the holder of a lease is told, in the moment that it gets it."""
         return Assignment(
             step=self.population.step,
             block=self.block,
@@ -212,7 +234,18 @@ class OpenStep:
             group_size=self.population.group_size,
             first_member=lease.first_member,
             quota=lease.quota,
-            time_left_s=self.deadline - self.opened_at,
+            time_left_s=self.deadline - lease.leased_at,
+            shaping=self.shaping,
+        )
+
+    def trials(self, first_member: int, n_members: int) -> Trials:
+        """What the holder of a lease has run for a Result of these members."""
+        return Trials(
+            step=self.population.step,
+            perturbation=self.population.perturbation,
+            group_size=self.population.group_size,
+            first_member=first_member,
+            n_members=n_members,
             shaping=self.shaping,
         )
 

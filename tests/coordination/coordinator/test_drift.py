@@ -1,4 +1,4 @@
-from fedlearn.coordination.coordinator import MAX_RESYNCS
+from fedlearn.coordination.entrance import MAX_RESYNCS
 from fedlearn.coordination.effects import Notice, Send, SendBlock, SendWeights
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment, Ready, Resync

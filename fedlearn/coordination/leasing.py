@@ -1,0 +1,38 @@
+"""What volunteers are told when members are leased to them."""
+
+from collections.abc import Callable, Sequence
+
+from fedlearn.coordination.effects import Send, SendBlock, ServerEffect
+from fedlearn.coordination.open_step import Lease, OpenStep
+from fedlearn.coordination.roster import Volunteer, share_step
+from fedlearn.coordination.standing import Standing
+from fedlearn.tasks.blocks import NO_BLOCK
+
+
+def lease_out(
+    step: OpenStep, ready: Sequence[Volunteer], *, trusts: Callable[[Standing], bool], last_s: float
+) -> list[ServerEffect]:
+    """Shares the step among those who are ready; the last one took `last_s`."""
+    effects: list[ServerEffect] = []
+    number, group_size = step.population.step, step.population.group_size
+    n_groups = step.population.limit // group_size
+    expected = last_s / group_size  # groups, of who does a member a second
+    for share in share_step(ready, n_groups, step=number, trusts=trusts, expected=expected):
+        standing, is_held = share.volunteer.standing, not trusts(share.volunteer.standing)
+        lease = step.lease(share.n_groups * group_size, standing, gates=share.gates, is_held=is_held)
+        effects += give(share.volunteer, lease, step)
+    return effects
+
+
+def give(volunteer: Volunteer, lease: Lease, step: OpenStep) -> list[ServerEffect]:
+    """Leases to a volunteer, which is sent what it needs for that."""
+    volunteer.lease = lease
+    return [*send_block(volunteer, step.block), Send(volunteer.peer, step.assignment(lease))]
+
+
+def send_block(volunteer: Volunteer, block: bytes) -> list[ServerEffect]:
+    """Sends a block of data, unless there is none or the volunteer holds it."""
+    if block == NO_BLOCK or block in volunteer.blocks:
+        return []
+    volunteer.blocks.append(block)
+    return [SendBlock(volunteer.peer, block)]
