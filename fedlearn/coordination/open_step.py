@@ -73,6 +73,11 @@ class Lease(msgspec.Struct):
         return 0 if self.is_held else self.n_received
 
     @property
+    def n_new(self) -> int:
+        """Members whose losses were not handed over."""
+        return sum(losses.size for losses in self.losses)
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing more is to come."""
         return self.n_received == self.quota
@@ -263,6 +268,11 @@ class OpenStep:
     @property
     def is_complete(self) -> bool:
         return self._tally.n_unfinished == 0
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether each Result brings an estimate."""
+        return self._layout is not None
 
     @property
     def n_members(self) -> int:

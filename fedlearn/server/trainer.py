@@ -6,7 +6,7 @@ from typing import Self, final
 
 from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.audit import Claim, Verdict, judge
+from fedlearn.coordination.audit import Claim, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
@@ -22,6 +22,7 @@ from fedlearn.server.examination import Examination, examine
 from fedlearn.server.history import Progress, Rebuilt, newest
 from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.recent import Outgoing, RecentUpdates
+from fedlearn.server.recomputation import recompute
 from fedlearn.server.run import Run
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
@@ -226,14 +227,7 @@ class Trainer:
 
     def recompute(self, claim: Claim) -> list[TrialResults]:
         """What the claim's trials give here, where the replica must stand before their step; twice if not the claim."""
-        first = self._holding.evaluate(claim.trials, claim.block)
-        if (whole := claim.whole) is not None:
-            # What the losses amount to that were sent with the sum: equal to the last unit, whoever computes it.
-            summed = self._holding.summed(whole.trials, whole.block, whole.losses)
-            first = TrialResults(first.losses, summed.estimate)
-        if judge(claim, first, self.run.prepared.objective.layout).is_true:
-            return [first]
-        return [first, self._holding.evaluate(claim.trials, claim.block)]
+        return recompute(self._holding, claim)
 
     def record_verdict(self, verdict: Verdict) -> None:
         """Writes down that a claim was false."""
