@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, final
 
+from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.es.layout import Float32Array
 from fedlearn.net.channel import Channel
@@ -131,9 +132,14 @@ class Server:
             if not self._is_compute_shared:
                 self._compute.shutdown()
 
+    @property
+    def coordinator(self) -> Coordinator:
+        """Of those who are served."""
+        return self._coordinator
+
     def stop(self, reason: str) -> None:
         """Ends the run cleanly."""
-        self._perform(self._coordinator.stop(reason))
+        self.perform(self._coordinator.stop(reason))
 
     # ---- what the performer asks of its shell
 
@@ -202,7 +208,7 @@ class Server:
         self._channels[peer] = channel
         try:
             await asyncio.sleep(self._door.refusals.turn_s(stream.peer_address, self.now()))
-            self._perform(
+            self.perform(
                 self._coordinator.connected(
                     peer,
                     self.now(),
@@ -229,7 +235,7 @@ class Server:
             what = f"its {type(message).__name__} raised {type(error).__name__}: {error}"
             raise RemoteProtocolError(what) from error
         if effects:  # as a rule a Result has none
-            self._perform(effects)
+            self.perform(effects)
         else:
             self._then()
 
@@ -246,19 +252,20 @@ class Server:
         most = max(trainer.snapshot_bytes, LEAST_LAG_BYTES, LEAST_LAG_UPDATES * trainer.update_bytes)
         for peer, channel in self._channels.items():
             if channel.connection.update_bytes_queued > most:
-                self._perform(self._coordinator.fell_behind(peer, now))
+                self.perform(self._coordinator.fell_behind(peer, now))
 
     async def _tick(self, local: Local) -> None:
         while not self._ended.done():
             now = self.now()
-            self._perform(self._coordinator.tick(now))
+            self.perform(self._coordinator.tick(now))
             self._terminal.tick(self._coordinator.status(now))
             self._keep_budget(now)
             for problem in local.problems():
                 self.say(problem)
             await asyncio.sleep(TICK_S)
 
-    def _perform(self, effects: Iterable[ServerEffect]) -> None:
+    def perform(self, effects: Iterable[ServerEffect]) -> None:
+        """Does what the coordinator wants, unless the run has ended."""
         self._guarded(lambda: self._performer.perform(effects))
 
     def _guarded(self, act: Callable[[], None]) -> None:
