@@ -24,11 +24,11 @@ from fedlearn.coordination.effects import (
 from fedlearn.coordination.holes import cut_late, holes_in, idle, pieces
 from fedlearn.coordination.leased_steps import LeasedSteps
 from fedlearn.coordination.open_step import LEAST_GRACE_S, OpenStep
-from fedlearn.coordination.roster import Held
+from fedlearn.coordination.roster import Held, Phase
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import Assignment, Farewell, Message, Welcome
+from fedlearn.wire.messages import Assignment, Farewell, Message, Ready, Welcome
 
 RelayEffect = ClientEffect | ServerEffect
 """Upwards or downwards, in one order: the replica that both are about changes in between."""
@@ -49,6 +49,8 @@ class Relay:
         self._steps: LeasedSteps | None = None
         self._step = -1
         self._under_way: Compute | None = None
+        self._ready: Reply | None = None
+        """What is said above as soon as there is anybody below to lease to."""
         self._ending = ""
 
     # ---- the server above
@@ -90,7 +92,7 @@ class Relay:
 
     def lost(self) -> None:
         """The conversation is over; those below wait for the next one."""
-        self._worker = None
+        self._worker = self._ready = None
         if self._coordinator is not None and self._steps is not None:
             self._steps.revoke()
             self._coordinator.abandon()
@@ -129,12 +131,24 @@ class Relay:
                     self._welcome = welcome
                 case Apply(update):
                     followed += self._close(update, now)
+                case Reply(Ready()):
+                    self._ready = effect
+                    continue
                 case Leave() if self._steps is not None:
                     self._steps.reason = self._ending
             if isinstance(effect, Compute):
                 self._under_way = effect
             followed.append(effect)
-        return followed
+        return [*followed, *self._say_ready()]
+
+    def _say_ready(self) -> list[RelayEffect]:
+        """Nobody above waits for a relay that has no volunteers yet."""
+        if self._ready is None or self._coordinator is None:
+            return []
+        if not any(volunteer.phase is Phase.READY for volunteer in self._coordinator.volunteers):
+            return []
+        ready, self._ready = self._ready, None
+        return [ready]
 
     def _close(self, update: Update, now: float) -> list[ServerEffect]:
         """Passes an Update on; the replica takes it once, for both sides."""
@@ -149,7 +163,7 @@ class Relay:
         """Whatever happened below may have something go up, or have members leased again."""
         steps, coordinator = self._steps, self._coordinator
         if steps is None or coordinator is None or steps.step is None:
-            return []
+            return self._say_ready()
         step = steps.step
         known = [v.exchange_s for v in coordinator.volunteers if v.exchange_s is not None]
         exchange_s = median(known) if known else 0.0
@@ -163,11 +177,11 @@ class Relay:
         """Leases again what is missing, to those who are done."""
         number, open_s = step.population.step, max(now - step.opened_at, LEAST_GRACE_S)
         if not step.is_complete:
-            if not step.has_results:
-                step.deadline = now + open_s  # a group takes longer than anybody thought
-                return []
             if idle(coordinator.volunteers, number):
                 cut_late(step, coordinator.volunteers, now)
+            elif not step.has_results:
+                step.deadline = now + open_s  # a group takes longer than anybody thought
+                return []
         helpers = idle(coordinator.volunteers, number)
         holes = holes_in(step.leases, steps.next_member, steps.end)
         cut = pieces(holes, len(helpers), step.population.group_size)

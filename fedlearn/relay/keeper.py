@@ -78,7 +78,8 @@ class RelayKeeper:
         self._settings = settings
         self._begun = (step, digest)
         self._recent = RecentUpdates()
-        self._encoded_weights: tuple[int, Outgoing] | None = None
+        self._encoded_weights: tuple[Held, Outgoing] | None = None
+        self._next_step = step
 
     @property
     def layout(self) -> ParameterLayout:
@@ -120,9 +121,11 @@ class RelayKeeper:
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:  # noqa: ARG002 (the journal is the server's)
         """A Snapshot."""
-        if self._encoded_weights is None or self._encoded_weights[0] != self._holding.replica.step:
+        # By its digest, too: of a step whose weights were replaced there are two.
+        here = Held(self._holding.replica.step, self.steps.digest)
+        if self._encoded_weights is None or self._encoded_weights[0] != here:
             snapshot = self._holding.replica.snapshot()
-            self._encoded_weights = (self._holding.replica.step, (snapshot, pack(snapshot)))
+            self._encoded_weights = (here, (snapshot, pack(snapshot)))
         return [self._encoded_weights[1]]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
@@ -142,6 +145,9 @@ class RelayKeeper:
 
     def append(self, update: Update) -> Parcel:
         """Remembers the Update that the replica takes next; gives its parcel."""
+        if update.step != self._next_step:
+            self._recent = RecentUpdates()  # the weights were replaced by those of another step
+        self._next_step = update.step + 1
         parcel = self._recent.add(update, self.steps.digest, weights_bytes=self.snapshot_bytes)
         self.update_bytes = parcel.length_bytes
         return parcel

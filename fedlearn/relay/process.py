@@ -221,7 +221,7 @@ class RelayProcess:
     def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
         computing = asyncio.create_task(self._do(task, then))
         self._computing.add(computing)
-        computing.add_done_callback(self._computing.discard)
+        computing.add_done_callback(self._finish)
 
     def say(self, text: str) -> None:
         self._terminal.say(text)
@@ -229,6 +229,12 @@ class RelayProcess:
     def left(self, leave: Leave) -> None:
         if self._above is not None:
             self._above.left(leave)
+
+    def _finish(self, computing: "asyncio.Task[None]") -> None:
+        self._computing.discard(computing)
+        if not computing.cancelled() and (error := computing.exception()) is not None:
+            self.say(f"{type(error).__name__}: {error}")
+            self.left(Leave(str(error), is_welcome_back=False, is_refusal=True))
 
     async def _do(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
         try:

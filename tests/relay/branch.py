@@ -51,7 +51,7 @@ class Branch:
         self._below: ServerPerformer | None = None
         self._clock, self._task, self._audit = clock, task, audit
         self._works: deque[Callable[[], None]] = deque()
-        self._last_peer = 0
+        self._last_peer = self._n_effects = 0
         self.relay = Relay(self._serve)
         self.performer = Performer(self.relay, self.volunteer, self)
         self.connect()
@@ -106,9 +106,9 @@ class Branch:
                 self.kill(participant)
         if self.coordinator is not None:
             self.below(self.coordinator.tick(self.now()))
-            n_handed = len(self.handed_up)
+            n_effects = self._n_effects
             self.performer.turn()
-            moved |= len(self.handed_up) > n_handed
+            moved |= self._n_effects > n_effects
         return moved
 
     def settle(self) -> None:
@@ -122,11 +122,13 @@ class Branch:
         return self._clock()
 
     def send_up(self, message: Message) -> None:
+        self._n_effects += 1
         if isinstance(message, Result):
             self.handed_up.append(message)
         self.link.client.send(message)
 
     def below(self, effects: list[ServerEffect]) -> None:
+        self._n_effects += len(effects)
         if effects:
             assert self._below is not None
             self._below.perform(effects)

@@ -42,7 +42,8 @@ def relay_of(stage: Stage, name: str = "relay", **given: Any) -> Branch:  # noqa
 def finish(stage: Stage) -> list[str]:
     """The digest after each step of the run."""
     stage.settle()
-    assert stage.swarm.reason == f"all {STEPS} steps are done"
+    assert stage.swarm.reason is not None
+    assert stage.swarm.reason.endswith("steps are done")
     stage.close()
     return [metrics.digest for metrics in stage.swarm.metrics]
 
