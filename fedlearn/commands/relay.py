@@ -6,6 +6,8 @@ import os
 import sys
 
 from fedlearn.client.budget import Budget
+from fedlearn.client.machine import free_bytes
+from fedlearn.client.terms import parse_bytes
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
 from fedlearn.config import Schema, add_config_flags, load_config
@@ -29,6 +31,12 @@ def add_relay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task", metavar="FILE.py:NAME", help="the task that the server trains, where its code does not travel"
     )
+    parser.add_argument(
+        "--max-memory",
+        default="50%",
+        metavar="SIZE",
+        help="for all that the server names: 4GB, or a share of what is free at the start (default: 50%%)",
+    )
     add_config_flags(parser, Schema(find_kind("rnn").options), groups=["server"])
 
 
@@ -47,7 +55,8 @@ def relay_command(options: argparse.Namespace) -> int:
     if notice:
         print(notice, flush=True)
     task = load_task(options.task) if options.task else None
-    volunteer = Volunteer(options.threads, task=task, budget=Budget())
+    budget = Budget(parse_bytes(options.max_memory, free_bytes()))
+    volunteer = Volunteer(options.threads, task=task, budget=budget)
     terminal = Terminal()
     chosen = Settings(tuple(above), audit=settings.audit, entry=task.entry if task is not None else "")
     name = checked_name(options.name)
@@ -61,6 +70,7 @@ def relay_command(options: argparse.Namespace) -> int:
             name=name,
             threads=max(options.threads, 1),
             terminal=terminal,
+            budget=budget,
         )
         return await process.run()
 

@@ -13,8 +13,9 @@ Span = tuple[int, int]
 def holes_in(leases: Iterable[Lease], begin: int, end: int) -> list[Span]:
     """What no lease covers of the members from `begin` to before `end`; one that was ended covers what it brought."""
     holes, at = [], begin
-    for lease in sorted(leases, key=lambda lease: lease.first_member):
-        if at < lease.first_member < end:
+    within = [lease for lease in leases if lease.first_member < end]
+    for lease in sorted(within, key=lambda lease: lease.first_member):
+        if at < lease.first_member:
             holes.append((at, lease.first_member - at))
         at = max(at, lease.first_member + lease.quota)
     return [*holes, (at, end - at)] if at < end else holes

@@ -33,8 +33,9 @@ Begin = Callable[[bytes, bytes], Awaitable[None]]
 class Above:
     """Ends when the line does, or when somebody leaves."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, max_snapshot_bytes: int) -> None:
         self._address = address
+        self._max_snapshot_bytes = max_snapshot_bytes
         self._channel: Channel | None = None
         self._ended: asyncio.Future[Leave] = asyncio.get_running_loop().create_future()
 
@@ -44,7 +45,7 @@ class Above:
             reader, writer, binding = await asyncio.wait_for(dial(self._address), CONNECT_S)
         except (UntrustedServerError, ValueError) as error:
             return Leave(str(error), is_welcome_back=False, is_refusal=True)
-        connection = Connection("client", now=time.monotonic())
+        connection = Connection("client", now=time.monotonic(), max_snapshot_bytes=self._max_snapshot_bytes)
         self._channel = channel = Channel(connection, TcpStream(reader, writer), max_queued_bytes=MAX_QUEUED_BYTES)
         await begin(secrets.token_bytes(NONCE_BYTES), binding)
         running = asyncio.create_task(channel.run(receive))

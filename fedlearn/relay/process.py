@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
+from fedlearn.client.budget import Budget, in_words
 from fedlearn.client.failures import in_short, own_lines
 from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import Volunteer
@@ -23,6 +24,7 @@ from fedlearn.server.gate import Gate
 from fedlearn.server.listening import listen
 from fedlearn.server.server import Server
 from fedlearn.terminal import Terminal
+from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
 from fedlearn.wire.messages import DataBlock, Message, Welcome
 from fedlearn.wire.proof import Credentials
 
@@ -60,7 +62,10 @@ class RelayProcess:
         name: str,
         threads: int,
         terminal: Terminal,
+        budget: Budget | None = None,
     ) -> None:
+        """`budget` is what the volunteer has, too."""
+        self._budget = budget or Budget()
         self._volunteer, self._credentials = volunteer, credentials
         self._gate, self._settings = gate, settings
         self._name, self._threads = name, threads
@@ -103,7 +108,10 @@ class RelayProcess:
             if reason:
                 self.say(reason)
                 return 0
-            if leave.is_refusal or not leave.is_welcome_back:
+            if leave.is_refusal and not self._worker.n_steps and self._route.failed():
+                self.say(f"{leave.reason}; trying the next address")
+                continue
+            if not leave.is_welcome_back:
                 return await self._part(leave)
             if self._worker.n_steps:
                 retry_s, alone_since = FIRST_RETRY_S, time.monotonic()
@@ -121,7 +129,8 @@ class RelayProcess:
 
     async def _converse(self) -> tuple[Leave, str]:
         """Why the conversation ended; or why all has, where that was not it."""
-        self._above = above = Above(self._route.address)
+        max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
+        self._above = above = Above(self._route.address, max_snapshot_bytes=max_snapshot_bytes)
         self.say(f"connecting to {self._route.address}")
         conversing = asyncio.create_task(above.converse(self._begin, self._receive))
         leave = Leave("", is_welcome_back=False, is_refusal=False)
@@ -187,6 +196,10 @@ class RelayProcess:
         if isinstance(message, DataBlock):
             self._blocks.keep(message)
         self._performer.perform(self._relay.received(message, self.now()))
+        assert self._worker is not None
+        if (n_bytes := self._worker.bytes_waiting) > self._budget.max_waiting_bytes:
+            reason = f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting"
+            self._performer.perform(self._worker.fail(reason, is_welcome_back=True))
 
     def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, LeasedSteps]:
         keeper = RelayKeeper(self._volunteer, self._blocks, welcome, self._settings, step=step, digest=digest)
