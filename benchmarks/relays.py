@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -138,13 +137,11 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=100, metavar="N", help="of each (default: 100)")
     options = parser.parse_args()
     Door()  # which lets this process open as many files as the system grants
-    began = time.perf_counter()
     costs = []
     for volunteers in options.volunteers:
         for relays in options.relays:
             with tempfile.TemporaryDirectory() as folder:
                 costs.append(measure(volunteers, relays, options.steps, Path(folder)))
-            print(f"{volunteers} behind {relays}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
     report = Report(Path(__file__).stem, describe_machine(), options.steps, costs)
     print_report(report, lambda: table(report), as_json=options.json)
     return 0
