@@ -194,4 +194,4 @@ def test_volunteers_of_a_killed_relay_come_back_through_another_or_directly(
 @pytest.mark.parametrize("which", ["lower", "upper"])
 def test_twenty_volunteers_of_a_killed_relay_come_back(tmp_path: Path, which: str) -> None:
     settings = ["--population-limit", "640", "--exchange", "sum"]
-    check_killed(tmp_path, which, steps=60, crowd=20, trial_s=0.02, settings=settings)
+    check_killed(tmp_path, which, steps=80, crowd=20, trial_s=0.002, settings=settings)
