@@ -139,6 +139,7 @@ def test_relay_that_is_sent_other_weights_sends_them_on(config: RunConfig, stage
     digests = finish(stage)
     assert [digest_of(relay), *map(digest_of, volunteers)] == [digests[-1]] * 5
     assert any("drifted" in notice for notice in stage.swarm.notices)
+    assert all(any("replaced" in notice for notice in volunteer.notices) for volunteer in volunteers)
 
 
 def test_relay_without_volunteers_is_not_waited_for(config: RunConfig, stage_of: StageOf) -> None:
@@ -170,3 +171,21 @@ def test_false_losses_below_never_go_up(config: RunConfig, stage_of: StageOf, mo
     assert any("Eve: results of step" in notice for notice in relay.notices)
     assert not any("were false" in notice for notice in stage.swarm.notices)
     assert all((result.losses != 77.0).all() for result in relay.handed_up if isinstance(result, Result))
+
+
+def test_step_under_way_when_the_line_broke_is_worked_on_anew(config: RunConfig, stage_of: StageOf) -> None:
+    digests = flat(stage_of, created(config, steps=STEPS))
+    stage = stage_of(created(config, steps=STEPS))
+    relay, volunteers = peopled(stage)
+    for volunteer in volunteers:
+        until_it_has_work(stage, volunteer)
+    stage.settle()
+    stage.swarm.kill(next(p for p in stage.swarm.participants.values() if p.link is relay.link))
+    relay.cut()
+    for volunteer in volunteers:
+        volunteer.is_stalled = False
+    relay.settle()
+    relay.connect()
+    add_to(stage.swarm, relay)
+    assert finish(stage) == digests
+    assert not any("sent away" in notice for notice in relay.notices)
