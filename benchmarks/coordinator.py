@@ -18,6 +18,7 @@ from measure import Machine, Spread, describe_machine, print_report, spread
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import ApplyUpdate, Send, ServerEffect
 from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.steps import OwnSteps
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -80,7 +81,7 @@ class Crowd:
         self._now = 0.0
         self._n_volunteers = n_volunteers
         self._assignments: dict[int, Assignment] = {}
-        self.coordinator = Coordinator(plan, strategy, step=0, last=None, digest=DIGEST, now=0.0)
+        self.coordinator = Coordinator(plan, OwnSteps(plan, strategy), step=0, last=None, digest=DIGEST, now=0.0)
         volunteer = Credentials(Identity.of_seed(bytes(32)))
         key, nonce = volunteer.identity.public_key, bytes(NONCE_BYTES)
         hello = Hello(PROTOCOL_VERSION, "volunteer", 1, key, nonce)

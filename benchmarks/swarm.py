@@ -63,7 +63,7 @@ CREDENTIALS = Credentials(Identity.of_seed(bytes(32)))
 """Of all of them: one person may have any number of machines."""
 
 _ASSIGNMENT, _SNAPSHOT, _START, _CHALLENGE = 19, 17, 22, 23
-_LEADERS: dict[int, type[msgspec.Struct]] = {16: Welcome, 22: Start, 32: Update}
+_LEADERS: dict[int, type[msgspec.Struct]] = {16: Welcome, 17: Snapshot, 22: Start, 32: Update}
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -114,6 +114,8 @@ class Crowd:
                 self.holding = Holding(objective, seed=invitation.seed, threads=1)
             case Start() if self.holding is not None:
                 self._stand(message.first_step, self.holding.begin(message.first_step, keeps_start=message.keeps_start))
+            case Snapshot() if self.holding is not None:
+                self._stand(message.step, self.holding.load(message))
             case Update() if self.holding is not None:
                 self.ended_at.append(time.perf_counter())
                 self._stand(message.step + 1, self.holding.apply(message))
@@ -195,8 +197,8 @@ async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps:
     loop = asyncio.get_running_loop()
     for number in range(volunteers):
         await loop.create_connection(lambda: Light(crowd), "127.0.0.1", port)
-        await _until(crowd, partial(_has_ready, crowd, number // 2 + 1))
-    await _until(crowd, partial(_has_ready, crowd, volunteers))
+        await until(crowd, partial(_has_ready, crowd, number // 2 + 1))
+    await until(crowd, partial(_has_ready, crowd, volunteers))
     await _steps(crowd, WARM_UP)
     first, server_s, crowd_s = len(crowd.ended_at), processor_s(server), time.process_time()
     await _steps(crowd, steps)
@@ -221,10 +223,10 @@ def _has_ready(crowd: Crowd, count: int) -> bool:
 
 async def _steps(crowd: Crowd, n_steps: int) -> None:
     wanted = len(crowd.ended_at) + n_steps
-    await _until(crowd, lambda: len(crowd.ended_at) >= wanted)
+    await until(crowd, lambda: len(crowd.ended_at) >= wanted)
 
 
-async def _until(crowd: Crowd, is_so: Callable[[], bool]) -> None:
+async def until(crowd: Crowd, is_so: Callable[[], bool]) -> None:
     """Raises RuntimeError where the server has cut a line."""
     while not is_so():
         if crowd.n_lost:

@@ -18,6 +18,7 @@ import numpy as np
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Send, SendWeights, ServerEffect
 from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.steps import OwnSteps
 from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
@@ -146,7 +147,7 @@ class Scene:
         )
         plan = Plan("1", Invitation("rnn", 1, {}, {}), LAYOUT, (NO_BLOCK,), 0, 1e6, 1e6, 0)
         self.generator = generator
-        self.coordinator = Coordinator(plan, strategy, step=0, last=None, digest=DIGEST, now=0.0)
+        self.coordinator = Coordinator(plan, OwnSteps(plan, strategy), step=0, last=None, digest=DIGEST, now=0.0)
         self.server = Connection("server", now=0.0, estimate_bytes=LAYOUT.size + len(LAYOUT.row_lengths))
         self.lease: Assignment | None = None
         for peer in (0, 1):

@@ -19,7 +19,7 @@ LAYERS = (
     ("coordination", "storage", "net"),
     ("terminal",),
     ("server", "client"),
-    ("simulation",),
+    ("simulation", "relay"),
     ("commands",),
     ("fedlearn",),
     ("launch",),

@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import final
 
@@ -20,6 +20,7 @@ from fedlearn.client.terms import Terms, reason_to_pause
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
+from fedlearn.net.route import Route
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Device
 from fedlearn.terminal import Terminal
@@ -46,14 +47,14 @@ class _Stay:
 
     def __init__(
         self,
-        address: Address,
+        route: Route,
         *,
         once: bool,
         terms: Terms,
-        begin: Callable[[Terminal], Conversation],
+        begin: Callable[[Address, Terminal], Conversation],
         on_leave: Callable[[], None],
     ) -> None:
-        self._address = address
+        self._route = route
         self._once, self._terms, self._begin, self._on_leave = once, terms, begin, on_leave
         self._terminal = Terminal()
         self._watch = Watch()
@@ -80,23 +81,30 @@ class _Stay:
             return await self._converse()
 
     async def _converse(self) -> int:
-        retry_s = FIRST_RETRY_S
+        retry_s, is_hopeless = FIRST_RETRY_S, True
         while await self._wait_until_lent():
             leave, has_answer, n_steps, summary = await self._converse_once()
+            is_hopeless &= not leave.is_welcome_back
             if n_steps:
                 retry_s = FIRST_RETRY_S
+                self._route.worked()
             if self._stopped.is_set():
                 self._terminal.say(summary)
                 return 0
             if self._parting_word:
                 self._terminal.say(f"{summary}; it takes part again when it may")
                 continue
-            if self._once or not leave.is_welcome_back:
+            is_over = not (leave.is_welcome_back or leave.is_refusal)
+            if not (n_steps or is_over) and self._route.failed():
+                self._terminal.say(f"{leave.reason}; trying the next address")
+                continue
+            if self._once or is_over or is_hopeless:
                 self._terminal.say(f"refused: {leave.reason}" if leave.is_refusal else summary)
                 return 1 if leave.is_refusal or not has_answer else 0
             # Jitter keeps a thousand volunteers from coming back in the same second.
             wait_s = retry_s * random.uniform(0.5, 1.5)
             self._terminal.say(f"{leave.reason}; trying again in {wait_s:.0f} s")
+            is_hopeless = True
             try:
                 await asyncio.wait_for(self._stopped.wait(), wait_s)
                 return 0
@@ -108,8 +116,8 @@ class _Stay:
         """Why it ended, whether anybody answered, the steps that were taken, and a sentence of all that."""
         has_answer = True
         self._parting_word = ""
-        self._current = current = self._begin(self._terminal)
-        self._terminal.say(f"connecting to {self._address}")
+        self._current = current = self._begin(self._route.address, self._terminal)
+        self._terminal.say(f"connecting to {self._route.address}")
         self._conversing = asyncio.create_task(current.run())
         try:
             leave = await self._conversing
@@ -212,10 +220,12 @@ def join(
     device: Device = "cpu",
     terms: Terms | None = None,
     budget: Budget | None = None,
+    others: Sequence[Address] = (),
     on_leave: Callable[[], None] = lambda: None,
 ) -> int:
     """Volunteers for the run of a server until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
 
+    Where nobody takes this machine in, `others` are tried in this order, and the first again whenever it was cut off.
     `task` is what the server trains, where its code does not travel; trials of PyTorch models run on `device`. The
     machine is lent while the `terms` are kept, and no more of its memory than the `budget` says. `on_leave` is called
     when the person wants to leave, who waits for no computation.
@@ -229,7 +239,7 @@ def join(
 
     volunteer = Volunteer(n_threads, task=task, device=device, budget=budget)
 
-    def begin(terminal: Terminal) -> Conversation:
+    def begin(address: Address, terminal: Terminal) -> Conversation:
         return Conversation(
             address,
             credentials,
@@ -241,4 +251,4 @@ def join(
             duty=Duty(terms.max_cpu, n_processors) if is_limited else None,
         )
 
-    return asyncio.run(_Stay(address, once=once, terms=terms, begin=begin, on_leave=on_leave).run())
+    return asyncio.run(_Stay(Route([address, *others]), once=once, terms=terms, begin=begin, on_leave=on_leave).run())

@@ -43,6 +43,11 @@ class Volunteer:
         return self._holding.replica if self._holding is not None and self._holding.has_replica else None
 
     @property
+    def holding(self) -> Holding:
+        """Objective, blocks and replica. Raises RemoteProtocolError before a Welcome."""
+        return self._ready()
+
+    @property
     def held(self) -> Held | None:
         """Which weights the replica has, computed anew; None where there is none."""
         return None if self.replica is None else Held(self.replica.step, self.replica.digest)

@@ -5,6 +5,7 @@ import os
 import platform
 import unicodedata
 
+from fedlearn.net.address import Address, parse_address
 from fedlearn.wire.messages import MAX_NAME_LENGTH
 
 DEFAULT_SERVER = "127.0.0.1:55551"
@@ -29,9 +30,15 @@ def add_root(parser: argparse.ArgumentParser) -> None:
 
 def add_server(parser: argparse.ArgumentParser) -> None:
     """The server that a machine is lent to, and what it is lent as."""
-    parser.add_argument("address", nargs="?", metavar="ADDRESS", help="the address in the line that the server prints")
+    parser.add_argument(
+        "address",
+        nargs="*",
+        metavar="ADDRESS",
+        help="the address in the line that the server prints; of several, each is tried where those before it fail",
+    )
     parser.add_argument(
         "--server",
+        nargs="+",
         metavar="ADDRESS",
         help=f"whom to join (default: $FEDLEARN_SERVER, else {DEFAULT_SERVER})",
     )
@@ -48,6 +55,14 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="shown on the server's terminal (default: $FEDLEARN_NAME, else this machine's name)",
     )
+
+
+def addresses_of(options: argparse.Namespace) -> list[Address]:
+    """Whom to join, in order. Raises ValueError for what is no address."""
+    if options.address and options.server:
+        raise ValueError("server: expected addresses once, got them with and without --server; leave out --server")
+    given = options.address or options.server or [os.environ.get("FEDLEARN_SERVER", DEFAULT_SERVER)]
+    return [parse_address(text) for text in given]
 
 
 def add_identity(parser: argparse.ArgumentParser) -> None:

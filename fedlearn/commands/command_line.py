@@ -1,4 +1,4 @@
-"""The command line: `fedlearn serve | join | identity | sample | eval | runs | replay | check | rollback`."""
+"""The command line: `fedlearn serve | join | relay | identity | sample | eval | runs | replay | check | rollback`."""
 
 import argparse
 import difflib
@@ -14,6 +14,7 @@ from fedlearn.commands.evaluate import add_eval, eval_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
 from fedlearn.commands.parser import Parser
+from fedlearn.commands.relay import add_relay, relay_command
 from fedlearn.commands.replay import add_replay, replay_command
 from fedlearn.commands.rollback import add_rollback, rollback_command
 from fedlearn.commands.runs import add_runs, runs_command
@@ -29,6 +30,7 @@ AddArguments = Callable[[Parser], None]
 VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("serve", serve_command, add_serve, "start a run, or resume one, and the server for its volunteers"),
     ("join", join_command, add_join, "lend this machine to a server"),
+    ("relay", relay_command, add_relay, "stand between volunteers and their server"),
     ("identity", identity_command, add_identity, "show the identity that servers know this machine by"),
     ("sample", sample_command, add_sample, "let a checkpoint write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),

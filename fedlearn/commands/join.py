@@ -9,9 +9,8 @@ from fedlearn.client.client import join
 from fedlearn.client.ending import end, end_soon
 from fedlearn.client.machine import free_bytes, give_way, keep_memory, limit_memory
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
-from fedlearn.commands.arguments import DEFAULT_SERVER, add_identity, add_server, checked_name
+from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
 from fedlearn.coordination.golden import check_core
-from fedlearn.net.address import parse_address
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.task import Device
@@ -59,9 +58,7 @@ def add_join(parser: argparse.ArgumentParser) -> None:
 
 def join_command(options: argparse.Namespace) -> int:
     """Volunteers until the run ends; gives the exit code."""
-    if options.address is not None and options.server is not None:
-        raise ValueError("server: expected one address, got two; leave out --server")
-    address = parse_address(options.address or options.server or os.environ.get("FEDLEARN_SERVER", DEFAULT_SERVER))
+    address, *others = addresses_of(options)
     name = checked_name(options.name)
     if options.threads < 0:
         raise ValueError(f"--threads: expected 0 or more, got {options.threads}")
@@ -93,6 +90,7 @@ def join_command(options: argparse.Namespace) -> int:
         device=options.device,
         terms=terms,
         budget=budget,
+        others=others,
         on_leave=end_soon,
     )
     return end(code)

@@ -43,14 +43,14 @@ class ClosedStep(msgspec.Struct, frozen=True):
         )
 
 
-def close_step(step: OpenStep, strategy: Strategy, block: bytes, *, clipping: Clipping, now: float) -> ClosedStep:
+def close_step(step: OpenStep, strategy: Strategy, *, clipping: Clipping, now: float) -> ClosedStep:
     """The Update that what is in amounts to, and its figures."""
     spans, losses = step.collect()
     duration_s = now - step.opened_at
     update = tell(
         strategy,
         step.population,
-        block=block,
+        block=step.block,
         spans=spans,
         losses=losses,
         estimate=step.total_estimate(clipping),
@@ -65,20 +65,25 @@ def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledge
     """Takes every lease back: counts what was earned, and who was late."""
     best = step.most_done
     for volunteer in volunteers:
-        lease, volunteer.lease = volunteer.lease, None
-        if lease is None or lease.is_done:
-            continue
-        volunteer.measure(lease.n_finite, now - step.opened_at)
-        if lease.is_late(best):
-            volunteer.standing.was_late()
-        if lease.n_received == 0:
-            volunteer.standing.rest(step.population.step)
+        take_back(step, volunteer, best, now=now)
     for lease in step.leases:
         if lease.n_counted:
             ledger.add(lease.standing.identity, lease.standing.name, lease.n_counted, lease.duration_s)
     for copy in step.copies:
         if copy.n_received:
             ledger.add_check(copy.standing.identity, copy.standing.name, copy.n_received, copy.duration_s)
+
+
+def take_back(step: OpenStep, volunteer: Volunteer, best: float, *, now: float) -> None:
+    """Takes a lease back; the best had this share of theirs done."""
+    lease, volunteer.lease = volunteer.lease, None
+    if lease is None or lease.is_done:
+        return
+    volunteer.measure(lease.n_finite, now - lease.leased_at)
+    if lease.is_late(best):
+        volunteer.standing.was_late()
+    if lease.n_received == 0:
+        volunteer.standing.rest(step.population.step)
 
 
 @final

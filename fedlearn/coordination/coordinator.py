@@ -6,14 +6,13 @@ volunteers already work on the next step.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import final
 
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.auditor import Auditor, Lottery
-from fedlearn.coordination.closing import ClosedStep, Pace, close_step, settle_leases
-from fedlearn.coordination.copies import deal
+from fedlearn.coordination.closing import ClosedStep, Pace, settle_leases
 from fedlearn.coordination.credit import Earned, Ledger
 from fedlearn.coordination.effects import (
     AppendToJournal,
@@ -25,21 +24,19 @@ from fedlearn.coordination.effects import (
     Recompute,
     SaveCheckpoint,
     Send,
-    SendBlock,
     SendWeights,
     ServerEffect,
 )
 from fedlearn.coordination.entrance import Entrance
+from fedlearn.coordination.leasing import give, lease_out, send_block
 from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.plan import Plan, Status
-from fedlearn.coordination.roster import Phase, Volunteer, share_step
+from fedlearn.coordination.roster import Phase, Volunteer
 from fedlearn.coordination.standing import Standing
 from fedlearn.coordination.status import RunStatus, run_status
+from fedlearn.coordination.steps import Steps
 from fedlearn.coordination.telling import settle_credit, settle_last_credit
-from fedlearn.es.clipping import Clipping
-from fedlearn.es.strategy import Strategy, ask, sum_shaping
 from fedlearn.es.update import Update, elapsed_s_after
-from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import (
     Farewell,
     Goodbye,
@@ -52,8 +49,7 @@ from fedlearn.wire.messages import (
     Welcome,
 )
 
-MAX_RESYNCS = 3
-"""Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
+LAGS = "its line is slower than the steps; it goes on from the weights of today"
 
 
 @final
@@ -67,7 +63,7 @@ class Coordinator:
     def __init__(
         self,
         plan: Plan,
-        strategy: Strategy,
+        steps: Steps,
         *,
         step: int,
         last: Update | None,
@@ -80,10 +76,9 @@ class Coordinator:
     ) -> None:
         self._ledger = Ledger(step, now, work_per_member=plan.work_per_member, before=earned)
         self._auditor = Auditor(plan.audit, self._ledger, lottery=lottery)
-        self._clipping = Clipping()
         self._plan = plan
         self._entrance = Entrance(Welcome(plan.run, plan.invitation), rules or AdmissionRules(), standings)
-        self._strategy = strategy
+        self._steps = steps
         self._step = step
         self._last = last
         self._digest = digest
@@ -126,8 +121,8 @@ class Coordinator:
             case Ready():
                 return self._admit(volunteer, message, now)
             case Result():
-                if self._open is not None and message.step == self._step:
-                    volunteer.time_exchange(now - self._open.opened_at, message.busy_s)
+                if volunteer.lease is not None and message.step == self._step:
+                    volunteer.time_exchange(now - volunteer.lease.leased_at, message.busy_s)
                 return self._take(volunteer, message, now)
             case Goodbye():
                 return [*self._entrance.forget(volunteer, message.reason), *self._close_if_complete(now)]
@@ -166,7 +161,7 @@ class Coordinator:
     def _tick_step(self, now: float) -> list[ServerEffect]:
         if self._completion and self._closed is None and not self._is_over:
             return self._end(self._completion)
-        if self._open is None or self._closed is not None or now < self._open.deadline:
+        if self._open is None or self._closed is not None or now < self._open.deadline or self._open.awaits_update:
             return []
         self._open.count_a_copy()
         if self._open.n_members > 0:
@@ -211,15 +206,8 @@ class Coordinator:
         is_first, volunteer.snapshot = volunteer.snapshot is None, (self._step, self._digest)
         volunteer.phase = Phase.SYNCING
         held = volunteer.held if is_first else None
-        return [*self._send_block(volunteer, self._step), SendWeights(volunteer.peer, is_first, held)]
-
-    def _send_block(self, volunteer: Volunteer, step: int) -> list[ServerEffect]:
-        """Sends the block of data of a step, unless there is none or the volunteer holds it."""
-        block = self._plan.block_of(step)
-        if block == NO_BLOCK or block in volunteer.blocks:
-            return []
-        volunteer.blocks.append(block)
-        return [SendBlock(volunteer.peer, block)]
+        block = send_block(volunteer, self._steps.block_of(self._step))
+        return [*block, SendWeights(volunteer.peer, is_first, held)]
 
     def _admit(self, volunteer: Volunteer, ready: Ready, now: float) -> list[ServerEffect]:
         if (ready.step, ready.digest) != volunteer.snapshot:
@@ -231,7 +219,7 @@ class Coordinator:
             effects.append(Notice(f"{volunteer.name} joined"))
         return [*effects, *self._open_step(now)]
 
-    def fell_behind(self, peer: Peer, now: float) -> list[ServerEffect]:
+    def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:
         """More Updates wait for a peer than weights would take: it is sent those instead."""
         volunteer = self._volunteers.get(peer)
         if volunteer is None or volunteer.phase is not Phase.READY or self._is_over:
@@ -240,21 +228,12 @@ class Coordinator:
             volunteer.lease.end()
             volunteer.lease = None
         volunteer.phase = Phase.WAITING
-        resync = Send(peer, Resync("its line is slower than the steps; it goes on from the weights of today"))
+        resync = Send(peer, Resync(why))
         return [resync, *self._synchronise(volunteer), *self._close_if_complete(now)]
 
     def _quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
-        volunteer.n_resyncs += 1
-        if volunteer.lease is not None:
-            volunteer.lease.void()
-            volunteer.lease = None
-        if volunteer.n_resyncs > MAX_RESYNCS:
-            reason = f"{what}, {volunteer.n_resyncs} times in a row; its arithmetic can't be trusted"
-            return self._entrance.dismiss(volunteer, Farewell("refused", reason))
-        volunteer.phase = Phase.WAITING
-        volunteer.blocks.clear()
-        notice = Notice(f"{volunteer.name} drifted: {what}; it is resynchronised and its results do not count")
-        return [notice, Send(volunteer.peer, Resync(what)), *self._synchronise(volunteer)]
+        effects = self._entrance.quarantine(volunteer, what)
+        return [*effects, *self._synchronise(volunteer)] if volunteer.phase is Phase.WAITING else effects
 
     # ---- a step, from its Assignments to its Update
 
@@ -265,30 +244,13 @@ class Coordinator:
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
         if not ready:
             return []
-        members_per_s = sum(v.members_per_s or 0.0 for v in ready)
-        least_s = self._pace.least_s(ready)
-        population = ask(self._strategy, self._step, self._last, members_per_s=members_per_s, least_s=least_s)
-        step = OpenStep(
-            population,
-            opened_at=now,
-            deadline=now + self._pace.time_per_step,
-            first_member=self._first_member,
-            layout=self._plan.layout,
-            shaping=sum_shaping(
-                self._strategy, population, self._plan.layout, n_volunteers=len(ready), members_per_s=members_per_s
-            ),
+        step = self._steps.open(
+            self._step, self._last, ready, pace=self._pace, first_member=self._first_member, now=now
         )
+        if step is None:
+            return []
         self._open = step
-        group_size = step.population.group_size
-        effects: list[ServerEffect] = []
-        n_groups = step.population.limit // group_size
-        expected = self._pace.last_s / group_size  # members, of who does one a second
-        shares = share_step(ready, n_groups, step=self._step, trusts=self._auditor.trusts, expected=expected)
-        for volunteer, lease in deal(step, shares, self._auditor):
-            volunteer.lease = lease
-            effects += self._send_block(volunteer, self._step)
-            effects.append(Send(volunteer.peer, step.assignment(lease, self._plan.block_of(self._step))))
-        return effects
+        return lease_out(step, ready, self._auditor, last_s=self._pace.last_s)
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
         """Counts a Result, unless it is late, of a drifted replica, or not what was leased."""
@@ -297,6 +259,8 @@ class Coordinator:
             return []
         if result.first_member < step.first_member:
             return []  # of a population that was given up
+        if volunteer.cut_at == result.step and result.first_member != lease.first_member + lease.n_received:
+            return []  # of a lease that was taken from it
         if self._closed is not None:
             # The server's own replica is still taking the last step: its digest is not known yet.
             self._held.append((volunteer.peer, result))
@@ -311,22 +275,57 @@ class Coordinator:
             volunteer.n_resyncs = 0
         volunteer.standing.n_idle = 0
         if lease.is_done:
-            volunteer.measure(lease.n_finite, now - step.opened_at)
+            volunteer.measure(lease.n_finite, now - lease.leased_at)
             volunteer.standing.was_in_time()
-        lease.duration_s = now - step.opened_at
+        lease.duration_s = now - lease.leased_at
         step.took(now)
         return [*self._audit(volunteer, lease, step, result), *self._close_if_complete(now)]
+
+    # ---- steps that somebody else closes
+
+    @property
+    def volunteers(self) -> Collection[Volunteer]:
+        """Everybody who is connected."""
+        return self._volunteers.values()
+
+    def assigned(self, now: float) -> list[ServerEffect]:
+        """There may be a step to open now."""
+        return self._open_step(now)
+
+    def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
+        """Asks somebody for members of the open step of which nobody else has a lease any more."""
+        assert self._open is not None, "leasing without an open step"
+        is_held = not self._auditor.trusts(volunteer.standing)
+        lease = self._open.lease_again(first_member, quota, volunteer.standing, is_held=is_held, now=now)
+        return give(volunteer, lease, self._open)
+
+    def abandon(self) -> None:
+        """Gives up the open step: whatever still comes of it is not taken."""
+        for volunteer in self._volunteers.values():
+            if volunteer.lease is not None:
+                volunteer.lease, volunteer.cut_at = None, self._step
+        self._open = None
+
+    def moved(self, step: int, digest: bytes, now: float) -> list[ServerEffect]:
+        """The replica has other weights now than the steps made: whoever follows it is sent those."""
+        self.abandon()
+        self._step, self._digest = step, digest
+        effects: list[ServerEffect] = []
+        for peer, volunteer in list(self._volunteers.items()):
+            if volunteer.phase is Phase.SYNCING:
+                volunteer.snapshot = (-1, b"")  # whatever it is Ready with are other weights
+            effects += self.fell_behind(peer, now, "the weights were replaced")
+        return effects
 
     # ---- audits
 
     def _audit(self, volunteer: Volunteer, lease: Lease, step: OpenStep, result: Result) -> list[ServerEffect]:
         """Has some of a Result computed again, by lot, and holds it against what others have of the same members."""
-        block = self._plan.block_of(result.step)
-        disputed = [claim for overlap in lease.overlaps for claim in self._auditor.compare(overlap, step, block)]
+        disputed = [claim for overlap in lease.overlaps for claim in self._auditor.compare(overlap, step, step.block)]
         if lease.is_copy:
             return [Recompute(claim) for claim in disputed]
         trials = step.trials(result.first_member, result.losses.size)
-        claim = Claim(volunteer.standing, trials, block, result.losses, result.estimate, lease)
+        claim = Claim(volunteer.standing, trials, step.block, result.losses, result.estimate, lease)
         return [Recompute(drawn) for drawn in (*disputed, *self._auditor.draw(claim))]
 
     def recomputed(self, claim: Claim, finding: Finding, verdict: Verdict, now: float) -> list[ServerEffect]:
@@ -350,7 +349,7 @@ class Coordinator:
 
     def _close_if_complete(self, now: float) -> list[ServerEffect]:
         step = self._open
-        if step is None or self._closed is not None:
+        if step is None or self._closed is not None or step.awaits_update:
             return []
         if not step.is_complete and not (now >= step.deadline and step.n_members > 0):
             return []
@@ -362,25 +361,27 @@ class Coordinator:
         return self._open_step(now)
 
     def _close_step(self, now: float) -> list[ServerEffect]:
-        step = self._open
-        assert step is not None, "closing without an open step"
-        settle_leases(step, self._volunteers.values(), self._ledger, now=now)
-        block = self._plan.block_of(self._step)
-        self._closed = close_step(step, self._strategy, block, clipping=self._clipping, now=now)
-        self._pace.closed(self._closed.duration_s, first_s=step.first_result_at - step.opened_at)
-        update = self._closed.update
+        assert self._open is not None, "closing without an open step"
+        return self.close(self._steps.close(self._open, now), now)
+
+    def close(self, closed: ClosedStep, now: float) -> list[ServerEffect]:
+        """The step is over, and this is what it amounts to."""
+        if self._open is not None:
+            settle_leases(self._open, self._volunteers.values(), self._ledger, now=now)
+            self._pace.closed(closed.duration_s, first_s=self._open.first_result_at - self._open.opened_at)
+        self._closed, update = closed, closed.update
         self._last, self._open, self._first_member = update, None, 0
         self._step += 1
         effects: list[ServerEffect] = [AppendToJournal(update)]
         for volunteer in self._volunteers.values():
             if volunteer.follows_updates:
                 # Whoever joined while the step was open had no Assignment of it, which brings the block.
-                effects += [*self._send_block(volunteer, update.step), Send(volunteer.peer, update)]
+                effects += [*send_block(volunteer, update.block), Send(volunteer.peer, update)]
         return [*effects, *self._open_step(now), ApplyUpdate(update)]
 
     @property
     def _completion(self) -> str:
-        return self._plan.completion(self._step, elapsed_s_after(self._last))
+        return self._steps.completion(self._step, self._last)
 
     def _end(self, reason: str) -> list[ServerEffect]:
         self._is_over, self._open = True, None

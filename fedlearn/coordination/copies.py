@@ -12,7 +12,12 @@ from fedlearn.coordination.roster import Share, Volunteer
 
 
 def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tuple[Volunteer, Lease]]:
-    """Gives everybody its lease, most of them members of their own, and those whom the lottery names copies."""
+    """Gives everybody its lease, most of them members of their own, and those whom the lottery names copies.
+
+    None of a step that somebody else closes: every one of its members is wanted, and handed on as soon as it is in.
+    """
+    if step.awaits_update:
+        return [_own(step, share, auditor) for share in shares]
     able = [share for share in shares if share.gates and share.volunteer.standing.is_proven]
     holders = [(share.volunteer.standing, share.n_groups) for share in able]
     named = auditor.appoint(holders, is_summed=step.population.perturbation.is_summed)

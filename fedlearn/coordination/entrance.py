@@ -8,7 +8,10 @@ from fedlearn.coordination.audit import Verdict
 from fedlearn.coordination.effects import Notice, Part, Peer, RecordVerdict, Send, ServerEffect
 from fedlearn.coordination.roster import Held, Phase, Volunteer
 from fedlearn.coordination.standing import Standing, Standings
-from fedlearn.wire.messages import Farewell, Hello, Proof, Welcome
+from fedlearn.wire.messages import Farewell, Hello, Proof, Resync, Welcome
+
+MAX_RESYNCS = 3
+"""Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
 
 
 @final
@@ -82,6 +85,20 @@ class Entrance:
             for volunteer in [v for v in self.volunteers.values() if v.standing is standing]:
                 effects += self.dismiss(volunteer, Farewell("refused", f"{what}, {standing.n_caught} times in all"))
         return effects
+
+    def quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
+        """Its replica is not ours: nothing of its lease counts, and it waits for the weights, or is sent away."""
+        volunteer.n_resyncs += 1
+        if volunteer.lease is not None:
+            volunteer.lease.void()
+            volunteer.lease = None
+        if volunteer.n_resyncs > MAX_RESYNCS:
+            reason = f"{what}, {volunteer.n_resyncs} times in a row; its arithmetic can't be trusted"
+            return self.dismiss(volunteer, Farewell("refused", reason))
+        volunteer.phase = Phase.WAITING
+        volunteer.blocks.clear()
+        notice = Notice(f"{volunteer.name} drifted: {what}; it is resynchronised and its results do not count")
+        return [notice, Send(volunteer.peer, Resync(what))]
 
     def dismiss(self, volunteer: Volunteer, farewell: Farewell) -> list[ServerEffect]:
         """Sends it away; nothing of its lease counts."""

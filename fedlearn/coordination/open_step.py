@@ -17,6 +17,7 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping, bounded, n_counted
 from fedlearn.es.strategy import Population
 from fedlearn.es.trials import Trials
+from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment
 
 Float32Array = NDArray[np.float32]
@@ -52,8 +53,9 @@ class Lease(msgspec.Struct):
     """None where the estimates are rounded."""
     standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
     """Of who holds it."""
+    leased_at: float = 0.0
     duration_s: float = 0.0
-    """From the opening of the step to the last Result."""
+    """From the lease to the last Result."""
     losses: list[Float32Array] = msgspec.field(default_factory=list)
     estimate: NDArray[np.int64] | None = None
     """Sum of the estimates that came with a group of finite losses: without one there is nothing to estimate from."""
@@ -80,6 +82,11 @@ class Lease(msgspec.Struct):
     def end_member(self) -> int:
         """Behind the last member that is in."""
         return self.first_member + self.n_received
+
+    @property
+    def n_new(self) -> int:
+        """Members whose losses were not handed over."""
+        return sum(losses.size for losses in self.losses)
 
     @property
     def is_done(self) -> bool:
@@ -138,6 +145,12 @@ class Lease(msgspec.Struct):
         """Those of some members that are in."""
         return np.concatenate(self.losses)[first_member - self.first_member : end_member - self.first_member]
 
+    def hand_over(self) -> tuple[Float32Array, NDArray[np.int64] | None]:
+        """Gives away what came since the last time: losses, and the sum of their estimates."""
+        losses, self.losses = np.concatenate(self.losses), []
+        estimate, self.estimate = self.estimate, None
+        return losses, estimate
+
     def release(self) -> None:
         """What was held counts from now on."""
         if self.is_held:
@@ -193,10 +206,17 @@ class OpenStep:
         deadline: float,
         first_member: int,
         layout: ParameterLayout,
+        block: bytes = NO_BLOCK,
         shaping: Shaping | None = None,
+        awaits_update: bool = False,
     ) -> None:
-        """`shaping`: with which volunteers sum their own members' gradients; None where those are replayed."""
+        """`shaping`: with which volunteers sum their own members' gradients; None where those are replayed.
+
+        `awaits_update`: somebody else makes the Update, and the step is open until that comes.
+        """
         self.population = population
+        self.awaits_update = awaits_update
+        self.block = block
         self.shaping = shaping
         self._exactness = Exactness(shaping, population.perturbation) if shaping is not None else None
         self._layout = layout if shaping is not None or population.perturbation.is_summed else None
@@ -213,25 +233,43 @@ class OpenStep:
         self, quota: int, standing: Standing | None = None, *, gates: bool = True, is_held: bool = False
     ) -> Lease:
         """The next private range of `quota` members; see Lease."""
-        holder = standing or Standing("")
+        lease = self.lease_again(
+            self.next_member, quota, standing or Standing(""), gates=gates, is_held=is_held, now=self.opened_at
+        )
+        self.next_member += quota
+        return lease
+
+    def lease_again(
+        self, first_member: int, quota: int, standing: Standing, *, gates: bool = True, is_held: bool, now: float
+    ) -> Lease:
+        """A range of which nobody else has a lease any more."""
         lease = Lease(
-            self.next_member,
+            first_member,
             quota,
             self._layout,
             self._exactness,
-            holder,
+            standing,
+            leased_at=now,
             tally=self._tally,
             gates=gates,
             is_held=is_held,
         )
         self._tally.n_unfinished += lease.is_waited_for
-        self.next_member += quota
         self.leases.append(lease)
         return lease
 
     def copy(self, first_member: int, quota: int, standing: Standing) -> Lease:
         """Members once more that are leased already; those of the same holder are not held against each other."""
-        copy = Lease(first_member, quota, self._layout, self._exactness, standing, tally=self._tally, is_copy=True)
+        copy = Lease(
+            first_member,
+            quota,
+            self._layout,
+            self._exactness,
+            standing,
+            leased_at=self.opened_at,
+            tally=self._tally,
+            is_copy=True,
+        )
         self._tally.n_unfinished += copy.is_waited_for
         self.copies.append(copy)
         begin = bisect_right(self.leases, first_member, key=lambda lease: lease.first_member) - 1
@@ -252,23 +290,23 @@ class OpenStep:
             self._tally.n_received += copy.n_received
             self.leases, self.copies = [copy], []
 
-    def trials(self, first_member: int, n_members: int) -> Trials:
-        """Some members of this step, as they are asked for."""
-        asked = self.population
-        return Trials(asked.step, asked.perturbation, asked.group_size, first_member, n_members, self.shaping)
-
-    def assignment(self, lease: Lease, block: bytes) -> Assignment:
-        """What the holder of a lease is told, now that the step is opened."""
+    def assignment(self, lease: Lease) -> Assignment:
+        """What the holder of a lease is told, in the moment that it gets it."""
         return Assignment(
             step=self.population.step,
-            block=block,
+            block=self.block,
             perturbation=self.population.perturbation,
             group_size=self.population.group_size,
             first_member=lease.first_member,
             quota=lease.quota,
-            time_left_s=self.deadline - self.opened_at,
+            time_left_s=self.deadline - lease.leased_at,
             shaping=self.shaping,
         )
+
+    def trials(self, first_member: int, n_members: int) -> Trials:
+        """Some members of this step, as they are asked for."""
+        asked = self.population
+        return Trials(asked.step, asked.perturbation, asked.group_size, first_member, n_members, self.shaping)
 
     def took(self, now: float) -> None:
         """A Result came in: the deadline is brought forward once half of all is, nobody waits long for a straggler."""
@@ -285,6 +323,11 @@ class OpenStep:
     @property
     def is_complete(self) -> bool:
         return self._tally.n_unfinished == 0
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether each Result brings an estimate."""
+        return self._layout is not None
 
     @property
     def n_members(self) -> int:

@@ -51,6 +51,8 @@ class Volunteer(msgspec.Struct):
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
+    cut_at: int = -1
+    """Step of which it may still send results of a lease that was taken from it."""
     members_per_s: float | None = None
     exchange_s: float | None = None
     """What an Assignment and its Result take on their way, together."""

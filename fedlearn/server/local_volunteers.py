@@ -58,6 +58,7 @@ class LocalVolunteers:
         self._folder, self._clock = folder, clock
         self._volunteers: list[_Volunteer] = []
         settings = config.volunteers
+        self.n_started = settings.volunteers
         for number in range(1, settings.volunteers + 1):
             name = f"local-{number}"
             arguments = ["--name", name, "--threads", str(settings.threads), "--once"]

@@ -24,8 +24,8 @@ from fedlearn.coordination.effects import (
     StepReport,
 )
 from fedlearn.es.update import Update
+from fedlearn.server.keeper import Serves
 from fedlearn.server.recent import Outgoing
-from fedlearn.server.trainer import Trainer
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.wire.messages import Message
 from fedlearn.wire.parcel import Parcel, pack
@@ -62,7 +62,7 @@ class Shell(Protocol):
 class Performer:
     """One run's effects, in the order in which the coordinator gave them."""
 
-    def __init__(self, trainer: Trainer, coordinator: Coordinator, shell: Shell) -> None:
+    def __init__(self, trainer: Serves, coordinator: Coordinator, shell: Shell) -> None:
         self._trainer = trainer
         self._coordinator = coordinator
         self._shell = shell
@@ -131,7 +131,7 @@ class Performer:
 
     def _recompute(self, claim: Claim) -> None:
         self._shell.work(
-            lambda: self._trainer.examine(claim),
+            lambda: self._trainer.audit(claim),
             lambda found: self.perform(self._coordinator.recomputed(claim, *found, self._shell.now())),
         )
 

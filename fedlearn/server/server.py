@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, final
+from typing import Any, Protocol, TypeVar, final
 
 from fedlearn.config import ConfigError
+from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.coordination.status import RunStatus
 from fedlearn.es.layout import Float32Array
@@ -19,13 +20,11 @@ from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import TcpStream
 from fedlearn.server.budget import MAX_HELD_BYTES, over_budget
 from fedlearn.server.door import Door
-from fedlearn.server.examination import Agenda, examine
+from fedlearn.server.examination import Agenda
 from fedlearn.server.gate import Gate
-from fedlearn.server.local_volunteers import LocalVolunteers
+from fedlearn.server.keeper import Keeper
 from fedlearn.server.performer import Performer
 from fedlearn.server.renewal import Renewal
-from fedlearn.server.trainer import Trainer
-from fedlearn.server.viewing import View
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.terminal import Terminal, format_figures
 from fedlearn.wire.connection import Connection
@@ -51,12 +50,37 @@ PARTING_S = 3.0
 T = TypeVar("T")
 
 
+class Local(Protocol):
+    """Volunteers on the server's own machine."""
+
+    n_started: int
+    """How many there are."""
+    server: str
+    """Whom those call that are started from now on."""
+
+    def problems(self) -> list[str]:
+        """What to say about those that died."""
+
+    def stop(self) -> None:
+        """Waits for them to go."""
+
+
 @final
 class Server:
     """Serves a run over TCP until it ends; the shell of its performer."""
 
-    def __init__(self, trainer: Trainer, terminal: Terminal, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        trainer: Keeper,
+        terminal: Terminal,
+        gate: Gate | None = None,
+        *,
+        compute: ThreadPoolExecutor | None = None,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`compute`: one thread for all work, where that is shared; `then` is called after whatever happens."""
         self._trainer = trainer
+        self._then = then
         self._terminal = terminal
         self._gate = gate or Gate()
         self._renewal = Renewal(self._gate)
@@ -65,38 +89,41 @@ class Server:
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = self._port = 0
-        layout = trainer.run.prepared.objective.layout
+        layout = trainer.layout
         self._estimate_bytes = layout.size + len(layout.row_lengths)
         # A peer may lag behind by its weights, its data and a good number of Updates.
-        self._max_queued_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_QUEUED_UPDATES_BYTES
-        self._max_held_bytes = 2 * 3 * trainer.replica.weights.nbytes + MAX_HELD_BYTES
+        weights_bytes = 4 * layout.size
+        self._max_queued_bytes = 2 * 3 * weights_bytes + MAX_QUEUED_UPDATES_BYTES
+        self._max_held_bytes = 2 * 3 * weights_bytes + MAX_HELD_BYTES
         self._budget_due = 0.0
         self._door = Door()
         self._closed_bytes_in = 0
         self._closed_bytes_out = 0
-        self._compute = ThreadPoolExecutor(max_workers=1)
-        self._view = View(trainer.run.folder, trainer.run.prepared.objective.unit)
-        self._agenda = Agenda(trainer.run.config.run.sample_time)
+        self._is_compute_shared = compute is not None
+        self._compute = compute or ThreadPoolExecutor(max_workers=1)
+        self._view = trainer.view()
+        self._agenda = Agenda(trainer.sample_time)
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def run(self, listening: socket.socket, local: Callable[[int], LocalVolunteers]) -> str:
+    async def run(self, listening: socket.socket, local: Callable[[int], Local]) -> str:
         """Serves on the socket, starts the local volunteers there, and gives the reason why the run ended.
 
         Raises StorageError when the disk fails.
         """
         listener = await self._gate.listen(self._accept, listening)
         self._port = port = listening.getsockname()[1]
-        config = self._trainer.run.config
-        self.say(f"listening on {config.server.host}:{port}; join with: {self._join_command(port)}")
+        address = self._gate.public_address(port, run=self._trainer.run_name)
+        host, invitation = self._gate.settings.host, self._trainer.invitation(address)
+        self.say(f"listening on {host}:{port}; join with: {invitation}")
         for line in self._gate.notices:
             self.say(line)
-        if config.volunteers.volunteers == 0:
-            self.say("waiting for volunteers")
         if threading.current_thread() is threading.main_thread():
             for interrupt in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 asyncio.get_running_loop().add_signal_handler(interrupt, self.stop, "the server was stopped")
         volunteers = local(port)
+        if volunteers.n_started == 0:
+            self.say("waiting for volunteers")
         ticking = asyncio.create_task(self._tick(volunteers))
         try:
             reason = await self._ended
@@ -109,12 +136,18 @@ class Server:
             for conversation in self._conversations:
                 conversation.cancel()
             await asyncio.to_thread(volunteers.stop)
-            self._compute.shutdown()
+            if not self._is_compute_shared:
+                self._compute.shutdown()
             self._view.write(self._status(ended=self._reason))
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Of those who are served."""
+        return self._coordinator
 
     def stop(self, reason: str) -> None:
         """Ends the run cleanly."""
-        self._perform(self._coordinator.stop(reason))
+        self.perform(self._coordinator.stop(reason))
 
     # ---- what the performer asks of its shell
 
@@ -152,7 +185,7 @@ class Server:
         self._terminal.step(metrics, self._coordinator.status(self.now()))
         if self._agenda.is_due(self.now()):
             # Copied among the work, between two steps.
-            self.work(self._trainer.replica.weights.copy, lambda weights: self._start(self._look(weights)))
+            self.work(self._trainer.copy, lambda weights: self._start(self._look(weights)))
 
     def ended(self, reason: str) -> None:
         if not self._ended.done():
@@ -184,7 +217,7 @@ class Server:
         self._channels[peer] = channel
         try:
             await asyncio.sleep(self._door.refusals.turn_s(stream.peer_address, self.now()))
-            self._perform(
+            self.perform(
                 self._coordinator.connected(
                     peer,
                     self.now(),
@@ -211,7 +244,9 @@ class Server:
             what = f"its {type(message).__name__} raised {type(error).__name__}: {error}"
             raise RemoteProtocolError(what) from error
         if effects:  # as a rule a Result has none
-            self._perform(effects)
+            self.perform(effects)
+        else:
+            self._then()
 
     def _keep_budget(self, now: float) -> None:
         if now >= self._budget_due:
@@ -226,9 +261,9 @@ class Server:
         most = max(trainer.snapshot_bytes, LEAST_LAG_BYTES, LEAST_LAG_UPDATES * trainer.update_bytes)
         for peer, channel in self._channels.items():
             if channel.connection.update_bytes_queued > most:
-                self._perform(self._coordinator.fell_behind(peer, now))
+                self.perform(self._coordinator.fell_behind(peer, now))
 
-    def _renew(self, now: float, local: LocalVolunteers) -> None:
+    def _renew(self, now: float, local: Local) -> None:
         """Goes by the gate's files as they are now."""
         try:
             gate = self._renewal.changed(now)
@@ -238,12 +273,12 @@ class Server:
         if gate is not None:
             self.say("the files of --allow and --tls-cert were read again")
             self._gate, local.server = gate, str(gate.local_address(self._port))
-            self._perform(self._coordinator.allow(gate.rules.allowed, now))
+            self.perform(self._coordinator.allow(gate.rules.allowed, now))
 
-    async def _tick(self, local: LocalVolunteers) -> None:
+    async def _tick(self, local: Local) -> None:
         while not self._ended.done():
             now = self.now()
-            self._perform(self._coordinator.tick(now))
+            self.perform(self._coordinator.tick(now))
             self._terminal.tick(self._coordinator.status(now))
             self._keep_budget(now)
             if self._view.is_due(now):
@@ -253,7 +288,8 @@ class Server:
                 self.say(problem)
             await asyncio.sleep(TICK_S)
 
-    def _perform(self, effects: Iterable[ServerEffect]) -> None:
+    def perform(self, effects: Iterable[ServerEffect]) -> None:
+        """Does what the coordinator wants, unless the run has ended."""
         self._guarded(lambda: self._performer.perform(effects))
 
     def _guarded(self, act: Callable[[], None]) -> None:
@@ -262,6 +298,7 @@ class Server:
             return
         try:
             act()
+            self._then()
         except Exception as error:
             self._fail(error)
 
@@ -276,8 +313,7 @@ class Server:
 
     async def _look(self, weights: Float32Array) -> None:
         """Measures beside the training."""
-        found = await asyncio.to_thread(examine, self._trainer.run.prepared.examiner, weights)
-        self._trainer.validation = found.figures
+        found = await asyncio.to_thread(self._trainer.examine, weights)
         self._view.examined(found)
         sentences = [f"validation {format_figures(found.figures)}"] if found.figures else []
         sentences += [f"it writes: {found.sample}"] if found.sample else []
@@ -314,9 +350,3 @@ class Server:
     def _fail(self, error: BaseException) -> None:
         if not self._ended.done():
             self._ended.set_exception(error)
-
-    def _join_command(self, port: int) -> str:
-        prepared = self._trainer.run.prepared
-        entry = f" --task {prepared.entry}" if prepared.needs_task else ""
-        address = self._gate.public_address(port, run=self._trainer.run.folder.path.name)
-        return f"fedlearn join{entry} {address}"

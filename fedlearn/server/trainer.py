@@ -6,19 +6,24 @@ from typing import Self, final
 
 from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.audit import Claim, Finding, Verdict, examine
+from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import Held
+from fedlearn.coordination.steps import OwnSteps
+from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
-from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update, elapsed_s_after
+from fedlearn.net.address import Address
+from fedlearn.server.examination import Examination, examine
 from fedlearn.server.history import Progress, Rebuilt, newest
 from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.recent import Outgoing, RecentUpdates
+from fedlearn.server.recomputation import audit
 from fedlearn.server.run import Run
+from fedlearn.server.viewing import View
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
@@ -85,13 +90,48 @@ class Trainer:
         """The server's own."""
         return self._holding.replica
 
+    @property
+    def layout(self) -> ParameterLayout:
+        """Of the weights."""
+        return self.run.prepared.objective.layout
+
+    @property
+    def run_name(self) -> str:
+        """Of the run, as volunteers are told."""
+        return self.run.folder.path.name
+
+    @property
+    def sample_time(self) -> float:
+        """Seconds between two looks at the model."""
+        return self.run.config.run.sample_time
+
+    def copy(self) -> Float32Array:
+        """The weights as they are."""
+        return self.replica.weights.copy()
+
+    def examine(self, weights: Float32Array) -> Examination:
+        """Measures these weights; the next line of metrics has the figures, too."""
+        found = examine(self.run.prepared.examiner, weights)
+        self.validation = found.figures
+        return found
+
+    def invitation(self, address: Address) -> str:
+        """The command that volunteers are told."""
+        prepared = self.run.prepared
+        entry = f" --task {prepared.entry}" if prepared.needs_task else ""
+        return f"fedlearn join{entry} {address}"
+
+    def view(self) -> View:
+        """What viewers of the run see, in its folder."""
+        return View(self.run.folder.status, self.run.prepared.objective.unit)
+
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """The coordinator that goes on where this replica stands."""
         config, earned = self.run.config, read_credit(self.run.folder)
         plan = Plan(
-            run=self.run.folder.path.name,
+            run=self.run_name,
             invitation=self.run.prepared.invitation,
-            layout=self.run.prepared.objective.layout,
+            layout=self.layout,
             blocks=tuple(self.run.prepared.named_blocks),
             steps_per_block=self.run.prepared.steps_per_block,
             work_per_member=self.run.prepared.objective.work_per_member,
@@ -103,7 +143,7 @@ class Trainer:
         )
         return Coordinator(
             plan,
-            strategy_of(config),
+            OwnSteps(plan, strategy_of(config)),
             step=self.replica.step,
             last=self._last,
             digest=self.replica.digest,
@@ -190,17 +230,9 @@ class Trainer:
         self._last, self._encoded_weights = update, None
         return self._digest
 
-    def examine(self, claim: Claim) -> tuple[Finding, Verdict]:
+    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
         """What becomes of a claim; the replica must stand before its step."""
-        return examine(claim, lambda: self._own_results(claim), self.run.prepared.objective.layout)
-
-    def _own_results(self, claim: Claim) -> TrialResults:
-        found = self._holding.evaluate(claim.trials, claim.block)
-        if (whole := claim.whole) is None:
-            return found
-        # What the losses amount to that were sent with the sum: equal to the last unit, whoever computes it.
-        summed = self._holding.summed(whole.trials, whole.block, whole.losses)
-        return TrialResults(found.losses, summed.estimate)
+        return audit(self._holding, claim)
 
     def record_verdict(self, verdict: Verdict) -> None:
         """Writes down that a claim was false."""

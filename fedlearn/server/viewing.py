@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from pathlib import Path
 from typing import final
 
 import msgspec
@@ -11,7 +12,6 @@ from fedlearn.coordination.status import RunStatus
 from fedlearn.server.examination import Examination
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.status import write_status
 
 INTERVAL_S = 1.0
@@ -22,10 +22,10 @@ Traffic = tuple[int, int]
 
 @final
 class View:
-    """A run's status file, with what is known of the run beside its coordinator."""
+    """A run's status file, with what is known of the run beside its coordinator; without a path nobody sees it."""
 
-    def __init__(self, folder: RunFolder, unit: str) -> None:
-        self._path = folder.status
+    def __init__(self, path: Path | None, unit: str) -> None:
+        self._path = path
         self._unit = unit
         self._due = 0.0
         self._last: StepMetrics | None = None
@@ -46,7 +46,7 @@ class View:
 
     def is_due(self, now: float) -> bool:
         """Whether it is time to write; asks for the next time after another interval."""
-        if now < self._due or self._writing.locked():
+        if self._path is None or now < self._due or self._writing.locked():
             return False
         self._due = now + INTERVAL_S
         return True
@@ -74,7 +74,7 @@ class View:
     def write(self, status: RunStatus) -> str:
         """Replaces the file; gives a new problem, which is no reason to end a run. May be called from any thread."""
         with self._writing:
-            if self._is_over:
+            if self._path is None or self._is_over:
                 return ""
             self._is_over = status.state == "ended"
             before, self._problem = self._problem, ""

@@ -9,7 +9,7 @@ Source: the design of h11 (https://h11.readthedocs.io): a protocol as a value, I
 from collections.abc import Iterator
 from typing import Literal, cast, final, get_args
 
-from fedlearn.es.estimate import exact_width
+from fedlearn.es.estimate import MAX_EXACT_BYTES, exact_width
 from fedlearn.wire import limits
 from fedlearn.wire.allowance import Allowance
 from fedlearn.wire.assembly import Assembly
@@ -260,9 +260,12 @@ class Connection:
 
     def _lease(self, assignment: Assignment) -> None:
         """Takes as many bytes in a Result as this lease asks for, or one before it, whose Result may be on its way."""
-        width = exact_width(assignment.quota, assignment.perturbation.rank) if assignment.shaping is not None else 1
+        # A relay adds up rounded sums, and rounds nothing again.
+        width = MAX_EXACT_BYTES
+        if assignment.shaping is not None:
+            width = exact_width(assignment.quota, assignment.perturbation.rank)
         has_estimate = assignment.shaping is not None or assignment.perturbation.is_summed
-        estimate_bytes = width * self._estimate_bytes if has_estimate else 0
+        estimate_bytes = min(width * self._estimate_bytes, limits.LARGEST_ESTIMATE_BYTES) if has_estimate else 0
         limit = limits.result_limit_bytes(assignment.quota, estimate_bytes=estimate_bytes)
         self._result_bytes = max(self._result_bytes, limit)
         self._parser.max_payload_bytes = min(self._result_bytes, CHUNK_BYTES)

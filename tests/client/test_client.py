@@ -323,3 +323,34 @@ def test_what_is_held_is_kept_over_a_cut(joined: Callable[..., int]) -> None:
     assert joined((LOST, 5), (ENDED, 0)) == 0
     (first, *_), (second, *_) = Conversation.begun
     assert first["volunteer"] is second["volunteer"]
+
+
+OTHER = Address("other", 4712, has_tls=True)
+
+
+def addresses() -> list[Address]:
+    return [address for _, address, _ in Conversation.begun]
+
+
+def test_others_are_tried_in_order_and_the_first_again_after_a_cut(
+    joined: Callable[..., int], waits: list[float]
+) -> None:
+    nobody = (ConnectionRefusedError("refused"), 0)
+    assert joined(nobody, (LOST, 5), nobody, nobody, (ENDED, 0), others=[OTHER]) == 0
+    assert addresses() == [SERVER, OTHER, SERVER, OTHER, SERVER]
+    assert waits == [1, 2]
+
+
+def test_who_is_refused_by_all_gives_up(joined: Callable[..., int], waits: list[float]) -> None:
+    assert joined((REFUSED, 0), (REFUSED, 0), others=[OTHER]) == 1
+    assert waits == []
+
+
+def test_who_is_refused_by_one_waits_for_another(joined: Callable[..., int], waits: list[float]) -> None:
+    assert joined((LOST, 0), (REFUSED, 0), (ENDED, 1), others=[OTHER]) == 0
+    assert addresses() == [SERVER, OTHER, SERVER]
+    assert waits == [1]
+
+
+def test_end_of_a_run_is_the_end_whoever_else_there_is(joined: Callable[..., int]) -> None:
+    assert joined((ENDED, 0), others=[OTHER]) == 0

@@ -67,7 +67,7 @@ def test_task_is_the_one_that_is_named(join: Mock, tmp_path: Path, monkeypatch: 
     [
         (["--threads", "-1"], "--threads: expected 0 or more, got -1"),
         (["--server", "nowhere"], "server: expected fedlearn://HOST:PORT/RUN#FINGERPRINT"),
-        (["far:1", "--server", "near:2"], "server: expected one address, got two"),
+        (["far:1", "--server", "near:2"], "server: expected addresses once"),
         (["--name", "x" * 65], "name: expected at most 64 characters, got 65; choose another with --name"),
         (["--name", "Ad\udce9"], r"name: expected text in UTF-8, got 'Ad\\udce9'; choose another with --name"),
         (["--name", "Ada\x1b[31m"], "name: expected no control characters, got "),

@@ -26,6 +26,9 @@ LIMIT_S = 30.0
 class Local:
     """Stands in for the volunteers of a server's own machine."""
 
+    n_started = 0
+    server = ""
+
     def __init__(self) -> None:
         self.unsaid: list[str] = []
         self.is_stopped = False

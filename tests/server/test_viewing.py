@@ -39,7 +39,7 @@ METRICS = StepMetrics(
 
 @pytest.fixture
 def view(tmp_path: Path) -> View:
-    return View(RunFolder(tmp_path), "tokens")
+    return View(RunFolder(tmp_path).status, "tokens")
 
 
 def read(folder: Path) -> RunStatus:
@@ -125,3 +125,10 @@ def test_nobody_waits_for_a_disk_that_hangs(view: View, monkeypatch: pytest.Monk
     view.write(view.completed(STATUS, (0, 0), now=10.0))
     assert is_due_meanwhile == [False]
     assert view.is_due(1000.0)
+
+
+def test_without_a_path_nothing_is_due_or_written(tmp_path: Path) -> None:
+    view = View(None, "tokens")
+    assert not view.is_due(1e9)
+    assert view.write(STATUS) == ""
+    assert list(tmp_path.iterdir()) == []

@@ -76,7 +76,7 @@ def assert_equal(sent: object, received: object) -> None:
 def test_credit_that_can_not_be_is_refused(field: int, value: object) -> None:
     fields: list[object] = [24, 1, 2, 3, 4, 5]
     fields[1 + field] = value
-    with pytest.raises(RemoteProtocolError, match="Credit: Expected `int`"):
+    with pytest.raises(RemoteProtocolError, match=r"Credit: .*Expected `int`"):
         decode(msgspec.msgpack.encode(fields), Credit)
 
 

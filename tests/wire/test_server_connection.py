@@ -94,11 +94,11 @@ def test_an_estimate_has_its_bytes_only_where_the_lease_asks_for_one(ready: Conn
         ready.receive_data(result(16, 4200), 0.0)
 
 
-def test_an_estimate_has_the_bytes_of_the_layout(ready: Connection) -> None:
+def test_an_estimate_has_the_bytes_that_a_sum_of_rounded_ones_may_take(ready: Connection) -> None:
     lease(ready, 16, SUMMED)
-    assert len(ready.receive_data(result(16, ESTIMATE_BYTES), 0.0)) == 1
-    with pytest.raises(RemoteProtocolError, match="expected at most 7160 bytes"):
-        ready.receive_data(result(16, 7200), 0.0)
+    assert len(ready.receive_data(result(16, 4 * ESTIMATE_BYTES), 0.0)) == 1
+    with pytest.raises(RemoteProtocolError, match="expected at most 16160 bytes"):
+        ready.receive_data(result(16, 16200), 0.0)
 
 
 @pytest.mark.parametrize(("quota", "width"), [(16, 2), (272, 3), (70_000, 4)])

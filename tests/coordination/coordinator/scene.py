@@ -24,6 +24,7 @@ from fedlearn.coordination.effects import (
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.standing import PROOF_GROUPS, Standing
+from fedlearn.coordination.steps import OwnSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -140,7 +141,7 @@ class Scene:
         plan_of_it = msgspec.structs.replace(PLAN, **plan)
         self.coordinator = Coordinator(
             plan_of_it,
-            strategy,
+            OwnSteps(plan_of_it, strategy),
             step=step,
             last=None,
             digest=digest_of(step),

@@ -56,13 +56,13 @@ def corrupt(participant: Participant, lie: Lie, monkeypatch: pytest.MonkeyPatch)
 
 def examined(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Members of each claim that the server computes itself, as they come."""
-    examine, counts = stage.trainer.examine, list[int]()
+    audit, counts = stage.trainer.audit, list[int]()
 
     def count(claim: Claim) -> tuple[Finding, Verdict]:
         counts.append(claim.trials.n_members)
-        return examine(claim)
+        return audit(claim)
 
-    monkeypatch.setattr(stage.trainer, "examine", count)
+    monkeypatch.setattr(stage.trainer, "audit", count)
     return counts
 
 

@@ -1,0 +1,36 @@
+"""What volunteers are told when members are leased to them."""
+
+from collections.abc import Sequence
+
+from fedlearn.coordination.auditor import Auditor
+from fedlearn.coordination.copies import deal
+from fedlearn.coordination.effects import Send, SendBlock, ServerEffect
+from fedlearn.coordination.open_step import Lease, OpenStep
+from fedlearn.coordination.roster import Volunteer, share_step
+from fedlearn.tasks.blocks import NO_BLOCK
+
+
+def lease_out(step: OpenStep, ready: Sequence[Volunteer], auditor: Auditor, *, last_s: float) -> list[ServerEffect]:
+    """Shares the step among those who are ready; the last one took `last_s`."""
+    effects: list[ServerEffect] = []
+    number, group_size = step.population.step, step.population.group_size
+    n_groups = step.population.limit // group_size
+    expected = last_s / group_size  # groups, of who does a member a second
+    shares = share_step(ready, n_groups, step=number, trusts=auditor.trusts, expected=expected)
+    for volunteer, lease in deal(step, shares, auditor):
+        effects += give(volunteer, lease, step)
+    return effects
+
+
+def give(volunteer: Volunteer, lease: Lease, step: OpenStep) -> list[ServerEffect]:
+    """Leases to a volunteer, which is sent what it needs for that."""
+    volunteer.lease = lease
+    return [*send_block(volunteer, step.block), Send(volunteer.peer, step.assignment(lease))]
+
+
+def send_block(volunteer: Volunteer, block: bytes) -> list[ServerEffect]:
+    """Sends a block of data, unless there is none or the volunteer holds it."""
+    if block == NO_BLOCK or block in volunteer.blocks:
+        return []
+    volunteer.blocks.append(block)
+    return [SendBlock(volunteer.peer, block)]

@@ -1,0 +1,79 @@
+"""Where the populations of steps come from, and what becomes of what is in."""
+
+from collections.abc import Sequence
+from typing import Protocol, final
+
+from fedlearn.coordination.closing import ClosedStep, Pace, close_step
+from fedlearn.coordination.open_step import OpenStep
+from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.roster import Volunteer
+from fedlearn.es.clipping import Clipping
+from fedlearn.es.strategy import Strategy, ask, sum_shaping
+from fedlearn.es.update import Update, elapsed_s_after
+
+
+class Steps(Protocol):
+    """What a coordinator asks its volunteers for."""
+
+    def completion(self, step: int, last: Update | None) -> str:
+        """Why nothing is left to do where the Update before this step is `last`; an empty text where something is."""
+
+    def block_of(self, step: int) -> bytes:
+        """The block of data that whoever joins before this step will need."""
+
+    def open(
+        self,
+        step: int,
+        last: Update | None,
+        ready: Sequence[Volunteer],
+        *,
+        pace: Pace,
+        first_member: int,
+        now: float,
+    ) -> OpenStep | None:
+        """The step for those who are ready, under member numbers from `first_member` on; None: not yet."""
+
+    def close(self, step: OpenStep, now: float) -> ClosedStep:
+        """What the step amounts to by what is in."""
+
+
+@final
+class OwnSteps:
+    """Those of a run's own strategy."""
+
+    def __init__(self, plan: Plan, strategy: Strategy) -> None:
+        self._plan = plan
+        self._strategy = strategy
+        self._clipping = Clipping()
+
+    def completion(self, step: int, last: Update | None) -> str:
+        return self._plan.completion(step, elapsed_s_after(last))
+
+    def block_of(self, step: int) -> bytes:
+        return self._plan.block_of(step)
+
+    def open(
+        self,
+        step: int,
+        last: Update | None,
+        ready: Sequence[Volunteer],
+        *,
+        pace: Pace,
+        first_member: int,
+        now: float,
+    ) -> OpenStep:
+        strategy, layout = self._strategy, self._plan.layout
+        members_per_s = sum(v.members_per_s or 0.0 for v in ready)
+        population = ask(strategy, step, last, members_per_s=members_per_s, least_s=pace.least_s(ready))
+        return OpenStep(
+            population,
+            opened_at=now,
+            deadline=now + pace.time_per_step,
+            first_member=first_member,
+            layout=layout,
+            block=self._plan.block_of(step),
+            shaping=sum_shaping(strategy, population, layout, n_volunteers=len(ready), members_per_s=members_per_s),
+        )
+
+    def close(self, step: OpenStep, now: float) -> ClosedStep:
+        return close_step(step, self._strategy, clipping=self._clipping, now=now)

@@ -1,0 +1,1 @@
+"""A machine between volunteers and their server: sockets, clocks."""

@@ -1,0 +1,77 @@
+"""A relay's side of one conversation with the server above: bytes between a line and the relay."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, final
+
+from fedlearn.coordination.effects import Leave
+from fedlearn.net.address import Address
+from fedlearn.net.channel import Channel
+from fedlearn.net.dialing import dial
+from fedlearn.net.tcp import TcpStream
+from fedlearn.net.tls import UntrustedServerError
+from fedlearn.wire.connection import Connection
+from fedlearn.wire.errors import LocalProtocolError
+from fedlearn.wire.messages import Message
+from fedlearn.wire.proof import NONCE_BYTES
+
+CONNECT_S = 15.0
+
+MAX_QUEUED_BYTES = 256 * 1024 * 1024
+"""Of Results that the server does not take."""
+
+LAST_WORD_S = 0.4
+"""For a Goodbye to get out."""
+
+Begin = Callable[[bytes, bytes], Awaitable[None]]
+"""Says the first word, with a nonce and the binding of the server's certificate."""
+
+
+@final
+class Above:
+    """Ends when the line does, or when somebody leaves."""
+
+    def __init__(self, address: Address, *, max_snapshot_bytes: int) -> None:
+        self._address = address
+        self._max_snapshot_bytes = max_snapshot_bytes
+        self._channel: Channel | None = None
+        self._ended: asyncio.Future[Leave] = asyncio.get_running_loop().create_future()
+
+    async def converse(self, begin: Begin, receive: Callable[[Message], None]) -> Leave:
+        """Why it ended, and whether to come back. Raises OSError if nobody answers."""
+        try:
+            reader, writer, binding = await asyncio.wait_for(dial(self._address), CONNECT_S)
+        except (UntrustedServerError, ValueError) as error:
+            return Leave(str(error), is_welcome_back=False, is_refusal=True)
+        connection = Connection("client", now=time.monotonic(), max_snapshot_bytes=self._max_snapshot_bytes)
+        self._channel = channel = Channel(connection, TcpStream(reader, writer), max_queued_bytes=MAX_QUEUED_BYTES)
+        await begin(secrets.token_bytes(NONCE_BYTES), binding)
+        running = asyncio.create_task(channel.run(receive))
+        try:
+            either: list[asyncio.Future[Any]] = [running, self._ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not self._ended.done() and not connection.has_parted:
+                return Leave(running.result(), is_welcome_back=True, is_refusal=False)
+            leave = await self._ended  # after a Farewell the steps are still taken that came before it
+            await asyncio.wait([running], timeout=LAST_WORD_S)
+            return leave
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    def send(self, message: Message) -> None:
+        """Queues a message, unless either side has parted."""
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(message)
+        except LocalProtocolError:
+            if not self._channel.connection.has_parted:
+                raise
+
+    def left(self, leave: Leave) -> None:
+        """The conversation is over."""
+        if not self._ended.done():
+            self._ended.set_result(leave)

@@ -1,0 +1,197 @@
+"""What a relay serves from: the replica that it keeps as a volunteer, and what it was sent of late."""
+
+import time
+from collections import OrderedDict
+from random import SystemRandom
+from typing import final
+
+import msgspec
+import numpy as np
+
+from fedlearn.client.volunteer import Volunteer
+from fedlearn.coordination.admission import AdmissionRules
+from fedlearn.coordination.audit import Claim, Finding, Verdict
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.credit import Entry
+from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.leased_steps import LeasedSteps
+from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.roster import KEPT_BLOCKS, Held
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.replica import START
+from fedlearn.es.update import Update
+from fedlearn.net.address import Address
+from fedlearn.server.examination import Examination
+from fedlearn.server.recent import Outgoing, RecentUpdates
+from fedlearn.server.recomputation import audit
+from fedlearn.server.viewing import View
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.tasks.objective import MasksRows
+from fedlearn.wire.messages import DataBlock, Start, Welcome
+from fedlearn.wire.parcel import Parcel, pack
+
+
+@final
+class Blocks:
+    """The blocks of data that came last, to be passed on as they came."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, Outgoing] = OrderedDict()
+
+    def keep(self, block: DataBlock) -> None:
+        """Keeps it in place of the one before the last."""
+        self._kept[block.block] = (block, pack(block))
+        self._kept.move_to_end(block.block)
+        while len(self._kept) > KEPT_BLOCKS:
+            self._kept.popitem(last=False)
+
+    def find(self, name: bytes) -> Outgoing:
+        """The block of that name. Raises ValueError for one that did not come."""
+        if name not in self._kept:
+            raise ValueError(f"block {name.hex()}: expected one that came lately, got a name without data")
+        return self._kept[name]
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a relay's owner chose, and who is above it."""
+
+    above: tuple[Address, ...]
+    audit: float = 0.0
+    """Share of the groups that the relay computes again."""
+    entry: str = ""
+    """The task's file and name, where code does not travel."""
+
+
+@final
+class RelayKeeper:
+    """Serves from a volunteer's replica, before `step` at first; what happened is the business of the server above."""
+
+    def __init__(
+        self, volunteer: Volunteer, blocks: Blocks, welcome: Welcome, settings: Settings, *, step: int, digest: bytes
+    ) -> None:
+        self.steps = LeasedSteps(volunteer.holding.objective.layout)
+        self.update_bytes = 0
+        self.sample_time = 0.0
+        self._holding = volunteer.holding
+        self._blocks = blocks
+        self._welcome = welcome
+        self._settings = settings
+        self._begun = (step, digest)
+        self._recent = RecentUpdates()
+        self._encoded_weights: tuple[Held, Outgoing] | None = None
+        self._next_step = step
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """Of the weights."""
+        return self._holding.objective.layout
+
+    @property
+    def run_name(self) -> str:
+        """Of the run, by what the server above says."""
+        return self._welcome.run
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Of the weights and all that travels with them."""
+        return self._holding.replica.weights.nbytes * (1 + len(self._holding.replica.slots))
+
+    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+        """The coordinator of those below."""
+        welcome, (step, digest) = self._welcome, self._begun
+        plan = Plan(
+            run=welcome.run,
+            invitation=welcome.invitation,
+            layout=self.layout,
+            blocks=(),
+            steps_per_block=0,
+            time_per_step=0.0,
+            checkpoint_time=float("inf"),
+            steps=0,
+            work_per_member=self._holding.objective.work_per_member,
+            audit=self._settings.audit,
+        )
+        lottery = SystemRandom()
+        return Coordinator(plan, self.steps, step=step, last=None, digest=digest, now=now, lottery=lottery, rules=rules)
+
+    def invitation(self, address: Address) -> str:
+        """The command that volunteers are told: who loses the relay goes to the server behind it."""
+        entry = f" --task {self._settings.entry}" if self._settings.entry else ""
+        return " ".join([f"fedlearn join{entry} {address}", *map(str, self._settings.above)])
+
+    def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:  # noqa: ARG002 (the journal is the server's)
+        """A Snapshot."""
+        # By its digest, too: of a step whose weights were replaced there are two.
+        here = Held(self._holding.replica.step, self.steps.digest)
+        if self._encoded_weights is None or self._encoded_weights[0] != here:
+            snapshot = self._holding.replica.snapshot()
+            self._encoded_weights = (here, (snapshot, pack(snapshot)))
+        return [self._encoded_weights[1]]
+
+    def missed(self, held: Held) -> list[Outgoing] | None:
+        """What brings whoever comes back with weights to where the replica is; None where only a Snapshot does."""
+        replica = self._holding.replica
+        updates: list[Outgoing] | None = []
+        if held != Held(replica.step, self.steps.digest):
+            updates = self._recent.since(held.step, held.digest)
+        if updates is None or isinstance(self._holding.objective, MasksRows):
+            return None
+        start = Start(held.digest, held.step, replica.step, START in replica.slots)
+        return [(start, pack(start)), *updates]
+
+    def data_block(self, name: bytes) -> Outgoing:
+        """A block, as it came."""
+        return self._blocks.find(name)
+
+    def append(self, update: Update) -> Parcel:
+        """Remembers the Update that the replica takes next; gives its parcel."""
+        if update.step != self._next_step:
+            self._recent = RecentUpdates()  # the weights were replaced by those of another step
+        self._next_step = update.step + 1
+        parcel = self._recent.add(update, self.steps.digest, weights_bytes=self.snapshot_bytes)
+        self.update_bytes = parcel.length_bytes
+        return parcel
+
+    def apply(self, update: Update) -> bytes:
+        raise AssertionError(f"step {update.step}: it is taken as a volunteer's")
+
+    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
+        """What becomes of a claim; the replica must stand before its step."""
+        return audit(self._holding, claim)
+
+    def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:  # noqa: ARG002 (not kept)
+        """The step's figures: the loss of what went up from here."""
+        has_loss = not np.isnan(report.loss)
+        return StepMetrics(
+            step=report.step,
+            loss=report.loss if has_loss else None,
+            shown={"loss": report.loss} if has_loss else {},
+            members=report.members,
+            work_per_s=report.members * self._holding.objective.work_per_member / max(report.duration_s, 1e-6),
+            volunteers=report.volunteers,
+            bytes_in=0,
+            bytes_out=0,
+            digest=report.digest.hex(),
+            time=time.time(),
+        )
+
+    def record_verdict(self, verdict: Verdict) -> None:
+        """The coordinator's notice says it."""
+
+    def record_credit(self, entry: Entry) -> None:
+        """The server above gives credit to the relay."""
+
+    def save_checkpoint(self) -> None:
+        """The server above does."""
+
+    def view(self) -> View:
+        """Nothing: the run's folder is the server's above."""
+        return View(None, self._holding.objective.unit)
+
+    def copy(self) -> Float32Array:
+        """Nobody looks at the weights here."""
+        return self._holding.replica.weights.copy()
+
+    def examine(self, weights: Float32Array) -> Examination:  # noqa: ARG002
+        """Nothing."""
+        return Examination({}, "")

@@ -1,0 +1,262 @@
+"""`fedlearn relay`: a volunteer to the server above and a server to volunteers below, for as long as the run lasts."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import final
+
+from fedlearn.client.budget import Budget, in_words
+from fedlearn.client.failures import in_short, own_lines
+from fedlearn.client.performer import Computed
+from fedlearn.client.volunteer import Volunteer
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.effects import Leave, ServerEffect
+from fedlearn.coordination.leased_steps import LeasedSteps
+from fedlearn.coordination.relay import Relay
+from fedlearn.coordination.worker import Worker
+from fedlearn.net.route import Route
+from fedlearn.relay.above import Above
+from fedlearn.relay.keeper import Blocks, RelayKeeper, Settings
+from fedlearn.relay.performer import Performer
+from fedlearn.server.gate import Gate
+from fedlearn.server.listening import listen
+from fedlearn.server.server import Server
+from fedlearn.terminal import Terminal
+from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
+from fedlearn.wire.messages import DataBlock, Message, Welcome
+from fedlearn.wire.proof import Credentials
+
+FIRST_RETRY_S = 0.5
+LONGEST_RETRY_S = 10.0
+
+PATIENCE_S = 120.0
+"""For which volunteers are kept waiting while nobody above answers."""
+
+
+@final
+class Nobody:
+    """A relay starts no volunteers of its own."""
+
+    n_started = 0
+    server = ""
+
+    def problems(self) -> list[str]:
+        return []
+
+    def stop(self) -> None:
+        pass
+
+
+@final
+class RelayProcess:
+    """The shell of a relay; both sides' work is done on one thread, since both are about one replica."""
+
+    def __init__(
+        self,
+        volunteer: Volunteer,
+        credentials: Credentials,
+        gate: Gate,
+        settings: Settings,
+        *,
+        name: str,
+        threads: int,
+        terminal: Terminal,
+        budget: Budget | None = None,
+    ) -> None:
+        """`budget` is what the volunteer has, too."""
+        self._budget = budget or Budget()
+        self._volunteer, self._credentials = volunteer, credentials
+        self._gate, self._settings = gate, settings
+        self._name, self._threads = name, threads
+        self._terminal = terminal
+        self._route = Route(settings.above)
+        self._compute = ThreadPoolExecutor(max_workers=1)
+        self._blocks = Blocks()
+        self._port = gate.settings.port
+        self._worker: Worker | None = None
+        self._above: Above | None = None
+        self._server: Server | None = None
+        self._serving: asyncio.Task[str] | None = None
+        self._is_turning = False
+        self._computing: set[asyncio.Task[None]] = set()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._relay = Relay(self._serve)
+        self._performer = Performer(self._relay, self._volunteer, self)
+        self._server = self._serving = None
+
+    async def run(self) -> int:
+        """Gives the exit code."""
+        try:
+            return await self._stay()
+        finally:
+            if self._server is not None:
+                self._server.stop("the relay was stopped")
+            if self._serving is not None:
+                await asyncio.gather(self._serving, return_exceptions=True)
+            self._compute.shutdown(wait=False, cancel_futures=True)
+
+    async def _stay(self) -> int:
+        retry_s, alone_since = FIRST_RETRY_S, time.monotonic()
+        while True:
+            self._worker = Worker(
+                name=self._name, threads=self._threads, credentials=self._credentials, run=self._route.address.run
+            )
+            leave, reason = await self._converse()
+            if reason:
+                self.say(reason)
+                return 0
+            if leave.is_refusal and not self._worker.n_steps and self._route.failed():
+                self.say(f"{leave.reason}; trying the next address")
+                continue
+            if not leave.is_welcome_back:
+                return await self._part(leave)
+            if self._worker.n_steps:
+                retry_s, alone_since = FIRST_RETRY_S, time.monotonic()
+                self._route.worked()
+            elif self._route.failed():
+                continue
+            if self._server is not None and time.monotonic() > alone_since + PATIENCE_S:
+                await self._give_up(leave.reason)
+            wait_s = retry_s * random.uniform(0.5, 1.5)
+            self.say(f"{leave.reason}; trying again in {wait_s:.1f} s")
+            if reason := await self._wait(wait_s):
+                self.say(reason)
+                return 0
+            retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+
+    async def _converse(self) -> tuple[Leave, str]:
+        """Why the conversation ended; or why all has, where that was not it."""
+        max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
+        self._above = above = Above(self._route.address, max_snapshot_bytes=max_snapshot_bytes)
+        self.say(f"connecting to {self._route.address}")
+        conversing = asyncio.create_task(above.converse(self._begin, self._receive))
+        leave = Leave("", is_welcome_back=False, is_refusal=False)
+        try:
+            while not conversing.done():
+                # Whoever serves below may begin and end while this goes on.
+                serving = [self._serving] if self._serving is not None else []
+                await asyncio.wait([conversing, *serving], timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+                if self._serving is not None and self._serving.done():
+                    if conversing.done():
+                        break
+                    self._part_above("the relay was stopped")
+                    await asyncio.wait([conversing], timeout=1.0)
+                    return leave, self._serving.result()
+            leave = conversing.result()
+        except (OSError, TimeoutError) as error:
+            leave = Leave(f"no server answers: {error}", is_welcome_back=True, is_refusal=False)
+        finally:
+            conversing.cancel()
+            await asyncio.gather(conversing, return_exceptions=True)
+            self._above = None
+            self._relay.lost()
+        return leave, ""
+
+    async def _part(self, leave: Leave) -> int:
+        """The server above wants no more of this relay: those below hear of it."""
+        self.say(f"refused: {leave.reason}" if leave.is_refusal else leave.reason)
+        if self._server is not None and self._serving is not None:
+            if leave.is_refusal:
+                self._server.stop(leave.reason)
+            await self._serving  # the end of a run is seen at the next tick
+        return 1 if leave.is_refusal else 0
+
+    async def _give_up(self, reason: str) -> None:
+        """Nobody above answers for long: those below are free to look for somebody else."""
+        assert self._server is not None
+        assert self._serving is not None
+        self._server.stop(f"the server above is away: {reason}")
+        await self._serving
+        self._begin_anew()
+
+    async def _wait(self, seconds: float) -> str:
+        """Why all has ended meanwhile, if it has."""
+        if self._serving is None:
+            await asyncio.sleep(seconds)
+            return ""
+        done, _ = await asyncio.wait([self._serving], timeout=seconds)
+        return self._serving.result() if done else ""
+
+    def _part_above(self, reason: str) -> None:
+        assert self._worker is not None
+        self._performer.perform(self._worker.stop(reason))
+
+    # ---- both sides
+
+    async def _begin(self, nonce: bytes, binding: bytes) -> None:
+        assert self._worker is not None
+        # Behind whatever the conversation before has left to do.
+        held = await asyncio.get_running_loop().run_in_executor(self._compute, lambda: self._volunteer.held)
+        self._performer.perform(self._relay.start(self._worker, nonce=nonce, binding=binding, held=held))
+
+    def _receive(self, message: Message) -> None:
+        if isinstance(message, DataBlock):
+            self._blocks.keep(message)
+        self._performer.perform(self._relay.received(message, self.now()))
+        assert self._worker is not None
+        if (n_bytes := self._worker.bytes_waiting) > self._budget.max_waiting_bytes:
+            reason = f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting"
+            self._performer.perform(self._worker.fail(reason, is_welcome_back=True))
+
+    def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, LeasedSteps]:
+        keeper = RelayKeeper(self._volunteer, self._blocks, welcome, self._settings, step=step, digest=digest)
+        listening = listen(self._gate.settings.host, self._port)
+        self._port = listening.getsockname()[1]
+        self._server = server = Server(keeper, self._terminal, self._gate, compute=self._compute, then=self._turn)
+        self._serving = asyncio.create_task(server.run(listening, lambda _: Nobody()))
+        return server.coordinator, keeper.steps
+
+    def _turn(self) -> None:
+        if self._is_turning:
+            return
+        self._is_turning = True
+        try:
+            self._performer.turn()
+        finally:
+            self._is_turning = False
+
+    # ---- what the performer asks of its shell
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def send_up(self, message: Message) -> None:
+        if self._above is not None:
+            self._above.send(message)
+
+    def below(self, effects: list[ServerEffect]) -> None:
+        if self._server is not None:
+            self._server.perform(effects)
+
+    def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
+        computing = asyncio.create_task(self._do(task, then))
+        self._computing.add(computing)
+        computing.add_done_callback(self._finish)
+
+    def say(self, text: str) -> None:
+        self._terminal.say(text)
+
+    def left(self, leave: Leave) -> None:
+        if self._above is not None:
+            self._above.left(leave)
+
+    def _finish(self, computing: "asyncio.Task[None]") -> None:
+        self._computing.discard(computing)
+        if not computing.cancelled() and (error := computing.exception()) is not None:
+            self.say(f"{type(error).__name__}: {error}")
+            self.left(Leave(str(error), is_welcome_back=False, is_refusal=True))
+
+    async def _do(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._compute, task)
+        except Exception as error:
+            for line in own_lines(error):
+                self.say(line)
+            if self._worker is not None:
+                self._performer.perform(self._worker.fail(in_short(error)))
+            return
+        then(result)

@@ -1,0 +1,90 @@
+"""What a server serves from: a replica, blocks of data, the Updates of late, and a place for what happened."""
+
+from typing import Protocol
+
+from fedlearn.coordination.admission import AdmissionRules
+from fedlearn.coordination.audit import Claim, Finding, Verdict
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.credit import Entry
+from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.roster import Held
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.update import Update
+from fedlearn.net.address import Address
+from fedlearn.server.examination import Examination
+from fedlearn.server.recent import Outgoing
+from fedlearn.server.viewing import View
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.wire.parcel import Parcel
+
+
+class Serves(Protocol):
+    """What a performer needs for a coordinator's effects, short of sending."""
+
+    def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
+        """What brings a joiner to where the replica is; from the start where it may be replayed, and that is less."""
+
+    def missed(self, held: Held) -> list[Outgoing] | None:
+        """What brings whoever comes back with weights to where the replica is; None where only a Snapshot does."""
+
+    def data_block(self, name: bytes) -> Outgoing:
+        """A block for whoever lacks it."""
+
+    def append(self, update: Update) -> Parcel:
+        """Keeps the Update that the replica takes next; gives its parcel."""
+
+    def apply(self, update: Update) -> bytes:
+        """Takes the step; gives the digest after it."""
+
+    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
+        """What becomes of a claim; the replica must stand before its step."""
+
+    def record_verdict(self, verdict: Verdict) -> None:
+        """Writes down that a claim was false."""
+
+    def record_credit(self, entry: Entry) -> None:
+        """Writes down who did what."""
+
+    def save_checkpoint(self) -> None:
+        """Writes the replica, where that is kept."""
+
+    def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
+        """Writes the step's figures; byte counts are totals from the start to the step's close."""
+
+
+class Keeper(Serves, Protocol):
+    """What a whole server needs."""
+
+    update_bytes: int
+    """Of the last Update as it travels."""
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """Of the weights."""
+
+    @property
+    def run_name(self) -> str:
+        """Of the run that is served."""
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Of the weights and all that travels with them."""
+
+    @property
+    def sample_time(self) -> float:
+        """Seconds between two looks at what the model can do by now; 0: never."""
+
+    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+        """The coordinator that goes on where the replica stands."""
+
+    def view(self) -> View:
+        """What viewers see of it."""
+
+    def copy(self) -> Float32Array:
+        """The weights as they are, for a look beside the training."""
+
+    def examine(self, weights: Float32Array) -> Examination:
+        """What the model can do with these weights."""
+
+    def invitation(self, address: Address) -> str:
+        """The command that volunteers of this address are told."""
