@@ -3,6 +3,10 @@
 A server process trains a tiny function; this process is all its volunteers. One of them keeps a replica, whose digest
 all answer with; losses are made up. So a step's time is what server, sockets and this process's own loop take: with
 one volunteer the least there is, with hundreds what each of them adds.
+
+With `--member-ms` each waits as long as a machine of its own would compute, and the population may grow: what is asked
+then is which share of its time each spends on evaluating. These machines stand on two cores, hence what this process
+takes counts as the line's.
 """
 
 import argparse
@@ -25,6 +29,7 @@ import msgspec
 import numpy as np
 from measure import Machine, Spread, describe_machine, print_report, spread
 
+from fedlearn.coordination.worker import SLICE_S
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.server.door import Door
@@ -59,10 +64,13 @@ task = fedlearn.function(lambda arrays: 0.0, start, settings={"sigma": 0.05, "le
 WARM_UP = 20
 """Steps before those that count."""
 
+MAX_POPULATION = 2**20
+"""For volunteers that compute."""
+
 CREDENTIALS = Credentials(Identity.of_seed(bytes(32)))
 """Of all of them: one person may have any number of machines."""
 
-_ASSIGNMENT, _SNAPSHOT, _START, _CHALLENGE = 19, 17, 22, 23
+_ASSIGNMENT, _SNAPSHOT, _START, _CHALLENGE, _UPDATE = 19, 17, 22, 23, 32
 _LEADERS: dict[int, type[msgspec.Struct]] = {16: Welcome, 22: Start, 32: Update}
 
 
@@ -79,6 +87,10 @@ class Cost(msgspec.Struct, frozen=True):
     """And by volunteer."""
     crowd_ms: float
     """Processor time of this process for a step."""
+    members_per_s_each: float
+    """That counted, by volunteer."""
+    evaluating: float
+    """Share of its time that a volunteer spends on members that count; 0 where they answer at once."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -94,7 +106,11 @@ class Report(msgspec.Struct, frozen=True):
 class Crowd:
     """All volunteers: what they know of the run, and when steps ended."""
 
-    def __init__(self, task: Path) -> None:
+    def __init__(self, task: Path, *, member_s: float = 0.0) -> None:
+        self.member_s = member_s
+        """What a member takes each of them."""
+        self.n_members = 0
+        """That counted."""
         self.task = load_task(f"{task}:task")
         self.holding: Holding | None = None
         self.digests: dict[int, bytes] = {}
@@ -116,6 +132,7 @@ class Crowd:
                 self._stand(message.first_step, self.holding.begin(message.first_step, keeps_start=message.keeps_start))
             case Update() if self.holding is not None:
                 self.ended_at.append(time.perf_counter())
+                self.n_members += message.n_members
                 self._stand(message.step + 1, self.holding.apply(message))
 
     def at(self, step: int, then: Callable[[bytes], None]) -> None:
@@ -125,9 +142,10 @@ class Crowd:
         else:
             self._waiting.setdefault(step, []).append(then)
 
-    def result(self, assignment: Assignment, digest: bytes) -> Result:
-        """With losses that nobody computed."""
-        return Result(assignment.step, assignment.first_member, self._losses[: assignment.quota], digest)
+    def result(self, assignment: Assignment, digest: bytes, *, n_done: int, n_members: int) -> Result:
+        """With losses that nobody computed, of so many members after those that are done."""
+        first, busy_s = assignment.first_member + n_done, (n_done + n_members) * self.member_s
+        return Result(assignment.step, first, self._losses[:n_members], digest, busy_s=busy_s)
 
     def _stand(self, step: int, digest: bytes) -> None:
         self.digests[step] = digest
@@ -143,6 +161,8 @@ class Light(asyncio.Protocol):
         self._crowd = crowd
         self._leads = not crowd.lights
         self._buffer = b""
+        self._chunks: list[bytes] = []
+        self._computing: asyncio.TimerHandle | None = None
         crowd.lights.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -162,11 +182,16 @@ class Light(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         buffer, at = self._buffer + data, 0
         while len(buffer) - at >= HEADER_BYTES:
-            (length,) = struct.unpack_from("<I", buffer, at + 16)
+            chunk, n_chunks, length = struct.unpack_from("<III", buffer, at + 8)
             end = at + HEADER_BYTES + length
             if len(buffer) < end:
                 break
-            self._take(buffer[at + 3], buffer[at + HEADER_BYTES : end])
+            payload = buffer[at + HEADER_BYTES : end]
+            if n_chunks > 1:
+                self._chunks = [*(self._chunks if chunk else ()), payload]
+                payload = b"".join(self._chunks)
+            if chunk + 1 == n_chunks:
+                self._take(buffer[at + 3], payload)
             at = end
         self._buffer = buffer[at:]
 
@@ -177,13 +202,33 @@ class Light(asyncio.Protocol):
             self.send(prove(CREDENTIALS, self._hello, decode(payload, Challenge), b""))
         elif tag == _ASSIGNMENT:
             assignment = decode(payload, Assignment)
-            self._crowd.at(assignment.step, lambda digest: self.send(self._crowd.result(assignment, digest)))
+            began = asyncio.get_running_loop().time()
+            self._crowd.at(assignment.step, lambda digest: self._compute(assignment, digest, began=began, n_done=0))
+        elif tag == _UPDATE and self._computing is not None:
+            self._computing.cancel()
         elif tag == _SNAPSHOT:
             snapshot = decode(payload, Snapshot)
             self._be_ready(snapshot.step, snapshot.digest)
         elif tag == _START:
             start = decode(payload, Start)
             self._crowd.at(start.step, lambda digest: self._be_ready(start.step, digest))
+
+    def _compute(self, assignment: Assignment, digest: bytes, *, began: float, n_done: int) -> None:
+        """Sends what a slice of its time gives, once that is over."""
+        n_members = assignment.quota - n_done
+        if self._crowd.member_s > 0.0:
+            n_members = min(n_members, max(int(SLICE_S / self._crowd.member_s) // GROUP_SIZE, 1) * GROUP_SIZE)
+
+        def tell() -> None:
+            self.send(self._crowd.result(assignment, digest, n_done=n_done, n_members=n_members))
+            if n_done + n_members < assignment.quota:
+                self._compute(assignment, digest, began=began, n_done=n_done + n_members)
+
+        if self._crowd.member_s > 0.0:
+            done_at = began + (n_done + n_members) * self._crowd.member_s
+            self._computing = asyncio.get_running_loop().call_at(done_at, tell)
+        else:
+            tell()
 
     def _be_ready(self, step: int, digest: bytes) -> None:
         self.send(Ready(step, digest))
@@ -199,10 +244,12 @@ async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps:
     await _until(crowd, partial(_has_ready, crowd, volunteers))
     await _steps(crowd, WARM_UP)
     first, server_s, crowd_s = len(crowd.ended_at), processor_s(server), time.process_time()
+    n_members = crowd.n_members
     await _steps(crowd, steps)
     ended_at = crowd.ended_at[first - 1 :]
     n_steps = len(ended_at) - 1
     server_ms = 1e3 * (processor_s(server) - server_s) / n_steps
+    members_per_s_each = (crowd.n_members - n_members) / (ended_at[-1] - ended_at[0]) / volunteers
     for light in crowd.lights:
         light.send(Goodbye("enough"))
     return Cost(
@@ -212,6 +259,8 @@ async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps:
         server_ms=server_ms,
         server_us_each=1e3 * server_ms / volunteers,
         crowd_ms=1e3 * (time.process_time() - crowd_s) / n_steps,
+        members_per_s_each=members_per_s_each,
+        evaluating=members_per_s_each * crowd.member_s,
     )
 
 
@@ -238,7 +287,7 @@ def processor_s(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(volunteers: int, steps: int, folder: Path) -> Cost:
+def measure(volunteers: int, steps: int, folder: Path, *, member_s: float = 0.0) -> Cost:
     """A server of its own for so many."""
     task = folder / "tiny.py"
     task.write_text(TASK)
@@ -249,6 +298,7 @@ def measure(volunteers: int, steps: int, folder: Path) -> Cost:
         "host": "127.0.0.1",
         "group-size": GROUP_SIZE,
         "population-limit": GROUP_SIZE * volunteers,
+        "max-population": MAX_POPULATION if member_s > 0.0 else 0,
         "time-per-step": 60,
         "checkpoint-time": 1e6,
         "sample-time": 0,
@@ -271,7 +321,8 @@ def measure(volunteers: int, steps: int, folder: Path) -> Cost:
                 raise RuntimeError(f"server: expected a port, got: {said}")
             said += line
         Thread(target=server.stdout.read, daemon=True).start()
-        driving = drive(Crowd(task), int(found.group(1)), server=server.pid, volunteers=volunteers, steps=steps)
+        crowd = Crowd(task, member_s=member_s)
+        driving = drive(crowd, int(found.group(1)), server=server.pid, volunteers=volunteers, steps=steps)
         return asyncio.run(driving)
     finally:
         server.terminate()
@@ -286,10 +337,16 @@ def main() -> int:
         "--volunteers", type=int, nargs="+", default=[1, 45, 100, 500, 1000], metavar="N", help="in turn"
     )
     parser.add_argument("--steps", type=int, default=100, metavar="N", help="of each number (default: 100)")
+    parser.add_argument(
+        "--member-ms", type=float, default=0.0, metavar="MS", help="what a member takes each volunteer (default: 0)"
+    )
     options = parser.parse_args()
+    member_s = 1e-3 * options.member_ms
     Door()  # which lets this process open as many files as the system grants
     with tempfile.TemporaryDirectory() as folder:
-        costs = [measure(volunteers, options.steps, Path(folder)) for volunteers in options.volunteers]
+        costs = [
+            measure(volunteers, options.steps, Path(folder), member_s=member_s) for volunteers in options.volunteers
+        ]
     least = costs[0].step_ms.median
     report = Report(
         benchmark=Path(__file__).stem,
@@ -305,11 +362,12 @@ def table(report: Report) -> str:
     """The report for people: medians, with quartiles in brackets."""
     lines = [
         f"{report.machine.processor}; {report.steps} steps, a group of {GROUP_SIZE} for each volunteer",
-        f"  {'volunteers':>10} {'a step, ms':>24} {'times':>6} {'server, ms':>11} {'us each':>8} {'crowd, ms':>10}",
+        f"  {'volunteers':>10} {'a step, ms':>24} {'times':>6} {'server, ms':>11} {'us each':>8} {'crowd, ms':>10} "
+        f"{'members/s each':>15} {'evaluating':>11}",
     ]
     lines += [
         f"  {cost.volunteers:10} {cost.step_ms.show(2):>24} {cost.times_one:6.1f} {cost.server_ms:11.2f} "
-        f"{cost.server_us_each:8.1f} {cost.crowd_ms:10.2f}"
+        f"{cost.server_us_each:8.1f} {cost.crowd_ms:10.2f} {cost.members_per_s_each:15.1f} {cost.evaluating:11.1%}"
         for cost in report.costs
     ]
     return "\n".join(lines)
