@@ -42,6 +42,7 @@ from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
     Challenge,
+    Farewell,
     Goodbye,
     Hello,
     Message,
@@ -70,7 +71,7 @@ MAX_POPULATION = 2**20
 CREDENTIALS = Credentials(Identity.of_seed(bytes(32)))
 """Of all of them: one person may have any number of machines."""
 
-_ASSIGNMENT, _SNAPSHOT, _START, _CHALLENGE, _UPDATE = 19, 17, 22, 23, 32
+_ASSIGNMENT, _SNAPSHOT, _START, _CHALLENGE, _UPDATE, _FAREWELL = 19, 17, 22, 23, 32, 21
 _LEADERS: dict[int, type[msgspec.Struct]] = {16: Welcome, 22: Start, 32: Update}
 
 
@@ -119,6 +120,7 @@ class Crowd:
         self.lights: list[Light] = []
         self.n_ready = 0
         self.n_lost = 0
+        self.farewells: list[str] = []
         self._losses = np.random.default_rng(1).random(1 << 16, dtype=np.float32)
         self._waiting: dict[int, list[Callable[[bytes], None]]] = {}
 
@@ -163,6 +165,7 @@ class Light(asyncio.Protocol):
         self._buffer = b""
         self._chunks: list[bytes] = []
         self._computing: asyncio.TimerHandle | None = None
+        self._assignment: Assignment | None = None
         crowd.lights.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -203,9 +206,13 @@ class Light(asyncio.Protocol):
         elif tag == _ASSIGNMENT:
             assignment = decode(payload, Assignment)
             began = asyncio.get_running_loop().time()
+            self._stop_computing()
+            self._assignment = assignment
             self._crowd.at(assignment.step, lambda digest: self._compute(assignment, digest, began=began, n_done=0))
-        elif tag == _UPDATE and self._computing is not None:
-            self._computing.cancel()
+        elif tag == _UPDATE:
+            self._stop_computing()
+        elif tag == _FAREWELL:
+            self._crowd.farewells.append(decode(payload, Farewell).reason)
         elif tag == _SNAPSHOT:
             snapshot = decode(payload, Snapshot)
             self._be_ready(snapshot.step, snapshot.digest)
@@ -215,6 +222,8 @@ class Light(asyncio.Protocol):
 
     def _compute(self, assignment: Assignment, digest: bytes, *, began: float, n_done: int) -> None:
         """Sends what a slice of its time gives, once that is over."""
+        if assignment is not self._assignment:
+            return
         n_members = assignment.quota - n_done
         if self._crowd.member_s > 0.0:
             n_members = min(n_members, max(int(SLICE_S / self._crowd.member_s) // GROUP_SIZE, 1) * GROUP_SIZE)
@@ -229,6 +238,11 @@ class Light(asyncio.Protocol):
             self._computing = asyncio.get_running_loop().call_at(done_at, tell)
         else:
             tell()
+
+    def _stop_computing(self) -> None:
+        self._assignment = None
+        if self._computing is not None:
+            self._computing.cancel()
 
     def _be_ready(self, step: int, digest: bytes) -> None:
         self.send(Ready(step, digest))
@@ -277,7 +291,9 @@ async def _until(crowd: Crowd, is_so: Callable[[], bool]) -> None:
     """Raises RuntimeError where the server has cut a line."""
     while not is_so():
         if crowd.n_lost:
-            raise RuntimeError(f"volunteers: expected all to stay, the server cut {crowd.n_lost} off")
+            raise RuntimeError(
+                f"volunteers: expected all to stay, the server cut {crowd.n_lost} off: {crowd.farewells}"
+            )
         await asyncio.sleep(0.005)
 
 
