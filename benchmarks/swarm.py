@@ -38,6 +38,7 @@ from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.registry import find_kind
 from fedlearn.wire.codec import decode
 from fedlearn.wire.frames import HEADER_BYTES
+from fedlearn.wire.limits import PING_AFTER_S
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -46,6 +47,7 @@ from fedlearn.wire.messages import (
     Goodbye,
     Hello,
     Message,
+    Ping,
     Ready,
     Result,
     Start,
@@ -252,6 +254,7 @@ class Light(asyncio.Protocol):
 async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps: int) -> Cost:
     """Connects all, one after another, and watches them take steps."""
     loop = asyncio.get_running_loop()
+    pinging = asyncio.create_task(_ping(crowd))
     for number in range(volunteers):
         await loop.create_connection(lambda: Light(crowd), "127.0.0.1", port)
         await _until(crowd, partial(_has_ready, crowd, number // 2 + 1))
@@ -264,6 +267,7 @@ async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps:
     n_steps = len(ended_at) - 1
     server_ms = 1e3 * (processor_s(server) - server_s) / n_steps
     members_per_s_each = (crowd.n_members - n_members) / (ended_at[-1] - ended_at[0]) / volunteers
+    pinging.cancel()
     for light in crowd.lights:
         light.send(Goodbye("enough"))
     return Cost(
@@ -276,6 +280,14 @@ async def drive(crowd: Crowd, port: int, *, server: int, volunteers: int, steps:
         members_per_s_each=members_per_s_each,
         evaluating=members_per_s_each * crowd.member_s,
     )
+
+
+async def _ping(crowd: Crowd) -> None:
+    """A sign of life of everybody, as of whoever rests from a step or two."""
+    while True:
+        await asyncio.sleep(PING_AFTER_S)
+        for light in crowd.lights[: crowd.n_ready]:
+            light.send(Ping())
 
 
 def _has_ready(crowd: Crowd, count: int) -> bool:
@@ -291,9 +303,7 @@ async def _until(crowd: Crowd, is_so: Callable[[], bool]) -> None:
     """Raises RuntimeError where the server has cut a line."""
     while not is_so():
         if crowd.n_lost:
-            raise RuntimeError(
-                f"volunteers: expected all to stay, the server cut {crowd.n_lost} off: {crowd.farewells}"
-            )
+            raise RuntimeError(f"volunteers: expected all to stay, {crowd.n_lost} were cut off: {set(crowd.farewells)}")
         await asyncio.sleep(0.005)
 
 
