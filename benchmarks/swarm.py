@@ -150,6 +150,7 @@ def measure(volunteers: int, steps: int, folder: Path, *, member_s: float = 0.0)
         "group-size": GROUP_SIZE,
         "population-limit": GROUP_SIZE * volunteers,
         "max-population": MAX_POPULATION if member_s > 0.0 else 0,
+        "exchange": "sum" if member_s > 0.0 else "replay",  # or Updates would grow with the population
         "time-per-step": 60,
         "checkpoint-time": 1e6,
         "sample-time": 0,
