@@ -23,7 +23,7 @@ class Stream(Protocol):
         """
 
     def push_to(self, taken: Callable[[bytes], None]) -> bool:
-        """Gives what comes from now on to `taken` at once, a piece at a time; `read` then waits for the end of the line.
+        """Gives what comes from now on to `taken` at once, piece by piece; `read` then waits for the end of the line.
 
         To be called where nothing waits to be read; False, and nothing changes, of a line that can't.
         """

@@ -1,11 +1,13 @@
 """Messages that a channel is given by the loop itself: whatever they do ends that conversation only."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from fedlearn.net import channel as module
 from fedlearn.net.channel import Channel
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Ping, Proof
@@ -18,6 +20,12 @@ HELLO = hello_of()
 PROOF = Proof(bytes(64))
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tick comes to the rescue."""
+    monkeypatch.setattr(module, "TICK_S", 3600.0)
+
+
 def run(test: Coroutine[Any, Any, None]) -> None:
     """Runs a test; whatever the loop would only have logged fails it."""
     logged: list[dict[str, Any]] = []
@@ -27,6 +35,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
         await asyncio.wait_for(test, SOON_S)
 
     asyncio.run(main())
+    gc.collect()  # asyncio tells of an error that nobody asked for when it is forgotten
     assert logged == []
 
 
@@ -123,5 +132,19 @@ def test_a_message_after_the_parting_word_changes_nothing() -> None:
             running = await greeted(channel, peer, lambda _: None)
             await peer.write(pack(Goodbye("enough")).frame(0) + pack(PROOF).frame(0))
             assert "may not come when the sender has parted" in await running
+
+    run(main())
+
+
+def test_a_bug_is_not_reported_where_the_line_ended_first() -> None:
+    def fail(_: Message) -> None:
+        raise RuntimeError("a bug")
+
+    async def main() -> None:
+        async with joined() as (channel, _, peer):
+            running = await greeted(channel, peer, fail)
+            channel._pushed(pack(PROOF).frame(0), fail)
+            channel._stream._reader.feed_eof()  # type: ignore[attr-defined]
+            assert await running == "the connection was closed"
 
     run(main())
