@@ -18,8 +18,9 @@ from pathlib import Path
 from threading import Thread
 
 import msgspec
+from crowd import GROUP_SIZE, Crowd, Light
 from measure import Machine, Spread, describe_machine, print_report, spread
-from swarm import GROUP_SIZE, TASK, WARM_UP, Crowd, Light, processor_s, until
+from swarm import TASK, WARM_UP, processor_s, until
 
 from fedlearn.server.door import Door
 from fedlearn.wire.messages import Goodbye

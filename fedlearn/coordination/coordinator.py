@@ -17,6 +17,7 @@ from fedlearn.coordination.credit import Earned, Ledger
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
+    Broadcast,
     EndRun,
     Notice,
     Part,
@@ -373,10 +374,11 @@ class Coordinator:
         self._last, self._open, self._first_member = update, None, 0
         self._step += 1
         effects: list[ServerEffect] = [AppendToJournal(update)]
-        for volunteer in self._volunteers.values():
-            if volunteer.follows_updates:
-                # Whoever joined while the step was open had no Assignment of it, which brings the block.
-                effects += [*send_block(volunteer, update.block), Send(volunteer.peer, update)]
+        followers = [volunteer for volunteer in self._volunteers.values() if volunteer.follows_updates]
+        for volunteer in followers:
+            # Whoever joined while the step was open had no Assignment of it, which brings the block.
+            effects += send_block(volunteer, update.block)
+        effects.append(Broadcast(tuple(volunteer.peer for volunteer in followers), update))
         return [*effects, *self._open_step(now), ApplyUpdate(update)]
 
     @property

@@ -25,6 +25,13 @@ class Send(msgspec.Struct, frozen=True):
     message: Message
 
 
+class Broadcast(msgspec.Struct, frozen=True):
+    """Server: send this message to all of these peers; it is encoded once."""
+
+    peers: tuple[Peer, ...]
+    message: Message
+
+
 class SendWeights(msgspec.Struct, frozen=True):
     """Server: bring a peer to where the replica is now: by a Snapshot, or from the start by the journal's Updates."""
 
@@ -112,6 +119,7 @@ class EndRun(msgspec.Struct, frozen=True):
 
 ServerEffect = (
     Send
+    | Broadcast
     | SendWeights
     | SendBlock
     | Part

@@ -132,7 +132,7 @@ class Lease(msgspec.Struct):
         if not self.is_held:
             self.tally.n_received += 0 if self.is_copy else losses.size
             self.tally.n_unfinished -= self.gates and self.is_done
-        self.n_finite += int(np.isfinite(losses).sum())
+        self.n_finite += int(np.count_nonzero(np.isfinite(losses)))
         return ""
 
     def _problem_of(self, numbers: NDArray[np.int64], losses: Float32Array, group_size: int) -> str:

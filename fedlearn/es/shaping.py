@@ -87,8 +87,9 @@ def spread_of(losses: Float32Array, group_size: int) -> float:
 
 
 def bounded(losses: Float32Array) -> Float32Array:
-    """The losses, infinite where they are beyond MAX_LOSS or no number."""
-    return np.where(np.abs(losses) <= MAX_LOSS, losses, np.float32(np.inf))
+    """The losses, infinite where they are beyond MAX_LOSS or no number; themselves where none is."""
+    is_fine = np.abs(losses) <= MAX_LOSS
+    return losses if np.count_nonzero(is_fine) == losses.size else np.where(is_fine, losses, np.float32(np.inf))
 
 
 def n_counted(losses: Float32Array, group_size: int) -> int:

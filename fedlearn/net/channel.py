@@ -23,6 +23,8 @@ STALL_S = 20.0
 PARTING_S = 2.0
 """How long to wait, after the parting word, for the peer to close: closing first could discard it on the way."""
 
+OVER = "the conversation is over"
+
 
 @final
 class Channel:
@@ -99,6 +101,8 @@ class Channel:
             error.with_traceback(None)
             return error.strerror or str(error)
         finally:
+            if self._dropped.done():
+                self._dropped.exception()  # or asyncio would report it where another end came first
             for end in ends:
                 end.cancel()
             self._close(all_sent=all_sent)  # before anything is waited for: whoever is cancelled twice gets no further
@@ -117,16 +121,34 @@ class Channel:
         self.connection.forget()
 
     async def _read(self, on_message: Callable[[Message], None]) -> str:
+        is_pushed = False
         while data := await self._stream.read(READ_BYTES):
-            for message in self.connection.receive_data(data, time.monotonic()):
-                on_message(message)
+            self._take(data, on_message)
             if self.connection.is_over:
-                return "the conversation is over"
-            if self.connection.bytes_queued:
-                self._flush_soon()  # an answer to a Ping may wait
+                return OVER
             if len(data) == READ_BYTES:
                 await asyncio.sleep(0)  # more waits, and would be read before anybody else's
+            elif not is_pushed:
+                is_pushed = self._stream.push_to(lambda data: self._pushed(data, on_message))
         return "the connection was closed"
+
+    def _pushed(self, data: bytes, on_message: Callable[[Message], None]) -> None:
+        """Whatever comes of it ends this conversation, and is nothing that the loop should hear of."""
+        if self._is_closed or self._dropped.done():
+            return
+        try:
+            self._take(data, on_message)
+        except Exception as error:
+            if not self._dropped.done():
+                self._dropped.set_exception(error)
+        if self.connection.is_over:
+            self.drop(OVER)
+
+    def _take(self, data: bytes, on_message: Callable[[Message], None]) -> None:
+        for message in self.connection.receive_data(data, time.monotonic()):
+            on_message(message)
+        if self.connection.bytes_queued:
+            self._flush_soon()  # an answer to a Ping may wait
 
     def _flush_soon(self) -> None:
         """Once for all that is queued before the loop comes round."""
@@ -152,7 +174,7 @@ class Channel:
                 await self._stream.drain()
                 await asyncio.sleep(0)  # a line that takes all at once would never let others have a turn
             if self.connection.is_over:
-                return "the conversation is over"
+                return OVER
             self._wake.clear()
             await self._wake.wait()
 

@@ -1,6 +1,7 @@
 """Both ends of a conversation in one process, with the real protocol between them."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Self, final
 
 from fedlearn.wire.connection import Connection
@@ -67,6 +68,10 @@ class MemoryStream:
         del self._arrived[:max_bytes]
         self._other._move()
         return data
+
+    def push_to(self, taken: Callable[[bytes], None]) -> bool:
+        del taken
+        return False
 
     def write(self, data: bytes) -> None:
         if not self._is_closed:

@@ -1,5 +1,6 @@
 """What a channel needs of a line, be it TCP, TLS or memory: bytes in order, both ways."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -19,6 +20,12 @@ class Stream(Protocol):
 
         Raises:
             OSError: the line broke.
+        """
+
+    def push_to(self, taken: Callable[[bytes], None]) -> bool:
+        """Gives what comes from now on to `taken` at once, piece by piece; `read` then waits for the end of the line.
+
+        To be called where nothing waits to be read; False, and nothing changes, of a line that can't.
         """
 
     def write(self, data: bytes) -> None:

@@ -9,6 +9,7 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
+    Broadcast,
     EndRun,
     Notice,
     Part,
@@ -92,10 +93,12 @@ class Performer:
 
     def _perform_one(self, effect: ServerEffect) -> None:
         match effect:
-            case Send(peer, Update() as update):
-                self._send(peer, update, self._parcel_of(update))
             case Send(peer, message):
                 self._send(peer, message)
+            case Broadcast(peers, message):
+                parcel = self._parcel_of(message)
+                for peer in peers:
+                    self._send(peer, message, parcel)
             case SendWeights(peer, may_replay, held):
                 if held is not None and (missed := self._trainer.missed(held)) is not None:
                     for message, parcel in missed:
@@ -144,11 +147,11 @@ class Performer:
         else:
             self._shell.send(peer, message, parcel)
 
-    def _parcel_of(self, update: Update) -> Parcel:
-        """The Update's, which is the same for everybody."""
-        if self._packed_update is None or self._packed_update[0] is not update:
-            self._packed_update = (update, pack(update))
-        return self._packed_update[1]
+    def _parcel_of(self, message: Message) -> Parcel:
+        """The Update's was made for the journal."""
+        if self._packed_update is not None and self._packed_update[0] is message:
+            return self._packed_update[1]
+        return pack(message)
 
     def _send_weights(self, peer: Peer, may_replay: bool) -> None:
         """Encoding a large model takes long; the replica can't change meanwhile, since steps are work, too."""

@@ -1,6 +1,7 @@
 """A run's server from its first line to its last."""
 
 import asyncio
+import gc
 import shlex
 import socket
 
@@ -9,6 +10,9 @@ from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.server import Server
 from fedlearn.server.trainer import Trainer
 from fedlearn.terminal import Terminal
+
+COLLECT_AFTER = 20_000
+"""Objects more than before: a step of hundreds of volunteers makes thousands, which end by themselves with it."""
 
 
 def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str) -> int:
@@ -21,6 +25,8 @@ def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: st
     task = run.prepared.entry if run.prepared.needs_task else ""
 
     async def main() -> str:
+        gc.freeze()  # what is there now stays: nothing of it is looked through again
+        gc.set_threshold(COLLECT_AFTER)
         return await Server(trainer, terminal, gate).run(
             listening,
             lambda port: LocalVolunteers(run.folder.path, run.config, server=str(gate.local_address(port)), task=task),

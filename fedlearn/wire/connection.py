@@ -247,12 +247,15 @@ class Connection:
             self._outbox.clear()
         return message
 
-    def _assemble(self, message_type: MessageType, frame: Frame, now: float) -> bytearray | None:
+    def _assemble(self, message_type: MessageType, frame: Frame, now: float) -> bytearray | memoryview | None:
         """The payload if this frame completes it; only data is ever unfinished, control takes one chunk."""
         is_control = frame.stream == CONTROL_STREAM
         assembly = None if is_control else self._assembly
         if assembly is None:
-            assembly = Assembly(message_type, frame, max_bytes=self._max_bytes(message_type), now=now)
+            max_bytes = self._max_bytes(message_type)
+            if frame.n_chunks == 1 and len(frame.payload) <= max_bytes:
+                return frame.payload  # whole as it came, and copied by who decodes it
+            assembly = Assembly(message_type, frame, max_bytes=max_bytes, now=now)
         payload = assembly.add(message_type, frame)
         if not is_control:
             self._assembly = assembly if payload is None else None

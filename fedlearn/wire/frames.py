@@ -42,14 +42,17 @@ def n_chunks(length_bytes: int) -> int:
 
 def headers(payload: bytes, *, message_type: int, stream: int) -> list[bytes]:
     """The header of each chunk of a payload, in order."""
-    view = memoryview(payload)
     count = n_chunks(len(payload))
-    made = []
-    for index in range(count):
-        chunk = view[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
-        header = _HEADER.pack(_MAGIC, FRAME_VERSION, message_type, _FLAGS, stream, _JOB, index, count, len(chunk))
-        made.append(header + _CHECKSUM.pack(zlib.crc32(chunk, zlib.crc32(header))))
-    return made
+    if count == 1:  # as a rule, and thousands in a step
+        return [_header(payload, message_type, stream, 0, 1)]
+    view = memoryview(payload)
+    chunks = [view[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES] for index in range(count)]
+    return [_header(chunk, message_type, stream, index, count) for index, chunk in enumerate(chunks)]
+
+
+def _header(chunk: bytes | memoryview, message_type: int, stream: int, index: int, count: int) -> bytes:
+    header = _HEADER.pack(_MAGIC, FRAME_VERSION, message_type, _FLAGS, stream, _JOB, index, count, len(chunk))
+    return header + _CHECKSUM.pack(zlib.crc32(chunk, zlib.crc32(header)))
 
 
 @final

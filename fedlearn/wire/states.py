@@ -46,6 +46,9 @@ class State(Enum):
     ACTIVE = "the client is Ready"
     RESYNCING = "the server said Resync"
 
+    # There is one of each: Enum's own hash, of the name, is a function in Python, called for every message.
+    __hash__ = object.__hash__
+
 
 _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
     # A server that is full, or can't read the Hello, says so at once.

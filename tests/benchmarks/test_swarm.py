@@ -20,3 +20,11 @@ def test_people_get_a_table(run_benchmark: Run) -> None:
     done = run_benchmark("swarm", "--volunteers", "2", "3", "--steps", "2")
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[-2:]] == ["2", "3"]
+
+
+def test_volunteers_that_compute_are_asked_how_much_of_their_time_they_do(read_json: ReadJson) -> None:
+    (cost,) = read_json("swarm", "--volunteers", "2", "--steps", "3", "--member-ms", "2")["costs"]
+    # Of 500 members a second that each can do; a step takes what a group takes at least.
+    assert 0 < cost["members_per_s_each"] <= 500
+    assert cost["evaluating"] == cost["members_per_s_each"] * 2e-3
+    assert cost["step_ms"]["low"] >= 16 * 2 * 0.9

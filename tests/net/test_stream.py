@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -9,7 +10,7 @@ import pytest
 
 from fedlearn.net.memory import MemoryStream
 from fedlearn.net.stream import Stream
-from fedlearn.net.tcp import READ_LIMIT_BYTES, UNSENT_BYTES, TcpStream
+from fedlearn.net.tcp import PIECE_BYTES, READ_LIMIT_BYTES, UNSENT_BYTES, TcpStream
 
 Line = Callable[[], AbstractAsyncContextManager[tuple[Stream, Stream]]]
 MIB = 2**20
@@ -156,5 +157,86 @@ def test_system_takes_little_ahead_of_a_slow_line() -> None:
             assert isinstance(stream, TcpStream)
             line = stream._writer.get_extra_info("socket")
             assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == UNSENT_BYTES
+
+    asyncio.run(main())
+
+
+def test_a_socket_gives_what_comes_at_once_in_small_pieces_and_read_waits_for_the_end() -> None:
+    async def main() -> None:
+        async with over_tcp() as (here, there):
+            pieces: list[bytes] = []
+            assert there.push_to(pieces.append)
+            reading = asyncio.create_task(there.read(MIB))
+            sent = [bytes([number]) * (number * 9973) for number in range(40)]
+            for data in sent:
+                here.write(data)
+                await here.drain()
+            assert not reading.done()
+            here.close()
+            assert await reading == b""
+            assert b"".join(pieces) == b"".join(sent)
+            assert max(map(len, pieces)) <= PIECE_BYTES
+
+    asyncio.run(main())
+
+
+def test_pieces_belong_to_who_is_given_them() -> None:
+    async def main() -> None:
+        async with over_tcp() as (here, there), over_tcp() as (other, one):
+            pieces: list[bytes] = []
+            for end in (there, one):
+                assert end.push_to(pieces.append)
+            for end, data in ((here, b"first"), (other, b"second")):
+                end.write(data)
+                await end.drain()
+                while data not in pieces:
+                    await asyncio.sleep(0)
+            assert pieces == [b"first", b"second"]
+
+    asyncio.run(main())
+
+
+def test_drain_waits_as_before_where_what_comes_is_pushed() -> None:
+    async def main() -> None:
+        async with over_tcp() as (here, there):
+            assert here.push_to(lambda _: None)
+            n_written = 0
+            while here.unsent_bytes == 0:
+                here.write(bytes(MIB))
+                n_written += MIB
+            draining = asyncio.create_task(here.drain())
+            await asyncio.sleep(0)
+            assert not draining.done()
+            while n_written:
+                n_written -= len(await there.read(MIB))
+            await draining
+
+    asyncio.run(main())
+
+
+def test_a_broken_line_breaks_the_read_that_waits_for_its_end() -> None:
+    async def main() -> None:
+        async with over_tcp() as (here, there):
+            assert there.push_to(lambda _: None)
+            assert isinstance(here, TcpStream)
+            line = here._writer.get_extra_info("socket")
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            here.abort()
+            with pytest.raises(ConnectionResetError):
+                await there.read(MIB)
+
+    asyncio.run(main())
+
+
+def test_nothing_is_pushed_of_a_line_in_memory_or_twice_or_after_the_end() -> None:
+    async def main() -> None:
+        async with in_memory() as (here, _):
+            assert not here.push_to(lambda _: None)
+        async with over_tcp() as (here, there):
+            assert there.push_to(lambda _: None)
+            assert not there.push_to(lambda _: None)
+            there.close()
+            assert await here.read(1) == b""
+            assert not here.push_to(lambda _: None)
 
     asyncio.run(main())

@@ -187,7 +187,7 @@ def test_step_under_way_when_the_line_broke_is_worked_on_anew(config: RunConfig,
     relay.connect()
     add_to(stage.swarm, relay)
     assert len(finish(stage)) == STEPS
-    assert {digest_of(participant) for participant in (relay, *volunteers)} == {stage.swarm.metrics[-1].digest}
+    assert {digest_of(relay), *map(digest_of, volunteers)} == {stage.swarm.metrics[-1].digest}
     # Under other numbers: what was under way may still have come.
     _, _, anew, *_ = read_journal(stage.trainer.run.folder.journal)
     assert anew.spans == ((64, 64),)

@@ -9,6 +9,7 @@ import pytest
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
+    Broadcast,
     EndRun,
     Notice,
     Part,
@@ -227,7 +228,7 @@ def test_messages_that_many_are_sent_are_encoded_once(scene: Scene) -> None:
     ((name, _),) = scene.run.prepared.named_blocks.items()
     updates = [update_of(scene.run, step) for step in range(2)]
     for update in updates:
-        scene.perform(*(Send(peer, update) for peer in (1, 2)))
+        scene.perform(Broadcast((1, 2), update))
     scene.perform(SendBlock(1, name), SendBlock(2, name))
     scene.perform(SendWeights(1, may_replay=False), SendWeights(2, may_replay=False))
     scene.shell.do_work()
@@ -240,7 +241,7 @@ def test_messages_that_many_are_sent_are_encoded_once(scene: Scene) -> None:
 def test_whoever_comes_back_is_sent_what_it_missed_at_once(scene: Scene) -> None:
     held = Held(0, scene.trainer.replica.digest)
     update = update_of(scene.run, 0)
-    scene.perform(AppendToJournal(update), Send(2, update))
+    scene.perform(AppendToJournal(update), Broadcast((2,), update))
     scene.trainer.apply(update)
     scene.perform(SendWeights(1, may_replay=False, held=held), Send(1, Pong()))
     assert scene.shell.kinds(1) == [Start, Update, Pong]

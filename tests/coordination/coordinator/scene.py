@@ -14,6 +14,7 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
+    Broadcast,
     Part,
     Recompute,
     Send,
@@ -90,7 +91,16 @@ def of(kind: type[Kind], effects: Iterable[object]) -> list[Kind]:
 
 def sent(kind: type[Kind], effects: Iterable[ServerEffect], peer: int | None = None) -> list[Kind]:
     """Messages of a kind, to one peer or to all."""
-    return of(kind, [send.message for send in of(Send, effects) if peer in (None, send.peer)])
+    messages: list[Message] = []
+    for effect in effects:
+        match effect:
+            case Send(to, message):
+                messages += [message] * (peer in (None, to))
+            case Broadcast(peers, message):
+                messages += [message] * (len(peers) if peer is None else peers.count(peer))
+            case _:
+                pass
+    return of(kind, messages)
 
 
 def parted(effects: Iterable[ServerEffect]) -> dict[int, tuple[str, str]]:
@@ -261,6 +271,9 @@ class Scene:
             match effect:
                 case Send(peer, message):
                     self._send(peer, message)
+                case Broadcast(peers, message):
+                    for peer in peers:
+                        self._send(peer, message)
                 case SendWeights(peer, may_replay):
                     self._synchronise(peer, is_replay=may_replay and self._replays)
                 case SendBlock(peer, block):

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Notice, Send, StepReport
+from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Notice, Send, StepReport
 from fedlearn.es.shaping import MAX_LOSS
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment
@@ -14,7 +14,8 @@ def test_complete_step_is_journalled_before_it_is_sent_and_applied_after(pair: S
     pair.report(1)
     effects = pair.report(2)
     kinds = [type(e.message) if isinstance(e, Send) else type(e) for e in effects]
-    assert kinds == [AppendToJournal, Update, Update, Assignment, Assignment, ApplyUpdate]
+    assert kinds == [AppendToJournal, Broadcast, Assignment, Assignment, ApplyUpdate]
+    assert of(Broadcast, effects) == [Broadcast((1, 2), of(AppendToJournal, effects)[0].update)]
     assert of(AppendToJournal, effects)[0].update is of(ApplyUpdate, effects)[0].update
 
 

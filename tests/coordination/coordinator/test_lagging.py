@@ -66,7 +66,7 @@ def test_whoever_is_gone_or_has_no_weights_cannot_fall_behind(pair: Scene) -> No
     assert pair.fall_behind(2) == []
 
 
-def test_step_lasts_six_times_what_the_median_volunteer_needs_for_exchanging() -> None:
+def test_step_lasts_six_times_what_exchanging_takes_whatever_the_slowest_of_three_needs() -> None:
     scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
     for peer in (1, 2, 3):
         scene.join(peer)
