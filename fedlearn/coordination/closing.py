@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.divergence import DivergenceWatch
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.open_step import OpenStep
 from fedlearn.coordination.roster import Volunteer
@@ -32,6 +33,8 @@ class ClosedStep(msgspec.Struct, frozen=True):
     loss: float
     duration_s: float
     volunteers: int
+    problem: str = ""
+    """Why the run should not go on after it."""
 
     def report(self, digest: bytes) -> StepReport:
         """The step's figures; `digest` is the replica's after it."""
@@ -45,7 +48,9 @@ class ClosedStep(msgspec.Struct, frozen=True):
         )
 
 
-def close_step(step: OpenStep, strategy: Strategy, *, clipping: Clipping, now: float) -> ClosedStep:
+def close_step(
+    step: OpenStep, strategy: Strategy, *, clipping: Clipping, watch: DivergenceWatch, now: float
+) -> ClosedStep:
     """The Update that what is in amounts to, and its figures."""
     spans, losses = step.collect()
     duration_s = now - step.opened_at
@@ -60,7 +65,8 @@ def close_step(step: OpenStep, strategy: Strategy, *, clipping: Clipping, now: f
     )
     finite = losses[np.isfinite(losses)]
     loss = float(finite.mean(dtype=np.float64)) if finite.size else math.nan
-    return ClosedStep(update, loss, duration_s, step.n_contributors)
+    problem = watch.took(step.population.step, losses)
+    return ClosedStep(update, loss, duration_s, step.n_contributors, problem)
 
 
 def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:

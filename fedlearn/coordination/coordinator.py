@@ -136,7 +136,7 @@ class Coordinator:
         assert closed is not None, "applied without an Update under way"
         self._digest = digest
         effects: list[ServerEffect] = [closed.report(digest)]
-        if reason := self._stop_reason or self._completion:
+        if reason := self._stop_reason or self._completion or closed.problem:
             return [*effects, *self._end(reason)]
         effects += settle_credit(self._volunteers.values(), self._ledger, self._step, now)
         if now >= self._checkpoint_due:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, final
 
 from fedlearn.coordination.closing import ClosedStep, Pace, close_step
+from fedlearn.coordination.divergence import DivergenceWatch
 from fedlearn.coordination.open_step import OpenStep
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import Volunteer
@@ -45,6 +46,7 @@ class OwnSteps:
         self._plan = plan
         self._strategy = strategy
         self._clipping = Clipping()
+        self._watch = DivergenceWatch()
 
     def completion(self, step: int, last: Update | None) -> str:
         return self._plan.completion(step, elapsed_s_after(last))
@@ -76,4 +78,4 @@ class OwnSteps:
         )
 
     def close(self, step: OpenStep, now: float) -> ClosedStep:
-        return close_step(step, self._strategy, clipping=self._clipping, now=now)
+        return close_step(step, self._strategy, clipping=self._clipping, watch=self._watch, now=now)

@@ -5,6 +5,7 @@ import gc
 import shlex
 import socket
 
+from fedlearn.coordination.divergence import DIVERGED
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.server import Server
@@ -36,7 +37,9 @@ def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: st
         reason = asyncio.run(main())
     finally:
         terminal.end()
-    terminal.say(f"{reason}; step {trainer.replica.step} is saved; go on with: {command} {_resume_flags(trainer)}")
+    # From where it diverged to nobody should go on.
+    remedy = "" if reason.startswith(DIVERGED) else f"; go on with: {command} {_resume_flags(trainer)}"
+    terminal.say(f"{reason}; step {trainer.replica.step} is saved{remedy}")
     return 0
 
 

@@ -188,6 +188,16 @@ def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
     assert re.search(r"^learning_rate = 0\.01: .* in a run with an end$", read, re.MULTILINE)
 
 
+def test_a_run_that_diverges_says_so_and_can_be_taken_back(tmp_path: Path) -> None:
+    flags = ["--port", "0", "--threads", "1", "--hidden-size", "8", "--learning-rate", "1000", *SHORT_STEPS]
+    server = start("server.py", *flags, folder=tmp_path)
+    with ended_at_exit(server):
+        step, _ = wait_for(server, r"the run diverged: .* take it back to step (\d+), .*; step \d+ is saved$")
+        assert server.wait(timeout=30) == 0
+    assert int(step) < 5
+    assert f"run 1 stands at step {step}" in fedlearn("rollback", "1", step, folder=tmp_path)
+
+
 def test_a_client_tells_why_it_was_refused(tmp_path: Path) -> None:
     """By a server of another version, which lives in this process."""
     greetings: list[Message] = []

@@ -1,6 +1,8 @@
 import msgspec
+import numpy as np
 import pytest
 
+from fedlearn.coordination.divergence import PATIENCE
 from fedlearn.coordination.effects import EndRun, Part, RecordCredit, SaveCheckpoint, Send, StepReport
 from fedlearn.es.schedules import Schedule
 from fedlearn.wire.messages import Assignment, Goodbye
@@ -116,3 +118,17 @@ def test_run_that_was_complete_when_it_was_resumed_ends_at_once(step: int) -> No
     effects = scene.wait(0.0)
     assert [type(e) for e in effects] == [SaveCheckpoint, Part, EndRun]
     assert scene.wait(1.0) == []
+
+
+def test_run_that_diverges_is_stopped_and_may_be_resumed() -> None:
+    scene = Scene()
+    scene.join(1)
+    for _ in range(PATIENCE + 1):
+        assert not of(EndRun, scene.effects)
+        scene.report(1) if scene.step == 0 else scene.report(1, losses=np.full(LIMIT, 1e5, np.float32))
+        last = scene.applied()
+    (end,) = of(EndRun, last)
+    assert end.reason.startswith("the run diverged: its loss was ")
+    assert "back to step 1, after its best one" in end.reason
+    assert parted(last)[1] == ("try_again", end.reason)
+    assert of(SaveCheckpoint, last)

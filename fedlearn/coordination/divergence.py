@@ -1,0 +1,63 @@
+"""Whether a run still learns, or its weights went where nothing is learned any more.
+
+By the median of a step's losses, which volunteers with false ones can't move far while they are fewer than the others.
+"""
+
+import math
+from typing import final
+
+import numpy as np
+
+from fedlearn.es.layout import Float32Array
+
+PATIENCE = 20
+"""Steps in a row that are far worse than the beginning, before it is said that the run diverged."""
+
+SPREADS = 20.0
+"""Of members at the beginning: whoever loses that much more, and twice as much, does not just have bad luck."""
+
+DIVERGED = "the run diverged"
+"""What the reason begins with."""
+
+_ENOUGH = 4096
+"""Losses that tell the median."""
+
+
+@final
+class DivergenceWatch:
+    """Looks at each step of a run, as one process sees it."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[float, float] | None = None
+        """Median and spread of the first step in which members differ: one step too large may spoil the second."""
+        self._n_bad = 0
+        self._best = (math.inf, 0)
+
+    def took(self, step: int, losses: Float32Array) -> str:
+        """Why the run should not go on after this step, whose members had these losses; empty as long as it may."""
+        median, spread = _typical(losses)
+        if median <= self._best[0]:
+            self._best = (median, step + 1)
+        if self._begun is None:
+            self._begun = (median, spread) if spread > 0.0 else None
+            return ""
+        first, first_spread = self._begun
+        most = first + max(abs(first), SPREADS * first_spread)
+        self._n_bad = self._n_bad + 1 if median > most else 0
+        if self._n_bad < PATIENCE:
+            return ""
+        return (
+            f"{DIVERGED}: its loss was {first:.3g} at the beginning, and {median:.3g} now, in {PATIENCE} steps "
+            f"above {most:.3g}; take it back to step {self._best[1]}, after its best one, with fedlearn rollback, and "
+            "go on with a lower learning_rate"
+        )
+
+
+def _typical(losses: Float32Array) -> tuple[float, float]:
+    """The median, infinite where most losses are; and the standard deviation of the finite ones."""
+    some = losses[:: max(losses.size // _ENOUGH, 1)].astype(np.float64)
+    finite = some[np.isfinite(some)]
+    if not finite.size:
+        return math.inf, 0.0
+    ordered = np.where(np.isfinite(some), some, np.inf)
+    return float(np.quantile(ordered, 0.5, method="lower")), float(finite.std())
