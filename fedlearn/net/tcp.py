@@ -69,7 +69,9 @@ class TcpStream:
         if is_tcp and hasattr(socket, "TCP_NOTSENT_LOWAT"):
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         # Nothing is copied aside that the system does not take: what waits is shared with other peers until it leaves.
-        writer.transport.set_write_buffer_limits(high=0)
+        # Of TLS asyncio would take nothing at all for as much as 0, and let a drain wait for ever.
+        has_tls = writer.get_extra_info("ssl_object") is not None
+        writer.transport.set_write_buffer_limits(high=int(has_tls))
 
     @property
     def peer_address(self) -> str:
@@ -99,7 +101,9 @@ class TcpStream:
         await self._writer.drain()
 
     def close(self) -> None:
-        self._writer.close()
+        # A TLS line that is closed twice forgets what it waits for, and raises where it is asked.
+        if not self._writer.transport.is_closing():
+            self._writer.close()
 
     def abort(self) -> None:
         transport = self._writer.transport

@@ -2,15 +2,20 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from fedlearn.net.address import Address, fingerprint_of
 from fedlearn.net.memory import MemoryStream
 from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import PIECE_BYTES, READ_LIMIT_BYTES, UNSENT_BYTES, TcpStream
+from fedlearn.net.tls import client_context, make_certificate, read_certificate, server_context
 
 Line = Callable[[], AbstractAsyncContextManager[tuple[Stream, Stream]]]
 MIB = 2**20
@@ -22,12 +27,19 @@ async def in_memory() -> AsyncIterator[tuple[Stream, Stream]]:
 
 
 @asynccontextmanager
-async def over_tcp() -> AsyncIterator[tuple[Stream, Stream]]:
+async def over_tcp(
+    server: ssl.SSLContext | None = None, client: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[Stream, Stream]]:
     accepted: asyncio.Future[TcpStream] = asyncio.get_running_loop().create_future()
     listener = await asyncio.start_server(
-        lambda reader, writer: accepted.set_result(TcpStream(reader, writer)), "127.0.0.1", 0, limit=READ_LIMIT_BYTES
+        lambda reader, writer: accepted.set_result(TcpStream(reader, writer)),
+        "127.0.0.1",
+        0,
+        limit=READ_LIMIT_BYTES,
+        ssl=server,
     )
-    ends = TcpStream(*await asyncio.open_connection(*listener.sockets[0].getsockname())), await accepted
+    host, port = listener.sockets[0].getsockname()
+    ends = TcpStream(*await asyncio.open_connection(host, port, ssl=client)), await accepted
     try:
         yield ends
     finally:
@@ -38,10 +50,16 @@ async def over_tcp() -> AsyncIterator[tuple[Stream, Stream]]:
             await asyncio.sleep(0)  # in which asyncio lets go of the sockets
 
 
-@pytest.fixture(params=[in_memory, over_tcp])
-def line(request: pytest.FixtureRequest) -> Line:
-    made: Line = request.param
-    return made
+@pytest.fixture(params=["memory", "tcp", "tls"])
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Line:
+    if request.param == "memory":
+        return in_memory
+    if request.param == "tcp":
+        return over_tcp
+    certificate = tmp_path / "certificate.pem"
+    certificate.write_bytes(make_certificate())
+    address = Address("127.0.0.1", 1, True, fingerprint_of(read_certificate(certificate)))
+    return partial(over_tcp, server_context(certificate, certificate), client_context(address))
 
 
 async def read_all(stream: Stream) -> bytearray:
@@ -118,6 +136,21 @@ def test_abort_drops_what_has_not_left(line: Line) -> None:
             here.abort()
             assert len(await read_all(there)) < n_written
             assert here.unsent_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_closing_again_and_aborting_after_that_does_no_harm(line: Line) -> None:
+    async def main() -> None:
+        async with line() as (here, there):
+            here.write(b"last words")
+            for _ in range(3):
+                here.close()
+                assert here.unsent_bytes >= 0
+            assert await asyncio.wait_for(read_all(there), 5.0) == b"last words"
+            here.abort()
+            here.abort()
+            here.close()
 
     asyncio.run(main())
 
