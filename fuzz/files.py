@@ -156,7 +156,7 @@ def seeds() -> list[bytes]:
     update = Update(0, NO_BLOCK, ((0, 8),), np.zeros(8, np.int8), 1, 4, 0.1, Adam(0.01), True, 0.0, "zero", 0.0, 1.0)
     step = encode_step(update, bytes(8))
     found = checkpoint.read_checkpoint(RUN.genesis)
-    whole = ["0", "00" * 8, json.dumps({"power": (0.5).hex()}), "", "{}", "{}", found.identity]
+    whole = ["0", "00" * 8, json.dumps({"power": (0.5).hex()}), "", "{}", "{}", found.origin]
     metrics = b'{"step":1,"loss":0.5,"shown":{},"members":8,"work_per_s":1.0,"volunteers":1,"bytes_in":1,"bytes_out":1,'
     metrics += b'"digest":"00","time":1.0}\n{"step":2'
     entry = b'{"first_step":0,"step":1,"earned":{}}\n'

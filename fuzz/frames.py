@@ -38,8 +38,10 @@ with atheris.instrument_imports(include=INSTRUMENTED) if atheris else nullcontex
     from fedlearn.coordination.coordinator import Coordinator
     from fedlearn.coordination.effects import ApplyUpdate, Send, SendWeights, ServerEffect
     from fedlearn.coordination.plan import Plan
+    from fedlearn.coordination.steps import OwnSteps
     from fedlearn.coordination.worker import Worker
     from fedlearn.es.estimate import CodedEstimate
+    from fedlearn.es.golden import GOLDEN_STEP
     from fedlearn.es.optimizers import Adam
     from fedlearn.es.perturbation import Perturbation
     from fedlearn.es.snapshot import Snapshot
@@ -83,7 +85,7 @@ TYPES: tuple[type[Message], ...] = (
     *(Challenge, Welcome, Snapshot, Start, DataBlock, Assignment, Resync, Farewell, Update),
 )
 HELLO = Hello(PROTOCOL_VERSION, "Eve", 1, CREDENTIALS.identity.public_key, NONCE)
-OPENING = [HELLO, Proof(bytes(64), bytes(32)), Ready(0, DIGEST)]
+OPENING = [HELLO, Proof(bytes(64), bytes(32), golden_step=GOLDEN_STEP), Ready(0, DIGEST)]
 FROM_SERVER: list[Message] = [
     Challenge(NONCE, needs_token=False),
     Welcome("1", Invitation("rnn", 1, {"hidden_size": 8}, {})),
@@ -117,7 +119,9 @@ class Server:
 
     def __init__(self, choice: int) -> None:
         self.now = 0.0
-        self.coordinator = Coordinator(PLAN, STRATEGIES[choice % 2], step=0, last=None, digest=DIGEST, now=0.0)
+        self.coordinator = Coordinator(
+            PLAN, OwnSteps(PLAN, STRATEGIES[choice % 2]), step=0, last=None, digest=DIGEST, now=0.0
+        )
         n_bytes = LAYOUT.size + len(LAYOUT.row_lengths)
         self.connection = Connection("server", now=0.0, estimate_bytes=n_bytes)
         for peer in (0, 1):
