@@ -3,9 +3,10 @@
 import heapq
 
 import msgspec
+import numpy as np
 import pytest
 
-from tests.coordination.coordinator.scene import STRATEGY, Scene
+from tests.coordination.coordinator.scene import GROUP, STRATEGY, Scene
 
 SENDING_S, TAKING_S = 40e-6, 60e-6
 """Of a server, for each volunteer and step."""
@@ -25,7 +26,8 @@ def take_step(scene: Scene) -> float:
     while arrivals and not scene.is_applying:  # whoever comes later is too late
         arrived_at, peer, busy_s = heapq.heappop(arrivals)
         scene.now = max(scene.now, arrived_at, opened_at + len(scene.assignments) * SENDING_S) + TAKING_S
-        scene.report(peer, busy_s=busy_s)
+        losses = np.resize(np.arange(GROUP, dtype=np.float32), scene.assignments[peer].quota)
+        scene.report(peer, busy_s=busy_s, losses=losses)
         evaluated_s += busy_s
     scene.applied()
     return evaluated_s
