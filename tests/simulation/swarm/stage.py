@@ -1,6 +1,6 @@
 """A swarm on a run, with a scripted clock, and the digests of all its replicas as they come."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self, final
 
 import pytest
@@ -109,3 +109,17 @@ def slow_down(
 
 def journal_of(run: Run) -> list[bytes]:
     return [encode(update) for update in read_journal(run.folder.journal)]
+
+
+@pytest.fixture
+def stage_of() -> Iterator[StageOf]:
+    """Stages that are closed in the end."""
+    stages = []
+
+    def opened(run: Run, task: NamedTask | None = None) -> Stage:
+        stages.append(Stage(run, task))
+        return stages[-1]
+
+    yield opened
+    for stage in stages:
+        stage.close()
