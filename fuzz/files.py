@@ -10,26 +10,20 @@ rest is also tried as what the checksum covers.
 
 import argparse
 import json
-import resource
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-
-try:
-    import atheris
-except ImportError:
-    atheris = None
 
 import numpy as np
 import safetensors.numpy
+from fuzzer import add_arguments, fuzz, instrumented
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 INSTRUMENTED = ["fedlearn.storage", "fedlearn.config", "fedlearn.wire", "fedlearn.tasks.blocks"]
 
-with atheris.instrument_imports(include=INSTRUMENTED) if atheris else nullcontext():
+with instrumented(INSTRUMENTED):
     from fedlearn.config import Schema
     from fedlearn.config.sources import load_config
     from fedlearn.coordination.credit import Entry
@@ -183,26 +177,8 @@ def seeds() -> list[bytes]:
 def main() -> None:
     """Fuzzes for a while; the fuzzer ends the process."""
     parser = argparse.ArgumentParser(description="Coverage-guided fuzzing of files.")
-    parser.add_argument("--only-seeds", action="store_true", help="read the files as they are, and end")
-    parser.add_argument("--minutes", type=float, default=5.0, metavar="NUMBER")
-    parser.add_argument("--corpus", default="", metavar="FOLDER", help="kept between runs (default: a new one)")
-    options = parser.parse_args()
-    if options.only_seeds:
-        for case in seeds():
-            try_one(case)
-        print(f"{len(seeds())} seeds")
-        return
-    if atheris is None:
-        sys.exit("fuzz/files.py: needs atheris, a fuzzer that follows coverage; install it with: pip install atheris")
-    resource.setrlimit(resource.RLIMIT_DATA, (4 * MEMORY_MB * 2**20,) * 2)
-    corpus = Path(options.corpus or tempfile.mkdtemp(prefix="fedlearn-files-corpus-"))
-    corpus.mkdir(parents=True, exist_ok=True)
-    for number, case in enumerate(seeds()):
-        (corpus / f"seed-{number:04}").write_bytes(case)
-    arguments = [f"-max_total_time={60 * options.minutes:.0f}", "-max_len=4096", f"-rss_limit_mb={MEMORY_MB}"]
-    arguments += ["-print_final_stats=1", str(corpus)]
-    atheris.Setup([sys.argv[0], *arguments], try_one)
-    atheris.Fuzz()
+    add_arguments(parser, minutes=5.0, length=4096)
+    fuzz(try_one, seeds(), parser.parse_args(), memory_mb=MEMORY_MB)
 
 
 if __name__ == "__main__":

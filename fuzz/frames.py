@@ -10,27 +10,15 @@ A signature is taken for right, since no mutation would ever hit one.
 """
 
 import argparse
-import resource
 import struct
-import sys
-import tempfile
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
-
-try:
-    import atheris
-except ImportError:
-    atheris = None
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
+from fuzzer import add_arguments, fuzz, instrumented
 
 INSTRUMENTED = ["fedlearn.wire", "fedlearn.coordination"]
 
-with atheris.instrument_imports(include=INSTRUMENTED) if atheris else nullcontext():
+with instrumented(INSTRUMENTED):
     from conversations import CREDENTIALS, DIGEST, LAYOUT, NONCE, framed
 
     import fedlearn.coordination.admission
@@ -258,29 +246,10 @@ def main() -> None:
     """Fuzzes for a while; the fuzzer ends the process."""
     parser = argparse.ArgumentParser(description="Coverage-guided fuzzing of frames and messages.")
     parser.add_argument("reader", choices=READERS, help="who reads; a connection alone is tried far more often")
-    parser.add_argument("--minutes", type=float, default=12.0, metavar="NUMBER")
-    parser.add_argument("--length", type=int, default=512, metavar="BYTES", help="of a case at most")
-    parser.add_argument("--corpus", default="", metavar="FOLDER", help="kept between runs (default: a new one)")
-    parser.add_argument("--only-seeds", action="store_true", help="run the conversations as they are, and end")
+    add_arguments(parser, minutes=12.0, length=512)
     options = parser.parse_args()
     read = READERS[options.reader]
-    if options.only_seeds:
-        began = time.monotonic()
-        for case in seeds():
-            try_one(read, case)
-        print(f"{len(seeds())} seeds in {time.monotonic() - began:.1f} s")
-        return
-    if atheris is None:
-        sys.exit("fuzz/frames.py: needs atheris, a fuzzer that follows coverage; install it with: pip install atheris")
-    resource.setrlimit(resource.RLIMIT_DATA, (4 * MEMORY_MB * 2**20,) * 2)
-    corpus = Path(options.corpus or tempfile.mkdtemp(prefix="fedlearn-frames-"))
-    corpus.mkdir(parents=True, exist_ok=True)
-    for number, case in enumerate(seeds()):
-        (corpus / f"seed-{number:04}").write_bytes(case)
-    limits = [f"-max_total_time={60 * options.minutes:.0f}", f"-max_len={options.length}", f"-rss_limit_mb={MEMORY_MB}"]
-    arguments = [*limits, "-print_final_stats=1", str(corpus)]
-    atheris.Setup([sys.argv[0], *arguments], lambda data: try_one(read, data))
-    atheris.Fuzz()
+    fuzz(lambda data: try_one(read, data), seeds(), options, memory_mb=MEMORY_MB)
 
 
 if __name__ == "__main__":

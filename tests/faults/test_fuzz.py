@@ -37,7 +37,7 @@ def test_what_fuzzing_begins_with_is_read_as_it_should_be(command: list[str]) ->
 def test_fuzzing_without_its_library_names_it(command: list[str]) -> None:
     script = str(ROOT / "fuzz" / command[0])
     code = f"import runpy, sys; sys.modules['atheris'] = None; sys.argv = {[script, *command[1:]]}"
-    code += f"; runpy.run_path({script!r}, run_name='__main__')"
+    code += f"; sys.path.insert(0, {str(ROOT / 'fuzz')!r}); runpy.run_path({script!r}, run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 1
     assert "install it with: pip install atheris" in done.stderr
