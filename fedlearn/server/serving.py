@@ -9,6 +9,7 @@ from fedlearn.coordination.divergence import DIVERGED
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.server import Server
+from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
 from fedlearn.terminal import Terminal
 
@@ -21,22 +22,19 @@ def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: st
 
     Raises StorageError when the disk fails.
     """
-    terminal = Terminal(unit=trainer.run.prepared.objective.unit)
-    run = trainer.run
+    run, terminal = trainer.run, Terminal()
+    callbacks = [terminal, StatusFile(run.folder.status, terminal.say)]
     task = run.prepared.entry if run.prepared.needs_task else ""
 
     async def main() -> str:
         gc.freeze()  # what is there now stays: nothing of it is looked through again
         gc.set_threshold(COLLECT_AFTER)
-        return await Server(trainer, terminal, gate).run(
+        return await Server(trainer, callbacks, gate).run(
             listening,
             lambda port: LocalVolunteers(run.folder.path, run.config, server=str(gate.local_address(port)), task=task),
         )
 
-    try:
-        reason = asyncio.run(main())
-    finally:
-        terminal.end()
+    reason = asyncio.run(main())
     # From where it diverged to nobody should go on.
     remedy = "" if reason.startswith(DIVERGED) else f"; go on with: {command} {_resume_flags(trainer)}"
     terminal.say(f"{reason}; step {trainer.replica.step} is saved{remedy}")
