@@ -206,7 +206,7 @@ class RelayProcess:
         keeper = RelayKeeper(self._volunteer, self._blocks, welcome, self._settings, step=step, digest=digest)
         listening = listen(self._gate.settings.host, self._port)
         self._port = listening.getsockname()[1]
-        self._server = server = Server(keeper, self._terminal, self._gate, compute=self._compute, then=self._turn)
+        self._server = server = Server(keeper, [self._terminal], self._gate, compute=self._compute, then=self._turn)
         self._serving = asyncio.create_task(server.run(listening, lambda _: Nobody()))
         return server.coordinator, keeper.steps
 

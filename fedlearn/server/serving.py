@@ -10,6 +10,7 @@ from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.run import Run
 from fedlearn.server.server import Server
+from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
 from fedlearn.terminal import Terminal
 
@@ -26,23 +27,20 @@ def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: st
 
     Raises StorageError when the disk fails.
     """
-    terminal = Terminal(unit=trainer.run.prepared.objective.unit)
-    run = trainer.run
+    run, terminal = trainer.run, Terminal()
+    callbacks = [terminal, StatusFile(run.folder.status, terminal.say)]
 
     async def main() -> str:
         gc.freeze()  # what is there now stays: nothing of it is looked through again
         gc.set_threshold(COLLECT_AFTER)
         sweeping = asyncio.create_task(sweep())
         try:
-            server = Server(trainer, terminal, gate)
+            server = Server(trainer, callbacks, gate)
             return await server.run(listening, lambda port: _local(run, str(gate.local_address(port))))
         finally:
             sweeping.cancel()
 
-    try:
-        reason = asyncio.run(main())
-    finally:
-        terminal.end()
+    reason = asyncio.run(main())
     # From where it diverged to nobody should go on.
     remedy = "" if reason.startswith(DIVERGED) else f"; go on with: {command} {_resume_flags(trainer)}"
     terminal.say(f"{reason}; step {trainer.replica.step} is saved{remedy}")
