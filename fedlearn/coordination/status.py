@@ -73,10 +73,10 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     format: Literal[1] = 1
     run: str
-    state: Literal["running", "waiting", "ended"]
-    """Waiting: for volunteers."""
+    state: Literal["running", "waiting", "paused", "ended"]
+    """Waiting: for volunteers. Paused: by its operator."""
     reason: str = ""
-    """Why it ended."""
+    """Why it is paused, or ended."""
     step: int
     """Steps that are taken."""
     steps: int

@@ -11,6 +11,7 @@ from fedlearn.coordination.roster import Held
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address
+from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing
 from fedlearn.server.viewing import View
@@ -79,6 +80,9 @@ class Keeper(Serves, Protocol):
 
     def view(self) -> View:
         """What viewers see of it."""
+
+    def desk(self, coordinator: Coordinator) -> Desk | None:
+        """Where orders to this coordinator are found; None where nobody gives any."""
 
     def copy(self) -> Float32Array:
         """The weights as they are, for a look beside the training."""

@@ -102,6 +102,7 @@ class Server:
         self._is_compute_shared = compute is not None
         self._compute = compute or ThreadPoolExecutor(max_workers=1)
         self._view = trainer.view()
+        self._desk = trainer.desk(self._coordinator)
         self._agenda = Agenda(trainer.sample_time)
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -284,6 +285,8 @@ class Server:
             if self._view.is_due(now):
                 self._start(self._show())
             self._renew(now, local)
+            if self._desk is not None and self._desk.is_due(now):
+                self._start(self._desk.look(self))
             for problem in local.problems():
                 self.say(problem)
             await asyncio.sleep(TICK_S)

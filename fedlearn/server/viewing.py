@@ -12,12 +12,21 @@ from fedlearn.coordination.status import RunStatus
 from fedlearn.server.examination import Examination
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.storage.status import write_status
+from fedlearn.storage.runs import RunFolder
+from fedlearn.storage.status import is_alive, read_status, write_status
 
 INTERVAL_S = 1.0
 
 Traffic = tuple[int, int]
 """Bytes in and out since the start."""
+
+
+def live_status(folder: RunFolder) -> RunStatus | None:
+    """Where a run stands that a server has just now, by what it says itself; None where none does."""
+    status = read_status(folder.status, RunStatus)
+    if status is None or status.state == "ended" or not is_alive(status.pid, status.time, now=time.time()):
+        return None
+    return status
 
 
 @final
