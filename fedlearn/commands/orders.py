@@ -10,7 +10,7 @@ from pathlib import Path
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.invocation import invocation
 from fedlearn.coordination.status import RunStatus
-from fedlearn.server.viewing import live_status
+from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import (
     Answer,

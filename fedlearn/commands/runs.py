@@ -8,7 +8,7 @@ from fedlearn.commands.invocation import invocation
 from fedlearn.config import RunConfig
 from fedlearn.server.ledger import check_credit
 from fedlearn.server.run import age_of, load_run_config
-from fedlearn.server.viewing import live_status
+from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import read_last_metrics

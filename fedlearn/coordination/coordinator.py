@@ -9,8 +9,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import final
 
-import msgspec
-
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.auditor import Auditor, Lottery
@@ -21,6 +19,7 @@ from fedlearn.coordination.effects import (
     ApplyUpdate,
     Broadcast,
     EndRun,
+    Joined,
     Notice,
     Part,
     Peer,
@@ -197,9 +196,9 @@ class Coordinator:
     def run_status(self, now: float) -> RunStatus:
         """What viewers are shown of the run."""
         speed = self._last.n_members / self._pace.last_s if self._last is not None and self._pace.last_s else 0.0
-        volunteers, paused_by = self._volunteers.values(), self._steps.paused_by
-        status = run_status(self._plan, self.status(now), volunteers, self._open, self._ledger, members_per_s=speed)
-        return msgspec.structs.replace(status, state="paused", reason=f"{paused_by} paused it") if paused_by else status
+        volunteers, by = self._volunteers.values(), self._steps.paused_by
+        status = self.status(now)
+        return run_status(self._plan, status, volunteers, self._open, self._ledger, members_per_s=speed, paused_by=by)
 
     @property
     def is_between_steps(self) -> bool:
@@ -225,7 +224,7 @@ class Coordinator:
         effects: list[ServerEffect] = []
         if not volunteer.has_joined:
             volunteer.has_joined = True
-            effects.append(Notice(f"{volunteer.name} joined"))
+            effects.append(Joined(volunteer.name))
         return [*effects, *self._open_step(now)]
 
     def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar, final
 
 from fedlearn.config import ConfigError
-from fedlearn.coordination.effects import ServerEffect
+from fedlearn.coordination.effects import SaveCheckpoint, ServerEffect
 from fedlearn.coordination.operator import Operator
 from fedlearn.storage.orders import (
     Answer,
@@ -35,9 +35,6 @@ class Office(Protocol):
     @property
     def step(self) -> int:
         """Where the replica stands."""
-
-    def save_checkpoint(self) -> None:
-        """Writes the replica and the settings."""
 
     def change(self, operator: Operator, key: str, text: str, now: float) -> str:
         """Goes on with another value; gives a sentence about it. Raises ConfigError."""
@@ -142,11 +139,10 @@ class Desk:
     def _save(self, slip: Slip, before: str, shell: Shell) -> None:
         """Among the work, between two steps."""
 
-        def save() -> int:
-            self._office.save_checkpoint()
-            return self._office.step
-
-        shell.work(save, lambda step: self._done(slip, f"{before}a checkpoint of step {step} was written"))
+        shell.perform([SaveCheckpoint()])
+        shell.work(
+            lambda: self._office.step, lambda step: self._done(slip, f"{before}a checkpoint of step {step} was written")
+        )
 
     def _answer_pauses(self) -> None:
         if self._operator.is_still:

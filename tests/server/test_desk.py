@@ -8,7 +8,7 @@ import pytest
 
 from fedlearn.config import ConfigError
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.effects import EndRun, Notice, ServerEffect
+from fedlearn.coordination.effects import EndRun, Notice, SaveCheckpoint, ServerEffect
 from fedlearn.coordination.operator import Operator
 from fedlearn.coordination.steps import OwnSteps
 from fedlearn.server.desk import INTERVAL_S, Desk
@@ -33,10 +33,6 @@ T = TypeVar("T")
 @final
 class Office:
     step = 7
-    n_saved = 0
-
-    def save_checkpoint(self) -> None:
-        self.n_saved += 1
 
     def change(self, operator: Operator, key: str, text: str, now: float) -> str:
         if key != "sigma":
@@ -121,9 +117,8 @@ def test_who_waits_for_a_pause_hears_that_it_was_taken_back(scene: Scene, monkey
 
 def test_checkpoint_is_written_among_the_work_and_then_answered(scene: Scene) -> None:
     slip = scene.order(WriteCheckpoint("Ada"))
-    assert (scene.office.n_saved, answer_to(slip)) == (0, None)
+    assert (scene.effects, answer_to(slip)) == ([SaveCheckpoint()], None)
     scene.waiting.popleft()()
-    assert scene.office.n_saved == 1
     scene.look()
     assert answer_to(slip) == Answer(True, "a checkpoint of step 7 was written")
     assert scene.said == ["Ada asks for a checkpoint"]
@@ -135,7 +130,7 @@ def test_changed_setting_is_saved_and_answered(scene: Scene) -> None:
     scene.look()
     text = "sigma: 2, it was 1, from the next step on; a checkpoint of step 7 was written"
     assert answer_to(slip) == Answer(True, text)
-    assert (scene.said, scene.office.n_saved) == (["Ada changed sigma: 2, it was 1"], 1)
+    assert (scene.said, scene.effects) == (["Ada changed sigma: 2, it was 1"], [SaveCheckpoint()])
 
 
 def test_what_can_not_be_done_is_answered_with_the_reason(scene: Scene) -> None:
