@@ -11,6 +11,7 @@ from typing import NoReturn
 from fedlearn.commands.arguments import add_identity, add_run
 from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
+from fedlearn.commands.export import add_export, export_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
 from fedlearn.commands.orders import (
@@ -24,6 +25,7 @@ from fedlearn.commands.orders import (
     stop_command,
 )
 from fedlearn.commands.parser import Parser
+from fedlearn.commands.plot import add_plot, plot_command
 from fedlearn.commands.relay import add_relay, relay_command
 from fedlearn.commands.replay import add_replay, replay_command
 from fedlearn.commands.rollback import add_rollback, rollback_command
@@ -45,6 +47,8 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("sample", sample_command, add_sample, "let a checkpoint write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
+    ("export", export_command, add_export, "write a run's weights or figures for other programs"),
+    ("plot", plot_command, add_plot, "draw the curves of runs over each other"),
     ("replay", replay_command, add_replay, "rebuild weights from genesis and journal, and compare digests"),
     ("check", check_command, add_check, "see whether a run's files are whole, and of one run"),
     ("rollback", rollback_command, add_rollback, "take a run back to an earlier step"),
