@@ -32,6 +32,7 @@ from fedlearn.commands.rollback import add_rollback, rollback_command
 from fedlearn.commands.runs import add_runs, runs_command
 from fedlearn.commands.sample import add_sample, sample_command
 from fedlearn.commands.serve import add_serve, serve_command
+from fedlearn.commands.version import ShowVersion
 from fedlearn.config import ConfigError
 from fedlearn.storage.durable import StorageError
 from fedlearn.terminal import printable
@@ -98,6 +99,7 @@ def _flush_output() -> None:
 def _parser(program: str) -> Parser:
     description = "Train neural networks by evolution strategies on volunteers' machines."
     parser = Parser(prog=program, description=description)
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show this version and the protocol's, and exit")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command, add_arguments, description in VERBS:
         # server.py and client.py are one verb each: their usage line does not repeat it.
