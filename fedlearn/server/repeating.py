@@ -14,7 +14,9 @@ OF_THE_MOMENT = ("port", "runs", "step_num")
 def as_begun(path: Path, text: str, *, is_new: bool = True) -> str:
     """The text of a configuration file; a run's own is left without what is of the moment.
 
-    Another run that `is_new` begins at the step at which that one did. Raises StorageError for a run's folder that does not say how the run began.
+    Another run that `is_new` begins at the step at which that one did.
+
+    Raises StorageError for a run's folder that does not say how the run began.
     """
     folder = RunFolder(path.parent)
     if path.name != folder.config.name or not folder.genesis.is_file():

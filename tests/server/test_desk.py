@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -174,6 +175,19 @@ def test_what_is_no_order_is_said(scene: Scene) -> None:
     scene.look()
     assert len(scene.said) == 1
     assert "1.order: expected an order" in scene.said[0]
+
+
+def test_folder_that_is_gone_ends_no_run(scene: Scene) -> None:
+    give(scene.folder, WriteCheckpoint("Ada"))
+    scene.look()
+    shutil.rmtree(scene.folder)
+    scene.waiting.popleft()()
+    scene.look()
+    assert "could not be written" in scene.said[-1]
+    scene.look()
+    assert len(scene.said) == 2
+    assert scene.answer(WriteCheckpoint("Bob")) is None
+    assert scene.said[-1] == "Bob asks for a checkpoint"
 
 
 def test_orders_to_the_server_before_are_dropped(tmp_path: Path) -> None:
