@@ -25,6 +25,7 @@ from fedlearn.storage.orders import (
     WriteCheckpoint,
     answer_to,
     give,
+    withdraw,
 )
 from tests.coordination.coordinator.scene import PLAN, STRATEGY, digest_of
 
@@ -98,6 +99,9 @@ def test_pause_is_answered_once_the_run_is_still(scene: Scene, monkeypatch: pyte
     monkeypatch.setattr(Coordinator, "is_between_steps", True)
     scene.look()
     assert answer_to(slip) == Answer(True, "paused at step 7")
+    withdraw(slip)
+    scene.look()
+    assert answer_to(slip) is None, "it was answered"
 
 
 def test_run_goes_on(scene: Scene) -> None:
@@ -113,6 +117,8 @@ def test_who_waits_for_a_pause_hears_that_it_was_taken_back(scene: Scene, monkey
     monkeypatch.setattr(Coordinator, "is_between_steps", False)
     slip = scene.order(Pause("Ada"))
     scene.order(GoOn("Bob"))
+    monkeypatch.setattr(Coordinator, "is_between_steps", True)
+    scene.look()
     assert answer_to(slip) == Answer(False, "Bob let the run go on before the open step had ended")
 
 
