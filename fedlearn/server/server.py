@@ -316,7 +316,7 @@ class Server:
         found = await asyncio.to_thread(self._trainer.examine, weights)
         self._view.examined(found)
         sentences = [f"validation {format_figures(found.figures)}"] if found.figures else []
-        sentences += [f"it writes: {found.sample}"] if found.sample else []
+        sentences += [f"it writes: {' '.join(found.sample.split())}"] if found.sample else []
         if sentences:
             self.say("; ".join(sentences))
 
