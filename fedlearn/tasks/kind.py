@@ -55,6 +55,14 @@ class ReadsText(Protocol):
         """Named figures of unperturbed weights on a text. Raises ValueError for one that is too short."""
 
 
+@runtime_checkable
+class CountsText(Protocol):
+    """An examiner that knows what counting alone makes of the data."""
+
+    def baselines(self) -> dict[str, float]:
+        """What n-gram models reach on held-out data, by their names, in the figure that `show` gives."""
+
+
 class Prepared(msgspec.Struct, frozen=True, eq=False):
     """A run's task, ready to be trained."""
 
