@@ -19,7 +19,7 @@ LAYERS = (
     ("coordination", "storage", "net"),
     ("terminal",),
     ("server", "client"),
-    ("simulation", "relay"),
+    ("simulation", "relay", "board"),
     ("commands",),
     ("fedlearn",),
     ("launch",),

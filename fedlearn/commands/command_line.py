@@ -1,4 +1,4 @@
-"""The command line: `fedlearn serve | join | relay | identity | sample | eval | runs | replay | check | rollback`."""
+"""The command line: `fedlearn serve | join | relay | sample | eval | board | runs | ...`, a verb a row of VERBS."""
 
 import argparse
 import difflib
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fedlearn.commands.arguments import add_identity
+from fedlearn.commands.board import add_board, board_command
 from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
 from fedlearn.commands.identity import identity_command
@@ -34,6 +35,7 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("identity", identity_command, add_identity, "show the identity that servers know this machine by"),
     ("sample", sample_command, add_sample, "let a checkpoint write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
+    ("board", board_command, add_board, "show the runs on a page for browsers"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
     ("replay", replay_command, add_replay, "rebuild weights from genesis and journal, and compare digests"),
     ("check", check_command, add_check, "see whether a run's files are whole, and of one run"),
