@@ -23,7 +23,8 @@ IDENTITY_DIGITS = 8
 _PRIVATE_GROUPS = ("server",)
 """Where the server listens, and its files."""
 
-_PRIVATE_KEYS = ("runs",)
+_HIDDEN_KEYS = ("runs", "step_num")
+"""A folder, and where the run stood when it was saved last."""
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ def describe(folder: RunFolder) -> dict[str, Any]:
             reasons.get(key, ""),
         )
         for key, group in schema.group_of.items()
-        if group not in _PRIVATE_GROUPS and key not in _PRIVATE_KEYS
+        if group not in _PRIVATE_GROUPS and key not in _HIDDEN_KEYS
         for value in (config.get(key),)
     ]
     return {"name": folder.path.name, "task": task_of(config), "settings": settings, "notes": notes}
@@ -132,7 +133,9 @@ def _public_reason(reason: str) -> str:
 
 def _without_path(value: object) -> str:
     """A file's name only; of an address on the web, which may hold a password, its last part."""
-    return re.split(r"[/\\]", value)[-1] if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return re.split(r"[/\\]", value)[-1]
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _reasons_of(folder: RunFolder) -> tuple[dict[str, str], list[str]]:

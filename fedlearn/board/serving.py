@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import secrets
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import uvicorn
@@ -13,6 +15,9 @@ from fedlearn.board.app import Board
 from fedlearn.storage.credentials import keep_secret
 
 TOKEN_FILE = "board-token"
+NICENESS = 10
+"""Of a server's companion: training goes first."""
+
 PARTING_S = 1
 """For streams to close; viewers come back by themselves."""
 
@@ -35,23 +40,16 @@ def serve(root: Path, *, host: str, port: int, is_companion: bool) -> int:
             ws="none",
         )
         server = uvicorn.Server(config)
+        if is_companion:
+            with contextlib.suppress(OSError):
+                os.nice(NICENESS)
+            threading.Thread(target=_leave_with_standard_input, args=(server,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(server, listening, is_companion=is_companion))
+            asyncio.run(server.serve(sockets=[listening]))
     return 0
 
 
-async def _serve(server: uvicorn.Server, listening: socket.socket, *, is_companion: bool) -> None:
-    if is_companion:
-        leaving = asyncio.create_task(_leave_with_standard_input(server))
-        leaving.add_done_callback(lambda _: None)
-    await server.serve(sockets=[listening])
-
-
-async def _leave_with_standard_input(server: uvicorn.Server) -> None:
-    """Whoever started it ended, however that came about."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(1024):
-        pass
+def _leave_with_standard_input(server: uvicorn.Server) -> None:
+    """Whoever started it has ended, however that came about."""
+    sys.stdin.buffer.read()
     server.should_exit = True

@@ -41,6 +41,10 @@ def board_command(options: argparse.Namespace) -> int:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
+        if options.companion:
+            print(f"board: port {options.port} is in use, as a rule by a board of another server, which shows this run")
+            print("too where both keep their runs in one folder; choose another port with --board", flush=True)
+            return 0
         raise ValueError(
             f"board: expected a free port, but {options.port} is in use, maybe by another board; choose one with --port"
         ) from error

@@ -4,10 +4,14 @@ import asyncio
 import gc
 import shlex
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fedlearn.coordination.divergence import DIVERGED
+from fedlearn.server.board_process import show_board
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
+from fedlearn.server.run import Run
 from fedlearn.server.server import Server
 from fedlearn.server.trainer import Trainer
 from fedlearn.terminal import Terminal
@@ -28,10 +32,13 @@ def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: st
     async def main() -> str:
         gc.freeze()  # what is there now stays: nothing of it is looked through again
         gc.set_threshold(COLLECT_AFTER)
-        return await Server(trainer, terminal, gate).run(
-            listening,
-            lambda port: LocalVolunteers(run.folder.path, run.config, server=str(gate.local_address(port)), task=task),
-        )
+        async with _board(run, terminal):
+            return await Server(trainer, terminal, gate).run(
+                listening,
+                lambda port: LocalVolunteers(
+                    run.folder.path, run.config, server=str(gate.local_address(port)), task=task
+                ),
+            )
 
     try:
         reason = asyncio.run(main())
@@ -41,6 +48,20 @@ def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: st
     remedy = "" if reason.startswith(DIVERGED) else f"; go on with: {command} {_resume_flags(trainer)}"
     terminal.say(f"{reason}; step {trainer.replica.step} is saved{remedy}")
     return 0
+
+
+@asynccontextmanager
+async def _board(run: Run, terminal: Terminal) -> AsyncIterator[None]:
+    """The page beside the server, where one is wanted."""
+    if (port := run.config.server.board) == 0:
+        yield
+        return
+    board = asyncio.create_task(show_board(run.folder.path.parent, port, terminal.say))
+    try:
+        yield
+    finally:
+        board.cancel()
+        await asyncio.gather(board, return_exceptions=True)
 
 
 def _resume_flags(trainer: Trainer) -> str:

@@ -72,12 +72,20 @@ export class Chart {
         highY = Math.max(highY, value);
       }
     }
+    if (this.content.clip) highY = this.usual(drawn);
     for (const { y } of this.content.lines) [lowY, highY] = [Math.min(lowY, y), Math.max(highY, y)];
     if (!(lowX <= highX) || !(lowY <= highY)) return null;
     if (this.content.fromZero) lowY = Math.min(0, lowY);
     if (lowX === highX) highX += 1;
     const room = (highY - lowY || Math.abs(highY) || 1) * 0.06;
     return { lowX, highX, lowY: this.content.fromZero ? lowY : lowY - room, highY: highY + room };
+  }
+
+  // What few values exceed: the weights that a newcomer is sent would leave the rest flat.
+  usual(drawn) {
+    const values = drawn.flatMap(({ y }) => y.filter((value) => value != null)).sort((one, other) => one - other);
+    const most = values[Math.floor(values.length * 0.98)];
+    return Math.min(values.at(-1), most * 1.3 || values.at(-1));
   }
 
   draw() {
@@ -98,7 +106,7 @@ export class Chart {
     }
     const yTicks = ticks(ranges.lowY, ranges.highY, this.compactLayout ? 3 : 6);
     const left = Math.max(...yTicks.map((value) => pen.measureText(this.formatY(value)).width)) + 10;
-    this.box = { left, right: width - 6, top: 8, bottom: height - 22 };
+    this.box = { left, right: width - 6, top: this.compactLayout ? 8 : 18, bottom: height - 22 };
     this.scale(ranges);
     this.axes(pen, yTicks, ranges);
     pen.save();
@@ -195,10 +203,14 @@ export class Chart {
 
   labels(pen) {
     const { left, right } = this.box;
-    pen.textAlign = "right";
     pen.textBaseline = "bottom";
-    for (const { y, label } of this.content.lines) {
+    pen.textAlign = "left";
+    let [before, start] = [Infinity, left + 6];
+    for (const { y, label } of [...this.content.lines].sort((one, other) => other.y - one.y)) {
       const at = Math.round(this.toY(y)) + 0.5;
+      // Labels that would lie on each other stand side by side.
+      start = Math.abs(at - before) < 14 ? start : left + 6;
+      before = at;
       pen.strokeStyle = pen.fillStyle = colour("soft");
       pen.setLineDash([2, 4]);
       pen.beginPath();
@@ -206,7 +218,8 @@ export class Chart {
       pen.lineTo(right, at);
       pen.stroke();
       pen.setLineDash([]);
-      pen.fillText(label, right - 2, at - 2);
+      pen.fillText(label, start, at - 2);
+      start += pen.measureText(label).width + 12;
     }
   }
 

@@ -141,10 +141,10 @@ export class Curves {
     const [x, tint] = [axes[this.axis], colour("series-1")];
     const band = (name) => ({ x, y: mean[name], least: least[name], greatest: greatest[name], tint });
     this.volunteers.show({ series: [band("volunteers")], fromZero: true });
-    this.work.show({ series: [{ ...band("work_per_s"), smooth: smoothed(mean.work_per_s, 0.8) }], fromZero: true });
+    this.work.show({ series: [{ ...band("work_per_s"), smooth: smoothed(mean.work_per_s, 0.8) }], fromZero: true, clip: true });
     const lines = [["bytes_in", "series-1"], ["bytes_out", "series-2"]];
     this.bytes.show({
-      series: lines.map(([name, key]) => ({ x, y: mean[name], smooth: smoothed(mean[name], 0.8), tint: colour(key) })), fromZero: true,
+      series: lines.map(([name, key]) => ({ x, y: mean[name], smooth: smoothed(mean[name], 0.8), tint: colour(key) })), fromZero: true, clip: true,
     });
   }
 

@@ -7,11 +7,11 @@ const MAX_SHOWN = 250;
 export class Samples {
   constructor() {
     this.list = document.getElementById("samples");
-    this.card = this.list.closest(".card");
     this.count = document.getElementById("sample-count");
   }
 
   show(looks) {
+    this.writes = looks.some((look) => look.text);
     this.list.replaceChildren(...looks.slice(-MAX_SHOWN).reverse().map((look) => this.item(look)));
     this.list.scrollTop = 0;
     this.tell();
@@ -19,6 +19,7 @@ export class Samples {
 
   // Whoever scrolled back to read keeps the place.
   add(looks) {
+    this.writes ||= looks.some((look) => look.text);
     for (const look of looks) {
       const before = this.list.scrollHeight;
       this.list.prepend(this.item(look));
@@ -30,8 +31,7 @@ export class Samples {
 
   tell() {
     const n = this.list.children.length;
-    const writes = [...this.list.children].some((item) => item.querySelector(".text"));
-    document.getElementById("samples-title").textContent = writes || !n ? "What it writes" : "How it does on held-out data";
+    document.getElementById("samples-title").textContent = this.writes || !n ? "What it writes" : "How it does on held-out data";
     this.count.textContent = n ? `${n} ${n === 1 ? "look" : "looks"}, newest first` : "no look at the model yet";
   }
 
@@ -45,6 +45,7 @@ export class Samples {
     when.append(time);
     item.append(when);
     if (look.text) item.append(element("p", look.text, "text"));
+    else if (this.writes) item.append(element("p", "white space only", "none"));
     return item;
   }
 }
