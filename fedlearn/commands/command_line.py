@@ -1,4 +1,4 @@
-"""The command line: `fedlearn serve | join | relay | sample | eval | board | runs | ...`, a verb a row of VERBS."""
+"""The command line: `fedlearn VERB`; VERBS has them all."""
 
 import argparse
 import difflib
@@ -8,12 +8,22 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from fedlearn.commands.arguments import add_identity
+from fedlearn.commands.arguments import add_identity, add_run
 from fedlearn.commands.board import add_board, board_command
 from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
+from fedlearn.commands.orders import (
+    add_send_away,
+    add_set,
+    checkpoint_command,
+    go_on_command,
+    pause_command,
+    send_away_command,
+    set_command,
+    stop_command,
+)
 from fedlearn.commands.parser import Parser
 from fedlearn.commands.relay import add_relay, relay_command
 from fedlearn.commands.replay import add_replay, replay_command
@@ -40,6 +50,12 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("replay", replay_command, add_replay, "rebuild weights from genesis and journal, and compare digests"),
     ("check", check_command, add_check, "see whether a run's files are whole, and of one run"),
     ("rollback", rollback_command, add_rollback, "take a run back to an earlier step"),
+    ("pause", pause_command, add_run, "let a running server open no more steps for now; its volunteers wait"),
+    ("go-on", go_on_command, add_run, "let a paused server open steps again"),
+    ("checkpoint", checkpoint_command, add_run, "let a running server write a checkpoint now"),
+    ("send-away", send_away_command, add_send_away, "let a running server part with a volunteer"),
+    ("set", set_command, add_set, "let a running server go on with another value of a setting"),
+    ("stop", stop_command, add_run, "let a running server end, as on Ctrl-C"),
 )
 
 

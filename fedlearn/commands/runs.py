@@ -1,21 +1,19 @@
 """`fedlearn runs`: what runs there are."""
 
 import argparse
-import time
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_root
 from fedlearn.commands.invocation import invocation
 from fedlearn.config import RunConfig
-from fedlearn.coordination.status import RunStatus
 from fedlearn.server.ledger import check_credit
 from fedlearn.server.run import age_of, load_run_config
+from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.runs import RunFolder, list_runs, resolve_run
 from fedlearn.storage.segment import first_step_of, segments_in
-from fedlearn.storage.status import is_alive, read_status
 from fedlearn.terminal import escape, format_duration, format_figures
 
 _VALIDATION_LINES = 10_000
@@ -77,10 +75,8 @@ def _describe(folder: RunFolder) -> str:
 
 def _state_of(folder: RunFolder) -> str:
     """Whether a server has the run just now, by what it says itself; a line where none does."""
-    status = read_status(folder.status, RunStatus)
-    if status is None or status.state == "ended" or not is_alive(status.pid, status.time, now=time.time()):
-        return "-"
-    return status.state
+    status = live_status(folder)
+    return status.state if status is not None else "-"
 
 
 def _summary(config: RunConfig) -> str:
