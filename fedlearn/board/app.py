@@ -20,12 +20,14 @@ from starlette.staticfiles import StaticFiles
 
 from fedlearn.board.limits import Guard, network, too_many
 from fedlearn.board.models import BusyError, Models
+from fedlearn.board.operator import Given, Lock, carry_out
 from fedlearn.board.prometheus import exposition
-from fedlearn.board.public import describe, live_status, status_of
+from fedlearn.board.public import describe, status_of
 from fedlearn.board.watching import Watch
 from fedlearn.board.wishes import Abilities, Answer, Request, Wish
 from fedlearn.config import ConfigError
 from fedlearn.coordination.rate_limit import RateLimit
+from fedlearn.server.status_file import live_status
 from fedlearn.storage.checkpoint import checkpoints_in, step_of
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, list_runs
@@ -55,7 +57,7 @@ class Board:
 
     def __init__(self, root: Path, *, token: str, models: Models | None = None) -> None:
         self._root = root
-        self._token = token
+        self._lock = Lock(token)
         self._watch = Watch(root)
         self._models = models or Models()
         self._abilities: dict[str, Abilities] = {}
@@ -71,6 +73,8 @@ class Board:
             Route("/api/runs/{name}/abilities", self.abilities),
             Route("/api/runs/{name}/weights", self.weights),
             Route("/api/runs/{name}/write", self.write, methods=["POST"]),
+            Route("/api/runs/{name}/orders", self.order, methods=["POST"]),
+            Route("/api/operator", self.operator),
             Route("/api/events", self.events),
             Route("/metrics", self.metrics),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
@@ -141,6 +145,21 @@ class Board:
             return too_many("viewers")
         stream = self._watch.stream(names)
         return StreamingResponse(stream, media_type="text/event-stream", headers=AS_IT_IS)
+
+    async def operator(self, asked: Asked) -> Response:
+        """Whether a token is this board's."""
+        self._lock.check(asked)
+        return json_of(None)
+
+    async def order(self, asked: Asked) -> Response:
+        """What the server made of an operator's order."""
+        self._lock.check(asked)
+        folder = self._folder(asked)
+        try:
+            given = msgspec.json.decode(await body_of(asked), type=Given)
+            return PlainTextResponse(await carry_out(folder, given))
+        except (ValueError, StorageError) as error:
+            raise HTTPException(400, f"order: {error}") from error
 
     async def metrics(self, _: Asked) -> Response:
         """For Prometheus."""

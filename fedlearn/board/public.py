@@ -10,6 +10,7 @@ import msgspec
 from fedlearn.config import ConfigError, RunConfig, Schema
 from fedlearn.coordination.status import RunStatus, VolunteerStatus
 from fedlearn.server.run import kind_of, load_run_config
+from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.runs import RunFolder
@@ -83,14 +84,6 @@ def summarize(folder: RunFolder) -> dict[str, Any]:
         "shown": lines[-1].shown if lines else {},
         "time": lines[-1].time if lines else 0.0,
     }
-
-
-def live_status(folder: RunFolder) -> RunStatus | None:
-    """What the server that has the run says; None where none has it just now."""
-    status = read_status(folder.status, RunStatus)
-    if status is None or status.state == "ended" or not is_alive(status.pid, status.time, now=time.time()):
-        return None
-    return status
 
 
 def status_of(folder: RunFolder) -> dict[str, Any] | None:

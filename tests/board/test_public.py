@@ -5,8 +5,9 @@ import msgspec
 import pytest
 
 from fedlearn.board import public as module
-from fedlearn.board.public import describe, live_status, status_of, summarize
+from fedlearn.board.public import describe, status_of, summarize
 from fedlearn.server.run import Run
+from fedlearn.server.status_file import live_status
 from tests.board.folders import IDENTITY, show_status, volunteer, write_steps
 from tests.runs import created, rnn_config
 

@@ -68,7 +68,7 @@ function figures() {
 function showStatus(found) {
   status = found;
   const state = found?.state ?? "ended";
-  const reason = state === "ended" && found?.reason ? `: ${found.reason}` : "";
+  const reason = ["ended", "paused"].includes(state) && found?.reason ? `: ${found.reason}` : "";
   const text = `${STATES[state] ?? state}${reason}`;
   if (by("state").textContent !== text) by("state").textContent = text;
   by("state").dataset.state = state;
