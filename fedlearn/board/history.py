@@ -1,15 +1,15 @@
 """What a run has done, as a page shows it: read on from its folder, kept in bounded memory, shared by all viewers."""
 
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, final
 
 import msgspec
 import numpy as np
 
-from fedlearn.board.curve import Curve, columns, rows_of
+from fedlearn.board.curve import FIGURES, Curve, columns, rows_of
 from fedlearn.board.growing import GrowingFile
 from fedlearn.board.spaced import Spaced
-from fedlearn.storage.metrics import StepMetrics
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.samples import Sample
 
@@ -17,7 +17,24 @@ MAX_VALIDATIONS = 1000
 MAX_SAMPLES = 200
 MAX_SAMPLE_CHARACTERS = 2000
 
-NAN = float("nan")
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """What a page shows of a line of metrics, see StepMetrics; the rest is not read."""
+
+    step: int
+    loss: float | None
+    shown: dict[str, float]
+    work_per_s: float
+    volunteers: int
+    bytes_in: int
+    bytes_out: int
+    work: int = 0
+    elapsed_s: float = 0.0
+    validation: dict[str, float] = {}
+
+
+_AXES_OF = attrgetter("step", "elapsed_s", "work")
+_FIGURES_OF = attrgetter(*(name for name in FIGURES if name != "shown"))
 
 
 class Validation(msgspec.Struct, frozen=True):
@@ -48,7 +65,7 @@ class History:
 
     def __init__(self, folder: RunFolder) -> None:
         self.version = 0
-        self._metrics = GrowingFile(folder.metrics, StepMetrics)
+        self._metrics = GrowingFile(folder.metrics, Step)
         self._looks = GrowingFile(folder.samples, Sample)
         self._forget_steps()
         self._samples: Spaced[Looked] = Spaced(MAX_SAMPLES)
@@ -109,7 +126,7 @@ class History:
                 return found
             found = [*(found or []), *self._add(lines)][-MAX_VALIDATIONS:]
 
-    def _add(self, lines: list[StepMetrics]) -> list[Validation]:
+    def _add(self, lines: list[Step]) -> list[Validation]:
         """Takes lines, of which a run that was taken back to an earlier step has some steps again."""
         turns = [place for place in range(1, len(lines)) if lines[place].step <= lines[place - 1].step]
         found = []
@@ -119,12 +136,14 @@ class History:
             found += self._add_ascending(lines[start:end])
         return found
 
-    def _add_ascending(self, lines: list[StepMetrics]) -> list[Validation]:
-        work = self._curve.last["work"] + np.cumsum([line.work for line in lines], dtype=np.float64)
-        axes = np.column_stack([[line.step for line in lines], [line.elapsed_s for line in lines], work])
+    def _add_ascending(self, lines: list[Step]) -> list[Validation]:
         if not self._shown:
             self._shown = next((name for line in lines for name in line.shown), "")
-        self._curve.add(rows_of(axes, np.array([self._figures(line) for line in lines])))
+        axes = np.array([*map(_AXES_OF, lines)], dtype=np.float64)
+        work = axes[:, 2] = self._curve.last["work"] + np.cumsum(axes[:, 2])
+        figures = np.array([*map(_FIGURES_OF, lines)], dtype=np.float64)  # where None is NaN
+        shown = np.array([line.shown.get(self._shown) for line in lines], dtype=np.float64)
+        self._curve.add(rows_of(axes, np.insert(figures, 1, shown, axis=1)))
         found = [
             Validation(line.step, line.elapsed_s, float(at), dict(line.validation))
             for line, at in zip(lines, work, strict=True)
@@ -133,9 +152,3 @@ class History:
         for validation in found:
             self._validations.append(validation)
         return found
-
-    def _figures(self, line: StepMetrics) -> tuple[float, ...]:
-        """In the order of FIGURES."""
-        loss = NAN if line.loss is None else line.loss
-        shown = line.shown.get(self._shown, NAN)
-        return loss, shown, line.work_per_s, line.volunteers, line.bytes_in, line.bytes_out
