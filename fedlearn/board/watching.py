@@ -103,7 +103,7 @@ class Watch:
     async def go_on(self, say: Callable[[str], None]) -> None:
         """Reads on, once a second, whatever somebody looks at; before anybody does, the newest run."""
         for folder in (await asyncio.to_thread(list_runs, self._root))[-1:]:
-            await self._read_on(folder)
+            await self.everything(folder)
         for tick in itertools.count():
             await asyncio.sleep(INTERVAL_S)
             for name in {name for names in self._viewers.values() for name in names}:
