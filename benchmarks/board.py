@@ -70,7 +70,7 @@ def in_browser(address: str) -> dict[str, float]:
     """Seconds until the page can be used, until its curve is drawn, and the same when it is opened again."""
     from playwright.sync_api import sync_playwright
 
-    found = {}
+    found: dict[str, float] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for name in ("first viewer", "second viewer"):
@@ -88,7 +88,7 @@ def in_browser(address: str) -> dict[str, float]:
 
 def by_fetching(address: str) -> dict[str, float]:
     """Seconds for the page and its history, without a browser."""
-    found = {}
+    found: dict[str, float] = {}
     for path in ("", "api/runs", "api/runs/1/history", "api/runs/1/history"):
         begun = time.perf_counter()
         with urllib.request.urlopen(address + path) as answer:

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import final
 
@@ -37,7 +37,7 @@ class Models:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def ask(self, request: Request) -> AsyncIterator[Answer]:
+    async def ask(self, request: Request) -> AsyncGenerator[Answer, None]:
         """The answer, line by line; the last one is `done`. Raises BusyError before the first where too many wait."""
         if self._waiting > MAX_WAITING:
             raise BusyError

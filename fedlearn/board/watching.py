@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, final
 
@@ -79,7 +79,7 @@ class Watch:
             found.append(kept[1])
         return found
 
-    async def stream(self, names: tuple[str, ...]) -> AsyncIterator[bytes]:
+    async def stream(self, names: tuple[str, ...]) -> AsyncGenerator[bytes, None]:
         """What happens to these runs, as it happens."""
         viewer: Viewer = asyncio.Queue(MAX_WAITING)
         self._viewers[viewer] = names

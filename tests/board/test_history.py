@@ -30,7 +30,8 @@ def test_curve_has_the_axes_and_figures_of_the_steps(folder: RunFolder) -> None:
 def test_what_is_new_takes_the_place_of_what_was_not_whole(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curve_module, "CAPACITY", 4)
     write_steps(folder, range(5))
-    history, shown = History(folder), []
+    history = History(folder)
+    shown: list[float] = []
     for end in range(6, 40):
         change = history.read()
         assert change is not None
