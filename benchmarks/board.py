@@ -21,8 +21,10 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
+import psutil
 from measure import describe_machine, ratio, spread
 
+from es_core import usable_processors
 from fedlearn.storage.lines import LineLog
 from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
@@ -58,7 +60,7 @@ def measure_page(folder: Path, *, n_steps: int, n_opens: int) -> None:
     way = in_browser if find_spec("playwright") and CHROMIUM else by_fetching
     found: dict[str, list[float]] = {}
     for _ in range(n_opens):
-        with board_of(folder) as address:
+        with board_of(folder) as (address, _):
             for name, seconds in way(address).items():
                 found.setdefault(name, []).append(seconds)
     print(f"page with {n_steps} steps of history, seconds since it was asked for, median [quartiles]:")
@@ -112,18 +114,23 @@ def write_history(folder: RunFolder, n_steps: int) -> None:
 
 def measure_viewers(folder: Path, *, n_viewers: int, rounds: int, turn_s: float) -> None:
     """Members a second of a real server with viewers and without, in turns."""
-    with serving(folder) as server, board_of(folder) as address:
+    with serving(folder) as server, board_of(folder) as (address, board):
         metrics = RunFolder(folder / RUNS / "1").metrics
         while len(read_last_metrics(metrics, 50)) < 50 and server.poll() is None:
             time.sleep(0.2)
         paces: dict[int, list[float]] = {0: [], n_viewers: []}
+        shares: dict[int, list[float]] = {0: [], n_viewers: []}
         for turn in range(rounds):
             for n in (0, n_viewers) if turn % 2 == 0 else (n_viewers, 0):
                 with watching(address, n):
                     time.sleep(SETTLE_S)
+                    begun, before = time.perf_counter(), board.cpu_times()
                     paces[n].append(members_per_s(metrics, turn_s))
+                    taken = sum(board.cpu_times()[:2]) - sum(before[:2])
+                    shares[n].append(100 * taken / (time.perf_counter() - begun) / usable_processors())
     for n, pace in paces.items():
-        print(f"{n} viewers: {spread(pace).show(0)} members/s")
+        share = spread(shares[n]).show(2)
+        print(f"{n} viewers: {spread(pace).show(0)} members/s; the board takes {share} % of the processors")
     print(f"ratio, round by round: {ratio(paces[n_viewers], paces[0]).show(3)}")
 
 
@@ -193,12 +200,12 @@ def started(*arguments: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 @contextmanager
-def board_of(folder: Path) -> Iterator[str]:
-    """A board; gives its address."""
+def board_of(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """A board: its address, and its process."""
     with started("board", "--runs", RUNS, "--port", "0", folder=folder) as board:
         while board.poll() is None:
             if found := re.search(r"http://\S+/", (folder / "board.log").read_text()):
-                yield found.group()
+                yield found.group(), psutil.Process(board.pid)
                 return
             time.sleep(0.05)
         raise RuntimeError((folder / "board.log").read_text())
