@@ -14,6 +14,9 @@ from fedlearn.board.public import status_of, summarize
 from fedlearn.storage.runs import RunFolder, list_runs
 
 INTERVAL_S = 1.0
+VIEWER_S = 0.01
+"""Longer for each viewer, so that a crowd takes no more of the machine than a hundred do."""
+
 LIST_EVERY = 3
 """Looks at the list of runs are fewer: there may be hundreds."""
 
@@ -101,11 +104,11 @@ class Watch:
             self._viewers.pop(viewer, None)
 
     async def go_on(self, say: Callable[[str], None]) -> None:
-        """Reads on, once a second, whatever somebody looks at; before anybody does, the newest run."""
+        """Reads on, about once a second, whatever somebody looks at; before anybody does, the newest run."""
         for folder in (await asyncio.to_thread(list_runs, self._root))[-1:]:
             await self.everything(folder)
         for tick in itertools.count():
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(INTERVAL_S + VIEWER_S * len(self._viewers))
             for name in {name for names in self._viewers.values() for name in names}:
                 try:
                     await self._look(name)

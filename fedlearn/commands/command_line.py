@@ -12,6 +12,7 @@ from fedlearn.commands.arguments import add_identity, add_run
 from fedlearn.commands.board import add_board, board_command
 from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
+from fedlearn.commands.export import add_export, export_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
 from fedlearn.commands.orders import (
@@ -25,12 +26,14 @@ from fedlearn.commands.orders import (
     stop_command,
 )
 from fedlearn.commands.parser import Parser
+from fedlearn.commands.plot import add_plot, plot_command
 from fedlearn.commands.relay import add_relay, relay_command
 from fedlearn.commands.replay import add_replay, replay_command
 from fedlearn.commands.rollback import add_rollback, rollback_command
 from fedlearn.commands.runs import add_runs, runs_command
 from fedlearn.commands.sample import add_sample, sample_command
 from fedlearn.commands.serve import add_serve, serve_command
+from fedlearn.commands.version import ShowVersion
 from fedlearn.config import ConfigError
 from fedlearn.storage.durable import StorageError
 from fedlearn.terminal import printable
@@ -47,6 +50,8 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
     ("board", board_command, add_board, "show the runs on a page for browsers"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
+    ("export", export_command, add_export, "write a run's weights or figures for other programs"),
+    ("plot", plot_command, add_plot, "draw the curves of runs over each other"),
     ("replay", replay_command, add_replay, "rebuild weights from genesis and journal, and compare digests"),
     ("check", check_command, add_check, "see whether a run's files are whole, and of one run"),
     ("rollback", rollback_command, add_rollback, "take a run back to an earlier step"),
@@ -96,6 +101,7 @@ def _flush_output() -> None:
 def _parser(program: str) -> Parser:
     description = "Train neural networks by evolution strategies on volunteers' machines."
     parser = Parser(prog=program, description=description)
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show this version and the protocol's, and exit")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command, add_arguments, description in VERBS:
         # server.py and client.py are one verb each: their usage line does not repeat it.

@@ -318,6 +318,7 @@ class Trainer:
             shown=dict([self.run.prepared.examiner.show(report.loss)]) if finite else {},
             members=report.members,
             work_per_s=work / max(report.duration_s, 1e-6),
+            work=work,
             volunteers=report.volunteers,
             bytes_in=bytes_in - self._bytes_in,
             bytes_out=bytes_out - self._bytes_out,

@@ -63,6 +63,17 @@ class CountsText(Protocol):
         """What n-gram models reach on held-out data, by their names, in the figure that `show` gives."""
 
 
+@runtime_checkable
+class Exports(Protocol):
+    """An examiner of models that other programs can read. What is said `about` them stands in the files."""
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        """What `load_state_dict` of the PyTorch module takes, as safetensors."""
+
+    def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        """One step of the model as ONNX. Raises ValueError where there is none."""
+
+
 class Prepared(msgspec.Struct, frozen=True, eq=False):
     """A run's task, ready to be trained."""
 
