@@ -324,7 +324,6 @@ class Trainer:
             bytes_out=bytes_out - self._bytes_out,
             digest=report.digest.hex(),
             time=time.time(),
-            work=work,
             elapsed_s=self.elapsed_s,
             validation=self.validation,
         )

@@ -29,8 +29,6 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Of the weights and optimizer state after the step, hexadecimal."""
     time: float
     """Seconds since 1970."""
-    work: int = 0
-    """Of the step's members, in the task's unit."""
     elapsed_s: float = 0.0
     """Seconds of training since the run began, without those in which no server had it."""
     validation: dict[str, float] = {}
