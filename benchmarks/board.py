@@ -202,6 +202,7 @@ def started(*arguments: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
 @contextmanager
 def board_of(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
     """A board: its address, and its process."""
+    (folder / RUNS).mkdir(exist_ok=True)
     with started("board", "--runs", RUNS, "--port", "0", folder=folder) as board:
         while board.poll() is None:
             if found := re.search(r"http://\S+/", (folder / "board.log").read_text()):
