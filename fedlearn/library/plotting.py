@@ -1,6 +1,7 @@
 """Curves of runs; needs matplotlib (the extra `plot`)."""
 
 from collections.abc import Mapping
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,14 +25,10 @@ def plot(runs: Mapping[str, Columns]) -> "Figure":
         ImportError: matplotlib is missing.
         ValueError: no run has a step yet.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plot: expected matplotlib, which is not installed; pip install 'fedlearn[plot]'") from error
     shown = {name: columns for name, columns in runs.items() if len(columns["step"])}
     if not shown:
         raise ValueError(f"plot: expected a run with at least one step, got none of {', '.join(runs) or 'no runs'}")
-    figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+    figure = _empty()
     axes = figure.add_subplot()
     for number, (name, columns) in enumerate(shown.items()):
         quantity, color = quantity_of(columns), f"C{number}"
@@ -45,6 +42,22 @@ def plot(runs: Mapping[str, Columns]) -> "Figure":
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
+
+
+def _empty() -> "Figure":
+    """A figure that pyplot knows nothing of, which a notebook shows all the same."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plot: expected matplotlib, which is not installed; pip install 'fedlearn[plot]'") from error
+
+    class Curve(Figure):  # type: ignore[misc]  # of any type, see pyproject.toml
+        def _repr_png_(self) -> bytes:
+            buffer = BytesIO()
+            self.savefig(buffer, format="png")
+            return buffer.getvalue()
+
+    return Curve(figsize=(8.0, 4.5), layout="constrained")
 
 
 def quantity_of(columns: Columns) -> str:
