@@ -14,6 +14,13 @@ MAX_RESYNCS = 3
 """Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
 
 
+LEAST_DIGITS = 4
+"""Of an identity, by which an operator may name it."""
+
+MAX_NAMES = 20
+"""That an operator is told in a line."""
+
+
 @final
 class Entrance:
     """Lets volunteers in by the rules; `volunteers` has all that are there, strangers too."""
@@ -66,6 +73,32 @@ class Entrance:
             if objection := self._admission.objection(volunteer.standing.identity):
                 effects += self.dismiss(volunteer, objection)
         return effects
+
+    def send_away(self, who: str) -> list[ServerEffect]:
+        """Parts with all connections of an identity, by a name that it has or by its first digits, for good.
+
+        Raises ValueError where that is nobody, several, or the server's own.
+        """
+        there = [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]
+        found = [v for v in there if v.name == who]
+        if not found and len(who) >= LEAST_DIGITS:
+            found = [v for v in there if v.standing.identity.startswith(who.lower())]
+        if not found:
+            names = ", ".join(sorted({v.name for v in there})[:MAX_NAMES]) or "none"
+            raise ValueError(
+                f"volunteer: expected the name or identity of one who is there, got {who!r}; there: {names}"
+            )
+        identity = found[0].standing.identity
+        if any(v.standing.identity != identity for v in found):
+            raise ValueError(f"volunteer: expected one, {who!r} are several; give the first digits of an identity")
+        if found[0].standing.is_local:
+            raise ValueError(
+                f"volunteer: expected a guest, {who!r} is the server's own; resume with fewer --volunteers in its place"
+            )
+        self._admission.exclude(identity)
+        farewell = self._admission.objection(identity)
+        assert farewell is not None, "an identity that was just excluded"
+        return [e for v in there if v.standing.identity == identity for e in self.dismiss(v, farewell)]
 
     def turn_out(self, now: float) -> list[ServerEffect]:
         """Sends away whoever takes too long to prove itself."""

@@ -115,6 +115,10 @@ class RelayKeeper:
         lottery = SystemRandom()
         return Coordinator(plan, self.steps, step=step, last=None, digest=digest, now=now, lottery=lottery, rules=rules)
 
+    def desk(self, coordinator: Coordinator) -> None:
+        """Orders are given to the server above."""
+        del coordinator
+
     def invitation(self, address: Address) -> str:
         """The command that volunteers are told: who loses the relay goes to the server behind it."""
         entry = f" --task {self._settings.entry}" if self._settings.entry else ""

@@ -13,6 +13,7 @@ from fedlearn.coordination.roster import Held
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address
+from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing
 from fedlearn.storage.metrics import StepMetrics
@@ -80,6 +81,9 @@ class Keeper(Serves, Protocol):
 
     def begun(self) -> Begun:
         """What callbacks are told first."""
+
+    def desk(self, coordinator: Coordinator) -> Desk | None:
+        """Where orders to this coordinator are found; None where nobody gives any."""
 
     def copy(self) -> Float32Array:
         """The weights as they are, for a look beside the training."""

@@ -104,6 +104,7 @@ class Server:
         self._closed_bytes_out = 0
         self._is_compute_shared = compute is not None
         self._compute = compute or ThreadPoolExecutor(max_workers=1)
+        self._desk = trainer.desk(self._coordinator)
         self._agenda = Agenda(trainer.sample_time)
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -295,6 +296,8 @@ class Server:
             if self._view.is_due(now):
                 self._told.on_status(self._status())
             self._renew(now, local)
+            if self._desk is not None and self._desk.is_due(now):
+                self._start(self._desk.look(self))
             for problem in local.problems():
                 self.say(problem)
             await asyncio.sleep(TICK_S)

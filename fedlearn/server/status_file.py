@@ -1,5 +1,6 @@
 """What viewers of a run see of it: `status.json`, kept by the process that has the run."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +9,16 @@ from typing import final
 from fedlearn.callback import Callback
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.status import write_status
+from fedlearn.storage.runs import RunFolder
+from fedlearn.storage.status import is_alive, read_status, write_status
+
+
+def live_status(folder: RunFolder) -> RunStatus | None:
+    """Where a run stands that a server has just now, by what it says itself; None where none does."""
+    status = read_status(folder.status, RunStatus)
+    if status is None or status.state == "ended" or not is_alive(status.pid, status.time, now=time.time()):
+        return None
+    return status
 
 
 @final

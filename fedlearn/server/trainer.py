@@ -14,6 +14,7 @@ from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.operator import Operator
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import Held
 from fedlearn.coordination.steps import OwnSteps
@@ -21,6 +22,8 @@ from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.net.address import Address
+from fedlearn.server.changing import changed
+from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination, examine
 from fedlearn.server.history import Progress, Rebuilt, newest
 from fedlearn.server.ledger import read_credit, standings_of
@@ -55,6 +58,7 @@ class Trainer:
         self._credit = LineLog(run.folder.credit)
         self._audits = LineLog(run.folder.audits)
         self._last = rebuilt.last
+        self._steps: OwnSteps | None = None
         self._recent = RecentUpdates()
         self._encoded_weights: tuple[int, Outgoing] | None = None
         self._encoded_block: tuple[bytes, Outgoing] | None = None
@@ -136,10 +140,32 @@ class Trainer:
             settings={key: value for group in groups.values() for key, value in group.items()},
         )
 
-    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
-        """The coordinator that goes on where this replica stands."""
-        config, earned = self.run.config, read_credit(self.run.folder)
-        plan = Plan(
+    @property
+    def step(self) -> int:
+        """Where the replica stands."""
+        return self.replica.step
+
+    def desk(self, coordinator: Coordinator) -> Desk:
+        """Where orders to this coordinator are found."""
+        assert self._steps is not None, "orders to a coordinator of this trainer"
+        return Desk(self.run.folder.orders, self, Operator(coordinator, self._steps))
+
+    def change(self, operator: Operator, key: str, text: str, now: float) -> str:
+        """Goes on with another value of a setting; gives a sentence about it. The next checkpoint has it, too.
+
+        Raises ConfigError for what can't be changed.
+        """
+        before = self.run.config
+        config = changed(before, key, text)
+        self.run = msgspec.structs.replace(self.run, prepared=msgspec.structs.replace(self.run.prepared, config=config))
+        operator.change(self._plan, strategy_of(config), now)
+        name = key.replace("-", "_")
+        return f"{name}: {config.get(name)}, it was {before.get(name)}"
+
+    @property
+    def _plan(self) -> Plan:
+        config = self.run.config
+        return Plan(
             run=self.run_name,
             invitation=self.run.prepared.invitation,
             layout=self.layout,
@@ -152,9 +178,14 @@ class Trainer:
             steps=config.run.steps,
             duration_s=config.run.duration,
         )
+
+    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+        """The coordinator that goes on where this replica stands."""
+        plan, earned = self._plan, read_credit(self.run.folder)
+        self._steps = OwnSteps(plan, strategy_of(self.run.config))
         return Coordinator(
             plan,
-            OwnSteps(plan, strategy_of(config)),
+            self._steps,
             step=self.replica.step,
             last=self._last,
             digest=self.replica.digest,
@@ -280,6 +311,7 @@ class Trainer:
             shown=dict([self.run.prepared.examiner.show(report.loss)]) if finite else {},
             members=report.members,
             work_per_s=work / max(report.duration_s, 1e-6),
+            work=work,
             volunteers=report.volunteers,
             bytes_in=bytes_in - self._bytes_in,
             bytes_out=bytes_out - self._bytes_out,
