@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -12,9 +13,10 @@ import numpy as np
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import Replica
 from fedlearn.library.columns import columns_of, table_of
-from fedlearn.library.plotting import plot
 from fedlearn.server import run as runs_on_disk
+from fedlearn.server.export import Format, export
 from fedlearn.server.history import newest
+from fedlearn.server.plot import Axis, figure
 from fedlearn.server.run import Run, load_run_config
 from fedlearn.storage.lines import read_lines
 from fedlearn.storage.metrics import StepMetrics
@@ -64,14 +66,36 @@ class Trained:
         """
         return table_of(columns_of(read_lines(self._run.folder.metrics, StepMetrics)))
 
-    def plot(self) -> "Figure":
-        """Its curve, a matplotlib figure; a notebook shows it, and `savefig` writes it.
+    def plot(self, *, over: Axis = "steps") -> "Figure":
+        """Its curve over steps, seconds or work, a figure of matplotlib's: a notebook shows it, `savefig` writes it.
 
         Raises:
-            ImportError: matplotlib is missing.
-            ValueError: the run has no step yet.
+            ValueError: matplotlib is missing, or the run has no step yet.
         """
-        return plot({self.folder.name: columns_of(read_lines(self._run.folder.metrics, StepMetrics))})
+        drawn = figure([self._run.folder], axis=over)
+
+        def as_png() -> bytes:
+            buffer = BytesIO()
+            drawn.savefig(buffer, format="png")
+            return buffer.getvalue()
+
+        drawn._repr_png_ = as_png  # for notebooks, which know only figures of pyplot
+        return drawn
+
+    def export(self, path: str | Path | None = None, form: Format | None = None) -> Path:
+        """Writes the newest weights for PyTorch (safetensors) or ONNX, or the figures as CSV, and gives the file.
+
+        The path's ending tells the format; without a path it is `run-<number>` in the working directory. What is to be
+        known of the file is a warning.
+
+        Raises:
+            ValueError: the model has no such format.
+            StorageError: the disk refuses.
+        """
+        done = export(self._run, Path(path) if path is not None else None, form)
+        for note in done.notes:
+            warnings.warn(note, stacklevel=2)
+        return done.path
 
     def sample(
         self,

@@ -34,7 +34,7 @@ def test_each_figure_has_a_column_and_what_is_missing_is_nan() -> None:
     np.testing.assert_array_equal(columns["loss"], [2.5, np.nan])
     np.testing.assert_array_equal(columns["bits_per_character"], [3.6, np.nan])
     np.testing.assert_array_equal(columns["validation_bits_per_character"], [np.nan, 3.5])
-    assert list(columns)[:8] == list(module.PLAIN)
+    assert list(columns)[:9] == list(module.PLAIN)
 
 
 def test_step_that_was_repeated_counts_as_it_went_at_last() -> None:

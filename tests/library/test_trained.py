@@ -94,4 +94,16 @@ def test_metrics_and_curve_come_from_the_folder(fitted: Trained) -> None:
     assert np.asarray(fitted.metrics()["step"]).tolist() == [0, 1, 2]
     assert np.asarray(fitted.metrics()["loss"]).tolist() == pytest.approx(fitted.losses)
     pytest.importorskip("matplotlib")
-    assert len(fitted.plot().axes) == 1
+    curve: Any = fitted.plot(over="seconds")
+    assert curve.axes[0].get_xlabel() == "seconds of training"
+    assert curve._repr_png_().startswith(b"\x89PNG")
+
+
+def test_weights_and_figures_are_exported_and_what_is_to_be_known_is_a_warning(
+    written: Trained, fitted: Trained, tmp_path: Path
+) -> None:
+    assert written.export(tmp_path / "weights.safetensors").stat().st_size > 1000
+    assert (tmp_path / "weights.safetensors").is_file()
+    assert written.export(str(tmp_path / "figures.csv")).read_text().count("\n") == 3
+    with pytest.warns(UserWarning, match="the task's code is not here"):
+        load(fitted.folder).export(tmp_path / "other", "safetensors")
