@@ -39,7 +39,7 @@ class Trained:
     """A run: its weights by name, its step, its folder, and the settings that it has."""
 
     def __init__(self, run: Run, replica: Replica) -> None:
-        self._run, self._flat = run, replica.weights.copy()
+        self._run, self._flat = run, replica.weights
         self.step: int = replica.step
         """Steps that are taken."""
         self.folder: Path = run.folder.path

@@ -23,7 +23,7 @@ def load_callback(entry: str) -> Callback:
     else:
         module = import_module(place)
     named = getattr(module, name, None)
-    made = named() if callable(named) and not isinstance(named, Callback) else named
+    made = named() if callable(named) else named
     if not isinstance(made, Callback):
         raise ValueError(f"--callback: expected a fedlearn.Callback called {name} in {place}, got {made!r}")
     return made

@@ -38,7 +38,7 @@ def test_each_figure_has_a_column_and_what_is_missing_is_nan() -> None:
 
 
 def test_step_that_was_repeated_counts_as_it_went_at_last() -> None:
-    columns = columns_of([FIRST, changed(step=4, loss=9.0), changed(step=4, loss=1.0), changed(step=5)])
+    columns = columns_of([FIRST, changed(step=5), changed(step=4, loss=9.0), changed(step=4, loss=1.0)])
     assert columns["step"].tolist() == [3, 4, 5]
     assert columns["loss"].tolist() == [2.5, 1.0, 2.5]
 

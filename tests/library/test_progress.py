@@ -7,7 +7,7 @@ from fedlearn.callback import Begun
 from fedlearn.library.progress import INTERVAL_S, Progress, is_watched
 from tests.test_callback import METRICS, STATUS
 
-BEGUN = Begun("7", folder=None, unit="tokens", step=0, n_parameters=1, settings={})
+BEGUN = Begun("7", folder=None, unit="tokens", step=5, n_parameters=1, settings={})
 STEP = msgspec.structs.replace(METRICS, step=9, shown={"bits_per_character": 2.5}, work_per_s=2e6)
 
 
@@ -26,7 +26,7 @@ def test_line_says_step_figures_speed_and_time_left(monkeypatch: pytest.MonkeyPa
     clock.now += 20.0
     progress.on_step(STEP)
     figures = "2.500 bits/character  held out 2.750 bits/character"
-    assert stream.getvalue() == f"\rstep 10/40  {figures}  2M trial-tokens/s  60 s left"
+    assert stream.getvalue() == f"\rstep 10/40  {figures}  2M trial-tokens/s  2 min left"
     progress.on_status(msgspec.structs.replace(STATUS, steps=40, run_left_s=7.0))
     clock.now += 20.0
     progress.on_step(STEP)

@@ -75,6 +75,7 @@ def test_a_text_is_learned_without_a_task(tmp_path: Path) -> None:
     trained = fedlearn.train(data=str(text), steps=2, runs=tmp_path / "runs", callbacks=[ended], **TEXT_SETTINGS)
     assert trained.settings["options"]["data"] == str(text)
     assert "embedding.weight" in trained.weights
+    assert trained.settings["server"]["audit"] == 0.0
     assert ended.reasons == ["all 2 steps are done"]
 
 
@@ -119,13 +120,46 @@ def test_ctrl_c_ends_the_training_between_two_steps(tmp_path: Path) -> None:
 
 
 def test_what_a_task_raises_reaches_callbacks_as_the_end_and_whoever_called(tmp_path: Path) -> None:
-    def loss(_: object) -> float:
-        raise ZeroDivisionError("no such loss")
+    calls: list[object] = []
+
+    def loss(arrays: object) -> float:
+        calls.append(arrays)
+        if len(calls) > 100:
+            raise ZeroDivisionError("no such loss")
+        return float(len(calls))
 
     ended = Ending()
     with pytest.raises(ZeroDivisionError):
-        fedlearn.train(fit_task(loss=loss).task, steps=1, runs=tmp_path, callbacks=[ended], **SETTINGS)
-    assert len(ended.reasons) <= 1  # settling may meet it before there is a run
+        fedlearn.train(fit_task(loss=loss).task, steps=9, runs=tmp_path, callbacks=[ended], **SETTINGS)
+    assert ended.reasons == ["ZeroDivisionError: no such loss"]
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    class VeryImpatient(Callback):
+        def on_step(self, metrics: StepMetrics) -> None:  # noqa: ARG002
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    before, ended = signal.getsignal(signal.SIGINT), Ending()
+    with pytest.raises(KeyboardInterrupt):
+        fedlearn.train(fit_task().task, steps=9, runs=tmp_path, callbacks=[VeryImpatient(), ended], **SETTINGS)
+    assert ended.reasons[0].startswith("KeyboardInterrupt")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_how_things_stand_is_told_from_the_beginning(tmp_path: Path) -> None:
+    class Watch(Callback):
+        def __init__(self) -> None:
+            self.states: list[str] = []
+
+        def on_status(self, status: RunStatus) -> None:
+            self.states.append(status.state)
+
+    watch = Watch()
+    fedlearn.train(fit_task().task, steps=1, runs=tmp_path, callbacks=[watch], **SETTINGS)
+    assert watch.states[0] in ("waiting", "running")
+    assert watch.states.count("ended") == 1
+    assert watch.states[-1] == "ended"
 
 
 def test_progress_is_shown_where_it_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
