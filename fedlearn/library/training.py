@@ -4,7 +4,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def train(
     threads: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool | None = None,
-    **settings: Setting,
+    **settings: Setting | Path,
 ) -> Trained:
     """Trains in this process until `steps` steps or `duration` seconds are over, and gives what came of it.
 
@@ -59,7 +59,7 @@ def train(
     """
     root = str(runs) if runs is not None else tempfile.mkdtemp(prefix="fedlearn-")
     ends: dict[str, Setting] = {name: end for name, end in (("steps", steps), ("duration", duration)) if end}
-    kind, named, config = _configured(task, {**settings, **ends, "runs": root, "threads": threads})
+    kind, named, config = _configured(task, {**_as_text(settings), **ends, "runs": root, "threads": threads})
     if not (config.run.steps or config.run.duration):
         raise ConfigError("steps, duration: expected one of them, so that training ends, got neither")
     told = [*callbacks, *([Progress()] if (is_watched() if progress is None else progress) else [])]
@@ -71,6 +71,10 @@ def train(
             return Trained(run, trainer.replica)
         finally:
             trainer.close()
+
+
+def _as_text(settings: Mapping[str, Setting | Path]) -> dict[str, Setting]:
+    return {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
 
 
 def _configured(

@@ -72,7 +72,7 @@ def test_without_a_folder_for_runs_a_temporary_one_is_made(tmp_path: Path, monke
 def test_a_text_is_learned_without_a_task(tmp_path: Path) -> None:
     text = write_text(tmp_path / "text.txt")
     ended = Ending()
-    trained = fedlearn.train(data=str(text), steps=2, runs=tmp_path / "runs", callbacks=[ended], **TEXT_SETTINGS)
+    trained = fedlearn.train(data=text, steps=2, runs=tmp_path / "runs", callbacks=[ended], **TEXT_SETTINGS)
     assert trained.settings["options"]["data"] == str(text)
     assert "embedding.weight" in trained.weights
     assert trained.settings["server"]["audit"] == 0.0
