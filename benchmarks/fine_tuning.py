@@ -76,11 +76,9 @@ def tune(way: str, seed: int, seconds: float) -> Tuned:
     )
     start = torch.cat([torch.from_numpy(tensor).flatten() for tensor in task.tensors.values()]).numpy()
     accuracy = task.evaluate(start, threads=1)["reward"]
-    trained = fedlearn.train(task, duration=seconds, threads=1, seed=seed)
+    trained = fedlearn.train(task, duration=seconds, threads=1, seed=seed, runs=None)
     load(task.model, {name: torch.from_numpy(tensor) for name, tensor in trained.weights.items()})
-    return Tuned(
-        way, seed, start.size, len(trained.metrics), accuracy, trained.figures["reward"], drift(before, task.model)
-    )
+    return Tuned(way, seed, start.size, trained.step, accuracy, trained.figures["reward"], drift(before, task.model))
 
 
 def settings_of(way: str) -> dict[str, str | float]:

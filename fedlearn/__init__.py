@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedlearn.callback import Callback
-    from fedlearn.simulation.training import Trained, train
+    from fedlearn.library.tensorboard import TensorBoard
+    from fedlearn.library.trained import Trained, load
+    from fedlearn.library.training import train
     from fedlearn.tasks.environment import environment
     from fedlearn.tasks.function import function
+    from fedlearn.tasks.function.evolution import EvolutionStrategy
+    from fedlearn.tasks.function.minimize import Minimum, minimize
     from fedlearn.tasks.task import Batch, Members, Task
     from fedlearn.tasks.torch.reward import reward
     from fedlearn.tasks.torch.supervised import supervised
@@ -15,27 +19,37 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
-    "Callback": "fedlearn.callback",
     "Batch": "fedlearn.tasks.task",
+    "Callback": "fedlearn.callback",
+    "EvolutionStrategy": "fedlearn.tasks.function.evolution",
     "Members": "fedlearn.tasks.task",
+    "Minimum": "fedlearn.tasks.function.minimize",
     "Task": "fedlearn.tasks.task",
-    "Trained": "fedlearn.simulation.training",
+    "TensorBoard": "fedlearn.library.tensorboard",
+    "Trained": "fedlearn.library.trained",
     "environment": "fedlearn.tasks.environment",
     "function": "fedlearn.tasks.function",
+    "load": "fedlearn.library.trained",
+    "minimize": "fedlearn.tasks.function.minimize",
     "reward": "fedlearn.tasks.torch.reward",
     "supervised": "fedlearn.tasks.torch.supervised",
-    "train": "fedlearn.simulation.training",
+    "train": "fedlearn.library.training",
 }
 """Where each public name lives; it is imported when it is first asked for, since some bring PyTorch along."""
 
 __all__ = [
     "Batch",
     "Callback",
+    "EvolutionStrategy",
     "Members",
+    "Minimum",
     "Task",
+    "TensorBoard",
     "Trained",
     "environment",
     "function",
+    "load",
+    "minimize",
     "reward",
     "supervised",
     "train",
@@ -46,3 +60,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's names are anythin
     if name not in _PLACES:
         raise AttributeError(f"module 'fedlearn' has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -21,6 +21,7 @@ LAYERS = (
     ("terminal",),
     ("server", "client"),
     ("simulation", "relay", "board"),
+    ("library",),
     ("commands",),
     ("fedlearn",),
     ("launch",),
@@ -248,7 +249,7 @@ def test_an_import_upward_or_sideways_is_seen(tmp_path: Path, path: str, stateme
         ("fedlearn/es/replica.py", "from . import layout\nfrom .layout import ParameterLayout"),
         ("fedlearn/tasks/rnn/objective.py", "from fedlearn import es, text"),
         ("fedlearn/server/server.py", "import es_core, fedlearn.net.tcp, fedlearn.config.schema"),
-        ("fedlearn/__init__.py", "import fedlearn.simulation.training"),
+        ("fedlearn/__init__.py", "import fedlearn.library.training"),
         ("server.py", "from fedlearn.commands.command_line import main"),
     ],
 )

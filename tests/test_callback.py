@@ -96,6 +96,15 @@ def test_one_that_can_not_hear_of_anothers_failure_goes_with_it() -> None:
     assert said == ["Touchy", "Broken", "quiet now"]
 
 
+def test_one_that_was_dropped_meanwhile_is_told_nothing() -> None:
+    class TouchyToo(Touchy, Broken):
+        pass
+
+    touchy = TouchyToo()
+    Callbacks([Broken(), touchy]).on_step(METRICS)
+    assert touchy.n_told == 0
+
+
 def test_a_run_with_nobody_left_to_hear_goes_on() -> None:
     told = Callbacks([Broken()])
     told.on_step(METRICS)

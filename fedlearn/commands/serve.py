@@ -25,6 +25,7 @@ from fedlearn.config import (
     task_of,
 )
 from fedlearn.coordination.golden import check_core
+from fedlearn.server.callback_file import load_callback
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
@@ -59,6 +60,13 @@ def add_serve(parser: Parser) -> None:
     parser.add_argument(
         "--supervise", action="store_true", help="go on with the run by itself when the server was killed or crashed"
     )
+    parser.add_argument(
+        "--callback",
+        action="append",
+        default=[],
+        metavar="FILE.py:NAME",
+        help="code of one's own that is told what happens in the run, a fedlearn.Callback; also MODULE:NAME",
+    )
     parser.add_argument("--tell", type=int, help=argparse.SUPPRESS)  # what a supervisor reads
     schemas: dict[type[msgspec.Struct], list[str]] = {}
     for name in kind_names():
@@ -75,6 +83,7 @@ def serve_command(options: argparse.Namespace) -> int:
         return _supervised(options)
     check_core()
     file = _read_config(options.config, is_new=options.resume is None)
+    callbacks = [load_callback(entry) for entry in options.callback]
     with ExitStack() as held:
         if options.resume is None:
             text = task_of(file, os.environ, vars(options))
@@ -101,7 +110,7 @@ def serve_command(options: argparse.Namespace) -> int:
             tell(options.tell, Begun(str(run.folder.path.resolve()), listening.getsockname()[1]))
         _introduce(run, trainer.replica.step, notices)
         gate = with_local(gate, run.folder.local_identity)
-        return serve(trainer, listening, gate, command=invocation("serve"))
+        return serve(trainer, listening, gate, command=invocation("serve"), callbacks=callbacks)
 
 
 def _supervised(options: argparse.Namespace) -> int:

@@ -4,9 +4,10 @@ import asyncio
 import gc
 import shlex
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+from fedlearn.callback import Callback
 from fedlearn.coordination.divergence import DIVERGED
 from fedlearn.server.board_process import show_board
 from fedlearn.server.gate import Gate
@@ -25,20 +26,22 @@ SWEEP_S = 60.0
 the collector would leave for hours."""
 
 
-def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str) -> int:
+def serve(
+    trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str, callbacks: Iterable[Callback] = ()
+) -> int:
     """Runs the server until the run ends; gives the exit code. `command` are the words that started it.
 
     Raises StorageError when the disk fails.
     """
     run, terminal = trainer.run, Terminal()
-    callbacks = [terminal, StatusFile(run.folder.status, terminal.say)]
+    told = [terminal, StatusFile(run.folder.status, terminal.say), *callbacks]
 
     async def main() -> str:
         gc.freeze()  # what is there now stays: nothing of it is looked through again
         gc.set_threshold(COLLECT_AFTER)
         sweeping = asyncio.create_task(sweep())
         try:
-            server = Server(trainer, callbacks, gate)
+            server = Server(trainer, told, gate)
             async with _board(run, terminal):
                 return await server.run(listening, lambda port: _local(run, str(gate.local_address(port))))
         finally:

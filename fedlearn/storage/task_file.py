@@ -33,7 +33,7 @@ def load_task(entry: str) -> NamedTask:
         raise ValueError(f"task: expected FILE.py:NAME, e.g. digits.py:task, got {entry!r}")
     if not path.is_file():
         raise ValueError(f"task: expected a file of Python, got {file!r}, which does not exist here")
-    module = _import(path)
+    module = import_file(path)
     task = getattr(module, name, None)
     if not isinstance(task, Task):
         tasks = ", ".join(key for key, value in vars(module).items() if isinstance(value, Task)) or "none"
@@ -41,7 +41,8 @@ def load_task(entry: str) -> NamedTask:
     return NamedTask(task, f"{path}:{name}", _source_hash(path))
 
 
-def _import(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
+    """The module in a file; its folder is where it finds what it imports."""
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -66,4 +66,5 @@ def test_companion_serves_until_whoever_started_it_is_gone(tmp_path: Path) -> No
     finally:
         process.kill()
         process.wait()
+        assert process.stdout is not None
         process.stdout.close()

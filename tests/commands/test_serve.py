@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedlearn.callback import Callback
 from fedlearn.commands import serve as module
 from fedlearn.commands.parser import Parser
 from fedlearn.commands.serve import MOST_VOLUNTEERS, SMALL_MODEL, add_serve, serve_command
@@ -24,6 +25,11 @@ task = fedlearn.function(
 )
 plain = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": np.ones(SIZE)})
 """
+EAR = """import fedlearn
+class Ear(fedlearn.Callback):
+    def on_notice(self, text):
+        print("an ear heard:", text)
+"""
 SETTLED = ["--population-limit", "64", "--group-size", "8", "--sigma", "0.1", "--learning-rate", "0.1"]
 SETTLED += ["--time-per-step", "5", "--port", "0"]
 
@@ -40,7 +46,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     monkeypatch.setattr(module, "usable_processors", lambda: 6)
     configs: list[RunConfig] = []
 
-    def stand_in(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str) -> int:
+    def stand_in(
+        trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str, callbacks: list[Callback]
+    ) -> int:
+        for callback in callbacks:
+            callback.on_notice("serving")
         assert command.endswith("-m fedlearn serve")
         assert listening.getsockname()[1] > 0
         assert gate.settings == trainer.run.config.server
@@ -59,6 +69,20 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         return configs[-1]
 
     return serve
+
+
+def test_callbacks_of_ones_own_are_told_what_the_server_tells(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ear.py").write_text(EAR)
+    served("--task", write_task(tmp_path), *SETTLED, "--callback", "ear.py:Ear", "--callback", "ear.py:Ear")
+    assert capsys.readouterr().out.count("an ear heard: serving") == 2
+
+
+def test_callback_that_can_not_be_had_leaves_no_run_behind(served: Serve, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--callback: expected a file of Python, got 'ear\.py'"):
+        served("--task", write_task(tmp_path), *SETTLED, "--callback", "ear.py:Ear")
+    assert not (tmp_path / "trainingRuns").exists()
 
 
 def write_task(folder: Path, size: int = 5) -> str:

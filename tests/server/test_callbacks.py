@@ -4,8 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from fedlearn.callback import Begun, Callback
 from fedlearn.coordination.status import RunStatus
+from fedlearn.es.layout import Float32Array
+from fedlearn.server.listening import listen
+from fedlearn.server.serving import serve
 from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
 from tests.server.scene import Scene, SceneOf
@@ -77,7 +82,41 @@ def test_callbacks_are_told_of_a_run_from_its_beginning_to_its_end(scene_of: Sce
     assert (listener.begun.run, listener.begun.folder) == (scene.run.folder.path.name, scene.run.folder.path)
     assert (listener.begun.step, listener.begun.n_parameters) == (0, 6)
     assert listener.begun.settings["steps"] == 2
-    assert set(listener.examined) <= {1, 2}
+
+
+def test_a_look_names_the_step_of_the_weights_that_it_was_at(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of(sample_time=1e-9)
+    listener, steps = Listener(scene.run.folder), []
+    scene.callbacks, copy = [listener], scene.trainer.copy
+
+    def copied() -> Float32Array:
+        steps.append(scene.trainer.replica.step)
+        return copy()
+
+    monkeypatch.setattr(scene.trainer, "copy", copied)
+
+    async def main() -> None:
+        async with scene.serving():
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("validation loss")
+            conversing.cancel()
+
+    asyncio.run(main())
+    assert listener.examined[0] == steps[0] > 0
+
+
+def test_a_server_of_the_command_line_tells_the_callbacks_that_it_was_given(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gc.freeze", "gc.set_threshold"):  # what a server wants of its process is nothing for this one
+        monkeypatch.setattr(name, lambda *_: None)
+    scene = scene_of(step_num=5, steps=5)
+    listener = Listener(scene.run.folder)
+    with listen("127.0.0.1", 0) as listening:
+        assert serve(scene.trainer, listening, scene.gate, command="fedlearn serve", callbacks=[listener]) == 0
+    assert (listener.heard[0], listener.heard[-1]) == ("begin", "end: all 5 steps are done")
 
 
 def test_a_volunteer_that_goes_is_told_with_its_reason(scene_of: SceneOf) -> None:

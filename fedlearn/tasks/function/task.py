@@ -39,7 +39,7 @@ def function(
     """
     return FunctionTask(
         loss,
-        start={name: _as_start(name, array) for name, array in start.items()},
+        start={name: as_start(name, array) for name, array in start.items()},
         data=_as_columns("data", data),
         held_out=_as_columns("held_out", held_out),
         batch_size=batch_size,
@@ -126,7 +126,7 @@ def _described(value: object, array: NDArray[Any]) -> str:
     return f"{array.dtype} {list(array.shape)}"
 
 
-def _as_start(name: str, array: object) -> Float32Array:
+def as_start(name: str, array: object) -> Float32Array:
     try:
         with np.errstate(over="ignore"):  # too large a number becomes infinity, which is refused below
             start = np.array(array, dtype=np.float32)

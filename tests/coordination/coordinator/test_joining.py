@@ -1,5 +1,5 @@
 from fedlearn.coordination.admission import ADMISSION_LIMIT_S, AdmissionRules
-from fedlearn.coordination.effects import Joined, Notice, Part, Send, SendBlock, SendWeights
+from fedlearn.coordination.effects import Joined, Left, Notice, Part, Send, SendBlock, SendWeights
 from fedlearn.coordination.roster import Held
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
@@ -203,7 +203,9 @@ def test_what_a_volunteer_holds_is_believed_until_it_has_shown_another_digest(sc
 def test_who_is_no_longer_listed_is_sent_away_and_its_results_do_not_count(pair: Scene) -> None:
     pair.report(2)
     pair.connect(3)
-    (kind, reason) = parted(pair.allow(1))[2]
+    effects = pair.allow(1)
+    (kind, reason) = parted(effects)[2]
+    assert of(Left, effects) == [Left("volunteer 2", f"it was sent away: {reason}")]
     assert kind == "refused"
     assert "expected one that the server's owner listed" in reason
     (update,) = sent(Update, pair.report(1), peer=1)

@@ -1,0 +1,1 @@
+"""What scripts and notebooks call: training, runs that were trained, callbacks."""

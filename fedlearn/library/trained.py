@@ -1,0 +1,155 @@
+"""A run as Python sees it: what was learned, how it went, and what it writes."""
+
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import msgspec
+import numpy as np
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.replica import Replica
+from fedlearn.library.columns import columns_of, table_of
+from fedlearn.server import run as runs_on_disk
+from fedlearn.server.export import Format, export
+from fedlearn.server.history import newest
+from fedlearn.server.plot import Axis, figure
+from fedlearn.server.run import Run, load_run_config
+from fedlearn.storage.lines import read_lines
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.runs import resolve_run
+from fedlearn.tasks.kind import WritesText
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.task import Task
+from fedlearn.text.beam_search import Search, beam_search
+from fedlearn.text.sampling import Manner, sample
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LONGEST_CIRCLE = 6
+"""Characters of what beams would say again and again, where nobody says what may not come twice."""
+
+
+@final
+class Trained:
+    """A run: its weights by name, its step, its folder, and the settings that it has."""
+
+    def __init__(self, run: Run, replica: Replica) -> None:
+        self._run, self._flat = run, replica.weights
+        self.step: int = replica.step
+        """Steps that are taken."""
+        self.folder: Path = run.folder.path
+        self.weights: Mapping[str, Float32Array] = replica.layout.split(self._flat)
+        """Named tensors, float32."""
+        self.settings: Mapping[str, Any] = msgspec.to_builtins(run.config)
+        """In groups, as in `config.json`."""
+
+    @cached_property
+    def figures(self) -> dict[str, float]:
+        """Of the weights on held-out data; empty where there is none, or the task's code is not here."""
+        return self._run.prepared.examiner.validate(self._flat, threads=0)
+
+    @property
+    def losses(self) -> list[float | None]:
+        """Mean loss of the members, a step."""
+        return [metrics.loss for metrics in read_lines(self._run.folder.metrics, StepMetrics)]
+
+    def metrics(self) -> Any:  # noqa: ANN401 (pandas may not be here)
+        """How it went: a column for each figure, a row for each step, from the run's `metrics.jsonl`.
+
+        A pandas DataFrame where pandas is installed, else a dictionary of numpy arrays: `run.metrics()["loss"]` in
+        either case.
+        """
+        return table_of(columns_of(read_lines(self._run.folder.metrics, StepMetrics)))
+
+    def plot(self, *, over: Axis = "steps") -> "Figure":
+        """Its curve over steps, seconds or work, a figure of matplotlib's: a notebook shows it, `savefig` writes it.
+
+        Raises:
+            ValueError: matplotlib is missing, or the run has no step yet.
+        """
+        drawn = figure([self._run.folder], axis=over)
+
+        def as_png() -> bytes:
+            buffer = BytesIO()
+            drawn.savefig(buffer, format="png")
+            return buffer.getvalue()
+
+        drawn._repr_png_ = as_png  # for notebooks, which know only figures of pyplot
+        return drawn
+
+    def export(self, path: str | Path | None = None, form: Format | None = None) -> Path:
+        """Writes the newest weights for PyTorch (safetensors) or ONNX, or the figures as CSV, and gives the file.
+
+        The path's ending tells the format; without a path it is `run-<number>` in the working directory. What is to be
+        known of the file is a warning.
+
+        Raises:
+            ValueError: the model has no such format.
+            StorageError: the disk refuses.
+        """
+        done = export(self._run, Path(path) if path is not None else None, form)
+        for note in done.notes:
+            warnings.warn(note, stacklevel=2)
+        return done.path
+
+    def sample(
+        self,
+        prompt: str = "",
+        *,
+        length: int = 200,
+        beams: int = 0,
+        seed: int | None = None,
+        **manner: float,
+    ) -> str:
+        """The prompt, and at most `length` tokens that the model goes on with.
+
+        Sampling takes `temperature`, `top_k`, `top_p` and `repetition_penalty`; with `beams` it is the likeliest text
+        that so many find, which takes `length_penalty`; both take `no_repeat_ngram`. All are as `fedlearn sample` has
+        them, `seed` is of the random choices.
+
+        Raises:
+            ValueError: the model does not write text, or an argument is unknown or out of its range.
+        """
+        examiner = self._run.prepared.examiner
+        if not isinstance(examiner, WritesText):
+            raise ValueError(f"run {self.folder.name}: expected a model that writes text, got another; see figures")
+        rules = Search if beams else Manner
+        if unknown := sorted(set(manner) - set(rules.__struct_fields__)):
+            known = ", ".join(rules.__struct_fields__)
+            raise ValueError(f"{unknown[0]}: expected one of {known} {'with' if beams else 'without'} beams")
+        tokenizer, model = examiner.tokenizer, examiner.language_model(self._flat)
+        tokens = tokenizer.encode(prompt)
+        if beams:
+            circle = max(round(LONGEST_CIRCLE / examiner.characters_per_token), 2)
+            search = msgspec.convert({"no_repeat_ngram": circle, **manner}, Search)
+            written = beam_search(model, tokens, n_beams=beams, length=length, rules=search)
+        else:
+            generator = np.random.default_rng(seed)
+            written = sample(model, tokens, length=length, generator=generator, manner=msgspec.convert(manner, Manner))
+        return prompt + tokenizer.decode(written.tokens)
+
+    def __repr__(self) -> str:
+        return f"Trained({self.step} steps, {self._flat.size} parameters, in {str(self.folder)!r})"
+
+
+def load(run: str | int | Path = "latest", *, runs: str | Path = "trainingRuns", task: Task | None = None) -> Trained:
+    """A run as it is by now: its number, "latest", or the path of its folder; numbers count in the folder `runs`.
+
+    No code is run that a run folder names: the figures of a task of one's own are there if the `task` is given.
+
+    Raises:
+        StorageError: there is no such run, or its files are damaged.
+        ValueError: the task is not the run's.
+    """
+    folder = resolve_run(Path(runs), str(run))
+    named = NamedTask(task, f"a task of kind {task.kind}", source=b"") if task is not None else None
+    found = runs_on_disk.load(folder, load_run_config(folder), task=named)
+    rebuilt = newest(found)
+    for problem in rebuilt.problems:
+        warnings.warn(problem, stacklevel=2)
+    return Trained(found, rebuilt.holding.replica)

@@ -1,0 +1,138 @@
+"""`fedlearn.train`: a whole run in this process, for scripts and notebooks."""
+
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedlearn.callback import Callback
+from fedlearn.config import ConfigError, RunConfig, Schema, SourceFile, load_config, task_of
+from fedlearn.library.progress import Progress, is_watched
+from fedlearn.library.trained import Trained
+from fedlearn.server.creation import create
+from fedlearn.server.examination import Agenda
+from fedlearn.server.run import kind_named, named_task
+from fedlearn.server.status_file import StatusFile
+from fedlearn.server.trainer import Trainer
+from fedlearn.simulation.swarm import Swarm
+from fedlearn.storage.runs import lock_run
+from fedlearn.tasks.kind import Kind
+from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.task import Setting, Task
+
+ALONE: dict[str, Setting] = {"audit": 0.0, "share": "nothing"}
+"""Nobody joins a run in one process."""
+
+
+def train(
+    task: Task | str | Path | None = None,
+    *,
+    steps: int = 0,
+    duration: float = 0.0,
+    runs: str | Path | None = "trainingRuns",
+    threads: int = 0,
+    callbacks: Iterable[Callback] = (),
+    progress: bool | None = None,
+    **settings: Setting | Path,
+) -> Trained:
+    """Trains in this process until `steps` steps or `duration` seconds are over, and gives what came of it.
+
+    The task is one of `fedlearn.supervised` and its like, `FILE.py:NAME` of one, a configuration file (TOML or JSON),
+    or none at all: then a recurrent network learns the text of `data="text.txt"`. `settings` are those of a run, such
+    as `sigma`, `learning_rate` and `group_size`; they outrank the file's, and these the task's own. The run's folder is
+    made in the folder `runs`, or where that is None in a temporary one. `callbacks` are told what happens; `progress`
+    shows a line, by default where somebody sees it. Ctrl-C ends the training, and gives what was learned until then.
+
+    >>> from fedlearn import function
+    >>> task = function(lambda arrays: float(((arrays["x"] - 3.0) ** 2).sum()), {"x": [0.0, 0.0]})
+    >>> alike = {"sigma": 0.1, "learning_rate": 0.1, "population_limit": 64, "group_size": 16, "time_per_step": 10}
+    >>> run = train(task, steps=100, runs=None, **alike)
+    >>> run.step, run.weights["x"].round(1).tolist()
+    (100, [3.0, 3.0])
+
+    Raises:
+        ConfigError: a setting is unknown or out of its range, or the run has no end.
+        StorageError: the disk refuses.
+    """
+    root = str(runs) if runs is not None else tempfile.mkdtemp(prefix="fedlearn-")
+    ends: dict[str, Setting] = {name: end for name, end in (("steps", steps), ("duration", duration)) if end}
+    kind, named, config = _configured(task, {**_as_text(settings), **ends, "runs": root, "threads": threads})
+    if not (config.run.steps or config.run.duration):
+        raise ConfigError("steps, duration: expected one of them, so that training ends, got neither")
+    told = [*callbacks, *([Progress()] if (is_watched() if progress is None else progress) else [])]
+    run = create(kind, config, named)
+    with lock_run(run.folder):
+        trainer, _ = Trainer.open(run)
+        try:
+            _run(trainer, named, threads, [*told, StatusFile(run.folder.status, lambda _: None)])
+            return Trained(run, trainer.replica)
+        finally:
+            trainer.close()
+
+
+def _as_text(settings: Mapping[str, Setting | Path]) -> dict[str, Setting]:
+    return {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
+
+
+def _configured(
+    task: Task | str | Path | None, settings: dict[str, Setting]
+) -> tuple[Kind, NamedTask | None, RunConfig]:
+    """What is trained, and how."""
+    file: SourceFile | None = None
+    if isinstance(task, Task):
+        named: NamedTask | None = NamedTask(task, f"a task of kind {task.kind}", source=b"")
+    else:
+        text = "" if task is None else str(task)
+        if text.lower().endswith((".toml", ".json")):
+            file, text = (text, Path(text).read_text(encoding="utf-8")), ""
+        text = text or task_of(file, {}, {})
+        named = named_task(text)
+    kind = kind_named("" if named is not None else text, named)
+    schema = Schema(kind.options)
+    alone = {key: value for key, value in ALONE.items() if key in schema.fields}
+    own = dict(named.task.settings) if named is not None else {}
+    # As defaults, where an unknown one is refused, and as flags, which outrank the file.
+    defaults = {**own, **settings, **alone}
+    config = load_config(schema, file, {}, {**settings, **alone}, defaults=defaults)
+    # Where a file names the task, a server may go on with the run.
+    return kind, named, config if isinstance(task, Task) or named is None else config.replace({"task": named.entry})
+
+
+def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iterable[Callback]) -> None:
+    agenda = Agenda(trainer.sample_time)
+    swarm = Swarm(trainer, time.monotonic, task=task, callbacks=callbacks)
+    try:
+        with _interrupts() as interrupted:
+            swarm.join("this process", threads=threads)
+            while swarm.reason is None:
+                swarm.advance()
+                if interrupted.is_set():
+                    swarm.stop("interrupted")
+                elif trainer.replica.step and agenda.is_due(time.monotonic()):
+                    found = trainer.examine(trainer.copy())
+                    swarm.told.on_examined(trainer.replica.step, found.figures, found.sample)
+    except BaseException as error:
+        swarm.ended(f"{type(error).__name__}: {error}")
+        raise
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Is set at Ctrl-C, so that no step is torn; a second one ends the process as ever."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def note(*_: object) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,29 @@
+"""Callbacks that the person at the server names: nothing that a run folder or a configuration says is imported."""
+
+from importlib import import_module
+from pathlib import Path
+
+from fedlearn.callback import Callback
+from fedlearn.storage.task_file import import_file
+
+
+def load_callback(entry: str) -> Callback:
+    """The callback that `FILE.py:NAME` or `MODULE:NAME` names, or what makes one without arguments, as a class does.
+
+    Raises ValueError where there is none; what the code itself raises comes through.
+    """
+    place, _, name = entry.rpartition(":")
+    if not place or not name:
+        raise ValueError(f"--callback: expected FILE.py:NAME or MODULE:NAME, got {entry!r}")
+    if place.endswith(".py"):
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise ValueError(f"--callback: expected a file of Python, got {place!r}, which does not exist here")
+        module = import_file(path)
+    else:
+        module = import_module(place)
+    named = getattr(module, name, None)
+    made = named() if callable(named) else named
+    if not isinstance(made, Callback):
+        raise ValueError(f"--callback: expected a fedlearn.Callback called {name} in {place}, got {made!r}")
+    return made

@@ -1,0 +1,60 @@
+import importlib.util
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from fedlearn.library import columns as module
+from fedlearn.library.columns import columns_of, table_of
+from fedlearn.storage.metrics import StepMetrics
+
+FIRST = StepMetrics(
+    step=3,
+    loss=2.5,
+    shown={"bits_per_character": 3.6},
+    members=64,
+    work_per_s=1000.0,
+    volunteers=1,
+    bytes_in=10,
+    bytes_out=20,
+    digest="00",
+    time=5.0,
+)
+
+
+def changed(**changes: Any) -> StepMetrics:  # noqa: ANN401 (values of any field)
+    return msgspec.structs.replace(FIRST, **changes)
+
+
+def test_each_figure_has_a_column_and_what_is_missing_is_nan() -> None:
+    second = changed(step=4, loss=None, shown={}, validation={"bits_per_character": 3.5})
+    columns = columns_of([FIRST, second])
+    assert columns["step"].tolist() == [3, 4]
+    np.testing.assert_array_equal(columns["loss"], [2.5, np.nan])
+    np.testing.assert_array_equal(columns["bits_per_character"], [3.6, np.nan])
+    np.testing.assert_array_equal(columns["validation_bits_per_character"], [np.nan, 3.5])
+    assert list(columns)[:9] == list(module.PLAIN)
+
+
+def test_step_that_was_repeated_counts_as_it_went_at_last() -> None:
+    columns = columns_of([FIRST, changed(step=5), changed(step=4, loss=9.0), changed(step=4, loss=1.0)])
+    assert columns["step"].tolist() == [3, 4, 5]
+    assert columns["loss"].tolist() == [2.5, 1.0, 2.5]
+
+
+def test_run_without_a_step_has_empty_columns() -> None:
+    assert {name: len(column) for name, column in columns_of([]).items()} == dict.fromkeys(module.PLAIN, 0)
+
+
+def test_a_table_is_a_data_frame_where_pandas_is_installed() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = table_of(columns_of([FIRST]))
+    assert isinstance(table, pandas.DataFrame)
+    assert table["loss"].tolist() == [2.5]
+
+
+def test_a_table_is_its_columns_where_pandas_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "pandas" else find(name))
+    assert table_of(columns_of([FIRST]))["loss"].tolist() == [2.5]

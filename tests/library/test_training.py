@@ -1,0 +1,171 @@
+import argparse
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedlearn
+from fedlearn.callback import Callback
+from fedlearn.commands.replay import replay_command
+from fedlearn.config import ConfigError
+from fedlearn.coordination.status import RunStatus
+from fedlearn.simulation.kept import Kept
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.status import read_status
+from tests.runs import TARGET, fit_task, write_text
+
+SETTINGS: dict[str, Any] = {
+    "group_size": 8,
+    "population_limit": 64,
+    "sigma": 0.05,
+    "learning_rate": 0.1,
+    "time_per_step": 60.0,
+    "threads": 1,
+}
+TEXT_SETTINGS: dict[str, Any] = {**SETTINGS, "hidden_size": 8, "context": 4, "sequence_length": 8}
+FILE = """
+import fedlearn
+
+def loss(arrays):
+    return float(((arrays["vector"] - 1.0) ** 2).mean())
+
+task = fedlearn.function(loss, {"vector": [0.0, 0.0]})
+"""
+
+
+class Ending(Callback):
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def on_end(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def test_a_task_is_trained_here_and_gives_weights_losses_and_figures(tmp_path: Path) -> None:
+    told = Kept()
+    trained = fedlearn.train(fit_task().task, steps=30, runs=tmp_path, callbacks=[told], **SETTINGS)
+    np.testing.assert_allclose(trained.weights["vector"], TARGET, atol=0.2)
+    assert len(trained.losses) == len(told.metrics) == trained.step == 30
+    assert trained.losses[-1] < trained.losses[0]  # type: ignore[operator]
+    assert trained.figures["loss"] == pytest.approx(-1.0, abs=0.05)
+    assert "30 steps, 6 parameters" in repr(trained)
+
+
+def test_its_folder_is_a_run_like_any_other(tmp_path: Path) -> None:
+    trained = fedlearn.train(fit_task().task, steps=3, runs=tmp_path, **SETTINGS)
+    assert trained.folder == tmp_path / "1"
+    assert replay_command(argparse.Namespace(run="1", runs=str(tmp_path), step=None)) == 0
+    status = read_status(trained.folder / "status.json", RunStatus)
+    assert status is not None
+    assert (status.state, status.reason) == ("ended", "all 3 steps are done")
+
+
+def test_without_a_folder_for_runs_a_temporary_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    trained = fedlearn.train(fit_task().task, steps=1, runs=None, **SETTINGS)
+    assert trained.folder.parent.parent == tmp_path
+
+
+def test_a_text_is_learned_without_a_task(tmp_path: Path) -> None:
+    text = write_text(tmp_path / "text.txt")
+    ended = Ending()
+    trained = fedlearn.train(data=text, steps=2, runs=tmp_path / "runs", callbacks=[ended], **TEXT_SETTINGS)
+    assert trained.settings["options"]["data"] == str(text)
+    assert "embedding.weight" in trained.weights
+    assert trained.settings["server"]["audit"] == 0.0
+    assert ended.reasons == ["all 2 steps are done"]
+
+
+def test_a_file_names_the_task_or_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "near_one.py").write_text(FILE)
+    entry = f"{tmp_path / 'near_one.py'}:task"
+    named = fedlearn.train(entry, steps=1, runs=tmp_path / "runs", **SETTINGS)
+    (tmp_path / "near_one.toml").write_text(f'task = "{entry}"\nsteps = 2\nsigma = 0.5\nlearning_rate = 0.5\n')
+    written = fedlearn.train(tmp_path / "near_one.toml", runs=tmp_path / "runs", **SETTINGS)
+    assert [run.settings["run"]["task"] for run in (named, written)] == [entry] * 2
+    assert [run.step for run in (named, written)] == [1, 2]
+    assert written.settings["strategy"]["sigma"] == SETTINGS["sigma"]
+
+
+def test_training_without_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="steps, duration: expected one of them"):
+        fedlearn.train(fit_task().task, runs=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_setting_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="sigmaa"):
+        fedlearn.train(fit_task().task, steps=1, runs=tmp_path, sigmaa=1.0)
+
+
+def test_held_out_data_are_looked_at_along_the_way(tmp_path: Path) -> None:
+    trained = fedlearn.train(fit_task().task, steps=5, runs=tmp_path, sample_time=1e-9, **SETTINGS)
+    assert np.isfinite(np.asarray(trained.metrics()["validation_loss"])[1:]).all()
+
+
+def test_ctrl_c_ends_the_training_between_two_steps(tmp_path: Path) -> None:
+    class Impatient(Callback):
+        def on_step(self, metrics: StepMetrics) -> None:
+            if metrics.step == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    before, ended = signal.getsignal(signal.SIGINT), Ending()
+    trained = fedlearn.train(fit_task().task, steps=999, runs=tmp_path, callbacks=[Impatient(), ended], **SETTINGS)
+    assert 3 <= trained.step < 999
+    assert ended.reasons == ["interrupted"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_a_task_raises_reaches_callbacks_as_the_end_and_whoever_called(tmp_path: Path) -> None:
+    calls: list[object] = []
+
+    def loss(arrays: object) -> float:
+        calls.append(arrays)
+        if len(calls) > 100:
+            raise ZeroDivisionError("no such loss")
+        return float(len(calls))
+
+    ended = Ending()
+    with pytest.raises(ZeroDivisionError):
+        fedlearn.train(fit_task(loss=loss).task, steps=9, runs=tmp_path, callbacks=[ended], **SETTINGS)
+    assert ended.reasons == ["ZeroDivisionError: no such loss"]
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    class VeryImpatient(Callback):
+        def on_step(self, metrics: StepMetrics) -> None:  # noqa: ARG002
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    before, ended = signal.getsignal(signal.SIGINT), Ending()
+    with pytest.raises(KeyboardInterrupt):
+        fedlearn.train(fit_task().task, steps=9, runs=tmp_path, callbacks=[VeryImpatient(), ended], **SETTINGS)
+    assert ended.reasons[0].startswith("KeyboardInterrupt")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_how_things_stand_is_told_from_the_beginning(tmp_path: Path) -> None:
+    class Watch(Callback):
+        def __init__(self) -> None:
+            self.states: list[str] = []
+
+        def on_status(self, status: RunStatus) -> None:
+            self.states.append(status.state)
+
+    watch = Watch()
+    fedlearn.train(fit_task().task, steps=1, runs=tmp_path, callbacks=[watch], **SETTINGS)
+    assert watch.states[0] in ("waiting", "running")
+    assert watch.states.count("ended") == 1
+    assert watch.states[-1] == "ended"
+
+
+def test_progress_is_shown_where_it_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fedlearn.train(fit_task().task, steps=2, runs=tmp_path, **SETTINGS)
+    assert capsys.readouterr().out == ""
+    fedlearn.train(fit_task().task, steps=2, runs=tmp_path, progress=True, **SETTINGS)
+    last = capsys.readouterr().out.split("\r")[-1]
+    assert last.startswith("step 2/2  loss ")
+    assert last.endswith("all 2 steps are done\n")
