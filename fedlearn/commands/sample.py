@@ -2,16 +2,19 @@
 
 import argparse
 import sys
+from typing import final
 
 import msgspec
 import numpy as np
 
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.evaluate import newest
+from fedlearn.commands.output import add_output, bars_of
 from fedlearn.server.run import find
 from fedlearn.tasks.kind import WritesText
+from fedlearn.terminal.bars import Bar
 from fedlearn.text.beam_search import Search, beam_search
-from fedlearn.text.language_model import Continuation, LanguageModel
+from fedlearn.text.language_model import Continuation, LanguageModel, LogProbabilities, State
 from fedlearn.text.sampling import Manner, sample
 from fedlearn.text.tokens import TokenArray
 
@@ -47,6 +50,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("beam search, in place of sampling")
     _add(search, "beams", int, "the likeliest text that N beams find")
     _add(search, "length_penalty", float, "1: by mean log-probability, 0: by the sum, so brevity wins (default: 1)")
+    add_output(parser)
 
 
 def _add(group: argparse._ActionsContainer, name: str, kind: type[int] | type[float], help_text: str) -> None:
@@ -62,7 +66,8 @@ def sample_command(options: argparse.Namespace) -> int:
     examiner = chosen.prepared.examiner
     if not isinstance(examiner, WritesText):
         raise ValueError(f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval")
-    replica = newest(chosen)
+    bars = bars_of(options)
+    replica = newest(chosen, bars)
     print(f"run {chosen.folder.path.name}, step {replica.step}", file=sys.stderr)
     tokenizer = examiner.tokenizer
     prompt = tokenizer.encode(options.prompt)
@@ -70,7 +75,8 @@ def sample_command(options: argparse.Namespace) -> int:
         print(f"--prompt: {unknown} of {len(prompt)} characters are unknown to the run's tokenizer", file=sys.stderr)
     if options.beams is not None and options.no_repeat_ngram is None:
         options.no_repeat_ngram = max(round(CIRCLE_CHARACTERS / examiner.characters_per_token), 2)
-    written = _write(examiner.language_model(replica.weights), prompt, options)
+    with bars.bar("writing", "tokens", total=options.length) as bar:
+        written = _write(_Counted(examiner.language_model(replica.weights), len(prompt), bar), prompt, options)
     print((options.prompt + tokenizer.decode(written.tokens)).translate(_CONTROL_CHARACTERS))
     return 0
 
@@ -97,3 +103,32 @@ def _write(model: LanguageModel, prompt: TokenArray, options: argparse.Namespace
     generator = np.random.default_rng(options.seed)
     manner = msgspec.convert(given, Manner)
     return sample(model, prompt, length=options.length, generator=generator, manner=manner)
+
+
+@final
+class _Counted:
+    """A model that tells how many tokens were read behind the prompt, which is as many as were written."""
+
+    def __init__(self, model: LanguageModel, n_prompt: int, bar: Bar) -> None:
+        self._model, self._bar = model, bar
+        self._n_written = -(n_prompt or len(model.start))
+
+    @property
+    def vocab_size(self) -> int:
+        return self._model.vocab_size
+
+    @property
+    def stop_token(self) -> int:
+        return self._model.stop_token
+
+    @property
+    def start(self) -> TokenArray:
+        return self._model.start
+
+    def initial_state(self, n_sequences: int) -> State:
+        return self._model.initial_state(n_sequences)
+
+    def next_log_probabilities(self, state: State, tokens: TokenArray) -> tuple[State, LogProbabilities]:
+        self._n_written += 1
+        self._bar.reach(max(self._n_written, 0))
+        return self._model.next_log_probabilities(state, tokens)
