@@ -127,6 +127,7 @@ def test_the_busiest_volunteers_are_named_and_the_others_counted() -> None:
     assert names_in_words(names, 25) == "Bert 50 % and 2 others"
     assert names_in_words(names[:1], 1) == "Ada 20 %"
     assert names_in_words([], 60) == ""
+    assert names_in_words([("\x1b[2J", 1.0)], 60) == "\\x1b[2J 100 %"
 
 
 def test_long_steps_are_said_in_seconds() -> None:

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from fedlearn.callback import Begun
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.terminal import BLOCK_INTERVAL_S, KEPT_LINE_INTERVAL_S, LONG_STEP_S
 from tests.terminal.emulator import Emulator
@@ -120,8 +121,8 @@ def test_progress_and_time_left_follow_from_the_steps(clock: Clock) -> None:
 def test_progress_follows_from_the_time_where_that_is_nearer(clock: Clock) -> None:
     screen = Emulator()
     terminal = Terminal(stream=screen, clock=clock)
-    terminal.on_begin(BEGUN.__class__("12", None, "tokens", 0, 1, {"duration": 600.0}))
-    terminal.on_status(status_of("Ada", run_left_s=150.0))
+    terminal.on_begin(Begun("12", None, "tokens", 0, 1, {"duration": 600.0}))
+    terminal.on_status(status_of("Ada", steps=100, run_left_s=150.0))
     assert screen.lines[0].endswith("75 %  2 min left")
 
 
@@ -143,6 +144,14 @@ def test_a_long_command_is_written_in_one_piece(clock: Clock) -> None:
     assert screen.lines[:2] == ["listening on 10.0.0.1:55551; join with:", f"  {command}"]
     terminal.on_notice("listening; join with: fedlearn join")
     assert screen.lines[2] == "listening; join with: fedlearn join"
+
+
+def test_whatever_is_drawn_or_called_is_text(clock: Clock) -> None:
+    screen = Emulator()
+    terminal = begun(screen, clock)
+    terminal.screen.draw("[red]drawn[/red] :smile:")
+    terminal.say("try next", command="\x1b[2J")
+    assert screen.lines[:3] == ["[red]drawn[/red] :smile:", "try next:", "  \\x1b[2J"]
 
 
 def test_lines_wrap_between_words(clock: Clock) -> None:
