@@ -2,9 +2,7 @@
 
 import argparse
 import sys
-from typing import final
 
-import msgspec
 import numpy as np
 
 from fedlearn.commands.arguments import add_run
@@ -12,16 +10,11 @@ from fedlearn.commands.evaluate import newest
 from fedlearn.commands.output import add_output, bars_of
 from fedlearn.server.run import find
 from fedlearn.tasks.kind import WritesText
-from fedlearn.terminal.bars import Bar
-from fedlearn.text.beam_search import Search, beam_search
-from fedlearn.text.language_model import Continuation, LanguageModel, LogProbabilities, State
-from fedlearn.text.sampling import Manner, sample
-from fedlearn.text.tokens import TokenArray
+from fedlearn.text.beam_search import Search
+from fedlearn.text.sampling import Manner
+from fedlearn.text.writing import CIRCLE_CHARACTERS, written
 
 MAX_BEAMS = 4096
-
-CIRCLE_CHARACTERS = 6
-"""What the likeliest text of a small model says again and again is about that long: "the the the"."""
 
 _CONTROL_CHARACTERS = {
     code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
@@ -73,11 +66,18 @@ def sample_command(options: argparse.Namespace) -> int:
     prompt = tokenizer.encode(options.prompt)
     if unknown := np.count_nonzero(prompt == tokenizer.unknown_token):
         print(f"--prompt: {unknown} of {len(prompt)} characters are unknown to the run's tokenizer", file=sys.stderr)
-    if options.beams is not None and options.no_repeat_ngram is None:
-        options.no_repeat_ngram = max(round(CIRCLE_CHARACTERS / examiner.characters_per_token), 2)
     with bars.bar("writing", "tokens", total=options.length) as bar:
-        written = _write(_Counted(examiner.language_model(replica.weights), len(prompt), bar), prompt, options)
-    print((options.prompt + tokenizer.decode(written.tokens)).translate(_CONTROL_CHARACTERS))
+        for text in written(
+            examiner.language_model(replica.weights),
+            prompt,
+            length=options.length,
+            n_beams=options.beams,
+            given=vars(options),
+            characters_per_token=examiner.characters_per_token,
+            generator=np.random.default_rng(options.seed),
+        ):
+            bar.reach(len(text.tokens))
+    print((options.prompt + tokenizer.decode(text.tokens)).translate(_CONTROL_CHARACTERS))
     return 0
 
 
@@ -93,42 +93,3 @@ def check_flags(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             way = "sampling, without --beams" if options.beams is None else "beam search"
             raise ValueError(f"--{name.replace('_', '-')}: expected none for {way}; leave it out")
-
-
-def _write(model: LanguageModel, prompt: TokenArray, options: argparse.Namespace) -> Continuation:
-    given = {name: value for name, value in vars(options).items() if value is not None}
-    if options.beams is not None:
-        rules = msgspec.convert(given, Search)
-        return beam_search(model, prompt, n_beams=options.beams, length=options.length, rules=rules)
-    generator = np.random.default_rng(options.seed)
-    manner = msgspec.convert(given, Manner)
-    return sample(model, prompt, length=options.length, generator=generator, manner=manner)
-
-
-@final
-class _Counted:
-    """A model that tells how many tokens were read behind the prompt, which is as many as were written."""
-
-    def __init__(self, model: LanguageModel, n_prompt: int, bar: Bar) -> None:
-        self._model, self._bar = model, bar
-        self._n_written = -(n_prompt or len(model.start))
-
-    @property
-    def vocab_size(self) -> int:
-        return self._model.vocab_size
-
-    @property
-    def stop_token(self) -> int:
-        return self._model.stop_token
-
-    @property
-    def start(self) -> TokenArray:
-        return self._model.start
-
-    def initial_state(self, n_sequences: int) -> State:
-        return self._model.initial_state(n_sequences)
-
-    def next_log_probabilities(self, state: State, tokens: TokenArray) -> tuple[State, LogProbabilities]:
-        self._n_written += 1
-        self._bar.reach(max(self._n_written, 0))
-        return self._model.next_log_probabilities(state, tokens)

@@ -17,7 +17,7 @@ class Examination(msgspec.Struct, frozen=True):
 
     figures: dict[str, float]
     sample: str
-    """Empty for models that don't write."""
+    """With its line breaks; empty for models that don't write."""
 
 
 @final

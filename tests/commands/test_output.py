@@ -57,11 +57,9 @@ def test_a_replay_of_a_run_without_metrics_has_no_end_to_show(config: RunConfig)
     assert kept.last.figures[0] == "1 steps"
 
 
-@pytest.mark.parametrize(("beams", "expected"), [(None, "20 of 20 tokens"), (3, "19 of 20 tokens")])
-def test_tokens_are_counted_as_they_are_written(
-    run: Run, beams: int | None, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("beams", [None, 3])
+def test_tokens_are_counted_as_they_are_written(run: Run, beams: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept()
     monkeypatch.setattr(sample_module, "bars_of", lambda _: kept)
     assert sample_command(options_of(run, beams=beams)) == 0
-    assert kept.last.figures[0] == expected
+    assert kept.last.figures[0] == "20 of 20 tokens"
