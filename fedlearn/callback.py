@@ -58,6 +58,10 @@ class Callback:
     def on_notice(self, text: str) -> None:
         """A sentence for the person who has the run."""
 
+    def on_problem(self, text: str) -> None:
+        """Something went wrong, and the run goes on; a notice like others unless this is overridden."""
+        self.on_notice(text)
+
     def on_status(self, status: RunStatus) -> None:
         """How things stand, about once a second, and once more when the run has ended."""
 
@@ -93,6 +97,9 @@ class Callbacks(Callback):
     def on_notice(self, text: str) -> None:
         self._tell(lambda callback: callback.on_notice(text))
 
+    def on_problem(self, text: str) -> None:
+        self._tell(lambda callback: callback.on_problem(text))
+
     def on_status(self, status: RunStatus) -> None:
         self._tell(lambda callback: callback.on_status(status))
 
@@ -111,7 +118,7 @@ class Callbacks(Callback):
     def _drop(self, callback: Callback, error: Exception) -> None:
         self._callbacks = tuple(other for other in self._callbacks if other is not callback)
         place = traceback.extract_tb(error.__traceback__)[-1]
-        self.on_notice(
+        self.on_problem(
             f"{type(callback).__name__}: {type(error).__name__}: {error} ({place.filename}:{place.lineno}); "
             "this callback is told nothing more, and the run goes on"
         )

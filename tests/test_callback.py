@@ -26,6 +26,7 @@ EVENTS: dict[str, tuple[Any, ...]] = {
     "on_join": ("Ada",),
     "on_leave": ("Ada", "the line broke"),
     "on_notice": ("listening",),
+    "on_problem": ("a volunteer died",),
     "on_status": (STATUS,),
     "on_end": ("all 4 steps are done",),
 }
@@ -68,6 +69,18 @@ def test_everybody_is_told_in_order(name: str) -> None:
     assert [listener.heard for listener in listeners] == [[(name, *EVENTS[name])]] * 2
 
 
+def test_a_problem_is_a_notice_for_whoever_does_not_tell_them_apart() -> None:
+    class Notices(Callback):
+        said = ""
+
+        def on_notice(self, text: str) -> None:
+            self.said = text
+
+    notices = Notices()
+    Callbacks([notices]).on_problem("a volunteer died")
+    assert notices.said == "a volunteer died"
+
+
 @pytest.mark.parametrize("name", EVENTS)
 def test_a_callback_does_nothing_until_a_method_is_overridden(name: str) -> None:
     assert getattr(Callback(), name)(*EVENTS[name]) is None
@@ -81,7 +94,7 @@ def test_whoever_raises_is_named_once_and_told_nothing_more() -> None:
     assert broken.n_told == 1
     for listener in (first, last):
         assert [event[1] for event in listener.heard if event[0] == "on_step"] == [METRICS] * 2
-        (notice,) = [event[1] for event in listener.heard if event[0] == "on_notice"]
+        (notice,) = [event[1] for event in listener.heard if event[0] == "on_problem"]
         assert notice.startswith("Broken: RuntimeError: no step 3 (")
         assert f"{Path(__file__).name}:" in notice
         assert notice.endswith("this callback is told nothing more, and the run goes on")
@@ -92,7 +105,7 @@ def test_one_that_can_not_hear_of_anothers_failure_goes_with_it() -> None:
     told = Callbacks([Broken(), Touchy(), listener])
     told.on_step(METRICS)
     told.on_notice("quiet now")
-    said = [event[1].split(":")[0] for event in listener.heard if event[0] == "on_notice"]
+    said = [event[1].split(":")[0] for event in listener.heard if event[0] in ("on_notice", "on_problem")]
     assert said == ["Touchy", "Broken", "quiet now"]
 
 

@@ -53,10 +53,11 @@ class _Stay:
         terms: Terms,
         begin: Callable[[Address, Terminal], Conversation],
         on_leave: Callable[[], None],
+        terminal: Terminal,
     ) -> None:
         self._route = route
         self._once, self._terms, self._begin, self._on_leave = once, terms, begin, on_leave
-        self._terminal = Terminal()
+        self._terminal = terminal
         self._watch = Watch()
         self._stopped = asyncio.Event()
         self._current: Conversation | None = None
@@ -89,21 +90,21 @@ class _Stay:
                 retry_s = FIRST_RETRY_S
                 self._route.worked()
             if self._stopped.is_set():
-                self._terminal.say(summary)
+                self._terminal.end(summary)
                 return 0
             if self._parting_word:
                 self._terminal.say(f"{summary}; it takes part again when it may")
                 continue
             is_over = not (leave.is_welcome_back or leave.is_refusal)
             if not (n_steps or is_over) and self._route.failed():
-                self._terminal.say(f"{leave.reason}; trying the next address")
+                self._terminal.warn(f"{leave.reason}; trying the next address")
                 continue
             if self._once or is_over or is_hopeless:
-                self._terminal.say(f"refused: {leave.reason}" if leave.is_refusal else summary)
+                self._terminal.end(f"refused: {leave.reason}" if leave.is_refusal else summary)
                 return 1 if leave.is_refusal or not has_answer else 0
             # Jitter keeps a thousand volunteers from coming back in the same second.
             wait_s = retry_s * random.uniform(0.5, 1.5)
-            self._terminal.say(f"{leave.reason}; trying again in {wait_s:.0f} s")
+            self._terminal.warn(f"{leave.reason}; trying again in {wait_s:.0f} s")
             is_hopeless = True
             try:
                 await asyncio.wait_for(self._stopped.wait(), wait_s)
@@ -222,6 +223,7 @@ def join(
     budget: Budget | None = None,
     others: Sequence[Address] = (),
     on_leave: Callable[[], None] = lambda: None,
+    terminal: Terminal | None = None,
 ) -> int:
     """Volunteers for the run of a server until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
 
@@ -251,4 +253,6 @@ def join(
             duty=Duty(terms.max_cpu, n_processors) if is_limited else None,
         )
 
-    return asyncio.run(_Stay(Route([address, *others]), once=once, terms=terms, begin=begin, on_leave=on_leave).run())
+    route, terminal = Route([address, *others]), terminal or Terminal()
+    stay = _Stay(route, once=once, terms=terms, begin=begin, on_leave=on_leave, terminal=terminal)
+    return asyncio.run(stay.run())

@@ -12,6 +12,7 @@ from fedlearn.client.duty import Duty
 from fedlearn.client.failures import in_short, own_lines
 from fedlearn.client.line import Line
 from fedlearn.client.performer import Computed, Performer
+from fedlearn.client.showing import Showing
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
@@ -49,7 +50,8 @@ class Conversation:
         self._duty = duty
         self._worker = Worker(name=name, threads=threads, credentials=credentials, run=address.run)
         self._volunteer = volunteer
-        self._performer = Performer(self._worker, self._volunteer, self)
+        has_block = terminal.screen.mode == "live"
+        self._performer = Performer(self._worker, self._volunteer, self, has_block=has_block)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=COMPUTING)
         max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
         self._line = Line(address, max_snapshot_bytes=max_snapshot_bytes)
@@ -71,7 +73,12 @@ class Conversation:
     async def run(self) -> Leave:
         """Connects and works; gives why it ended and whether to come back. Raises OSError if nobody answers."""
         try:
-            return await self._line.converse(self._begin, self._receive)
+            showing = asyncio.create_task(Showing(self._terminal, self._performer.block).show(self._line))
+            try:
+                return await self._line.converse(self._begin, self._receive)
+            finally:
+                showing.cancel()
+                await asyncio.gather(showing, return_exceptions=True)
         finally:
             # The trials under way end by themselves within a slice; their result is not wanted.
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -113,7 +120,7 @@ class Conversation:
             result = await asyncio.get_running_loop().run_in_executor(self._executor, _without_exit(task))
         except Exception as error:
             for line in own_lines(error):
-                self.say(line)
+                self._terminal.warn(line)
             self._performer.perform(self._worker.fail(in_short(error)))
             return
         if self._line.is_over:

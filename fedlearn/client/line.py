@@ -67,6 +67,11 @@ class Line:
         """Whether somebody left."""
         return self._ended.done()
 
+    @property
+    def arriving(self) -> tuple[int, int] | None:
+        """Of a message that came in part: the bytes that are here, and how many it has at most; None without one."""
+        return self._channel.connection.arriving if self._channel is not None else None
+
     def send(self, message: Message) -> None:
         """Queues a message, unless either side has parted."""
         if self._channel is None:

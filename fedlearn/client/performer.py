@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
-from fedlearn.client.progress import Progress, credit_in_words
+from fedlearn.client.progress import Progress, credit_in_short, credit_in_words
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import ClientEffect, Compute, Evaluate, Leave, Notice, Reply
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
+from fedlearn.terminal.drawing import Block
 from fedlearn.wire.messages import Message
 
 Computed = bytes | TrialResults | None
@@ -36,11 +37,12 @@ class Shell(Protocol):
 class Performer:
     """One conversation's effects, in the order in which the worker gave them."""
 
-    def __init__(self, worker: Worker, volunteer: Volunteer, shell: Shell) -> None:
+    def __init__(self, worker: Worker, volunteer: Volunteer, shell: Shell, *, has_block: bool = False) -> None:
+        """`has_block`: whether the shell shows the block, which then says what lines would."""
         self._worker = worker
         self._volunteer = volunteer
         self._shell = shell
-        self._progress = Progress()
+        self._progress = Progress(has_block=has_block)
         self._has_reported = False
 
     def perform(self, effects: Iterable[ClientEffect]) -> None:
@@ -62,12 +64,21 @@ class Performer:
         credit = self._worker.credit
         return "" if credit is None else credit_in_words(credit, self._volunteer.unit)
 
+    def block(self) -> Block | None:
+        """How things stand, for a terminal; None before this machine holds the run's weights."""
+        replica, credit, now = self._volunteer.replica, self._worker.credit, self._shell.now()
+        if replica is None:
+            return None
+        credited = credit_in_short(credit, self._volunteer.unit) if credit is not None else ""
+        self._progress.told(credit.news if credit is not None else None, now)
+        return self._progress.block(replica.step, n_steps=self._worker.n_steps, now=now, credited=credited)
+
     def _compute(self, compute: Compute) -> None:
         def finish(result: Computed) -> None:
             now = self._shell.now()
             self.perform(self._worker.computed(result, now))
             if line := self._progress.performed(
-                compute, self._volunteer.replica, n_steps=self._worker.n_steps, now=now, credited=self.credited
+                compute, result, self._volunteer.replica, n_steps=self._worker.n_steps, now=now, credited=self.credited
             ):
                 self._shell.say(line)
             if isinstance(compute, Evaluate) and not self._has_reported:

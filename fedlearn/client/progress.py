@@ -1,26 +1,56 @@
-"""What a volunteer's terminal says of its own part in a run."""
+"""What a volunteer's terminal says of its own part in a run: lines now and then, or a block that is renewed."""
 
+from collections import deque
+from collections.abc import Sequence
 from typing import final
 
-from fedlearn.coordination.effects import Begin, Build, Compute, Evaluate, Load
+import numpy as np
+
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load
 from fedlearn.es.replica import Replica
-from fedlearn.terminal import format_count, format_duration
-from fedlearn.wire.messages import Credit
+from fedlearn.es.trials import TrialResults
+from fedlearn.terminal import counted, format_count, format_duration, format_share
+from fedlearn.terminal.curve import Curve
+from fedlearn.terminal.drawing import Block, Goal, Loss
+from fedlearn.wire.messages import Credit, News
 
 LINE_INTERVAL_S = 10.0
+
+SHARE_STEPS = 20
+"""Over so many of the last steps this machine's share of the work is taken, and the run's speed."""
+
+Spans = Sequence[tuple[int, int]]
+"""(first member, number of members), ascending and disjoint."""
 
 
 @final
 class Progress:
-    """A line for what was joined, then one every LINE_INTERVAL_S for how it goes."""
+    """Watches what this machine computes: a line for what was joined, then one every LINE_INTERVAL_S, or a block."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_block: bool = False) -> None:
+        self._has_block = has_block
         self._run = ""
         self._since: float | None = None
         self._n_members = 0
+        self._members_per_s: float | None = None
+        self._own: list[tuple[int, int]] = []
+        self._steps: deque[tuple[float, int, Spans, Spans]] = deque(maxlen=SHARE_STEPS)
+        """(time, step, members that counted, members of its own) of the last steps."""
+        self._news: News | None = None
+        self._news_at = 0.0
+        self._losses = Curve()
+        """Of this machine's own trials: what the server says of the run's comes every few seconds only."""
+        self._own_loss = ""
 
     def performed(
-        self, compute: Compute, replica: Replica | None, *, n_steps: int, now: float, credited: str = ""
+        self,
+        compute: Compute,
+        result: object,
+        replica: Replica | None,
+        *,
+        n_steps: int,
+        now: float,
+        credited: str = "",
     ) -> str | None:
         """What there is to say once this computation is done.
 
@@ -32,14 +62,90 @@ class Progress:
             case Load() | Begin() if self._since is None and replica is not None:
                 self._since = now
                 return f"joined run {self._run} at step {replica.step}: {replica.weights.size} parameters"
+            case Apply(update):
+                self._steps.append((now, update.step, update.spans, tuple(self._own)))
+                self._own.clear()
             case Evaluate(trials):
                 self._n_members += trials.n_members
+                self._own.append((trials.first_member, trials.n_members))
+                self._watch_losses(result, now)
         if self._since is None or now < self._since + LINE_INTERVAL_S:
             return None
-        members_per_s = self._n_members / (now - self._since)
+        self._members_per_s = self._n_members / (now - self._since)
         self._since, self._n_members = now, 0
-        line = f"{n_steps} steps taken, {format_count(members_per_s)} members/s of its own"
+        if self._has_block:
+            return None
+        line = f"{n_steps} steps taken, {format_count(self._members_per_s)} members/s of its own"
         return f"{line}; {credited}" if credited else line
+
+    def told(self, news: News | None, now: float) -> None:
+        """The server says how the run does."""
+        if news is None or news is self._news:
+            return
+        self._news, self._news_at = news, now
+
+    def block(self, step: int, *, n_steps: int, now: float, credited: str = "") -> Block:
+        """All of it, where this machine's replica stands before `step`."""
+        share = share_of([(counts, own) for _, _, counts, own in self._steps])
+        own = [f"{format_share(share)} of the work"] if share is not None else []
+        speed = self._speed(now)
+        own += [f"{format_count(speed)} members/s"] if speed else []
+        own += [f"{counted(n_steps, 'step')} taken"]
+        facts = [("lends", ", ".join(own))]
+        if self._news is not None:
+            others = max(self._news.volunteers - 1, 0)
+            facts.append(("others", counted(others, "other volunteer") if others else "none, this machine is alone"))
+        if credited:
+            facts.append(("credit", credited))
+        return Block(title=self._run, goal=self._goal(step, now), loss=self._loss(), facts=tuple(facts))
+
+    def _speed(self, now: float) -> float:
+        """Members per second; over the time since the last line, unless that is short."""
+        elapsed_s = now - self._since if self._since is not None else 0.0
+        if elapsed_s < LINE_INTERVAL_S / 5 and self._members_per_s is not None:
+            return self._members_per_s
+        return self._n_members / elapsed_s if elapsed_s > 0 else 0.0
+
+    def _goal(self, step: int, now: float) -> Goal:
+        news = self._news
+        if news is None:
+            return Goal(step)
+        left_s = news.left_s - (now - self._news_at) if news.left_s is not None else float("inf")
+        if news.steps and len(self._steps) > 1:
+            (began, first, *_), (ended, last, *_) = self._steps[0], self._steps[-1]
+            left_s = min(left_s, max(news.steps - step, 0) * (ended - began) / max(last - first, 1))
+        return Goal(step, news.steps, max(left_s, 0.0), step / news.steps if news.steps else None)
+
+    def _loss(self) -> Loss | None:
+        if not self._own_loss:
+            return None
+        of_run = f"{self._news.loss:.4g}, " if self._news is not None and self._news.loss is not None else ""
+        return Loss(f"{of_run}{self._own_loss} in own trials", self._losses)
+
+    def _watch_losses(self, result: object, now: float) -> None:
+        if isinstance(result, TrialResults) and np.isfinite(loss := float(result.losses.mean())):
+            self._losses.add(loss, now)
+            self._own_loss = f"{loss:.4g}"
+
+
+def share_of(steps: Sequence[tuple[Spans, Spans]]) -> float | None:
+    """The share of the members that counted in these steps which are among one's own; None where none counted."""
+    total = sum(count for counts, _ in steps for _, count in counts)
+    if not total:
+        return None
+    own = sum(
+        max(min(first + count, mine + n_mine) - max(first, mine), 0)
+        for counts, own in steps
+        for mine, n_mine in own
+        for first, count in counts
+    )
+    return own / total
+
+
+def credit_in_short(credit: Credit, unit: str) -> str:
+    """The same in the one line that a block has for it."""
+    said = f"{format_count(credit.members)} members, {format_count(credit.work)} trial-{unit}"
+    return f"{said}, {format_duration(credit.seconds)}" + (f", {credit.caught} false results" if credit.caught else "")
 
 
 def credit_in_words(credit: Credit, unit: str) -> str:

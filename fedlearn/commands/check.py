@@ -3,6 +3,7 @@
 import argparse
 
 from fedlearn.commands.arguments import add_run
+from fedlearn.commands.output import add_output, bars_of
 from fedlearn.server.run import Run, edited_settings, find
 from fedlearn.storage.checkpoint import checkpoints_in, read_checkpoint
 from fedlearn.storage.durable import StorageError
@@ -10,11 +11,13 @@ from fedlearn.storage.journal import check_header, stretches_of
 from fedlearn.storage.origin import check_same_run
 from fedlearn.storage.segment import segments_in
 from fedlearn.terminal import printable
+from fedlearn.terminal.bars import Bar
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
     """Which run."""
     add_run(parser)
+    add_output(parser)
 
 
 def check_command(options: argparse.Namespace) -> int:
@@ -29,32 +32,42 @@ def check_command(options: argparse.Namespace) -> int:
     print(printable(f"data: {', '.join(sorted(origin.files))} are those that the run was begun with"))
     for sentence in edited_settings(chosen.folder, chosen.config):
         print(printable(f"changed: {sentence}"))
-    problems = [*chosen.notices, *_check_checkpoints(chosen), *_check_journal(chosen)]
+    found: list[str] = []
+    with bars_of(options).bar("reading") as bar:
+        problems = [*chosen.notices, *_check_checkpoints(chosen, bar, found), *_check_journal(chosen, bar, found)]
+    for line in found:
+        print(printable(line))
     for problem in problems:
         print(printable(f"problem: {problem}"))
     print(_counted(len(problems), "problem") if problems else "everything is whole, and of one run")
     return 1 if problems else 0
 
 
-def _check_checkpoints(chosen: Run) -> list[str]:
+def _check_checkpoints(chosen: Run, bar: Bar, found: list[str]) -> list[str]:
+    """The problems; what is good is added to `found`, to be said when the bar is gone."""
     problems = []
-    for path in [chosen.folder.genesis, *checkpoints_in(chosen.folder)]:
+    paths = [chosen.folder.genesis, *checkpoints_in(chosen.folder)]
+    sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
+    bar.begin("reading the checkpoints", "bytes", sum(sizes))
+    for number, path in enumerate(paths):
+        bar.reach(sum(sizes[:number]))
         try:
             checkpoint = read_checkpoint(path)
             check_same_run(chosen.origin, checkpoint.origin, path)
         except StorageError as error:
             problems.append(str(error))
             continue
-        print(f"{path.name}: step {checkpoint.step}, whole")
+        found.append(f"{path.name}: step {checkpoint.step}, whole")
     return problems
 
 
-def _check_journal(chosen: Run) -> list[str]:
+def _check_journal(chosen: Run, bar: Bar, found: list[str]) -> list[str]:
     problems: list[str] = []
+    bar.begin("reading the journal")
     folder = chosen.folder.journal
     stretches = stretches_of(folder, problems)
     steps = ", ".join(f"{stretch.first} to {stretch.end}" for stretch in stretches) or "none"
-    print(f"journal: {_counted(len(segments_in(folder)), 'segment')}, steps {steps}")
+    found.append(f"journal: {_counted(len(segments_in(folder)), 'segment')}, steps {steps}")
     for path in segments_in(folder):
         try:
             check_header(path, chosen.origin.identity, [])

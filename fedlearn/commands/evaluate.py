@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 
 from fedlearn.commands.arguments import add_run
-from fedlearn.commands.progress import replay_progress
+from fedlearn.commands.output import add_output, bars_of, replaying
 from fedlearn.es.replica import Replica
 from fedlearn.server import history
 from fedlearn.server.run import Run, find
 from fedlearn.tasks.kind import ReadsText
 from fedlearn.tasks.rnn.dataset import load_text
 from fedlearn.terminal import format_figures, printable
+from fedlearn.terminal.bars import Bars
 
 
 def add_eval(parser: argparse.ArgumentParser) -> None:
@@ -21,19 +22,24 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object; data is null for what the run holds out")
     parser.add_argument("--data", metavar="FILE", help="text to measure on (default: what the run holds out)")
+    add_output(parser)
 
 
 def eval_command(options: argparse.Namespace) -> int:
     """`fedlearn eval RUN`: prints the figures of unperturbed weights on held-out data."""
     chosen = find(options.runs, options.run, with_task=True)
-    examiner, weights = chosen.prepared.examiner, newest(chosen)
-    if options.data is None:
-        figures, source = examiner.validate(weights.weights, threads=0), "what the run holds out"
-    elif isinstance(examiner, ReadsText):
-        text = load_text(options.data, lambda path: Path(path).read_bytes())
-        figures, source = examiner.validate_on(weights.weights, text, threads=0), options.data
-    else:
-        raise ValueError("--data: expected a run that trains on text, got another; leave it out")
+    bars = bars_of(options)
+    examiner, weights = chosen.prepared.examiner, newest(chosen, bars)
+    with bars.bar("measuring"):
+        if options.data is None:
+            source = "what the run holds out"
+            figures = examiner.validate(weights.weights, threads=0)
+        elif isinstance(examiner, ReadsText):
+            source = options.data
+            text = load_text(source, lambda path: Path(path).read_bytes())
+            figures = examiner.validate_on(weights.weights, text, threads=0)
+        else:
+            raise ValueError("--data: expected a run that trains on text, got another; leave it out")
     if not figures:
         raise ValueError(f"run {chosen.folder.path.name}: expected a task with metrics, got one without")
     name, step = chosen.folder.path.name, weights.step
@@ -44,9 +50,10 @@ def eval_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def newest(chosen: Run) -> Replica:
+def newest(chosen: Run, bars: Bars | None = None) -> Replica:
     """The replica as the journal has it by now: up to a checkpoint's time newer than the newest checkpoint."""
-    rebuilt = history.newest(chosen, progress=replay_progress())
+    with replaying(bars or Bars(), chosen) as progress:
+        rebuilt = history.newest(chosen, progress=progress)
     for line in (*chosen.prepared.reasons, *rebuilt.problems):
         print(printable(line), file=sys.stderr)
     return rebuilt.holding.replica

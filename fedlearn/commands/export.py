@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_run
-from fedlearn.commands.progress import replay_progress
+from fedlearn.commands.output import add_output, bars_of, replaying
 from fedlearn.server.export import FORMATS, export, format_of
 from fedlearn.server.run import find
 from fedlearn.terminal import printable
@@ -21,6 +21,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         help="safetensors: a PyTorch state_dict; onnx: one step of the recurrent network; csv: the figures of all "
         "steps; default: by the ending of --to, else safetensors",
     )
+    add_output(parser)
 
 
 def export_command(options: argparse.Namespace) -> int:
@@ -28,7 +29,8 @@ def export_command(options: argparse.Namespace) -> int:
     path = Path(options.to) if options.to is not None else None
     form = options.format or format_of(path)
     chosen = find(options.runs, options.run, with_task=form != "csv")
-    done = export(chosen, path, form, progress=replay_progress())
+    with replaying(bars_of(options), chosen) as progress:
+        done = export(chosen, path, form, progress=progress)
     for line in (*chosen.prepared.reasons, *done.notes):
         print(printable(line), file=sys.stderr)
     print(printable(f"{done.path}: {done.content} of run {chosen.folder.path.name}"))

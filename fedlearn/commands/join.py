@@ -10,6 +10,7 @@ from fedlearn.client.ending import end, end_soon
 from fedlearn.client.machine import free_bytes, give_way, keep_memory, limit_memory
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
+from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.coordination.golden import check_core
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
@@ -54,6 +55,7 @@ def add_join(parser: argparse.ArgumentParser) -> None:
     )
     comfort.add_argument("--hours", metavar="FROM-TO", help="local time, e.g. 22-7 or 22:30-6:45 (default: always)")
     parser.add_argument("--once", action="store_true", help="do not come back when the connection is lost")
+    add_output(parser)
 
 
 def join_command(options: argparse.Namespace) -> int:
@@ -92,5 +94,6 @@ def join_command(options: argparse.Namespace) -> int:
         budget=budget,
         others=others,
         on_leave=end_soon,
+        terminal=terminal_of(options),
     )
     return end(code)

@@ -10,6 +10,7 @@ from fedlearn.client.machine import free_bytes
 from fedlearn.client.terms import parse_bytes
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
+from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.config import Schema, add_config_flags, load_config
 from fedlearn.relay.keeper import Settings
 from fedlearn.relay.process import RelayProcess
@@ -17,7 +18,6 @@ from fedlearn.server.gate import open_gate
 from fedlearn.storage.credentials import identity_file, own_identity, read_token
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.registry import find_kind
-from fedlearn.terminal import Terminal
 from fedlearn.wire.proof import Credentials
 
 
@@ -38,6 +38,7 @@ def add_relay(parser: argparse.ArgumentParser) -> None:
         help="for all that the server names: 4GB, or a share of what is free at the start (default: 50%%)",
     )
     add_config_flags(parser, Schema(find_kind("rnn").options), groups=["server"])
+    add_output(parser)
 
 
 def relay_command(options: argparse.Namespace) -> int:
@@ -57,7 +58,7 @@ def relay_command(options: argparse.Namespace) -> int:
     task = load_task(options.task) if options.task else None
     budget = Budget(parse_bytes(options.max_memory, free_bytes()))
     volunteer = Volunteer(options.threads, task=task, budget=budget)
-    terminal = Terminal()
+    terminal = terminal_of(options)
     chosen = Settings(tuple(above), audit=settings.audit, entry=task.entry if task is not None else "")
     name = checked_name(options.name)
 
@@ -77,4 +78,5 @@ def relay_command(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(main())
     finally:
+        terminal.close()
         sys.stdout.flush()

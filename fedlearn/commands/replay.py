@@ -4,7 +4,7 @@ import argparse
 from contextlib import suppress
 
 from fedlearn.commands.arguments import add_run
-from fedlearn.commands.progress import replay_progress
+from fedlearn.commands.output import add_output, bars_of, replaying
 from fedlearn.server import history
 from fedlearn.server.run import Run, find
 from fedlearn.storage.checkpoint import checkpoint_at, latest_checkpoint, load_checkpoint
@@ -17,6 +17,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     """Which run, and how far."""
     add_run(parser)
     parser.add_argument("--step", type=int, metavar="N", help="steps to replay to (default: all)")
+    add_output(parser)
 
 
 def replay_command(options: argparse.Namespace) -> int:
@@ -32,8 +33,9 @@ def replay_command(options: argparse.Namespace) -> int:
     # Read before the replay: a running server saves newer ones meanwhile.
     newest, unreadable = latest_checkpoint(chosen.folder)
     recorded_step = _last_recorded_step(chosen, begun, newest.step) if options.step is None else options.step
-    progress = replay_progress()
-    rebuilt = history.replay(chosen, until=recorded_step, progress=progress)
+    bars = bars_of(options)
+    with replaying(bars, chosen, until=recorded_step) as progress:
+        rebuilt = history.replay(chosen, until=recorded_step, progress=progress)
     replica = rebuilt.holding.replica
     if options.step not in (None, replica.step):
         raise ValueError(f"--step: expected at most {replica.step}, where the journal ends, got {options.step}")
@@ -45,7 +47,8 @@ def replay_command(options: argparse.Namespace) -> int:
     is_equal = _compare(chosen, rebuilt)
     if options.step is None and is_equal is not None:
         compared_step = replica.step
-        history.follow_journal(chosen, rebuilt.holding, problems=problems, progress=progress)
+        with replaying(bars, chosen) as progress:
+            history.follow_journal(chosen, rebuilt.holding, problems=problems, progress=progress)
         if replica.step > compared_step:
             print(f"the journal goes on to step {replica.step}, whose digest was not recorded when this replay began")
     return 0 if is_equal and (options.step is not None or not problems) else 1

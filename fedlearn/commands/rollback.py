@@ -5,7 +5,7 @@ import shlex
 
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.invocation import invocation
-from fedlearn.commands.progress import replay_progress
+from fedlearn.commands.output import add_output, bars_of, replaying
 from fedlearn.server.rollback import roll_back
 from fedlearn.server.run import find
 from fedlearn.storage.runs import lock_run
@@ -16,13 +16,14 @@ def add_rollback(parser: argparse.ArgumentParser) -> None:
     """Which run, and how far back."""
     add_run(parser)
     parser.add_argument("step", type=int, metavar="STEP", help="the step that the run is to go on with")
+    add_output(parser)
 
 
 def rollback_command(options: argparse.Namespace) -> int:
     """`fedlearn rollback RUN STEP`: nothing is deleted; what is later lies in a folder of the run."""
     chosen = find(options.runs, options.run)
-    with lock_run(chosen.folder):
-        aside = roll_back(chosen, options.step, progress=replay_progress())
+    with lock_run(chosen.folder), replaying(bars_of(options), chosen, until=options.step) as progress:
+        aside = roll_back(chosen, options.step, progress=progress)
     name = chosen.folder.path.name
     if aside.names:
         print(printable(f"set aside in {aside.folder}: {', '.join(aside.names)}"))

@@ -7,10 +7,10 @@ import numpy as np
 
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.evaluate import newest
+from fedlearn.commands.output import add_output, bars_of
 from fedlearn.server.run import find
 from fedlearn.tasks.kind import WritesText
 from fedlearn.text.beam_search import Search
-from fedlearn.text.language_model import last_of
 from fedlearn.text.sampling import Manner
 from fedlearn.text.writing import CIRCLE_CHARACTERS, written
 
@@ -43,6 +43,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("beam search, in place of sampling")
     _add(search, "beams", int, "the likeliest text that N beams find")
     _add(search, "length_penalty", float, "1: by mean log-probability, 0: by the sum, so brevity wins (default: 1)")
+    add_output(parser)
 
 
 def _add(group: argparse._ActionsContainer, name: str, kind: type[int] | type[float], help_text: str) -> None:
@@ -58,14 +59,15 @@ def sample_command(options: argparse.Namespace) -> int:
     examiner = chosen.prepared.examiner
     if not isinstance(examiner, WritesText):
         raise ValueError(f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval")
-    replica = newest(chosen)
+    bars = bars_of(options)
+    replica = newest(chosen, bars)
     print(f"run {chosen.folder.path.name}, step {replica.step}", file=sys.stderr)
     tokenizer = examiner.tokenizer
     prompt = tokenizer.encode(options.prompt)
     if unknown := np.count_nonzero(prompt == tokenizer.unknown_token):
         print(f"--prompt: {unknown} of {len(prompt)} characters are unknown to the run's tokenizer", file=sys.stderr)
-    text = last_of(
-        written(
+    with bars.bar("writing", "tokens", total=options.length) as bar:
+        for text in written(
             examiner.language_model(replica.weights),
             prompt,
             length=options.length,
@@ -73,8 +75,8 @@ def sample_command(options: argparse.Namespace) -> int:
             given=vars(options),
             characters_per_token=examiner.characters_per_token,
             generator=np.random.default_rng(options.seed),
-        )
-    )
+        ):
+            bar.reach(len(text.tokens))
     print((options.prompt + tokenizer.decode(text.tokens)).translate(_CONTROL_CHARACTERS))
     return 0
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import msgspec
 
 from es_core import usable_processors
+from fedlearn.commands.arguments import DEFAULT_RUNS
 from fedlearn.commands.invocation import invocation
+from fedlearn.commands.output import add_output, bars_of, replaying, terminal_of
 from fedlearn.commands.parser import Parser
-from fedlearn.commands.progress import replay_progress
 from fedlearn.config import (
     OPTIONS,
     ConfigError,
+    RunConfig,
     Schema,
     SourceFile,
     add_config_flags,
@@ -25,6 +28,7 @@ from fedlearn.config import (
     task_of,
 )
 from fedlearn.coordination.golden import check_core
+from fedlearn.es.strategy import Strategy
 from fedlearn.server.callback_file import load_callback
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
@@ -33,13 +37,16 @@ from fedlearn.server.repeating import as_begun
 from fedlearn.server.run import Run, edited_settings, kind_named, kind_of, load, load_run_config, named_task
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Begun, Supervisor, tell
+from fedlearn.server.throughput import Throughput
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
-from fedlearn.tasks.blocks import n_rows
-from fedlearn.tasks.kind import Kind
+from fedlearn.tasks.blocks import Columns, n_rows
+from fedlearn.tasks.kind import Kind, Measure, WritesText
+from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.terminal import printable
+from fedlearn.terminal.bars import Bar
 
 MOST_VOLUNTEERS = 8
 """Of those that a server starts by itself for a task on PyTorch, which takes a few hundred MB in each."""
@@ -67,6 +74,7 @@ def add_serve(parser: Parser) -> None:
         metavar="FILE.py:NAME",
         help="code of one's own that is told what happens in the run, a fedlearn.Callback; also MODULE:NAME",
     )
+    add_output(parser)
     parser.add_argument("--tell", type=int, help=argparse.SUPPRESS)  # what a supervisor reads
     schemas: dict[type[msgspec.Struct], list[str]] = {}
     for name in kind_names():
@@ -82,7 +90,7 @@ def serve_command(options: argparse.Namespace) -> int:
     if options.supervise and options.tell is None:
         return _supervised(options)
     check_core()
-    file = _read_config(options.config, is_new=options.resume is None)
+    file, bars = _read_config(options.config, is_new=options.resume is None), bars_of(options)
     callbacks = [load_callback(entry) for entry in options.callback]
     with ExitStack() as held:
         if options.resume is None:
@@ -97,20 +105,45 @@ def serve_command(options: argparse.Namespace) -> int:
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
             gate = open_gate(config.server, Path(config.run.runs), os.environ)
-            run = create(kind, config, task)
+            with bars.bar("preparing the data", "bytes") as bar:
+                run = create(kind, config, task, measure=_measured(config, bar))
             held.enter_context(lock_run(run.folder))
         else:
             run = _resumed(file, options)
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
             gate = open_gate(run.config.server, run.folder.path.parent, os.environ)
-        trainer, notices = Trainer.open(run, progress=replay_progress())
+        with replaying(bars, run) as progress:
+            trainer, notices = Trainer.open(run, progress=progress)
         held.callback(trainer.close)
         if options.tell is not None:
             tell(options.tell, Begun(str(run.folder.path.resolve()), listening.getsockname()[1]))
-        _introduce(run, trainer.replica.step, notices)
+        terminal = terminal_of(options)
+        for line in _introduction(run, trainer.replica.step, notices):
+            terminal.say(line)
         gate = with_local(gate, run.folder.local_identity)
-        return serve(trainer, listening, gate, command=invocation("serve"), callbacks=callbacks)
+        following, command = _next(run), invocation("serve")
+        return serve(
+            trainer,
+            listening,
+            gate,
+            command=command,
+            callbacks=callbacks,
+            next_commands=following,
+            terminal=terminal,
+            bars=bars,
+        )
+
+
+def _measured(config: RunConfig, bar: Bar) -> Measure:
+    """Measures this machine, on the bar of what was prepared before."""
+    throughput = Throughput(config)
+
+    def measure(objective: Objective, strategy: Strategy, data: Columns) -> float:
+        bar.begin("measuring this machine")
+        return throughput(objective, strategy, data)
+
+    return measure
 
 
 def _supervised(options: argparse.Namespace) -> int:
@@ -170,14 +203,20 @@ def _read_config(path: str | None, *, is_new: bool) -> SourceFile | None:
     return path, as_begun(Path(path), text, is_new=is_new)
 
 
-def _introduce(run: Run, step: int, notices: list[str]) -> None:
+def _introduction(run: Run, step: int, notices: list[str]) -> list[str]:
     prepared, settings = run.prepared, run.config.strategy
     rows = sum(n_rows(block) for block in prepared.blocks)
     data = f", {rows} {'rows' if prepared.entry else prepared.objective.unit} of data" if rows else ""
-    print(
+    first = (
         f"run {run.folder.path.name} in {run.folder.path}: {prepared.objective.layout.size} parameters of "
         f"{prepared.entry or run.config.run.task}{data}, population {settings.population_limit}, from step {step}"
     )
-    for line in (*prepared.reasons, *notices):
-        print(printable(line))
-    sys.stdout.flush()
+    return [first, *prepared.reasons, *notices]
+
+
+def _next(run: Run) -> list[str]:
+    """Commands for whoever has trained a run."""
+    folder, root = run.folder.path, Path(os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS))
+    name = folder.name if folder.parent == root else shlex.quote(str(folder))
+    verbs = ["sample"] if isinstance(run.prepared.examiner, WritesText) else []
+    return [f"{invocation(verb)} {name}" for verb in (*verbs, "eval")]

@@ -37,7 +37,7 @@ from fedlearn.coordination.roster import Phase, Volunteer
 from fedlearn.coordination.standing import Standing
 from fedlearn.coordination.status import RunStatus, run_status
 from fedlearn.coordination.steps import Steps
-from fedlearn.coordination.telling import settle_credit, settle_last_credit
+from fedlearn.coordination.telling import news_of, settle_credit, settle_last_credit
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Proof, Ready, Result, Resync, Welcome
 
@@ -126,10 +126,11 @@ class Coordinator:
         closed, self._closed = self._closed, None
         assert closed is not None, "applied without an Update under way"
         self._digest = digest
-        effects: list[ServerEffect] = [closed.report(digest)]
+        effects: list[ServerEffect] = [report := closed.report(digest)]
         if reason := self._stop_reason or self._completion or closed.problem:
             return [*effects, *self._end(reason)]
-        effects += settle_credit(self._volunteers.values(), self._ledger, self._step, now)
+        news = news_of(self._plan, self.status(now), report.loss)
+        effects += settle_credit(self._volunteers.values(), self._ledger, self._step, now, news)
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time
             effects.append(SaveCheckpoint())

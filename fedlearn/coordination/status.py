@@ -143,6 +143,7 @@ _PHASES: dict[Phase, Literal["waiting", "syncing", "ready"]] = {
 
 def _volunteer_status(volunteer: Volunteer, population: int, ledger: Ledger) -> VolunteerStatus:
     standing, lease = volunteer.standing, volunteer.lease
+    credit = ledger.total(standing.identity) or _NOTHING
     return VolunteerStatus(
         name=volunteer.name,
         identity=standing.identity[:IDENTITY_DIGITS],
@@ -156,7 +157,7 @@ def _volunteer_status(volunteer: Volunteer, population: int, ledger: Ledger) -> 
         trust="proven" if standing.is_proven else "stranger",
         caught=standing.n_caught,
         digest=_digest_of(volunteer),
-        credit=Earnings(*msgspec.structs.astuple(ledger.total(standing.identity) or _NOTHING)),
+        credit=Earnings(credit.members, credit.work, credit.seconds, credit.agreed, credit.caught),
     )
 
 

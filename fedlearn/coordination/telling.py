@@ -1,20 +1,27 @@
 """What becomes of credit: entries for the ledger's file, and what volunteers hear of their own."""
 
+import math
 from collections.abc import Iterable
+
+import msgspec
 
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import RecordCredit, Send, ServerEffect
+from fedlearn.coordination.plan import Plan, Status
 from fedlearn.coordination.roster import Phase, Volunteer
+from fedlearn.wire.messages import News
 
 TELL_S = 10.0
 """Between two words about credit to one volunteer."""
 
 
-def settle_credit(volunteers: Iterable[Volunteer], ledger: Ledger, step: int, now: float) -> list[ServerEffect]:
+def settle_credit(
+    volunteers: Iterable[Volunteer], ledger: Ledger, step: int, now: float, news: News | None = None
+) -> list[ServerEffect]:
     """An entry up to the last step before `step`, if one is due, and word of it."""
     if not ledger.is_due(now):
         return []
-    return [RecordCredit(ledger.entry(step - 1)), *tell_credit(volunteers, ledger, now)]
+    return [RecordCredit(ledger.entry(step - 1)), *tell_credit(volunteers, ledger, now, news)]
 
 
 def settle_last_credit(volunteers: Iterable[Volunteer], ledger: Ledger, step: int) -> list[ServerEffect]:
@@ -24,7 +31,7 @@ def settle_last_credit(volunteers: Iterable[Volunteer], ledger: Ledger, step: in
 
 
 def tell_credit(
-    volunteers: Iterable[Volunteer], ledger: Ledger, now: float, *, is_last: bool = False
+    volunteers: Iterable[Volunteer], ledger: Ledger, now: float, news: News | None = None, *, is_last: bool = False
 ) -> list[ServerEffect]:
     """A Credit for everybody at work that was told something else before; `is_last`: however short a while ago."""
     effects: list[ServerEffect] = []
@@ -32,7 +39,13 @@ def tell_credit(
         if volunteer.phase is not Phase.READY or (now < volunteer.credit_due and not is_last):
             continue
         credit = ledger.total(volunteer.standing.identity)
-        if credit not in (None, volunteer.credit):
+        if credit is not None and credit != volunteer.credit:
             volunteer.credit, volunteer.credit_due = credit, now + TELL_S
-            effects.append(Send(volunteer.peer, credit))
+            effects.append(Send(volunteer.peer, msgspec.structs.replace(credit, news=news)))
     return effects
+
+
+def news_of(plan: Plan, status: Status, loss: float) -> News:
+    """What volunteers are told of a run besides; `loss` is the last step's."""
+    left_s = status.run_left_s if math.isfinite(status.run_left_s) else None
+    return News(plan.steps, left_s, status.volunteers, loss if math.isfinite(loss) else None)

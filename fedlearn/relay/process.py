@@ -110,7 +110,7 @@ class RelayProcess:
                 self.say(reason)
                 return 0
             if leave.is_refusal and not self._worker.n_steps and self._route.failed():
-                self.say(f"{leave.reason}; trying the next address")
+                self._terminal.warn(f"{leave.reason}; trying the next address")
                 continue
             if not leave.is_welcome_back:
                 return await self._part(leave)
@@ -122,7 +122,7 @@ class RelayProcess:
             if self._server is not None and time.monotonic() > alone_since + PATIENCE_S:
                 await self._give_up(leave.reason)
             wait_s = retry_s * random.uniform(0.5, 1.5)
-            self.say(f"{leave.reason}; trying again in {wait_s:.1f} s")
+            self._terminal.warn(f"{leave.reason}; trying again in {wait_s:.1f} s")
             if reason := await self._wait(wait_s):
                 self.say(reason)
                 return 0
@@ -158,7 +158,7 @@ class RelayProcess:
 
     async def _part(self, leave: Leave) -> int:
         """The server above wants no more of this relay: those below hear of it."""
-        self.say(f"refused: {leave.reason}" if leave.is_refusal else leave.reason)
+        self._terminal.end(f"refused: {leave.reason}" if leave.is_refusal else leave.reason)
         if self._server is not None and self._serving is not None:
             if leave.is_refusal:
                 self._server.stop(leave.reason)
@@ -247,7 +247,7 @@ class RelayProcess:
     def _finish(self, computing: "asyncio.Task[None]") -> None:
         self._computing.discard(computing)
         if not computing.cancelled() and (error := computing.exception()) is not None:
-            self.say(f"{type(error).__name__}: {error}")
+            self._terminal.warn(f"{type(error).__name__}: {error}")
             self.left(Leave(str(error), is_welcome_back=False, is_refusal=True))
 
     async def _do(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
@@ -255,7 +255,7 @@ class RelayProcess:
             result = await asyncio.get_running_loop().run_in_executor(self._compute, task)
         except Exception as error:
             for line in own_lines(error):
-                self.say(line)
+                self._terminal.warn(line)
             if self._worker is not None:
                 self._performer.perform(self._worker.fail(in_short(error)))
             return

@@ -132,7 +132,7 @@ class Performer:
                 bytes_in, bytes_out = self._traffic_at_close
                 self._shell.stepped(self._trainer.record(effect, bytes_in=bytes_in, bytes_out=bytes_out))
             case Notice(text):
-                self._told.on_notice(text)
+                self._told.on_problem(text)  # whatever the coordinator says is one
             case Joined(name):
                 self._told.on_join(name)
             case Left(name, reason):

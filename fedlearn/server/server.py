@@ -281,7 +281,7 @@ class Server:
         try:
             gate = self._renewal.changed(now)
         except ConfigError as error:
-            self.say(f"{error}; until then what was read before holds")
+            self._told.on_problem(f"{error}; until then what was read before holds")
             return
         if gate is not None:
             self.say("the files of --allow and --tls-cert were read again")
@@ -299,7 +299,7 @@ class Server:
             if self._desk is not None and self._desk.is_due(now):
                 self._start(self._desk.look(self))
             for problem in local.problems():
-                self.say(problem)
+                self._told.on_problem(problem)
             await asyncio.sleep(TICK_S)
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:

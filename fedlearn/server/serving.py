@@ -4,7 +4,7 @@ import asyncio
 import gc
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from fedlearn.callback import Callback
@@ -17,6 +17,7 @@ from fedlearn.server.server import Server
 from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
 from fedlearn.terminal import Terminal
+from fedlearn.terminal.bars import Bars
 
 COLLECT_AFTER = 20_000
 """Objects more than before: a step of hundreds of volunteers makes thousands, which end by themselves with it."""
@@ -27,14 +28,24 @@ the collector would leave for hours."""
 
 
 def serve(
-    trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str, callbacks: Iterable[Callback] = ()
+    trainer: Trainer,
+    listening: socket.socket,
+    gate: Gate,
+    *,
+    command: str,
+    callbacks: Iterable[Callback] = (),
+    next_commands: Sequence[str] = (),
+    terminal: Terminal | None = None,
+    bars: Bars | None = None,
 ) -> int:
-    """Runs the server until the run ends; gives the exit code. `command` are the words that started it.
+    """Runs the server until the run ends; gives the exit code.
+
+    `command` are the words that started it, `next_commands` are for whoever has trained the run.
 
     Raises StorageError when the disk fails.
     """
-    run, terminal = trainer.run, Terminal()
-    told = [terminal, StatusFile(run.folder.status, terminal.say), *callbacks]
+    run, terminal = trainer.run, terminal or Terminal()
+    told = [terminal, StatusFile(run.folder.status, terminal.warn), *callbacks]
 
     async def main() -> str:
         gc.freeze()  # what is there now stays: nothing of it is looked through again
@@ -47,11 +58,30 @@ def serve(
         finally:
             sweeping.cancel()
 
-    reason = asyncio.run(main())
-    # From where it diverged to nobody should go on.
-    remedy = "" if reason.startswith(DIVERGED) else f"; go on with: {command} {_resume_flags(trainer)}"
-    terminal.say(f"{reason}; step {trainer.replica.step} is saved{remedy}")
+    try:
+        reason = asyncio.run(main())
+    finally:
+        terminal.close()
+    conclude(trainer, terminal, bars or Bars(), reason=reason, command=command, next_commands=next_commands)
     return 0
+
+
+def conclude(
+    trainer: Trainer, terminal: Terminal, bars: Bars, *, reason: str, command: str, next_commands: Sequence[str]
+) -> None:
+    """The last words about a run: how it ended, how good it is, and what to do with it."""
+    saved = f"{reason}; step {trainer.replica.step} is saved"
+    if reason.startswith(DIVERGED):  # from where nobody should go on
+        terminal.end(saved)
+        return
+    terminal.end(f"{saved}; go on with", command=f"{command} {_resume_flags(trainer)}")
+    # Whoever stops a server does not want to wait, and whoever wants no looks wants none now.
+    if trainer.is_complete and trainer.sample_time > 0 and terminal.screen.mode != "quiet":
+        with bars.bar("a last look at the model"):
+            found = trainer.examine(trainer.copy())
+        terminal.show_examined(trainer.replica.step, found.figures, found.sample)
+    for number, following in enumerate(next_commands):
+        terminal.say("" if number else "try next", command=following)
 
 
 def _local(run: Run, server: str) -> LocalVolunteers:
@@ -83,9 +113,9 @@ async def _board(run: Run, terminal: Terminal) -> AsyncIterator[None]:
 def _resume_flags(trainer: Trainer) -> str:
     settings, step = trainer.run.config.run, trainer.replica.step
     flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}"
-    if 0 < settings.steps <= step:
+    if trainer.has_all_steps:
         flags += f" --steps {2 * step}"
-    if 0.0 < settings.duration <= trainer.elapsed_s:
+    if trainer.has_all_time:
         # Of a run that was resumed with a shorter duration, much more may be over than that.
         flags += f" --duration {2.0 * max(settings.duration, int(trainer.elapsed_s)):.10g}"
     return flags

@@ -208,6 +208,21 @@ class Trainer:
         """Seconds of training behind the replica."""
         return elapsed_s_after(self._last)
 
+    @property
+    def has_all_steps(self) -> bool:
+        """Whether the run has taken as many steps as it was given."""
+        return 0 < self.run.config.run.steps <= self.replica.step
+
+    @property
+    def has_all_time(self) -> bool:
+        """Whether the run has used the training time that it was given."""
+        return 0.0 < self.run.config.run.duration <= self.elapsed_s
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has done what it was given to do."""
+        return self.has_all_steps or self.has_all_time
+
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
         """What brings a joiner to where the replica is: a Snapshot, or, if those are fewer bytes, Start and Updates."""
         if may_replay and self._can_replay() and (updates := self._all_updates()) is not None:

@@ -34,6 +34,11 @@ class Assembly:
         """Of what has arrived."""
         return len(self._payload)
 
+    @property
+    def bytes_announced(self) -> int:
+        """Of the whole message, at most."""
+        return self._count * CHUNK_BYTES
+
     def add(self, message_type: MessageType, frame: Frame) -> bytearray | None:
         """The whole payload once this was its last chunk, else None.
 

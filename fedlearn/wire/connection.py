@@ -108,6 +108,11 @@ class Connection:
         """Of what the peer began and did not end."""
         return self._parser.bytes_held + (self._assembly.bytes_held if self._assembly is not None else 0)
 
+    @property
+    def arriving(self) -> tuple[int, int] | None:
+        """Of a message that came in part: the bytes that are here, and how many it has at most; None without one."""
+        return None if self._assembly is None else (self._assembly.bytes_held, self._assembly.bytes_announced)
+
     def parcels(self) -> Iterator[Parcel]:
         """What waits to be sent, in parcels that other peers may share."""
         return self._outbox.parcels()

@@ -154,6 +154,19 @@ class Resync(Struct, frozen=True, array_like=True, tag=20):
     reason: Reason
 
 
+class News(Struct, frozen=True, array_like=True):
+    """How the run does, for whoever lends a machine to it; none of it is needed to take part."""
+
+    steps: Count
+    """At which it ends; 0: never."""
+    left_s: float | None
+    """Of its training time; None where that has no end."""
+    volunteers: Count
+    """That hold the weights, the one that is told among them."""
+    loss: float | None
+    """Mean over the members of the last step, as the task computes it; None without a finite one."""
+
+
 class Credit(Struct, frozen=True, array_like=True, tag=24):
     """Server: this is what your identity has earned in this run, over all its connections."""
 
@@ -167,6 +180,7 @@ class Credit(Struct, frozen=True, array_like=True, tag=24):
     """Groups that were computed again, and were what was said."""
     caught: Count
     """Results that were false."""
+    news: News | None = None
 
 
 class Farewell(Struct, frozen=True, array_like=True, tag=21):

@@ -1,14 +1,18 @@
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from fedlearn.client.progress import LINE_INTERVAL_S, Progress, credit_in_words
-from fedlearn.coordination.effects import Begin, Build, Compute, Evaluate, Load
+from fedlearn.client.progress import LINE_INTERVAL_S, Progress, credit_in_short, credit_in_words, share_of
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
-from fedlearn.es.trials import Trials
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.wire.messages import Credit, Start, Welcome
+from fedlearn.terminal.drawing import Goal
+from fedlearn.wire.messages import Credit, News, Start, Welcome
 
 LAYOUT = ParameterLayout((TensorSpec("vector", (7,)),))
 SNAPSHOT = genesis(LAYOUT, np.zeros(7, dtype=np.float32), step=20)
@@ -26,28 +30,30 @@ def evaluation(n_members: int) -> Evaluate:
 @pytest.fixture(params=[LOAD, BEGIN], ids=["Load", "Begin"])
 def progress(request: pytest.FixtureRequest) -> Progress:
     progress = Progress()
-    assert progress.performed(BUILD, None, n_steps=0, now=90.0) is None
+    assert progress.performed(BUILD, None, None, n_steps=0, now=90.0) is None
     compute: Compute = request.param
-    assert progress.performed(compute, REPLICA, n_steps=0, now=100.0) == "joined run 3 at step 20: 7 parameters"
+    assert progress.performed(compute, None, REPLICA, n_steps=0, now=100.0) == "joined run 3 at step 20: 7 parameters"
     return progress
 
 
 def test_joining_is_said_once(progress: Progress) -> None:
-    assert progress.performed(LOAD, REPLICA, n_steps=0, now=101.0) is None
+    assert progress.performed(LOAD, None, REPLICA, n_steps=0, now=101.0) is None
 
 
 def test_steps_and_own_speed_are_said_every_now_and_then(progress: Progress) -> None:
     for now in np.arange(101.0, 100.0 + LINE_INTERVAL_S):
-        assert progress.performed(evaluation(32), REPLICA, n_steps=4, now=now) is None
-    line = progress.performed(evaluation(32), REPLICA, n_steps=5, now=100.0 + LINE_INTERVAL_S)
+        assert progress.performed(evaluation(32), None, REPLICA, n_steps=4, now=now) is None
+    line = progress.performed(evaluation(32), None, REPLICA, n_steps=5, now=100.0 + LINE_INTERVAL_S)
     assert line == "5 steps taken, 32 members/s of its own"
-    assert progress.performed(evaluation(8), REPLICA, n_steps=5, now=101.0 + LINE_INTERVAL_S) is None
-    line = progress.performed(evaluation(8), REPLICA, n_steps=6, now=100.0 + 2 * LINE_INTERVAL_S)
+    assert progress.performed(evaluation(8), None, REPLICA, n_steps=5, now=101.0 + LINE_INTERVAL_S) is None
+    line = progress.performed(evaluation(8), None, REPLICA, n_steps=6, now=100.0 + 2 * LINE_INTERVAL_S)
     assert line == "6 steps taken, 1.6 members/s of its own"
 
 
 def test_credit_is_said_with_the_steps(progress: Progress) -> None:
-    line = progress.performed(LOAD, REPLICA, n_steps=5, now=100.0 + LINE_INTERVAL_S, credited="it has earned a lot")
+    line = progress.performed(
+        LOAD, None, REPLICA, n_steps=5, now=100.0 + LINE_INTERVAL_S, credited="it has earned a lot"
+    )
     assert line == "5 steps taken, 0 members/s of its own; it has earned a lot"
 
 
@@ -65,3 +71,87 @@ def test_the_greatest_credit_that_can_be_told_is_said() -> None:
     said = credit_in_words(Credit(most, most, most, most, most), "tokens")
     assert "9.22e+09G members" in said
     assert len(said) < 300
+
+
+def applied(step: int, *spans: tuple[int, int]) -> Apply:
+    update: Any = SimpleNamespace(step=step, spans=spans)
+    return Apply(update)
+
+
+def losses_of(*losses: float) -> TrialResults:
+    return TrialResults(np.array(losses, dtype=np.float32))
+
+
+def at_work(*, has_block: bool = True) -> Progress:
+    progress = Progress(has_block=has_block)
+    progress.performed(BUILD, None, None, n_steps=0, now=90.0)
+    progress.performed(LOAD, None, REPLICA, n_steps=0, now=100.0)
+    return progress
+
+
+def test_where_a_block_is_shown_there_are_no_lines_besides() -> None:
+    progress = at_work()
+    assert progress.performed(evaluation(8), None, REPLICA, n_steps=5, now=100.0 + LINE_INTERVAL_S) is None
+
+
+def test_a_block_says_what_a_lender_wants_to_know() -> None:
+    progress = at_work()
+    for step in range(3):
+        progress.performed(evaluation(32), losses_of(1.0, 2.0), REPLICA, n_steps=step, now=102.0 + 2 * step)
+        progress.performed(applied(20 + step, (0, 128)), b"", REPLICA, n_steps=step + 1, now=102.0 + 2 * step)
+    progress.told(News(steps=100, left_s=None, volunteers=4, loss=1.4), 106.0)
+    block = progress.block(23, n_steps=3, now=106.0, credited="8 members")
+    assert block.title == "3"
+    assert block.goal == Goal(23, 100, 77 * 2.0, 0.23)
+    assert block.loss is not None
+    assert block.loss.said == "1.4, 1.5 in own trials"
+    assert block.facts == (
+        ("lends", "25 % of the work, 16 members/s, 3 steps taken"),
+        ("others", "3 other volunteers"),
+        ("credit", "8 members"),
+    )
+
+
+def test_what_a_server_does_not_say_is_not_shown() -> None:
+    progress = at_work()
+    progress.told(None, 101.0)
+    block = progress.block(20, n_steps=0, now=101.0)
+    assert block.goal == Goal(20)
+    assert block.loss is None
+    assert block.facts == (("lends", "0 steps taken"),)
+
+
+def test_time_left_runs_down_between_two_words_of_the_server() -> None:
+    progress, news = at_work(), News(steps=0, left_s=100.0, volunteers=1, loss=None)
+    progress.told(news, 110.0)
+    progress.told(news, 140.0)  # the same one
+    assert progress.block(20, n_steps=0, now=140.0).goal.left_s == 70.0
+    assert progress.block(20, n_steps=0, now=900.0).goal.left_s == 0.0
+
+
+def test_losses_that_are_not_finite_are_not_shown() -> None:
+    progress = at_work()
+    progress.performed(evaluation(8), losses_of(np.nan, 1.0), REPLICA, n_steps=0, now=101.0)
+    assert progress.block(20, n_steps=0, now=101.0).loss is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "share"),
+    [
+        ([], None),
+        ([([], [(0, 64)])], None),
+        ([([(0, 64)], [])], 0.0),
+        ([([(0, 64), (128, 64)], [(32, 64), (128, 32)])], 0.5),
+        ([([(0, 64)], [(0, 64)]), ([(0, 64)], [])], 0.5),
+    ],
+)
+def test_the_share_is_of_members_that_counted(steps: list[tuple[Any, Any]], share: float | None) -> None:
+    assert share_of(steps) == share
+
+
+def test_credit_in_short_has_what_counts() -> None:
+    assert (
+        credit_in_short(Credit(4_560_000, 18_240_000, 301, 12, 0), "tokens")
+        == "4.56M members, 18.2M trial-tokens, 5 min"
+    )
+    assert credit_in_short(Credit(1, 2, 3, 0, 4), "tokens").endswith(", 4 false results")

@@ -16,6 +16,8 @@ from fedlearn.server.trainer import Trainer
 from fedlearn.storage.credentials import load_identity
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import lock_run, resolve_run
+from fedlearn.terminal import Terminal
+from fedlearn.terminal.bars import Bars
 from tests.runs import write_text
 
 FIT = """import numpy as np
@@ -47,10 +49,21 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     configs: list[RunConfig] = []
 
     def stand_in(
-        trainer: Trainer, listening: socket.socket, gate: Gate, *, command: str, callbacks: list[Callback]
+        trainer: Trainer,
+        listening: socket.socket,
+        gate: Gate,
+        *,
+        command: str,
+        callbacks: list[Callback],
+        next_commands: list[str],
+        terminal: Terminal,
+        bars: Bars,
     ) -> int:
         for callback in callbacks:
             callback.on_notice("serving")
+        assert terminal.screen.mode == "plain"
+        assert isinstance(bars, Bars)
+        assert next_commands[-1].endswith(f"-m fedlearn eval {trainer.run_name}")
         assert command.endswith("-m fedlearn serve")
         assert listening.getsockname()[1] > 0
         assert gate.settings == trainer.run.config.server
@@ -126,8 +139,9 @@ class Created(Exception):  # noqa: N818 (it is no error)
         self.config = config
 
 
-def refuse_to_create(_: object, config: RunConfig, __: object) -> None:
+def refuse_to_create(_: object, config: RunConfig, __: object, *, measure: object) -> None:
     """Large models need not be written to see how they would be served."""
+    del measure
     raise Created(config)
 
 

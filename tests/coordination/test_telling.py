@@ -1,9 +1,16 @@
+import math
+
+import msgspec
+import pytest
+
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import Send
+from fedlearn.coordination.plan import Status
 from fedlearn.coordination.roster import Phase, Volunteer
 from fedlearn.coordination.standing import Standing
-from fedlearn.coordination.telling import TELL_S, tell_credit
-from fedlearn.wire.messages import Credit
+from fedlearn.coordination.telling import TELL_S, news_of, tell_credit
+from fedlearn.wire.messages import Credit, News
+from tests.coordination.coordinator.scene import PLAN
 
 ANNA, BERT = Standing("a", "anna"), Standing("b", "bert")
 
@@ -52,3 +59,18 @@ def test_who_earned_nothing_since_is_not_told_again() -> None:
     assert len(tell_credit([anna, bert], ledger, 5.0)) == 2
     earning(ledger, 1, "b")
     assert tell_credit([anna, bert], ledger, 50.0, is_last=True) == [Send(2, Credit(20, 60, 2, 0, 0))]
+
+
+def test_news_travel_with_the_credit_and_are_no_reason_to_tell_it_again() -> None:
+    ledger = Ledger(0, 0.0, work_per_member=3)
+    anna, news = volunteer(1, ANNA), News(100, None, 2, 1.5)
+    earning(ledger, 0, "a")
+    assert tell_credit([anna], ledger, 5.0, news) == [Send(1, Credit(10, 30, 1, 0, 0, news))]
+    assert tell_credit([anna], ledger, 50.0, News(100, None, 3, 1.4)) == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_news_have_no_figures_that_are_none(value: float) -> None:
+    plan = msgspec.structs.replace(PLAN, steps=100)
+    assert news_of(plan, Status(7, 2, 1.0, 30.0), 1.5) == News(steps=100, left_s=30.0, volunteers=2, loss=1.5)
+    assert news_of(plan, Status(7, 2, 1.0, math.inf), value) == News(steps=100, left_s=None, volunteers=2, loss=None)

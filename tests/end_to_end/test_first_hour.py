@@ -50,7 +50,7 @@ SMALL = {
 def serving(folder: Path, arguments: list[str], board: int) -> "subprocess.Popen[str]":
     settings = {**SMALL, "DATA": str(folder / "corpus.txt"), "BOARD": str(board)}
     environ = {f"FEDLEARN_{key}": value for key, value in settings.items()}
-    return start("server.py", *arguments, folder=folder, **environ)
+    return start("server.py", *arguments, folder=folder, limit_s=LIMIT_S, **environ)
 
 
 def stopped(server: "subprocess.Popen[str]") -> None:
@@ -90,8 +90,14 @@ def test_newcomers_hour_goes_as_the_page_says(tmp_path: Path) -> None:
     server = serving(tmp_path, second, board)
     with ended_at_exit(server):
         join, _ = wait_for(server, r"join with: (fedlearn join fedlearn://\S+)")
-        config = {"XDG_CONFIG_HOME": str(tmp_path / "second machine")}
-        volunteer = start("client.py", *shlex.split(join)[2:], "--name", "second", folder=tmp_path, **config)
+        volunteer = start(
+            "client.py",
+            *shlex.split(join)[2:],
+            "--name",
+            "second",
+            folder=tmp_path,
+            XDG_CONFIG_HOME=str(tmp_path / "second machine"),
+        )
         with ended_at_exit(volunteer):
             wait_for(server, "second joined")
             server.kill()

@@ -37,7 +37,7 @@ def test_no_look_is_due_where_none_is_wanted() -> None:
     assert not any(agenda.is_due(float(now)) for now in range(100))
 
 
-def test_look_at_a_model_that_writes_has_its_text(config: RunConfig) -> None:
+def test_look_at_a_model_that_writes_keeps_the_lines_of_its_text(config: RunConfig) -> None:
     run = created(config)
     weights = history.replay(run).holding.replica.weights
     found = examine(run.prepared.examiner, weights)

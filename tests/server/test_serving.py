@@ -1,13 +1,22 @@
 """What surrounds a server."""
 
 import asyncio
+import contextlib
 import gc
+import io
 import weakref
 
 import pytest
 
+from fedlearn.config import RunConfig
+from fedlearn.coordination.divergence import DIVERGED
 from fedlearn.server import serving as module
-from fedlearn.server.serving import sweep
+from fedlearn.server.serving import conclude, sweep
+from fedlearn.server.trainer import Trainer
+from fedlearn.terminal import Terminal
+from fedlearn.terminal.bars import Bars
+from tests.commands.recorded_run import recorded_run
+from tests.runs import reopened
 
 
 class Line:
@@ -35,3 +44,41 @@ def test_cycles_that_grew_old_are_freed(monkeypatch: pytest.MonkeyPatch) -> None
         sweeping.cancel()
 
     asyncio.run(main())
+
+
+def concluded(config: RunConfig, reason: str, *, quiet: bool = False, **changes: float) -> list[str]:
+    """The last words about a run that stands at step 5."""
+    trainer, _ = Trainer.open(reopened(recorded_run(config), **changes))
+    stream = io.StringIO()
+    with contextlib.closing(trainer):
+        terminal, bars = Terminal(stream=stream, quiet=quiet), Bars(quiet=True)
+        conclude(trainer, terminal, bars, reason=reason, command="fedlearn serve", next_commands=["eval", "plot"])
+    return stream.getvalue().splitlines()
+
+
+def test_a_complete_run_ends_with_a_last_look_and_what_to_try_next(config: RunConfig) -> None:
+    first, look, *following = concluded(config, "all 5 steps are done", steps=5, sample_time=1.0)
+    assert first.startswith("all 5 steps are done; step 5 is saved; go on with: fedlearn serve --resume ")
+    assert first.endswith(" --steps 10")
+    assert look.startswith("validation ")
+    assert "; it writes: " in look
+    assert following == ["try next: eval", "plot"]
+
+
+def test_who_stops_a_server_does_not_wait_for_a_last_look(config: RunConfig) -> None:
+    first, *following = concluded(config, "the server was stopped", steps=6, sample_time=1.0)
+    assert first.startswith("the server was stopped; step 5 is saved; go on with: ")
+    assert following == ["try next: eval", "plot"]
+
+
+def test_who_wants_no_looks_is_shown_none_at_the_end(config: RunConfig) -> None:
+    assert len(concluded(config, "all 5 steps are done", steps=5, sample_time=0.0)) == 3
+
+
+def test_nobody_should_go_on_from_where_a_run_diverged(config: RunConfig) -> None:
+    assert concluded(config, f"{DIVERGED}: far away") == [f"{DIVERGED}: far away; step 5 is saved"]
+
+
+def test_quiet_says_how_it_ended_and_nothing_more(config: RunConfig) -> None:
+    (line,) = concluded(config, "all 5 steps are done", quiet=True, steps=5, sample_time=1.0)
+    assert line.startswith("all 5 steps are done; step 5 is saved")

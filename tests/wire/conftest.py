@@ -20,6 +20,7 @@ from fedlearn.wire.messages import (
     Goodbye,
     Hello,
     Message,
+    News,
     Ping,
     Pong,
     Proof,
@@ -48,7 +49,7 @@ EXAMPLES: dict[MessageType, Message] = {
         Goodbye("the volunteer pressed Ctrl-C"),
         Ping(),
         Pong(),
-        Credit(4096, 2**40, 3600, 12, 1),
+        Credit(4096, 2**40, 3600, 12, 1, News(3000, 240.0, 5, 1.625)),
         Welcome(
             "0007",
             Invitation(

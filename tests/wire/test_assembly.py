@@ -22,6 +22,7 @@ def test_payload_is_given_with_the_last_chunk() -> None:
     assert assembly.add(Snapshot, frame(0, 3)) is None
     assert assembly.add(Snapshot, frame(1, 3)) is None
     assert assembly.bytes_held == 2 * CHUNK_BYTES
+    assert assembly.bytes_announced == 3 * CHUNK_BYTES
     payload = assembly.add(Snapshot, frame(2, 3, 5))
     assert payload is not None
     assert len(payload) == 2 * CHUNK_BYTES + 5

@@ -11,7 +11,7 @@ from fedlearn.es.update import Update
 from fedlearn.wire.codec import encode
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.frames import HEADER_BYTES, FrameParser
+from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES, FrameParser
 from fedlearn.wire.messages import (
     Assignment,
     Challenge,
@@ -294,6 +294,17 @@ def test_message_that_stalls_is_cut_although_pings_arrive(active: ConnectionPair
     active.server.tick(limit_s - 0.1)
     with pytest.raises(RemoteProtocolError, match="Result: expected its last chunk by now"):
         active.server.tick(limit_s)
+
+
+def test_a_message_that_came_in_part_is_arriving(active: ConnectionPair) -> None:
+    leased(active, n_members=2**17)
+    message = as_bytes(Result(0, 0, np.zeros(2**17, np.float32), bytes(8)))
+    cut = 3 * (HEADER_BYTES + CHUNK_BYTES)
+    seen = [active.server.arriving]
+    for part in (message[:cut], message[cut:]):
+        active.server.receive_data(part, 0.0)
+        seen.append(active.server.arriving)
+    assert seen == [None, (3 * CHUNK_BYTES, 9 * CHUNK_BYTES), None]
 
 
 def test_message_in_time_leaves_no_deadline_behind(active: ConnectionPair) -> None:

@@ -2,8 +2,11 @@ from itertools import pairwise
 
 from fedlearn.coordination.effects import Part, Send
 from fedlearn.coordination.telling import TELL_S
-from fedlearn.wire.messages import Credit, Ready
+from fedlearn.wire.messages import Credit, News, Ready
 from tests.coordination.coordinator.scene import LIMIT, Scene, digest_of, sent
+
+NEWS = News(steps=0, left_s=None, volunteers=1, loss=(LIMIT - 1) / 2)
+"""Of a run without an end, whose losses are the numbers of the members."""
 
 
 def test_volunteer_at_work_is_told_its_credit_now_and_then_and_before_the_farewell() -> None:
@@ -14,6 +17,7 @@ def test_volunteer_at_work_is_told_its_credit_now_and_then_and_before_the_farewe
         scene.now += 1.0
         scene.report(1)
         told += [(scene.now, credit) for credit in sent(Credit, scene.applied())]
+    assert told[-1][1].news == NEWS
     assert [credit.members for _, credit in told] == [LIMIT, 11 * LIMIT, 21 * LIMIT]
     assert [credit.work for _, credit in told] == [2 * LIMIT, 22 * LIMIT, 42 * LIMIT]
     assert {later - before for (before, _), (later, _) in pairwise(told)} == {TELL_S}

@@ -1,0 +1,49 @@
+"""Shows a conversation on the volunteer's terminal while it goes on."""
+
+import asyncio
+from collections.abc import Callable
+from typing import final
+
+from fedlearn.client.line import Line
+from fedlearn.terminal import Terminal
+from fedlearn.terminal.bars import LINE_INTERVAL_S, Bar
+from fedlearn.terminal.drawing import Block, draw_block
+
+INTERVAL_S = 0.4
+
+
+@final
+class Showing:
+    """What is on its way first, then how things stand."""
+
+    def __init__(self, terminal: Terminal, block: Callable[[], Block | None]) -> None:
+        self._terminal, self._block = terminal, block
+        self._bar: Bar | None = None
+        self._line_due = 0.0
+
+    async def show(self, line: Line) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(INTERVAL_S)
+                self._renew(line.arriving)
+        finally:
+            self._terminal.screen.clear()
+
+    def _renew(self, arriving: tuple[int, int] | None) -> None:
+        screen, now = self._terminal.screen, asyncio.get_running_loop().time()
+        if arriving is None:
+            self._bar = None
+            if screen.mode == "live" and (block := self._block()) is not None:
+                width, height = screen.console.size
+                drawn = draw_block(block, width=width, height=height, ascii_only=not screen.can_draw_blocks)
+                screen.show(drawn)
+            return
+        if self._bar is None:
+            self._bar, self._line_due = Bar("receiving the run", "bytes"), now + LINE_INTERVAL_S
+        self._bar.reach(*arriving)
+        if screen.mode == "live":
+            screen.show(self._bar.drawn(screen.console.width, ascii_only=not screen.can_draw_blocks))
+        elif now >= self._line_due:
+            self._line_due = now + LINE_INTERVAL_S
+            self._terminal.say(self._bar.said())

@@ -1,0 +1,51 @@
+"""How a command writes: the flags, and what follows from them."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fedlearn.server.run import Run
+from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.terminal import Terminal
+from fedlearn.terminal.bars import Bars
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Whether something moves on the terminal, and how much is said."""
+    output = parser.add_argument_group("output")
+    output.add_argument("--plain", action="store_true", help="lines alone, as where the output is no terminal")
+    output.add_argument("--quiet", action="store_true", help="only what goes wrong, and how it ends")
+
+
+def bars_of(options: argparse.Namespace) -> Bars:
+    """What shows progress of this command."""
+    plain, quiet = _manner(options)
+    return Bars(plain=plain, quiet=quiet)
+
+
+def terminal_of(options: argparse.Namespace) -> Terminal:
+    """What shows a run to whoever gave this command."""
+    plain, quiet = _manner(options)
+    return Terminal(plain=plain, quiet=quiet)
+
+
+def _manner(options: argparse.Namespace) -> tuple[bool, bool]:
+    """By the flags, where the verb has them."""
+    return getattr(options, "plain", False), getattr(options, "quiet", False)
+
+
+@contextmanager
+def replaying(bars: Bars, run: Run, *, until: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Gives what is told each step that is taken again: up to `until`, else the last one of the run's metrics."""
+    last = read_last_metrics(run.folder.metrics)
+    end = until if until is not None else last[-1].step + 1 if last else None
+    with bars.bar("replaying the journal", "steps") as bar:
+        begun: int | None = None
+
+        def tell(step: int) -> None:
+            nonlocal begun
+            if begun is None:
+                begun = step - 1
+            bar.reach(step - begun, max(end, step) - begun if end is not None else None)
+
+        yield tell

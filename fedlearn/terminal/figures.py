@@ -1,0 +1,60 @@
+"""Figures as people read them."""
+
+from collections.abc import Mapping
+
+from fedlearn.storage.metrics import StepMetrics
+
+
+def format_step(metrics: StepMetrics, run_left_s: float | None, unit: str) -> str:
+    """One line: step, loss, volunteers, speed in units of work, and the training time left where it is limited."""
+    loss = format_figures(metrics.shown) if metrics.shown else "no loss"
+    left = f"  {format_duration(run_left_s)} left" if run_left_s is not None else ""
+    speed = format_count(metrics.work_per_s)
+    return (
+        f"step {metrics.step:>5}  {loss}  {counted(metrics.volunteers, 'volunteer')}  {speed:>5} trial-{unit}/s{left}"
+    )
+
+
+def format_figures(figures: Mapping[str, float]) -> str:
+    """Figures by name, the rates with their unit behind them: 2.345 bits/character, accuracy 0.912."""
+    return ", ".join(
+        f"{value:.3f} {name.replace('_per_', '/').replace('_', ' ')}"
+        if "_per_" in name
+        else f"{name.replace('_', ' ')} {value:.4g}"
+        for name, value in figures.items()
+    )
+
+
+def format_count(number: float) -> str:
+    """A number with three digits and a unit prefix: 12.3k, 4.56M."""
+    for limit, divisor, suffix in ((1e3, 1.0, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):
+        if number < limit:
+            return f"{number / divisor:.3g}{suffix}"
+    return f"{number / 1e9:.3g}G"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration in its largest whole unit: 42 s, 5 min, 3 h, 2 d."""
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def format_share(share: float) -> str:
+    """A share in percent, small ones with a digit more: 41 %, 0.3 %."""
+    percent = 100.0 * share
+    return f"{percent:.1f} %" if 0.0 < percent < 1.0 else f"{percent:.0f} %"
+
+
+def counted(count: int, what: str) -> str:
+    """So many of something: 1 volunteer, 3 volunteers."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def format_bytes(number: float) -> str:
+    """Bytes with three digits: 512 B, 1.23 MB."""
+    for limit, divisor, unit in ((1e3, 1.0, "B"), (1e6, 1e3, "kB"), (1e9, 1e6, "MB")):
+        if number < limit:
+            return f"{number / divisor:.3g} {unit}"
+    return f"{number / 1e9:.3g} GB"

@@ -1,0 +1,238 @@
+"""What the person sees who has a run: where it stands, in a block or in a line a second, and lines that stay."""
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TextIO, final
+
+from fedlearn.callback import Begun, Callback
+from fedlearn.coordination.status import RunStatus
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.terminal.curve import Curve
+from fedlearn.terminal.drawing import (
+    LABEL_COLUMNS,
+    Block,
+    Goal,
+    Loss,
+    draw_block,
+    draw_sample,
+    names_in_words,
+    work_in_words,
+)
+from fedlearn.terminal.figures import counted, format_figures, format_step
+from fedlearn.terminal.screen import Screen, mode_on
+
+BLOCK_INTERVAL_S = 0.4
+"""Not more often than eyes follow."""
+
+LINE_INTERVAL_S = 1.0
+"""Without a block: at most one line of figures in this time."""
+
+KEPT_LINE_INTERVAL_S = 10.0
+"""Above a block a line of figures stays this often, so that the way down can be read."""
+
+LONG_STEP_S = 2.0
+"""Once a step takes longer, the block says when the next one begins at the latest."""
+
+INVITATION = "join with"
+"""What stands before the command for volunteers, which people copy in one piece."""
+
+RATE_STEPS = 100
+"""Over so many of the last steps their rate is taken."""
+
+
+@final
+class Terminal(Callback):
+    """Writes to a stream; on a terminal the last lines show where the run stands."""
+
+    def __init__(
+        self,
+        *,
+        stream: TextIO | None = None,
+        plain: bool = False,
+        quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        stream = stream if stream is not None else sys.stdout
+        self.screen = Screen(stream, mode_on(stream, plain=plain, quiet=quiet))
+        self._clock = clock
+        self._block_due = self._line_due = 0.0
+        self._begin(None)
+
+    def _begin(self, begun: Begun | None) -> None:
+        """A relay's terminal shows one run after another."""
+        self._begun = begun
+        self._curve = Curve()
+        self._last: StepMetrics | None = None
+        self._status: RunStatus | None = None
+        self._stepped: deque[tuple[float, int]] = deque(maxlen=RATE_STEPS)
+        self._sample = self._sampled = ""
+        self._unsaid = ""
+
+    def say(self, text: str, *, command: str = "") -> None:
+        """A line that stays."""
+        if self.screen.mode != "quiet":
+            self.screen.line(text, command=command)
+
+    def warn(self, text: str) -> None:
+        """A line about what goes wrong, which is said in every mode."""
+        self.screen.line(text)
+
+    def end(self, text: str, *, command: str = "") -> None:
+        """A line about how it ended, which is said in every mode."""
+        self.screen.line(text, command=command)
+
+    def show_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
+        """What came of a look at the model, in lines that stay."""
+        if self.screen.mode == "live":
+            self._hold_sample(step, figures, sample)
+            self._keep_sample()
+        else:
+            self._say_examined(figures, sample)
+
+    def close(self) -> None:
+        """Takes the block away; the figures of the last step stay, in a line if they had none."""
+        self.screen.clear()
+        self._keep_sample()
+        if self._unsaid:
+            self.say(self._unsaid)
+        self._last, self._unsaid = None, ""
+
+    # ---- what a run tells
+
+    def on_begin(self, begun: Begun) -> None:
+        self._begin(begun)
+
+    def on_join(self, name: str) -> None:
+        self.say(f"{name} joined")
+
+    def on_leave(self, name: str, reason: str) -> None:
+        self.say(f"{name} left: {reason}")
+
+    def on_notice(self, text: str) -> None:
+        said, is_found, command = text.partition(f"{INVITATION}: ")
+        if is_found and self.screen.mode == "live" and len(text) >= self.screen.console.width:
+            self.say(f"{said}{INVITATION}", command=command)
+        else:
+            self.say(text)
+
+    def on_problem(self, text: str) -> None:
+        self.warn(text)
+
+    def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
+        if self.screen.mode == "live":
+            self._keep_sample()
+            self._hold_sample(step, figures, sample)
+            self._renew()
+        else:
+            self._say_examined(figures, sample)
+
+    def on_status(self, status: RunStatus) -> None:
+        self._status = status
+        self._renew()
+
+    def on_step(self, metrics: StepMetrics) -> None:
+        """The figures of a step; not every step gets its line when steps are short."""
+        now = self._clock()
+        self._last = metrics
+        self._stepped.append((now, metrics.step))
+        for value in list(metrics.shown.values())[:1]:
+            self._curve.add(value, now)
+        left_s = self._status.run_left_s if self._status is not None else None
+        line = format_step(metrics, left_s, self._unit)
+        if now >= self._line_due:
+            self._line_due = now + (KEPT_LINE_INTERVAL_S if self.screen.mode == "live" else LINE_INTERVAL_S)
+            self._unsaid = ""
+            self.say(line)
+        else:
+            self._unsaid = line
+        self._renew()
+
+    def on_end(self, reason: str) -> None:  # noqa: ARG002 (whoever has the run says it, with what to do next)
+        self.close()
+
+    # ---- the block
+
+    @property
+    def _unit(self) -> str:
+        return self._begun.unit if self._begun is not None else "tokens"
+
+    def _renew(self) -> None:
+        now = self._clock()
+        if self.screen.mode != "live" or now < self._block_due or self._begun is None:
+            return
+        self._block_due = now + BLOCK_INTERVAL_S
+        width, height = self.screen.console.size
+        block = self._block(width, now)
+        self.screen.show(draw_block(block, width=width, height=height, ascii_only=not self.screen.can_draw_blocks))
+
+    def _block(self, width: int, now: float) -> Block:
+        assert self._begun is not None
+        metrics = self._last
+        loss = Loss(format_figures(metrics.shown), self._curve) if metrics is not None and metrics.shown else None
+        facts = [("machines", self._machines(width - LABEL_COLUMNS - 1))]
+        if metrics is not None:
+            said = work_in_words(metrics.work_per_s, self._unit, self._steps_per_s)
+            facts.insert(0, ("speed", said + self._next_in(now)))
+        return Block(
+            title=self._begun.run,
+            goal=self._goal(),
+            loss=loss,
+            facts=tuple(facts),
+            sample=self._sample,
+            sampled=self._sampled,
+        )
+
+    def _goal(self) -> Goal:
+        assert self._begun is not None
+        status = self._status
+        step = self._last.step + 1 if self._last is not None else self._begun.step
+        if status is None:
+            return Goal(step)
+        shares, left_s = [], status.run_left_s if status.run_left_s is not None else math.inf
+        if status.steps:
+            shares.append(step / status.steps)
+            if self._steps_per_s:
+                left_s = min(left_s, max(status.steps - step, 0) / self._steps_per_s)
+        duration_s = float(self._begun.settings.get("duration", 0.0))
+        if duration_s and status.run_left_s is not None:
+            shares.append(1.0 - status.run_left_s / duration_s)
+        return Goal(step, status.steps, left_s, max(shares) if shares else None)
+
+    @property
+    def _steps_per_s(self) -> float:
+        if len(self._stepped) < 2:
+            return 0.0
+        (began, first), (ended, last) = self._stepped[0], self._stepped[-1]
+        return (last - first) / max(ended - began, 1e-6)
+
+    def _next_in(self, now: float) -> str:
+        step = self._status.open_step if self._status is not None else None
+        if step is None or not self._stepped or now < self._stepped[-1][0] + LONG_STEP_S:
+            return ""
+        return f", next step in {step.left_s:.0f} s"
+
+    def _machines(self, room: int) -> str:
+        if self._status is None or not self._status.volunteers:
+            return "waiting for volunteers"
+        names = [(one.name, one.share) for one in self._status.volunteers]
+        said = f"{counted(len(names), 'volunteer')}: "
+        return said + names_in_words(names, room - len(said))
+
+    def _hold_sample(self, step: int, figures: Mapping[str, float], sample: str) -> None:
+        validation = f": validation {format_figures(figures)}" if figures else ""
+        self._sample, self._sampled = sample, f"at step {step}{validation}"
+
+    def _say_examined(self, figures: Mapping[str, float], sample: str) -> None:
+        sentences = [f"validation {format_figures(figures)}"] if figures else []
+        sentences += [f"it writes: {' '.join(sample.split())}"] if sample else []
+        if sentences:
+            self.say("; ".join(sentences))
+
+    def _keep_sample(self) -> None:
+        """What the block showed stays above it, so that one can scroll back to see a model learn to write."""
+        if self._sampled:
+            self.screen.draw(draw_sample(self._sampled, self._sample, width=self.screen.console.width))
+        self._sample = self._sampled = ""

@@ -1,0 +1,31 @@
+from fedlearn.terminal.figures import (
+    counted,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_figures,
+    format_share,
+)
+
+
+def test_figures_are_named_and_rates_have_their_unit() -> None:
+    figures = {"bits_per_character": 2.3456, "top_5_accuracy": 0.91234, "loss": -1e6}
+    assert format_figures(figures) == "2.346 bits/character, top 5 accuracy 0.9123, loss -1e+06"
+    assert format_figures({}) == ""
+
+
+def test_counts_and_durations_are_said_in_their_largest_unit() -> None:
+    counts = [0.1234, 999, 1e3, 12345, 4.56e6, 7.89e9, 1e13]
+    assert [format_count(number) for number in counts] == ["0.123", "999", "1k", "12.3k", "4.56M", "7.89G", "1e+04G"]
+    durations = [0.4, 119, 120, 7199, 7200, 172800]
+    assert [format_duration(seconds) for seconds in durations] == ["0 s", "119 s", "2 min", "120 min", "2 h", "2 d"]
+    sizes = [0, 512, 1000, 1.234e6, 5e9]
+    assert [format_bytes(size) for size in sizes] == ["0 B", "512 B", "1 kB", "1.23 MB", "5 GB"]
+
+
+def test_small_shares_have_a_digit_more() -> None:
+    assert [format_share(share) for share in (0.0, 0.0034, 0.414, 1.0)] == ["0 %", "0.3 %", "41 %", "100 %"]
+
+
+def test_one_of_something_is_no_plural() -> None:
+    assert [counted(number, "volunteer") for number in (0, 1, 2)] == ["0 volunteers", "1 volunteer", "2 volunteers"]
