@@ -33,6 +33,7 @@ from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Begun, Supervisor, tell
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
+from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
 from fedlearn.tasks.blocks import n_rows
 from fedlearn.tasks.kind import Kind
 from fedlearn.tasks.registry import find_kind, kind_names
@@ -103,6 +104,11 @@ def serve_command(options: argparse.Namespace) -> int:
 
 def _supervised(options: argparse.Namespace) -> int:
     """Runs servers in processes of their own; each is given what this one was, later ones with the run to resume."""
+    if not CAN_PASS_DESCRIPTORS:
+        raise ConfigError(
+            "--supervise: expected a system that hands files down by number, got Windows; leave it out, and go on "
+            "after a crash with --resume latest"
+        )
 
     def command(begun: Begun | None, descriptor: int) -> list[str]:
         resumed = [] if begun is None else ["--resume", begun.folder, "--port", str(begun.port)]

@@ -6,16 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import final
 
 from fedlearn.config import RunConfig
 from fedlearn.server.restarts import Restarts
 from fedlearn.storage.runs import RunFolder
-
-NICENESS = 5
-"""The server's own short bursts of work go first."""
+from fedlearn.system.processes import let_us_go_first
 
 TERMS = ("--priority", "normal", "--max-memory", "90%", "--on-battery", "yes")
 """Whoever serves a run has lent this machine to it already."""
@@ -98,8 +95,7 @@ class LocalVolunteers:
                 start_new_session=True,  # Ctrl-C is for the server, which tells them
                 env={**os.environ, "no_proxy": "*"},  # the server is this machine
             )
-        with suppress(OSError):  # it may have ended already
-            os.setpriority(os.PRIO_PROCESS, volunteer.process.pid, NICENESS)
+        let_us_go_first(volunteer.process.pid)  # the server's own bursts of work are short
         volunteer.began = self._clock()
 
     def _bury(self, volunteer: _Volunteer, code: int, now: float) -> str:
