@@ -14,30 +14,25 @@ def test_file_that_one_process_has_is_refused_to_others_until_it_is_closed(tmp_p
         assert lock_file(second.fileno())
 
 
-class OpenElsewhere(type(Path())):  # type: ignore[misc]
-    """A file that can't be replaced for a while."""
-
-    refusals = 0
-
-    def replace(self, target: Path) -> Path:  # type: ignore[override]
-        if OpenElsewhere.refusals > 0:
-            OpenElsewhere.refusals -= 1
-            raise PermissionError("open elsewhere")
-        return super().replace(target)
-
-
 @pytest.mark.parametrize(("patience_s", "is_replaced"), [(2.0, True), (0.0, False)])
 def test_file_that_is_open_elsewhere_is_replaced_once_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float, is_replaced: bool
 ) -> None:
     monkeypatch.setattr(files, "_PATIENCE_S", patience_s)
-    monkeypatch.setattr(OpenElsewhere, "refusals", 3)
+    replaced, refusals = Path.replace, [PermissionError("open elsewhere")] * 3
+
+    def replace_or_refuse(source: Path, target: Path) -> Path:
+        if refusals:
+            raise refusals.pop()
+        return replaced(source, target)
+
+    monkeypatch.setattr(Path, "replace", replace_or_refuse)
     (tmp_path / "new").write_bytes(b"new")
     (tmp_path / "old").write_bytes(b"old")
     slept: list[float] = []
 
     def try_it() -> None:
-        replace(OpenElsewhere(tmp_path / "new"), tmp_path / "old", clock=lambda: sum(slept), sleep=slept.append)
+        replace(tmp_path / "new", tmp_path / "old", clock=lambda: sum(slept), sleep=slept.append)
 
     if is_replaced:
         try_it()
