@@ -65,6 +65,11 @@ print(psutil.Process().nice(), processes.open_files() == sys.maxsize)
     assert run("-c", program) == "19 True\n"
 
 
+def test_settings_are_kept_where_programs_of_windows_keep_them() -> None:
+    program = "from fedlearn.system.files import settings_folder; print(settings_folder({'APPDATA': '/roaming'}))"
+    assert run("-c", program) == "/roaming\n"
+
+
 def test_supervisor_says_what_to_do_without_it() -> None:
     command = [sys.executable, STAND_IN, "serve", "--supervise"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

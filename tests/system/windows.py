@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import psutil
 
@@ -48,7 +48,17 @@ def pretend() -> None:
     for method in ("add_signal_handler", "remove_signal_handler", "add_reader", "remove_reader"):
         setattr(asyncio.SelectorEventLoop, method, _refuse)
     sys.modules["msvcrt"] = _msvcrt()
+    os.open = _open_no_folders  # type: ignore[assignment]
     sys.platform = "win32"
+
+
+_open = os.open
+
+
+def _open_no_folders(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:  # noqa: ANN401
+    if os.path.isdir(path):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+    return _open(path, flags, mode, dir_fd=dir_fd)
 
 
 def _refuse(*_: object) -> NoReturn:
