@@ -62,6 +62,8 @@ RUN.journal.mkdir(exist_ok=True)
 load_key(RUN.local_identity)
 EMPTY = create_segment(RUN.journal, HEADER).read_bytes()
 SCHEMA = Schema(TaskOptions)
+METADATA = {"layout": '{"tensors":[{"name":"vector","shape":[2]}]}'}
+"""Of a checkpoint whose tensors are those of its layout."""
 
 
 def journal(data: bytes) -> None:
@@ -80,10 +82,10 @@ def whole_checkpoint(data: bytes) -> None:
     """With a right checksum."""
     names = ("step", "digest", "numbers", "last", "layout", "config", "identity")
     texts = data.decode("latin-1").split("\n")
-    metadata = dict(zip(names, texts, strict=False))
-    tensors = {"weights": np.zeros(2, np.float32)}
-    metadata["checksum"] = checkpoint._checksum(metadata, tensors)
-    read_checkpoint(safetensors.numpy.save(tensors, metadata))
+    metadata = {**METADATA, **dict(zip(names, texts, strict=False))}
+    tensor = np.zeros(2, np.float32)
+    metadata["checksum"] = checkpoint._checksum(metadata, tensor, {})
+    read_checkpoint(safetensors.numpy.save({"vector": tensor}, metadata))
 
 
 def read_checkpoint(data: bytes) -> None:
@@ -150,7 +152,7 @@ def seeds() -> list[bytes]:
     update = Update(0, NO_BLOCK, ((0, 8),), np.zeros(8, np.int8), 1, 4, 0.1, Adam(0.01), True, 0.0, "zero", 0.0, 1.0)
     step = encode_step(update, bytes(8))
     found = checkpoint.read_checkpoint(RUN.genesis)
-    whole = ["0", "00" * 8, json.dumps({"power": (0.5).hex()}), "", "{}", "{}", found.origin]
+    whole = ["0", "00" * 8, json.dumps({"power": (0.5).hex()}), "", METADATA["layout"], "{}", found.origin]
     metrics = b'{"step":1,"loss":0.5,"shown":{},"members":8,"work_per_s":1.0,"volunteers":1,"bytes_in":1,"bytes_out":1,'
     metrics += b'"digest":"00","time":1.0}\n{"step":2'
     entry = b'{"first_step":0,"step":1,"earned":{}}\n'

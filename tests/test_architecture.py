@@ -17,6 +17,7 @@ LAYERS = (
     ("tasks",),
     ("wire",),
     ("coordination", "storage", "net"),
+    ("callback",),
     ("terminal",),
     ("server", "client"),
     ("simulation", "relay"),

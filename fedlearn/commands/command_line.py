@@ -1,4 +1,4 @@
-"""The command line: `fedlearn serve | join | relay | identity | sample | eval | runs | replay | check | rollback`."""
+"""The command line: `fedlearn VERB`; VERBS has them all."""
 
 import argparse
 import difflib
@@ -8,18 +8,31 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from fedlearn.commands.arguments import add_identity
+from fedlearn.commands.arguments import add_identity, add_run
 from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
+from fedlearn.commands.export import add_export, export_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
+from fedlearn.commands.orders import (
+    add_send_away,
+    add_set,
+    checkpoint_command,
+    go_on_command,
+    pause_command,
+    send_away_command,
+    set_command,
+    stop_command,
+)
 from fedlearn.commands.parser import Parser
+from fedlearn.commands.plot import add_plot, plot_command
 from fedlearn.commands.relay import add_relay, relay_command
 from fedlearn.commands.replay import add_replay, replay_command
 from fedlearn.commands.rollback import add_rollback, rollback_command
 from fedlearn.commands.runs import add_runs, runs_command
 from fedlearn.commands.sample import add_sample, sample_command
 from fedlearn.commands.serve import add_serve, serve_command
+from fedlearn.commands.version import ShowVersion
 from fedlearn.config import ConfigError
 from fedlearn.storage.durable import StorageError
 from fedlearn.terminal import printable
@@ -35,9 +48,17 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("sample", sample_command, add_sample, "let a checkpoint write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
+    ("export", export_command, add_export, "write a run's weights or figures for other programs"),
+    ("plot", plot_command, add_plot, "draw the curves of runs over each other"),
     ("replay", replay_command, add_replay, "rebuild weights from genesis and journal, and compare digests"),
     ("check", check_command, add_check, "see whether a run's files are whole, and of one run"),
     ("rollback", rollback_command, add_rollback, "take a run back to an earlier step"),
+    ("pause", pause_command, add_run, "let a running server open no more steps for now; its volunteers wait"),
+    ("go-on", go_on_command, add_run, "let a paused server open steps again"),
+    ("checkpoint", checkpoint_command, add_run, "let a running server write a checkpoint now"),
+    ("send-away", send_away_command, add_send_away, "let a running server part with a volunteer"),
+    ("set", set_command, add_set, "let a running server go on with another value of a setting"),
+    ("stop", stop_command, add_run, "let a running server end, as on Ctrl-C"),
 )
 
 
@@ -78,6 +99,7 @@ def _flush_output() -> None:
 def _parser(program: str) -> Parser:
     description = "Train neural networks by evolution strategies on volunteers' machines."
     parser = Parser(prog=program, description=description)
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show this version and the protocol's, and exit")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command, add_arguments, description in VERBS:
         # server.py and client.py are one verb each: their usage line does not repeat it.

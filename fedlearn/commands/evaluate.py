@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
+
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.progress import replay_progress
 from fedlearn.es.replica import Replica
@@ -17,6 +19,7 @@ from fedlearn.terminal import format_figures, printable
 def add_eval(parser: argparse.ArgumentParser) -> None:
     """What is measured on."""
     add_run(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object; data is null for what the run holds out")
     parser.add_argument("--data", metavar="FILE", help="text to measure on (default: what the run holds out)")
 
 
@@ -33,7 +36,11 @@ def eval_command(options: argparse.Namespace) -> int:
         raise ValueError("--data: expected a run that trains on text, got another; leave it out")
     if not figures:
         raise ValueError(f"run {chosen.folder.path.name}: expected a task with metrics, got one without")
-    print(f"run {chosen.folder.path.name}, step {weights.step}: {format_figures(figures)} on {source}")
+    name, step = chosen.folder.path.name, weights.step
+    if options.json:
+        print(msgspec.json.encode({"run": name, "step": step, "data": options.data, "figures": figures}).decode())
+    else:
+        print(f"run {name}, step {step}: {format_figures(figures)} on {source}")
     return 0
 
 

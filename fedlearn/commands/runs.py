@@ -1,30 +1,26 @@
 """`fedlearn runs`: what runs there are."""
 
 import argparse
-import time
 from pathlib import Path
+
+import msgspec
 
 from fedlearn.commands.arguments import add_root
 from fedlearn.commands.invocation import invocation
 from fedlearn.config import RunConfig
-from fedlearn.coordination.status import RunStatus
 from fedlearn.server.ledger import check_credit
-from fedlearn.server.run import age_of, load_run_config
-from fedlearn.storage.durable import StorageError
+from fedlearn.server.listing import Listed, as_json, look_at
+from fedlearn.server.run import age_of
 from fedlearn.storage.journal import read_journal
-from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.runs import RunFolder, list_runs, resolve_run
 from fedlearn.storage.segment import first_step_of, segments_in
-from fedlearn.storage.status import is_alive, read_status
 from fedlearn.terminal import escape, format_duration, format_figures
-
-_VALIDATION_LINES = 10_000
-"""Validation is measured every now and then: so many of the last lines of metrics hold one."""
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Where they are, and whether a run's credit is wanted."""
+    """Where they are, and what is wanted of them."""
     add_root(parser)
+    parser.add_argument("--json", action="store_true", help="all there is to say of each, as JSON")
     parser.add_argument("--credit", metavar="RUN", help="who did how much in a run, held against its journal")
 
 
@@ -33,12 +29,16 @@ def runs_command(options: argparse.Namespace) -> int:
     if options.credit is not None:
         return _show_credit(resolve_run(Path(options.runs), options.credit))
     folders = list_runs(Path(options.runs))
+    if options.json:
+        listed = [as_json(look_at(folder)) for folder in folders]
+        print(msgspec.json.format(msgspec.json.encode(listed), indent=2).decode())
+        return 0
     if not folders:
         print(escape(f"no runs in {options.runs}; start one with: {invocation('serve')}"))
         return 0
     print(f"{'run':>4}  {'state':7}  {'steps':>8}  {'loss':>22}  {'held out':>22}  {'age':>8}  configuration")
     for folder in folders:
-        print(escape(_describe(folder)))
+        print(escape(_describe(look_at(folder))))
     return 0
 
 
@@ -59,28 +59,16 @@ def _show_credit(folder: RunFolder) -> int:
     return 1 if credit.false_entries else 0
 
 
-def _describe(folder: RunFolder) -> str:
-    try:
-        config = load_run_config(folder)
-    except (ValueError, StorageError, OSError) as error:
-        return f"{folder.path.name:>4}  unreadable: {error}"
-    lines = read_last_metrics(folder.metrics, _VALIDATION_LINES)
-    validations = [line.validation for line in lines if line.validation]
-    steps = lines[-1].step + 1 if lines else config.run.step_num
-    loss = format_figures(lines[-1].shown) if lines else ""
-    held_out = format_figures(validations[-1]) if validations else ""
+def _describe(listed: Listed) -> str:
+    name, last = listed.folder.path.name, listed.last
+    if listed.config is None:
+        return f"{name:>4}  unreadable: {listed.problem}"
+    loss = format_figures(last.shown) if last is not None else ""
+    held_out = format_figures(listed.validation)
     return (
-        f"{folder.path.name:>4}  {_state_of(folder):7}  {steps:>8}  {loss or '-':>22}  {held_out or '-':>22}  "
-        f"{format_duration(age_of(folder)):>8}  {_summary(config)}"
+        f"{name:>4}  {listed.state or '-':7}  {listed.step:>8}  {loss or '-':>22}  {held_out or '-':>22}  "
+        f"{format_duration(age_of(listed.folder)):>8}  {_summary(listed.config)}"
     )
-
-
-def _state_of(folder: RunFolder) -> str:
-    """Whether a server has the run just now, by what it says itself; a line where none does."""
-    status = read_status(folder.status, RunStatus)
-    if status is None or status.state == "ended" or not is_alive(status.pid, status.time, now=time.time()):
-        return "-"
-    return status.state
 
 
 def _summary(config: RunConfig) -> str:

@@ -61,10 +61,15 @@ class Admission:
         self._by_network: dict[str, int] = {}
         self._by_identity: dict[str, int] = {}
         self._joins = RateLimit(rules.joins_per_minute)
+        self._excluded: set[str] = set()
 
     def allow(self, allowed: frozenset[str] | None) -> None:
         """Whom the owner lists from now on; None: everybody."""
         self._rules = msgspec.structs.replace(self._rules, allowed=allowed)
+
+    def exclude(self, identity: str) -> None:
+        """The owner wants this identity no more."""
+        self._excluded.add(identity)
 
     def connected(self, peer: int, address: str, *, nonce: bytes, binding: bytes, now: float) -> Farewell | None:
         """A connection was made from an address; `nonce` is random, `binding` that of the server's certificate."""
@@ -139,6 +144,8 @@ class Admission:
     def objection(self, identity: str) -> Farewell | None:
         """Why this identity may not take part, if it is not the server's own."""
         allowed = self._rules.allowed
+        if identity in self._excluded:
+            return _refused("identity: the server's owner sent it away, until the server ends; ask the owner")
         if identity == self._rules.local or allowed is None or identity in allowed:
             return None
         return _refused(

@@ -105,6 +105,10 @@ class Pace:
         self.last_s = 0.0
         """What the last step took."""
 
+    def plan(self, planned_s: float) -> None:
+        """Steps may be open so many seconds from now on."""
+        self._planned_s = self.time_per_step = planned_s
+
     def least_s(self, volunteers: Iterable[Volunteer]) -> float:
         """How long a step should last so that little of it is spent on the line; at most half of what it may."""
         known = sorted(volunteer.exchange_s for volunteer in volunteers if volunteer.exchange_s is not None)

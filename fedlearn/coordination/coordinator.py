@@ -19,6 +19,7 @@ from fedlearn.coordination.effects import (
     ApplyUpdate,
     Broadcast,
     EndRun,
+    Joined,
     Notice,
     Part,
     Peer,
@@ -38,17 +39,7 @@ from fedlearn.coordination.status import RunStatus, run_status
 from fedlearn.coordination.steps import Steps
 from fedlearn.coordination.telling import settle_credit, settle_last_credit
 from fedlearn.es.update import Update, elapsed_s_after
-from fedlearn.wire.messages import (
-    Farewell,
-    Goodbye,
-    Hello,
-    Message,
-    Proof,
-    Ready,
-    Result,
-    Resync,
-    Welcome,
-)
+from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Proof, Ready, Result, Resync, Welcome
 
 LAGS = "its line is slower than the steps; it goes on from the weights of today"
 
@@ -155,6 +146,16 @@ class Coordinator:
         """The owner lists other identities than before; None: everybody may take part."""
         return [*self._entrance.allow(allowed), *self._close_if_complete(now)]
 
+    def send_away(self, who: str, now: float) -> list[ServerEffect]:
+        """Parts with a volunteer for good; see `Entrance.send_away`. Raises ValueError."""
+        return [*self._entrance.send_away(who), *self._close_if_complete(now)]
+
+    def replan(self, plan: Plan, now: float) -> None:
+        """The run has other times and another end from now on."""
+        self._plan = plan
+        self._pace.plan(plan.time_per_step)
+        self._checkpoint_due = min(self._checkpoint_due, now + plan.checkpoint_time)
+
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
         return [*self._entrance.turn_out(now), *self._tick_step(now)]
@@ -195,8 +196,14 @@ class Coordinator:
     def run_status(self, now: float) -> RunStatus:
         """What viewers are shown of the run."""
         speed = self._last.n_members / self._pace.last_s if self._last is not None and self._pace.last_s else 0.0
-        volunteers = self._volunteers.values()
-        return run_status(self._plan, self.status(now), volunteers, self._open, self._ledger, members_per_s=speed)
+        volunteers, by = self._volunteers.values(), self._steps.paused_by
+        status = self.status(now)
+        return run_status(self._plan, status, volunteers, self._open, self._ledger, members_per_s=speed, paused_by=by)
+
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether no step is open, and the replica has taken the last one."""
+        return self._open is None and self._closed is None
 
     # ---- volunteers come and go
 
@@ -217,7 +224,7 @@ class Coordinator:
         effects: list[ServerEffect] = []
         if not volunteer.has_joined:
             volunteer.has_joined = True
-            effects.append(Notice(f"{volunteer.name} joined"))
+            effects.append(Joined(volunteer.name))
         return [*effects, *self._open_step(now)]
 
     def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:
@@ -240,7 +247,7 @@ class Coordinator:
 
     def _open_step(self, now: float) -> list[ServerEffect]:
         """Opens the next step, if none is open and anybody is ready for it."""
-        if self._open is not None or self._completion:
+        if self._open is not None or self._is_over or self._completion:
             return []
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
         if not ready:
@@ -335,15 +342,13 @@ class Coordinator:
             return []
         self._auditor.settle(claim, finding)
         effects: list[ServerEffect] = []
-        match finding:
-            case Finding.TRUE:
-                claim.lease.release()
-            case Finding.FALSE:
-                claim.lease.void()
-                effects += self._entrance.punish(claim.standing, verdict)
-            case Finding.UNDECIDABLE:
-                claim.lease.release()
-                effects.append(Notice("audits are off: computed again, losses of this task are not the same"))
+        if finding is Finding.FALSE:
+            claim.lease.void()
+            effects += self._entrance.punish(claim.standing, verdict)
+        else:
+            claim.lease.release()
+        if finding is Finding.UNDECIDABLE:
+            effects.append(Notice("audits are off: computed again, losses of this task are not the same"))
         return [*effects, *self._close_if_complete(now)]
 
     # ---- the end of a step

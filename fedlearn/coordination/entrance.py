@@ -5,13 +5,20 @@ from typing import final
 
 from fedlearn.coordination.admission import Admission, AdmissionRules
 from fedlearn.coordination.audit import Verdict
-from fedlearn.coordination.effects import Notice, Part, Peer, RecordVerdict, Send, ServerEffect
+from fedlearn.coordination.effects import Left, Notice, Part, Peer, RecordVerdict, Send, ServerEffect
 from fedlearn.coordination.roster import Held, Phase, Volunteer
 from fedlearn.coordination.standing import Standing, Standings
 from fedlearn.wire.messages import Farewell, Hello, Proof, Resync, Welcome
 
 MAX_RESYNCS = 3
 """Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
+
+
+LEAST_DIGITS = 4
+"""Of an identity, by which an operator may name it."""
+
+MAX_NAMES = 20
+"""That an operator is told in a line."""
 
 
 @final
@@ -67,6 +74,32 @@ class Entrance:
                 effects += self.dismiss(volunteer, objection)
         return effects
 
+    def send_away(self, who: str) -> list[ServerEffect]:
+        """Parts with all connections of an identity, by a name that it has or by its first digits, for good.
+
+        Raises ValueError where that is nobody, several, or the server's own.
+        """
+        there = [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]
+        found = [v for v in there if v.name == who]
+        if not found and len(who) >= LEAST_DIGITS:
+            found = [v for v in there if v.standing.identity.startswith(who.lower())]
+        if not found:
+            names = ", ".join(sorted({v.name for v in there})[:MAX_NAMES]) or "none"
+            raise ValueError(
+                f"volunteer: expected the name or identity of one who is there, got {who!r}; there: {names}"
+            )
+        identity = found[0].standing.identity
+        if any(v.standing.identity != identity for v in found):
+            raise ValueError(f"volunteer: expected one, {who!r} are several; give the first digits of an identity")
+        if found[0].standing.is_local:
+            raise ValueError(
+                f"volunteer: expected a guest, {who!r} is the server's own; resume with fewer --volunteers in its place"
+            )
+        self._admission.exclude(identity)
+        farewell = self._admission.objection(identity)
+        assert farewell is not None, "an identity that was just excluded"
+        return [e for v in there if v.standing.identity == identity for e in self.dismiss(v, farewell)]
+
     def turn_out(self, now: float) -> list[ServerEffect]:
         """Sends away whoever takes too long to prove itself."""
         overdue = self._admission.overdue(now)
@@ -107,6 +140,8 @@ class Entrance:
             volunteer.lease.void()
         if not volunteer.name and farewell.kind == "try_again":
             return [Part(volunteer.peer, farewell)]  # a flood must not fill the terminal
+        if volunteer.has_joined:
+            return [Left(volunteer.name, f"it was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
         name = volunteer.name or f"connection {volunteer.peer}"
         return [Notice(f"{name} was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
 
@@ -115,4 +150,6 @@ class Entrance:
         del self.volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.end()
+        if volunteer.has_joined:
+            return [Left(volunteer.name, reason)]
         return [Notice(f"{volunteer.name or f'connection {volunteer.peer}'} left: {reason}")]

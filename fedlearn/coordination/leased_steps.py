@@ -33,6 +33,7 @@ class LeasedSteps:
 
     def __init__(self, layout: ParameterLayout) -> None:
         self._layout = layout
+        self.paused_by = ""  # that is the server's, which then leases nothing
         self._assignment: Assignment | None = None
         self._assigned_at = 0.0
         self._handed_at = 0.0

@@ -73,10 +73,10 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     format: Literal[1] = 1
     run: str
-    state: Literal["running", "waiting", "ended"]
-    """Waiting: for volunteers."""
+    state: Literal["running", "waiting", "paused", "ended"]
+    """Waiting: for volunteers. Paused: by its operator."""
     reason: str = ""
-    """Why it ended."""
+    """Why it is paused, or ended."""
     step: int
     """Steps that are taken."""
     steps: int
@@ -113,12 +113,14 @@ def run_status(
     ledger: Ledger,
     *,
     members_per_s: float,
+    paused_by: str = "",
 ) -> RunStatus:
     """What the coordinator knows; `members_per_s` is the last step's."""
     population = max(step.population.limit, 1) if step is not None else 1
     return RunStatus(
         run=plan.run,
-        state="running" if status.volunteers else "waiting",
+        state="paused" if paused_by else "running" if status.volunteers else "waiting",
+        reason=f"{paused_by} paused it" if paused_by else "",
         step=status.step,
         steps=plan.steps,
         run_left_s=status.run_left_s if math.isfinite(status.run_left_s) else None,

@@ -16,6 +16,9 @@ from fedlearn.es.update import Update, elapsed_s_after
 class Steps(Protocol):
     """What a coordinator asks its volunteers for."""
 
+    paused_by: str
+    """Who wants no more steps for now; empty while they are opened."""
+
     def completion(self, step: int, last: Update | None) -> str:
         """Why nothing is left to do where the Update before this step is `last`; an empty text where something is."""
 
@@ -45,8 +48,13 @@ class OwnSteps:
     def __init__(self, plan: Plan, strategy: Strategy) -> None:
         self._plan = plan
         self._strategy = strategy
+        self.paused_by = ""
         self._clipping = Clipping()
         self._watch = DivergenceWatch()
+
+    def change(self, plan: Plan, strategy: Strategy) -> None:
+        """What is opened from now on follows these."""
+        self._plan, self._strategy = plan, strategy
 
     def completion(self, step: int, last: Update | None) -> str:
         return self._plan.completion(step, elapsed_s_after(last))
@@ -63,7 +71,9 @@ class OwnSteps:
         pace: Pace,
         first_member: int,
         now: float,
-    ) -> OpenStep:
+    ) -> OpenStep | None:
+        if self.paused_by:
+            return None
         strategy, layout = self._strategy, self._plan.layout
         members_per_s = sum(v.members_per_s or 0.0 for v in ready)
         population = ask(strategy, step, last, members_per_s=members_per_s, least_s=pace.least_s(ready))

@@ -1,15 +1,20 @@
 """The server's half of the work: its own replica, the journal, checkpoints and metrics of one run."""
 
 import time
+from pathlib import Path
 from random import SystemRandom
 from typing import Self, final
 
+import msgspec
+
+from fedlearn.callback import Begun
 from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.operator import Operator
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import Held
 from fedlearn.coordination.steps import OwnSteps
@@ -17,13 +22,14 @@ from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.net.address import Address
+from fedlearn.server.changing import changed
+from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination, examine
 from fedlearn.server.history import Progress, Rebuilt, newest
 from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
 from fedlearn.server.run import Run
-from fedlearn.server.viewing import View
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
@@ -52,6 +58,7 @@ class Trainer:
         self._credit = LineLog(run.folder.credit)
         self._audits = LineLog(run.folder.audits)
         self._last = rebuilt.last
+        self._steps: OwnSteps | None = None
         self._recent = RecentUpdates()
         self._encoded_weights: tuple[int, Outgoing] | None = None
         self._encoded_block: tuple[bytes, Outgoing] | None = None
@@ -121,14 +128,44 @@ class Trainer:
         entry = f" --task {prepared.entry}" if prepared.needs_task else ""
         return f"fedlearn join{entry} {address}"
 
-    def view(self) -> View:
-        """What viewers of the run see, in its folder."""
-        return View(self.run.folder.status, self.run.prepared.objective.unit)
+    def begun(self) -> Begun:
+        """What callbacks are told first."""
+        groups = msgspec.to_builtins(self.run.config)
+        return Begun(
+            run=self.run_name,
+            folder=self.run.folder.path,
+            unit=self.run.prepared.objective.unit,
+            step=self.replica.step,
+            n_parameters=self.layout.size,
+            settings={key: value for group in groups.values() for key, value in group.items()},
+        )
 
-    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
-        """The coordinator that goes on where this replica stands."""
-        config, earned = self.run.config, read_credit(self.run.folder)
-        plan = Plan(
+    @property
+    def step(self) -> int:
+        """Where the replica stands."""
+        return self.replica.step
+
+    def desk(self, coordinator: Coordinator) -> Desk:
+        """Where orders to this coordinator are found."""
+        assert self._steps is not None, "orders to a coordinator of this trainer"
+        return Desk(self.run.folder.orders, self, Operator(coordinator, self._steps))
+
+    def change(self, operator: Operator, key: str, text: str, now: float) -> str:
+        """Goes on with another value of a setting; gives a sentence about it. The next checkpoint has it, too.
+
+        Raises ConfigError for what can't be changed.
+        """
+        before = self.run.config
+        config = changed(before, key, text)
+        self.run = msgspec.structs.replace(self.run, prepared=msgspec.structs.replace(self.run.prepared, config=config))
+        operator.change(self._plan, strategy_of(config), now)
+        name = key.replace("-", "_")
+        return f"{name}: {config.get(name)}, it was {before.get(name)}"
+
+    @property
+    def _plan(self) -> Plan:
+        config = self.run.config
+        return Plan(
             run=self.run_name,
             invitation=self.run.prepared.invitation,
             layout=self.layout,
@@ -141,9 +178,14 @@ class Trainer:
             steps=config.run.steps,
             duration_s=config.run.duration,
         )
+
+    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+        """The coordinator that goes on where this replica stands."""
+        plan, earned = self._plan, read_credit(self.run.folder)
+        self._steps = OwnSteps(plan, strategy_of(self.run.config))
         return Coordinator(
             plan,
-            OwnSteps(plan, strategy_of(config)),
+            self._steps,
             step=self.replica.step,
             last=self._last,
             digest=self.replica.digest,
@@ -242,16 +284,19 @@ class Trainer:
         """Writes down who did what."""
         self._credit.append(entry)
 
-    def save_checkpoint(self) -> None:
+    def save_checkpoint(self) -> Path:
         """Writes the replica, and in the configuration where the run stands; the journal is then kept in its bound.
+
+        Gives the checkpoint's file.
 
         The journal's steps reach the disk first: no checkpoint may be ahead of it.
         """
         self._journal.sync()
         context = self.run.context(step=self.replica.step)
-        save_checkpoint(self.run.folder, self.replica.snapshot(), self._last, context)
+        path = save_checkpoint(self.run.folder, self.replica.snapshot(), self._last, context)
         write_durably(self.run.folder.config, context.config.encode())
         self._journal.trim(before=step_of(checkpoints_in(self.run.folder)[0]))
+        return path
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
         """Writes the step's line of metrics; byte counts are totals from the start to the step's close.
@@ -266,6 +311,7 @@ class Trainer:
             shown=dict([self.run.prepared.examiner.show(report.loss)]) if finite else {},
             members=report.members,
             work_per_s=work / max(report.duration_s, 1e-6),
+            work=work,
             volunteers=report.volunteers,
             bytes_in=bytes_in - self._bytes_in,
             bytes_out=bytes_out - self._bytes_out,

@@ -1,26 +1,24 @@
 """Checkpoints: a Snapshot as a safetensors file, readable by anything that reads safetensors.
 
-The tensor `weights` and the optimizer's slots, under their names, are flat float32; the header's metadata holds the
-rest as text: step, digest (hexadecimal), numbers (JSON; each by `float.hex`, exact), layout, config and the run's
-origin (JSON), the last Update without its members (hexadecimal; empty before the first step), and a checksum of
-everything, since the format has none.
-
-Source: the format, https://huggingface.co/docs/safetensors.
+The weights are the tensors of the layout, under their names and in their shapes; the optimizer's slots are flat, named
+`optimizer/<slot>`. The header's metadata holds the rest as text: step, digest (hexadecimal), numbers (JSON; each by
+`float.hex`, exact), layout, config and the run's origin (JSON), the last Update without its members (hexadecimal; empty
+before the first step), and a checksum of everything, since the format has none.
 """
 
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import safetensors.numpy
 from blake3 import blake3
 from safetensors import SafetensorError, safe_open
 
 from fedlearn.es.estimate import NO_ESTIMATE
-from fedlearn.es.layout import Float32Array
+from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError, write_durably
+from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError
+from fedlearn.storage.named_tensors import read_tensors, write_tensors
 from fedlearn.storage.runs import RunFolder
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
@@ -28,8 +26,18 @@ from fedlearn.wire.errors import RemoteProtocolError
 KEPT_CHECKPOINTS = 3
 
 _SUFFIX = ".safetensors"
-_WEIGHTS = "weights"
 _CHECKSUM_BYTES = 16
+_UNREADABLE = (
+    OSError,
+    SafetensorError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    RemoteProtocolError,
+)
+"""What a damaged or foreign file may raise."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -60,10 +68,9 @@ class Checkpoint(msgspec.Struct, frozen=True, eq=False):
 
 def write_checkpoint(path: Path, snapshot: Snapshot, last: Update | None, context: Context) -> None:
     """Raises StorageError where the disk refuses; no half-written file stays."""
-    # safetensors writes the bytes that lie in memory, in the wrong order for e.g. a reversed view.
-    tensors = {
-        name: np.ascontiguousarray(array) for name, array in {_WEIGHTS: snapshot.weights, **snapshot.slots}.items()
-    }
+    # The bytes that lie in memory are what is written: of e.g. a reversed view they are in the wrong order.
+    weights, *slots = [np.ascontiguousarray(array) for array in (snapshot.weights, *snapshot.slots.values())]
+    named = dict(zip(snapshot.slots, slots, strict=True))
     metadata = {
         "step": str(snapshot.step),
         "digest": snapshot.digest.hex(),
@@ -71,8 +78,8 @@ def write_checkpoint(path: Path, snapshot: Snapshot, last: Update | None, contex
         "last": encode(_without_members(last)).hex() if last is not None else "",
         **msgspec.structs.asdict(context),
     }
-    metadata["checksum"] = _checksum(metadata, tensors)
-    write_durably(path, safetensors.numpy.save(tensors, metadata))
+    metadata["checksum"] = _checksum(metadata, weights, named)
+    write_tensors(path, _layout_of(metadata), weights, metadata, slots=named)
 
 
 def save_checkpoint(run: RunFolder, snapshot: Snapshot, last: Update | None, context: Context) -> Path:
@@ -93,21 +100,21 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        weights, slots = read_tensors(path, _layout_of(metadata))
         checksum = metadata.pop("checksum")
-        if checksum != _checksum(metadata, tensors):
+        if checksum != _checksum(metadata, weights, slots):
             raise StorageError(f"{path}: expected checksum {checksum}, the content has another; it is damaged")
         numbers = msgspec.json.decode(metadata["numbers"], type=dict[str, str])
         snapshot = Snapshot(
             step=int(metadata["step"]),
             digest=bytes.fromhex(metadata["digest"]),
-            weights=tensors.pop(_WEIGHTS),
-            slots=tensors,
+            weights=weights,
+            slots=slots,
             numbers={name: float.fromhex(number) for name, number in numbers.items()},
         )
         last = decode(bytes.fromhex(metadata["last"]), Update) if metadata["last"] else None
         return Checkpoint(path, snapshot, last, metadata["origin"])
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError, OverflowError, RemoteProtocolError) as error:
+    except _UNREADABLE as error:
         raise StorageError(f"{path}: expected a checkpoint of this version of fedlearn: {error}") from error
 
 
@@ -164,10 +171,15 @@ def _without_members(update: Update) -> Update:
     return msgspec.structs.replace(update, spans=(), utilities=update.utilities[:0], estimate=NO_ESTIMATE)
 
 
-def _checksum(metadata: dict[str, str], tensors: dict[str, Float32Array]) -> str:
+def _layout_of(metadata: dict[str, str]) -> ParameterLayout:
+    return msgspec.json.decode(metadata["layout"], type=ParameterLayout)
+
+
+def _checksum(metadata: dict[str, str], weights: Float32Array, slots: dict[str, Float32Array]) -> str:
     content = blake3(max_threads=blake3.AUTO)
     content.update(repr(sorted(metadata.items())).encode())
-    for name in sorted(tensors):
+    content.update(weights.view(np.uint8).data)
+    for name in sorted(slots):
         content.update(name.encode())
-        content.update(tensors[name].view(np.uint8).data)
+        content.update(slots[name].view(np.uint8).data)
     return content.digest(_CHECKSUM_BYTES).hex()

@@ -14,12 +14,12 @@ class StorageError(Exception):
     """A run's folder or one of its files cannot be used; the message names the path and the remedy."""
 
 
-def write_durably(path: Path, payload: bytes) -> None:
+def write_durably(path: Path, *payload: bytes | memoryview) -> None:
     """Puts the file there in one piece: after a crash it holds all of `payload`, or what it held before.
 
     Raises StorageError, e.g. on a full disk; the file is then as it was before.
     """
-    _replace(path, payload, is_durable=True)
+    _replace(path, *payload, is_durable=True)
 
 
 def replace_file(path: Path, payload: bytes) -> None:
@@ -30,11 +30,12 @@ def replace_file(path: Path, payload: bytes) -> None:
     _replace(path, payload, is_durable=False)
 
 
-def _replace(path: Path, payload: bytes, *, is_durable: bool) -> None:
+def _replace(path: Path, *payload: bytes | memoryview, is_durable: bool) -> None:
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     try:
         with open(partial, "wb") as file:
-            file.write(payload)
+            for piece in payload:
+                file.write(piece)
             file.flush()
             if is_durable:
                 os.fsync(file.fileno())

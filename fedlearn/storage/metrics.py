@@ -20,6 +20,8 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     members: int
     work_per_s: float
     """Work of the members' trials, in the task's unit, a second."""
+    work: int = 0
+    """Of these trials in all; what the step took follows from both."""
     volunteers: int
     bytes_in: int
     bytes_out: int

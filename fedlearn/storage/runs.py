@@ -51,6 +51,11 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "status.json"
 
     @property
+    def orders(self) -> Path:
+        """Folder in which a running server finds its operator's orders."""
+        return self.path / "orders"
+
+    @property
     def credit(self) -> Path:
         """Who did what, a line for some steps."""
         return self.path / "credit.jsonl"

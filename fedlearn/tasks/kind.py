@@ -55,6 +55,17 @@ class ReadsText(Protocol):
         """Named figures of unperturbed weights on a text. Raises ValueError for one that is too short."""
 
 
+@runtime_checkable
+class Exports(Protocol):
+    """An examiner of models that other programs can read. What is said `about` them stands in the files."""
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        """What `load_state_dict` of the PyTorch module takes, as safetensors."""
+
+    def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        """One step of the model as ONNX. Raises ValueError where there is none."""
+
+
 class Prepared(msgspec.Struct, frozen=True, eq=False):
     """A run's task, ready to be trained."""
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 import numpy as np
+import safetensors.numpy
 
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.noise import TensorNoise
@@ -114,6 +115,12 @@ class Task(ABC):
     def as_graph(self) -> bytes:
         """The task as data, which the kind `graph` makes a task of again. Raises ValueError where it is code only."""
         raise ValueError(f"a task of kind {self.kind} is code, which does not travel")
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        """Its tensors with these weights, and what is not learned, by name, as safetensors."""
+        tensors = {**self.layout.split(weights), **self.frozen}
+        in_order = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
+        return safetensors.numpy.save(in_order, {"format": "pt", **about})
 
     def show(self, loss: float) -> tuple[str, float]:
         """The mean loss as people read it: what it is called, and its value."""

@@ -1,5 +1,6 @@
 """The kinds of tasks that users bring in a file: prepared alike, since the task itself says what differs."""
 
+from collections.abc import Mapping
 from typing import final
 
 import msgspec
@@ -36,6 +37,16 @@ class TaskExaminer:
 
     def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
         return self._task.evaluate(weights, threads=threads)
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        return self._task.state_dict(weights, about)
+
+    def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        del weights, about
+        raise ValueError(
+            f"onnx: expected the recurrent network, got a task of kind {self._task.kind}; export safetensors, load "
+            "them into your module, and call torch.onnx.export with an input of yours"
+        )
 
 
 @final

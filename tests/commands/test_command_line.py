@@ -8,9 +8,11 @@ from unittest.mock import Mock
 
 import pytest
 
+import fedlearn
 from fedlearn.commands.command_line import main
 from fedlearn.config import RunConfig, flag_of
 from fedlearn.tasks.registry import find_kind, kind_names
+from fedlearn.wire.messages import PROTOCOL_VERSION
 from tests.runs import created
 
 
@@ -165,3 +167,7 @@ def test_foreign_texts_in_an_error_send_nothing_to_the_terminal(
     code, shown = outcome(capsys, "eval", "1", "--runs", config.run.runs)
     assert code == 1
     assert shown.startswith("fedlearn: \\x1b[2J: expected a known key")
+
+
+def test_version_is_that_of_the_package_and_of_the_protocol(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(capsys, "--version") == (0, f"fedlearn {fedlearn.__version__}, protocol {PROTOCOL_VERSION}\n")

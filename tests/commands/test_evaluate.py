@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.
     holding = history.replay(run).holding
     (expected,) = run.prepared.examiner.validate(holding.replica.weights, threads=1).values()
     assert f"step 5: {expected:.3f} bits/character on what the run holds out" in capsys.readouterr().out
+
+
+def test_programs_are_told_figures_as_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert eval_command(options_of(run, json=True)) == 0
+    told = json.loads(capsys.readouterr().out)
+    figures = run.prepared.examiner.validate(history.newest(run).holding.replica.weights, threads=1)
+    assert told == {"run": "1", "step": 5, "data": None, "figures": figures}
 
 
 def test_eval_measures_another_text(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

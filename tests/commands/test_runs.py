@@ -1,4 +1,5 @@
 import argparse
+import json
 import os
 import re
 import time
@@ -20,7 +21,7 @@ from tests.runs import created
 
 
 def listing(run: Run, capsys: pytest.CaptureFixture[str]) -> str:
-    assert runs_command(argparse.Namespace(runs=run.config.run.runs, credit=None)) == 0
+    assert runs_command(argparse.Namespace(runs=run.config.run.runs, credit=None, json=False)) == 0
     return capsys.readouterr().out
 
 
@@ -36,7 +37,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(run: Run, capsys: py
 
 
 def test_folder_without_runs_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runs_command(argparse.Namespace(runs=str(tmp_path / "none"), credit=None)) == 0
+    assert runs_command(argparse.Namespace(runs=str(tmp_path / "none"), credit=None, json=False)) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path / 'none'}; start one with: {invocation('serve')}\n"
 
 
@@ -112,12 +113,36 @@ def test_configuration_that_is_no_text_does_not_hide_the_others(run: Run, capsys
     assert "unreadable: " in listing(run, capsys)
 
 
+def test_programs_are_told_all_as_json(config: RunConfig, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    created(config).folder.config.write_text("{")
+    lines = run.folder.metrics.read_text().splitlines()
+    lines[1] = lines[1][:-1] + ',"validation":{"accuracy":0.75}}'
+    run.folder.metrics.write_text("\n".join(lines) + "\n")
+    write_status(run.folder.status, msgspec.structs.replace(STATUS, pid=os.getpid(), time=time.time(), state="paused"))
+    assert runs_command(argparse.Namespace(runs=run.config.run.runs, credit=None, json=True)) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    size = sum(path.stat().st_size for path in run.folder.path.rglob("*") if path.is_file())
+    assert (first["run"], first["folder"], first["size_bytes"]) == ("1", str(run.folder.path), size)
+    assert (first["state"], first["is_live"], first["step"], first["loss"]) == ("paused", True, 5, 1.0)
+    assert (first["validation"], list(first["shown"])) == ({"accuracy": 0.75}, ["bits_per_character"])
+    settings = first["settings"]
+    assert (settings["perturb"], settings["head"], settings["precision"]) == ("weights", "perturbed", "float32")
+    assert (settings["hidden_size"], settings["learning_rate"]) == (8, 0.02)
+    assert set(second) == {"run", "folder", "size_bytes", "problem"}
+
+
+def test_run_that_nobody_has_is_not_live(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    runs_command(argparse.Namespace(runs=run.config.run.runs, credit=None, json=True))
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["state"], listed["is_live"]) == (None, False)
+
+
 def credit_of(run: Run, *entries: Entry) -> int:
     log = LineLog(run.folder.credit)
     for entry in entries:
         log.append(entry)
     log.close()
-    return runs_command(argparse.Namespace(runs=run.config.run.runs, credit="1"))
+    return runs_command(argparse.Namespace(runs=run.config.run.runs, credit="1", json=False))
 
 
 def test_credit_of_a_run_is_a_line_for_each_identity(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from fedlearn.config import Schema
@@ -64,9 +65,11 @@ class IndependentReplica:
         groups: dict[str, dict[str, Any]] = json.loads((folder / "config.json").read_text())
         self.config: dict[str, Any] = {key: value for group in groups.values() for key, value in group.items()}
         self.vocab = len(json.loads((folder / "data/tokenizer.json").read_text())["characters"]) + 2
-        genesis = load_file(folder / "genesis.safetensors")
-        self.weights = genesis["weights"].copy()
-        self.slots = {name: slot.copy() for name, slot in genesis.items() if name != "weights"}
+        genesis, slots = load_file(folder / "genesis.safetensors"), "optimizer/"
+        with safe_open(folder / "genesis.safetensors", framework="numpy") as file:
+            names = [tensor["name"] for tensor in json.loads(file.metadata()["layout"])["tensors"]]
+        self.weights = np.concatenate([genesis[name].reshape(-1) for name in names])
+        self.slots = {name.removeprefix(slots): genesis[name].copy() for name in genesis if name.startswith(slots)}
         self.numbers: dict[str, float] = {}
         text = np.load(folder / "data/train.npy").astype("<u2")
         header = f"tokens\0<u2\0({len(text)},)\0".encode()

@@ -1,9 +1,11 @@
-"""Journals of small steps."""
+"""Journals of small steps, and what checkpoints beside them need."""
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
+from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.update import Update
 from fedlearn.storage.journal import Journal, read_journal
@@ -28,6 +30,12 @@ def update_of(step: int, members: int = 4) -> Update:
         elapsed_s=0.0,
         shaping_scale=1.5,
     )
+
+
+def layout_text(*tensors: tuple[str, tuple[int, ...]]) -> str:
+    """A layout as checkpoints hold it."""
+    specs = tuple(TensorSpec(name, shape) for name, shape in tensors)
+    return msgspec.json.encode(ParameterLayout(specs)).decode()
 
 
 def digest_of(step: int) -> bytes:

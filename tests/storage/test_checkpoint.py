@@ -19,7 +19,7 @@ from fedlearn.storage.checkpoint import (
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, create_run
 from fedlearn.wire.codec import encode
-from tests.storage.journals import update_of
+from tests.storage.journals import layout_text, update_of
 
 
 def snapshot_of(step: int) -> Snapshot:
@@ -33,7 +33,8 @@ def snapshot_of(step: int) -> Snapshot:
     )
 
 
-CONTEXT = Context("[]", "{}", '{"name":"7"}')
+LAYOUT = layout_text(("matrix", (2, 2)), ("vector", (1,)))
+CONTEXT = Context(LAYOUT, "{}", '{"name":"7"}')
 
 
 def save(run: RunFolder, step: int) -> Path:
@@ -52,25 +53,33 @@ def test_checkpoint_reads_back_to_the_bit(run: RunFolder) -> None:
 
 
 def test_other_programs_find_tensors_and_settings(run: RunFolder) -> None:
-    write_checkpoint(run.genesis, snapshot_of(3), None, Context('["layout"]', '{"seed":1}', "{}"))
+    write_checkpoint(run.genesis, snapshot_of(3), None, Context(LAYOUT, '{"seed":1}', "{}"))
+    tensors, weights = safetensors.numpy.load_file(run.genesis), snapshot_of(3).weights
+    slots = ["optimizer/first_moment", "optimizer/second_moment"]
+    assert {name: tensor.shape for name, tensor in tensors.items()} == {
+        "matrix": (2, 2),
+        "vector": (1,),
+        **dict.fromkeys(slots, (5,)),
+    }
+    assert tensors["matrix"].tobytes() + tensors["vector"].tobytes() == weights.tobytes()
+    assert tensors[slots[0]].tobytes() == weights[::-1].tobytes()
     with safe_open(run.genesis, framework="numpy") as file:
         metadata = file.metadata()
-        assert sorted(file.keys()) == ["first_moment", "second_moment", "weights"]
     assert (metadata["step"], metadata["digest"]) == ("3", "0001020304050607")
-    assert (metadata["layout"], metadata["config"]) == ('["layout"]', '{"seed":1}')
+    assert (metadata["layout"], metadata["config"]) == (LAYOUT, '{"seed":1}')
     assert metadata["numbers"] == '{"beta1_power":"0x1.fee7413dac341p-153","beta2_power":"0x1.3333333333334p-2"}'
 
 
 def test_a_snapshot_without_slots_and_numbers_reads_back(run: RunFolder) -> None:
-    bare = Snapshot(3, bytes(8), np.ones(2, np.float32), {}, {})
+    bare = Snapshot(3, bytes(8), np.ones(5, np.float32), {}, {})
     write_checkpoint(run.genesis, bare, None, CONTEXT)
     assert encode(load_checkpoint(run.genesis)) == encode(bare)
 
 
 def test_configuration_and_layout_are_read_back(run: RunFolder) -> None:
-    write_checkpoint(run.genesis, snapshot_of(3), None, Context('["layout"]', '{"seed":1}', "{}"))
+    write_checkpoint(run.genesis, snapshot_of(3), None, Context(LAYOUT, '{"seed":1}', "{}"))
     assert load_metadata(run.genesis, "config") == '{"seed":1}'
-    assert load_metadata(run.genesis, "layout") == '["layout"]'
+    assert load_metadata(run.genesis, "layout") == LAYOUT
 
 
 def test_configuration_of_another_file_is_refused(run: RunFolder) -> None:

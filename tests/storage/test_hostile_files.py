@@ -28,7 +28,7 @@ from fedlearn.storage.records import record_of
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.segment import HEADER_BYTES
 from fedlearn.wire.codec import encode
-from tests.storage.journals import digest_of, open_journal, update_of
+from tests.storage.journals import digest_of, layout_text, open_journal, update_of
 
 STEP = 7
 
@@ -80,7 +80,10 @@ def test_segment_gives_steps_in_turn_or_says_what_is_wrong(folder: Path, content
 
 
 def metadata_of(step: int) -> dict[str, str]:
-    return {"step": str(step), "digest": "00" * 8, "numbers": "{}", "last": UPDATE.hex(), "origin": "{}"}
+    layout = layout_text(("vector", (2,)))
+    return {"step": str(step), "digest": "00" * 8, "numbers": "{}", "last": UPDATE.hex(), "origin": "{}"} | {
+        "layout": layout
+    }
 
 
 values = st.one_of(
@@ -89,23 +92,30 @@ values = st.one_of(
     st.sampled_from(["0x1p99999", '{"a":"0x1p99999"}', '{"a":"nan"}', '{"a":1}', "-1", "9" * 30, "zz", "ff" * 300]),
 )
 arrays = st.dictionaries(
-    st.sampled_from(["weights", "first_moment", "other"]),
-    st.sampled_from([np.zeros(2, np.float32), np.zeros((2, 2)), np.zeros(0, np.int8), np.zeros(3, np.float16)]),
+    st.sampled_from(["vector", "optimizer/first_moment", "other"]),
+    st.sampled_from([np.ones(2, np.float32), np.zeros((2, 2)), np.zeros(0, np.int8), np.zeros(3, np.float16)]),
 )
+GOOD = {"vector": np.ones(2, np.float32)}
 
 
-@example(altered={"numbers": '{"a":"0x1p99999"}'}, tensors={"weights": np.zeros(2, np.float32)})
+@example(altered={"numbers": '{"a":"0x1p99999"}'}, tensors=GOOD)
+@example(altered={"layout": layout_text(("vector", (10**15,)))}, tensors=GOOD)
+@example(altered={"layout": layout_text(("vector", (-1, -2)))}, tensors=GOOD)
+@example(altered={}, tensors={**GOOD, "optimizer/first_moment": np.zeros(10**5, np.float32)})
 @given(altered=st.dictionaries(st.sampled_from(sorted(metadata_of(0))), values, max_size=2), tensors=arrays)
 def test_checkpoint_with_a_good_checksum_and_anything_in_it_is_read_or_refused(
     folder: Path, altered: dict[str, str | None], tensors: dict[str, NDArray[Any]]
 ) -> None:
     path = folder / "crafted.safetensors"
     metadata = {key: value for key, value in {**metadata_of(3), **altered}.items() if value is not None}
-    checksum = checkpoint_module._checksum(metadata, tensors)
+    slots = {name.removeprefix("optimizer/"): array for name, array in tensors.items() if name.startswith("optimizer/")}
+    checksum = checkpoint_module._checksum(metadata, GOOD["vector"], slots)
     path.write_bytes(safetensors.numpy.save(tensors, {**metadata, "checksum": checksum}))
     with suppress(StorageError):
-        assert read_checkpoint(path).step == int(metadata["step"])
-        assert "weights" in tensors
+        found = read_checkpoint(path)
+        assert found.step == int(metadata["step"])
+        assert found.snapshot.weights.tobytes() == tensors["vector"].tobytes()
+        assert {slot.shape for slot in found.snapshot.slots.values()} <= {(2,)}
 
 
 @given(content=st.binary(max_size=200))

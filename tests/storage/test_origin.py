@@ -9,6 +9,7 @@ from fedlearn.storage.checkpoint import Context, write_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.origin import Origin, check_files, check_same_run, hash_of, load_origin, to_text
 from fedlearn.storage.runs import RunFolder, create_run
+from tests.storage.journals import layout_text
 
 ORIGIN = Origin(
     step=3, digest="00ff" * 4, settings={"seed": 1, "sigma": 0.1, "antithetic": False}, files={"text": hash_of(b"text")}
@@ -21,7 +22,7 @@ def run(tmp_path: Path) -> RunFolder:
     run.origin.write_text(to_text(ORIGIN))
     (run.data / "text").write_bytes(b"text")
     snapshot = Snapshot(3, bytes(8), np.zeros(2, np.float32), {}, {})
-    write_checkpoint(run.genesis, snapshot, None, Context("[]", "{}", to_text(ORIGIN)))
+    write_checkpoint(run.genesis, snapshot, None, Context(layout_text(("vector", (2,))), "{}", to_text(ORIGIN)))
     return run
 
 

@@ -1,14 +1,18 @@
 """A recurrent network as people see it: bits per character, and what it writes."""
 
+from collections.abc import Mapping
 from typing import final
 
 import numpy as np
+import safetensors.numpy
 
 import es_core
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.tasks.rnn.language_model import RnnLanguageModel
+from fedlearn.tasks.rnn.layout import to_torch_names
 from fedlearn.tasks.rnn.objective import RnnObjective
+from fedlearn.tasks.rnn.onnx_step import onnx_step
 from fedlearn.text.documents import EncodedText, encode_documents
 from fedlearn.text.tokens import TokenArray
 
@@ -37,6 +41,12 @@ class RnnExaminer:
     def validate_on(self, weights: Float32Array, text: str, *, threads: int) -> dict[str, float]:
         encoded = encode_documents(text, self.tokenizer, self._dataset.documents)
         return self._bits(weights, encoded, threads)
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        return safetensors.numpy.save(to_torch_names(self._objective.layout, weights), {"format": "pt", **about})
+
+    def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        return onnx_step(self._objective, weights, about)
 
     def language_model(self, weights: Float32Array) -> RnnLanguageModel:
         dataset = self._dataset

@@ -7,6 +7,7 @@ from timeit import default_timer
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -120,6 +121,14 @@ class ModuleTask(Task):
         ]
         load(list(self.parameters.values()), parts)
         return parts
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        """As the module names them, tied ones under each of their names."""
+        self.load(weights)
+        tensors = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        return safetensors.torch.save(
+            {name: tensor.contiguous() for name, tensor in tensors.items()}, {"format": "pt", **about}
+        )
 
     def _frozen_tensors(self) -> dict[str, Tensor]:
         learned = {id(parameter) for parameter in self.parameters.values()}

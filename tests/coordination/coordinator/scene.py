@@ -22,6 +22,7 @@ from fedlearn.coordination.effects import (
     SendWeights,
     ServerEffect,
 )
+from fedlearn.coordination.operator import Operator
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.standing import PROOF_GROUPS, Standing
@@ -149,9 +150,10 @@ class Scene:
         self._n_sent: dict[int, int] = {}
         self._links: dict[int, MemoryLink] = {}
         plan_of_it = msgspec.structs.replace(PLAN, **plan)
+        steps = OwnSteps(plan_of_it, strategy)
         self.coordinator = Coordinator(
             plan_of_it,
-            OwnSteps(plan_of_it, strategy),
+            steps,
             step=step,
             last=None,
             digest=digest_of(step),
@@ -160,6 +162,7 @@ class Scene:
             lottery=lottery,
             rules=rules,
         )
+        self.operator = Operator(self.coordinator, steps)
 
     # ---- what happens; each gives the effects
 
@@ -247,6 +250,15 @@ class Scene:
 
     def stop(self) -> list[ServerEffect]:
         return self._perform(self.coordinator.stop("Ctrl-C"))
+
+    def pause(self) -> list[ServerEffect]:
+        return self._perform(self.operator.pause("Ada"))
+
+    def go_on(self) -> list[ServerEffect]:
+        return self._perform(self.operator.go_on("Ada", self.now))
+
+    def send_away(self, who: str) -> list[ServerEffect]:
+        return self._perform(self.operator.send_away(who, "Ada", self.now))
 
     # ---- how things stand
 

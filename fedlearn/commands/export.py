@@ -1,0 +1,35 @@
+"""`fedlearn export`: a run's weights or figures for other programs."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from fedlearn.commands.arguments import add_run
+from fedlearn.commands.progress import replay_progress
+from fedlearn.server.export import FORMATS, export, format_of
+from fedlearn.server.run import find
+from fedlearn.terminal import printable
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Which run, where to, and how."""
+    add_run(parser)
+    parser.add_argument("--to", metavar="FILE", help="where it goes (default: run-<number> with the format's ending)")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="safetensors: a PyTorch state_dict; onnx: one step of the recurrent network; csv: the figures of all "
+        "steps; default: by the ending of --to, else safetensors",
+    )
+
+
+def export_command(options: argparse.Namespace) -> int:
+    """`fedlearn export RUN`."""
+    path = Path(options.to) if options.to is not None else None
+    form = options.format or format_of(path)
+    chosen = find(options.runs, options.run, with_task=form != "csv")
+    done = export(chosen, path, form, progress=replay_progress())
+    for line in (*chosen.prepared.reasons, *done.notes):
+        print(printable(line), file=sys.stderr)
+    print(printable(f"{done.path}: {done.content} of run {chosen.folder.path.name}"))
+    return 0

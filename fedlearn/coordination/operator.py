@@ -1,0 +1,58 @@
+"""What the operator of a run that is under way may ask of it."""
+
+from typing import final
+
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.effects import Notice, ServerEffect
+from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.steps import OwnSteps
+from fedlearn.es.strategy import Strategy
+
+
+@final
+class Operator:
+    """Acts on a coordinator and on where its steps come from."""
+
+    def __init__(self, coordinator: Coordinator, steps: OwnSteps) -> None:
+        self._coordinator = coordinator
+        self._steps = steps
+
+    @property
+    def paused_by(self) -> str:
+        """Who paused the run; empty while it goes on."""
+        return self._steps.paused_by
+
+    @property
+    def is_still(self) -> bool:
+        """Whether no step is open, and the last one is taken."""
+        return self._coordinator.is_between_steps
+
+    def pause(self, by: str) -> list[ServerEffect]:
+        """The step that is open ends as it would have, and none is opened after it; volunteers stay, and wait.
+
+        Nothing of what they did is lost, and no training time passes.
+        """
+        self._steps.paused_by = by
+        return [Notice(f"{by} paused the run")]
+
+    def go_on(self, by: str, now: float) -> list[ServerEffect]:
+        """Steps are opened again."""
+        self._steps.paused_by = ""
+        return [Notice(f"{by} let the run go on"), *self._coordinator.assigned(now)]
+
+    def send_away(self, who: str, by: str, now: float) -> list[ServerEffect]:
+        """Parts with a volunteer until the server ends, by its name or the first digits of its identity.
+
+        Raises ValueError where that is nobody, several, or a volunteer of the server's own.
+        """
+        effects = self._coordinator.send_away(who, now)
+        return [Notice(f"{by} sends {who} away"), *effects]
+
+    def change(self, plan: Plan, strategy: Strategy, now: float) -> None:
+        """Steps that are opened from now on follow these; each Update carries what replicas need to take it."""
+        self._steps.change(plan, strategy)
+        self._coordinator.replan(plan, now)
+
+    def stop(self, by: str) -> list[ServerEffect]:
+        """Ends the run cleanly, to be resumed whenever."""
+        return self._coordinator.stop(f"{by} stopped the server")

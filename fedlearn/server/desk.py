@@ -1,0 +1,154 @@
+"""Where a running server finds its operator's orders, follows and answers them."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol, TypeVar, final
+
+from fedlearn.config import ConfigError
+from fedlearn.coordination.effects import SaveCheckpoint, ServerEffect
+from fedlearn.coordination.operator import Operator
+from fedlearn.storage.orders import (
+    Answer,
+    GoOn,
+    Order,
+    Pause,
+    SendAway,
+    Set,
+    Slip,
+    Stop,
+    WriteCheckpoint,
+    clear,
+    reply,
+    take,
+)
+
+INTERVAL_S = 1.0
+"""Between two looks."""
+
+T = TypeVar("T")
+
+
+class Office(Protocol):
+    """What of the run is not the coordinator's."""
+
+    @property
+    def step(self) -> int:
+        """Where the replica stands."""
+
+    def change(self, operator: Operator, key: str, text: str, now: float) -> str:
+        """Goes on with another value; gives a sentence about it. Raises ConfigError."""
+
+
+class Shell(Protocol):
+    """What surrounds a desk."""
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+
+    def say(self, text: str) -> None:
+        """A line for the person at the terminal."""
+
+    def perform(self, effects: Iterable[ServerEffect]) -> None:
+        """Does what an order leads to."""
+
+    def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Does this after all work that was given before, and calls `then` with what came of it."""
+
+
+@final
+class Desk:
+    """Looks for orders now and then, beside the training; who waits for an answer gets it in the folder."""
+
+    def __init__(self, folder: Path, office: Office, operator: Operator) -> None:
+        """Raises StorageError where there can be no folder."""
+        clear(folder)
+        self._folder = folder
+        self._office = office
+        self._operator = operator
+        self._due = 0.0
+        self._is_looking = False
+        self._pausing: list[Slip] = []
+        """Orders to pause, until the open step has ended."""
+        self._answers: list[tuple[Slip, Answer]] = []
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for a look; asks for the next one after another interval."""
+        has_news = self._answers or (self._pausing and self._operator.is_still)
+        if self._is_looking or (now < self._due and not has_news):
+            return False
+        self._due = now + INTERVAL_S
+        return True
+
+    async def look(self, shell: Shell) -> None:
+        """Follows the orders that lie there, and answers. Raises StorageError where the disk refuses an answer."""
+        self._is_looking = True
+        try:
+            orders, problems = await asyncio.to_thread(take, self._folder)
+            for problem in problems:
+                shell.say(problem)
+            for slip, order in orders:
+                self._follow(slip, order, shell)
+            self._answer_pauses()
+            answers, self._answers = self._answers, []
+            for slip, answer in answers:
+                await asyncio.to_thread(reply, slip, answer)
+        finally:
+            self._is_looking = False
+
+    def _follow(self, slip: Slip, order: Order, shell: Shell) -> None:
+        try:
+            match order:
+                case Pause(by):
+                    self._pause(slip, by, shell)
+                case GoOn(by):
+                    self._go_on(slip, by, shell)
+                case WriteCheckpoint(by):
+                    shell.say(f"{by} asks for a checkpoint")
+                    self._save(slip, "", shell)
+                case SendAway(by, who):
+                    shell.perform(self._operator.send_away(who, by, shell.now()))
+                    self._done(slip, f"{who} was sent away, until the server ends")
+                case Set(by, key, value):
+                    sentence = self._office.change(self._operator, key, value, shell.now())
+                    shell.say(f"{by} changed {sentence}")
+                    self._save(slip, f"{sentence}, from the next step on; ", shell)
+                case Stop(by):
+                    self._done(slip, "the server stops")
+                    shell.perform(self._operator.stop(by))
+        except (ConfigError, ValueError) as error:
+            self._answers.append((slip, Answer(False, str(error))))
+
+    def _pause(self, slip: Slip, by: str, shell: Shell) -> None:
+        if paused_by := self._operator.paused_by:
+            self._done(slip, f"{paused_by} had paused it before")
+            return
+        shell.perform(self._operator.pause(by))
+        self._pausing.append(slip)
+
+    def _go_on(self, slip: Slip, by: str, shell: Shell) -> None:
+        if not self._operator.paused_by:
+            self._done(slip, "it was not paused")
+            return
+        for pausing in self._pausing:
+            self._answers.append((pausing, Answer(False, f"{by} let the run go on before the open step had ended")))
+        self._pausing.clear()
+        shell.perform(self._operator.go_on(by, shell.now()))
+        self._done(slip, f"it goes on from step {self._office.step}")
+
+    def _save(self, slip: Slip, before: str, shell: Shell) -> None:
+        """Among the work, between two steps."""
+
+        shell.perform([SaveCheckpoint()])
+        shell.work(
+            lambda: self._office.step, lambda step: self._done(slip, f"{before}a checkpoint of step {step} was written")
+        )
+
+    def _answer_pauses(self) -> None:
+        if self._operator.is_still:
+            for slip in self._pausing:
+                self._done(slip, f"paused at step {self._office.step}")
+            self._pausing.clear()
+
+    def _done(self, slip: Slip, text: str) -> None:
+        self._answers.append((slip, Answer(True, text)))

@@ -1,0 +1,102 @@
+"""What other programs take of a run: its weights for PyTorch or ONNX, its figures as a table."""
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.server.history import Progress, newest
+from fedlearn.server.run import Run
+from fedlearn.storage.durable import write_durably
+from fedlearn.storage.lines import read_lines
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.tasks.kind import Exports
+
+Format = Literal["safetensors", "onnx", "csv"]
+
+FORMATS: tuple[Format, ...] = ("safetensors", "onnx", "csv")
+
+_TABLES = ("shown", "validation")
+"""Fields of a line of metrics that have figures by name: a column each."""
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """What was written."""
+
+    path: Path
+    content: str
+    """In a sentence."""
+    notes: tuple[str, ...] = ()
+    """What to know of it."""
+
+
+def format_of(path: Path | None) -> Format:
+    """By the path's ending. Raises ValueError for another one."""
+    if path is None:
+        return "safetensors"
+    for form in FORMATS:
+        if path.suffix == f".{form}":
+            return form
+    raise ValueError(
+        f"{path}: expected a name that ends in {', '.join(f'.{form}' for form in FORMATS)}; or give the format"
+    )
+
+
+def export(
+    run: Run, path: Path | None = None, form: Format | None = None, *, progress: Progress | None = None
+) -> Exported:
+    """Writes the run's newest weights, or its figures, in a format that is told by the path's ending if not given.
+
+    Without a path it is `run-<name>` with the format's ending, in the working directory.
+
+    Raises ValueError where the run's model has no such format, StorageError where files can't be read or written.
+    """
+    form = form or format_of(path)
+    path = path or Path(f"run-{run.folder.path.name}.{form}")
+    if form == "csv":
+        payload, n_lines = table(run.folder.metrics)
+        write_durably(path, payload)
+        return Exported(path, f"the figures of {n_lines} steps")
+    rebuilt = newest(run, progress=progress)
+    replica = rebuilt.holding.replica
+    about = {"run": run.folder.path.name, "step": str(replica.step), "digest": replica.digest.hex()}
+    payload, notes = weights_as(run, replica.weights, form, about)
+    write_durably(path, payload)
+    names = {"safetensors": "the state_dict", "onnx": "one step of the model"}
+    return Exported(path, f"{names[form]}, with the weights of step {replica.step}", (*rebuilt.problems, *notes))
+
+
+def weights_as(
+    run: Run, weights: Float32Array, form: Literal["safetensors", "onnx"], about: dict[str, str]
+) -> tuple[bytes, tuple[str, ...]]:
+    """A file of these weights in a format, and what to know of it. Raises ValueError where there is none."""
+    examiner = run.prepared.examiner
+    if isinstance(examiner, Exports):
+        make: dict[str, Callable[..., bytes]] = {"safetensors": examiner.state_dict, "onnx": examiner.onnx}
+        return make[form](weights, about), ()
+    if form == "onnx":
+        raise ValueError("onnx: expected the recurrent network, got a task whose code is not here; export safetensors")
+    import safetensors.numpy
+
+    note = "the task's code is not here: only what was learned is in the file; use load_state_dict(..., strict=False)"
+    parts = run.prepared.objective.layout.split(weights)
+    return safetensors.numpy.save(parts, {"format": "pt", **about}), (note,)
+
+
+def table(metrics: Path) -> tuple[bytes, int]:
+    """`metrics.jsonl` as CSV with a header, and how many steps it has; a step that was taken again stands once."""
+    lines = {line.step: line for line in read_lines(metrics, StepMetrics)}
+    names = {group: sorted({name for line in lines.values() for name in getattr(line, group)}) for group in _TABLES}
+    plain = [field for field in StepMetrics.__struct_fields__ if field not in _TABLES]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*plain, *names["shown"], *(f"validation_{name}" for name in names["validation"])])
+    for _, line in sorted(lines.items()):
+        row: list[Any] = [getattr(line, field) for field in plain]
+        row += [getattr(line, group).get(name, "") for group in _TABLES for name in names[group]]
+        writer.writerow("" if value is None else value for value in row)
+    return text.getvalue().encode(), len(lines)

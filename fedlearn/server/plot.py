@@ -1,0 +1,126 @@
+"""Curves of runs, laid over each other."""
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.storage.durable import write_durably
+from fedlearn.storage.lines import read_lines
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.runs import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Axis = Literal["steps", "seconds", "work"]
+AXES: tuple[Axis, ...] = ("steps", "seconds", "work")
+
+ENDINGS = (".png", ".svg", ".pdf")
+
+MOST_POINTS = 2000
+"""Of a curve: more than a screen has columns. Longer ones are drawn by the means of neighbours."""
+
+SMOOTHING = 0.02
+"""Share of the curve over which the smooth one looks back."""
+
+Floats = NDArray[np.float64]
+
+
+class Curve(msgspec.Struct, frozen=True, eq=False):
+    """A run's figures over an axis."""
+
+    name: str
+    x: Floats
+    y: Floats
+    held_out: tuple[Floats, Floats]
+    """Where unperturbed weights were measured, and what came of it."""
+
+
+def plot(runs: Iterable[RunFolder], to: Path, *, axis: Axis = "steps") -> None:
+    """Writes a picture of the runs' losses over steps, seconds of training, or work in the task's unit.
+
+    Raises ValueError where matplotlib is missing or there is nothing to draw, StorageError where the disk refuses.
+    """
+    if to.suffix not in ENDINGS:
+        raise ValueError(f"{to}: expected a name that ends in {', '.join(ENDINGS)}")
+    content = io.BytesIO()
+    figure(runs, axis=axis).savefig(content, format=to.suffix[1:], dpi=150)
+    write_durably(to, content.getvalue())
+
+
+def figure(runs: Iterable[RunFolder], *, axis: Axis = "steps") -> "Figure":
+    """The same as a figure of matplotlib's. Raises ValueError as `plot` does."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError(
+            "plot: expected the package matplotlib, which is missing; pip install 'fedlearn[plot]'"
+        ) from error
+    lines = {folder.path.name: list(read_lines(folder.metrics, StepMetrics)) for folder in runs}
+    key = _key_of(lines)
+    curves = [curve_of(name, found, key, axis=axis) for name, found in lines.items()]
+    drawn = Figure(figsize=(8.0, 5.0), layout="constrained")
+    axes = drawn.add_subplot()
+    for number, curve in enumerate(curves):
+        color = f"C{number % 10}"
+        x, y = thinned(curve.x, curve.y)
+        axes.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
+        axes.plot(x, smooth(y), color=color, linewidth=1.6, label=f"run {curve.name}")
+        if curve.held_out[0].size:
+            axes.plot(*curve.held_out, ".", color=color, markersize=5, label=f"run {curve.name}, held out")
+    axes.set_xlabel({"steps": "step", "seconds": "seconds of training", "work": "work of all trials"}[axis])
+    axes.set_ylabel(key.replace("_", " "))
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    return drawn
+
+
+def curve_of(name: str, lines: Sequence[StepMetrics], key: str, *, axis: Axis) -> Curve:
+    """A run's loss of this name; a step that was taken again counts once, one without a finite loss is left out."""
+    lines = sorted({line.step: line for line in lines}.values(), key=lambda line: line.step)
+    work = np.array([line.work for line in lines], dtype=np.float64)
+    speed = np.array([line.work_per_s for line in lines], dtype=np.float64)
+    places = {
+        "steps": np.array([line.step for line in lines], dtype=np.float64),
+        "seconds": np.cumsum(work / np.maximum(speed, 1e-9)),
+        "work": np.cumsum(work),
+    }[axis]
+    shown = np.array([line.shown.get(key, np.nan) for line in lines], dtype=np.float64)
+    measured = np.array([line.validation.get(key, np.nan) for line in lines], dtype=np.float64)
+    is_shown, is_measured = np.isfinite(shown), np.isfinite(measured)
+    return Curve(name, places[is_shown], shown[is_shown], (places[is_measured], measured[is_measured]))
+
+
+def thinned(*columns: Floats) -> list[Floats]:
+    """At most MOST_POINTS of each: means of neighbours."""
+    n_points = min(columns[0].size, MOST_POINTS)
+    if n_points == columns[0].size:
+        return list(columns)
+    edges = np.linspace(0, columns[0].size, n_points + 1).astype(np.int64)
+    return [np.add.reduceat(column, edges[:-1]) / np.diff(edges) for column in columns]
+
+
+def smooth(values: Floats) -> Floats:
+    """A running mean that forgets; unbiased from the first value on."""
+    keep = 1.0 - 1.0 / max(SMOOTHING * values.size, 1.0)
+    smoothed, total, weight = np.empty_like(values), 0.0, 0.0
+    for number, value in enumerate(values):
+        total, weight = keep * total + value, keep * weight + 1.0
+        smoothed[number] = total / weight
+    return smoothed
+
+
+def _key_of(lines: dict[str, list[StepMetrics]]) -> str:
+    """What all these runs call their loss. Raises ValueError where that is nothing, or not one."""
+    keys = {name: next((key for line in found for key in line.shown), "") for name, found in lines.items()}
+    if empty := [name for name, key in keys.items() if not key]:
+        raise ValueError(f"run {empty[0]}: expected figures of a step or more, got none; let it train first")
+    if len(set(keys.values())) != 1:
+        told = ", ".join(f"{key} of run {name}" for name, key in keys.items()) or "no run"
+        raise ValueError(f"runs: expected those that show one kind of loss, got {told}; plot them apart")
+    return next(iter(keys.values()))

@@ -1,0 +1,186 @@
+"""Orders to a running server: small files in its run's folder, which it looks for, and answers beside them.
+
+Whoever may write the folder may give them, and nobody else: it is made for its owner alone. Orders that a server left
+behind are dropped when the next one begins: nobody waits for them any more.
+"""
+
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError, replace_file
+
+MAX_BYTES = 4096
+"""Of an order, or an answer that is read."""
+
+MAX_TAKEN = 64
+"""At a time; more wait."""
+
+_ORDER, _ANSWER, _REFUSED = ".order", ".answer", ".refused"
+
+Text = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
+"""Reaches terminals, which obey control characters."""
+
+
+class _Given(msgspec.Struct, frozen=True, tag_field="order", forbid_unknown_fields=True):
+    by: Text
+    """Who gives it, as the server's terminal shows it."""
+
+
+class Pause(_Given, frozen=True, tag="pause"):
+    """Open no step after the one that is open."""
+
+
+class GoOn(_Given, frozen=True, tag="go-on"):
+    """Open steps again."""
+
+
+class WriteCheckpoint(_Given, frozen=True, tag="checkpoint"):
+    """Write one now."""
+
+
+class SendAway(_Given, frozen=True, tag="send-away"):
+    """Part with a volunteer, and let it in no more until the server ends."""
+
+    who: Text
+    """Its name, or the first digits of its identity."""
+
+
+class Set(_Given, frozen=True, tag="set"):
+    """Go on with another value of a setting."""
+
+    key: Text
+    value: Annotated[str, Meta(max_length=256)]
+    """As a flag would be given."""
+
+
+class Stop(_Given, frozen=True, tag="stop"):
+    """End, as on Ctrl-C."""
+
+
+Order = Pause | GoOn | WriteCheckpoint | SendAway | Set | Stop
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What came of an order."""
+
+    is_done: bool
+    text: Annotated[str, Meta(max_length=2000)]
+
+
+class Slip(msgspec.Struct, frozen=True):
+    """An order's place in the folder."""
+
+    folder: Path
+    name: str
+
+    @property
+    def order(self) -> Path:
+        return self.folder / f"{self.name}{_ORDER}"
+
+    @property
+    def answer(self) -> Path:
+        return self.folder / f"{self.name}{_ANSWER}"
+
+
+def give(folder: Path, order: Order) -> Slip:
+    """Puts an order where the server finds it.
+
+    Raises ValueError for texts that no server takes, StorageError where the folder can't be written.
+    """
+    payload = msgspec.json.encode(order)
+    msgspec.json.decode(payload, type=Order)  # constructing one checks nothing
+    _make(folder)
+    slip = Slip(folder, f"{time.time_ns():020d}-{secrets.token_hex(8)}")
+    replace_file(slip.order, payload)
+    return slip
+
+
+def is_taken(slip: Slip) -> bool:
+    """Whether the server has it."""
+    return not slip.order.exists()
+
+
+def answer_to(slip: Slip) -> Answer | None:
+    """What the server said; None as long as it has not."""
+    try:
+        return msgspec.json.decode(_content(slip.answer), type=Answer)
+    except (OSError, ValueError):
+        return None
+
+
+def withdraw(slip: Slip) -> None:
+    """Nobody waits for the answer any more; an order that was not taken is not given."""
+    with suppress(OSError):
+        slip.order.unlink(missing_ok=True)
+        slip.answer.unlink(missing_ok=True)
+
+
+def take(folder: Path) -> tuple[list[tuple[Slip, Order]], list[str]]:
+    """The server's side: the orders in turn, each given once; and what is to be said of files that are none.
+
+    Those are set aside under another name. Raises nothing: a folder that can't be read has no orders.
+    """
+    taken: list[tuple[Slip, Order]] = []
+    problems: list[str] = []
+    for path in list(_entries(folder, _ORDER))[:MAX_TAKEN]:
+        try:
+            order = msgspec.json.decode(_content(path), type=Order)
+            path.unlink()
+        except FileNotFoundError:
+            continue  # withdrawn meanwhile
+        except (OSError, ValueError, RecursionError) as error:
+            problems.append(f"{path}: expected an order: {error}; it was set aside")
+            try:
+                path.replace(path.with_suffix(_REFUSED))
+            except OSError:
+                problems.pop()  # said once, not once a second
+            continue
+        taken.append((Slip(folder, path.stem), order))
+    return taken, problems
+
+
+def reply(slip: Slip, answer: Answer) -> None:
+    """The server's side: says what came of an order. Raises StorageError where the disk refuses."""
+    replace_file(slip.answer, msgspec.json.encode(answer))
+
+
+def clear(folder: Path) -> None:
+    """The server's side: makes the folder, and drops what was left behind in it. Raises StorageError."""
+    _make(folder)
+    for suffix in (_ORDER, _ANSWER, PARTIAL_SUFFIX):
+        for path in _entries(folder, suffix):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: expected a folder for orders: {error.strerror}; see that it may be made"
+        ) from error
+
+
+def _entries(folder: Path, suffix: str) -> Iterator[Path]:
+    """Files of this kind, the first given first."""
+    try:
+        yield from sorted(path for path in folder.iterdir() if path.suffix == suffix)
+    except OSError:
+        return
+
+
+def _content(path: Path) -> bytes:
+    """Of a plain file that is not too large. Raises OSError and ValueError."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+        raise ValueError(f"a file of at most {MAX_BYTES} bytes")
+    return path.read_bytes()

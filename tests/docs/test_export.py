@@ -1,0 +1,40 @@
+"""The loading example of docs/runs.md, executed."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlearn.server.export import export
+from fedlearn.server.history import newest
+from fedlearn.tasks.kind import WritesText
+from tests.commands.recorded_run import recorded_run
+from tests.docs.pages import REPOSITORY
+from tests.runs import rnn_config
+
+
+@pytest.mark.parametrize("cell", ["tanh", "gru"])
+def test_example_loads_a_run_and_predicts_as_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: str
+) -> None:
+    torch = pytest.importorskip("torch", reason="loads into PyTorch, the torch extra")
+    run = recorded_run(rnn_config(tmp_path, cell=cell, n_layers=2))
+    monkeypatch.chdir(tmp_path)
+    export(run, Path("run.safetensors"))
+    (example,) = re.findall(r"```python\n(.*?load_state_dict.*?)```", (REPOSITORY / "docs/runs.md").read_text(), re.S)
+    names: dict[str, Any] = {}
+    exec(example.replace("nn.RNN(", "nn.GRU(") if cell == "gru" else example, names)
+    examiner = run.prepared.examiner
+    assert isinstance(examiner, WritesText)
+    model = examiner.language_model(newest(run).holding.replica.weights)
+    tokens = np.random.default_rng(1).integers(0, model.vocab_size, (3, 7)).astype(np.uint16)
+    with torch.no_grad():
+        logits, _ = names["network"](torch.from_numpy(tokens.astype(np.int64)))
+    found = torch.log_softmax(logits, dim=-1).numpy()
+    state = model.initial_state(3)
+    for place in range(tokens.shape[1]):
+        state, expected = model.next_log_probabilities(state, tokens[:, place])
+        is_written = np.isfinite(expected)
+        np.testing.assert_allclose(found[:, place][is_written], expected[is_written], atol=1e-4)

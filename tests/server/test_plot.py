@@ -1,0 +1,104 @@
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from fedlearn.server import plot as module
+from fedlearn.server.plot import Axis, curve_of, figure, plot, smooth, thinned
+from fedlearn.storage.lines import LineLog
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.runs import RunFolder
+
+LINE = StepMetrics(
+    step=0,
+    loss=2.0,
+    shown={"bits_per_character": 3.0},
+    members=8,
+    work_per_s=50.0,
+    work=100,
+    volunteers=1,
+    bytes_in=0,
+    bytes_out=0,
+    digest="",
+    time=0.0,
+)
+
+
+def line(step: int, **changes: Any) -> StepMetrics:  # noqa: ANN401 (fields of any type)
+    return msgspec.structs.replace(LINE, step=step, **changes)
+
+
+def folder_of(path: Path, *lines: StepMetrics) -> RunFolder:
+    path.mkdir()
+    log = LineLog(RunFolder(path).metrics)
+    for metrics in lines:
+        log.append(metrics)
+    log.close()
+    return RunFolder(path)
+
+
+@pytest.mark.parametrize(("axis", "x"), [("steps", [3, 5]), ("seconds", [2, 7]), ("work", [100, 350])])
+def test_curve_lies_over_its_axis(axis: Axis, x: list[float]) -> None:
+    lines = [
+        line(5, work=150, work_per_s=50.0, validation={"bits_per_character": 2.5, "other": 1.0}),
+        line(3),
+        line(4, shown={}, loss=None),
+        line(5, shown={"bits_per_character": 9.0}),
+    ]
+    again = msgspec.structs.replace(lines[0], shown={"bits_per_character": 2.0})
+    curve = curve_of("7", [*lines, again], "bits_per_character", axis=axis)
+    assert (curve.x.tolist(), curve.y.tolist()) == (x, [3.0, 2.0])
+    assert [column.tolist() for column in curve.held_out] == [x[1:], [2.5]]
+
+
+def test_long_curve_is_thinned_to_the_means_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.arange(7.0)
+    assert thinned(x, 2 * x)[1].tolist() == (2 * x).tolist()
+    monkeypatch.setattr(module, "MOST_POINTS", 3)
+    assert [column.tolist() for column in thinned(x, 2 * x)] == [[0.5, 2.5, 5.0], [1.0, 5.0, 10.0]]
+
+
+def test_smooth_curve_begins_at_its_first_value_and_follows() -> None:
+    assert smooth(np.array([5.0, 1.0])).tolist() == [5.0, 1.0]
+    steady = smooth(np.full(1000, 3.0))
+    np.testing.assert_allclose(steady, 3.0)
+    found = smooth(np.concatenate([np.zeros(500), np.ones(500)]))
+    assert found[0] == found[499] == 0.0
+    assert 0.0 < found[500] < 0.1
+    assert found[-1] > 0.99
+
+
+def test_runs_are_drawn_over_each_other(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="draws with the plot extra")
+    first = folder_of(tmp_path / "1", line(0), line(1, validation={"bits_per_character": 2.5}))
+    (axes,) = figure([first, folder_of(tmp_path / "2", line(0))], axis="work").axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["run 1", "run 1, held out", "run 2"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("work of all trials", "bits per character")
+
+
+@pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_picture_is_written(tmp_path: Path, ending: str, magic: bytes) -> None:
+    pytest.importorskip("matplotlib", reason="draws with the plot extra")
+    plot([folder_of(tmp_path / "1", line(0), line(1))], tmp_path / f"runs.{ending}")
+    assert (tmp_path / f"runs.{ending}").read_bytes().startswith(magic)
+
+
+def test_what_can_not_be_drawn_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, empty = folder_of(tmp_path / "1", line(0)), folder_of(tmp_path / "2")
+    other = folder_of(tmp_path / "3", line(0, shown={"accuracy": 0.5}))
+    with pytest.raises(ValueError, match=r"runs\.txt: expected a name that ends in \.png, \.svg, \.pdf"):
+        plot([one], tmp_path / "runs.txt")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ValueError, match=r"expected the package matplotlib.* pip install 'fedlearn\[plot\]'"):
+        figure([one])
+    monkeypatch.undo()
+    pytest.importorskip("matplotlib", reason="draws with the plot extra")
+    with pytest.raises(ValueError, match="run 2: expected figures of a step or more, got none"):
+        figure([one, empty])
+    with pytest.raises(
+        ValueError, match="expected those that show one kind of loss, got bits_per_character of run 1, a"
+    ):
+        figure([one, other])
