@@ -31,7 +31,7 @@ AT_ONCE = 2
 
 FUSING_ISAS = "v3|dot"
 FUSED_IN = {"replicated_kernels": False, "activation_kernels": True}
-FUSED = r"\t(v?fn?m(?:add|sub|la|ls)\w*)\s"
+FUSED = r"\t(v?fn?m(?:add|sub|la|ls)[\w.]*)\s"
 """Instructions that round once after a product and a sum; instruction sets with them; and files that may have them."""
 
 PYCONFIG_OF_WINDOWS = """
