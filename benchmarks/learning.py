@@ -15,16 +15,17 @@ import msgspec
 from budgets import Budget
 from learner import SeedRun, conclude, learn
 from measure import SETTINGS, Stopwatch, describe_machine, print_report, use_processors
-from ngrams import NAMES as NGRAMS
-from ngrams import ngram_bits
 from recipes import NAMES, PEERS, ending_at, open_learner, settings_of, why_absent
 from results import Report, Result, Text, save, saved_results, table
 from rnn_run import SCHEMA, Settings, config_of, create_run, flat
 from through_server import learn_through_server
 
 from fedlearn.config import ConfigError, RunConfig, add_config_flags
-from fedlearn.tasks.rnn.dataset import build_dataset
+from fedlearn.tasks.rnn.dataset import Dataset, build_dataset
 from fedlearn.tasks.rnn.options import options_of
+from fedlearn.text.documents import EncodedText
+from fedlearn.text.ngrams import NAMES as NGRAMS
+from fedlearn.text.ngrams import ngram_loss
 
 TINYSHAKESPEARE = Path(__file__).parents[2] / "shared" / "data" / "tinyshakespeare.txt"
 RESULTS = Path(__file__).parent / "results"
@@ -139,10 +140,15 @@ def describe_text(options: argparse.Namespace) -> Text:
         validation_characters=dataset.validation.n_characters,
         test_characters=dataset.test.n_characters,
         baselines_bits_per_character={
-            name: (ngram_bits(dataset, n, dataset.validation), ngram_bits(dataset, n, dataset.test))
+            name: (_ngram_bits(dataset, n, dataset.validation), _ngram_bits(dataset, n, dataset.test))
             for n, name in NGRAMS.items()
         },
     )
+
+
+def _ngram_bits(dataset: Dataset, n: int, text: EncodedText) -> float:
+    loss = ngram_loss(dataset.train.tokens, text.tokens, n, vocab_size=dataset.tokenizer.vocab_size)
+    return text.bits_per_character(loss)
 
 
 def _tell(what: str, end: SeedRun) -> None:

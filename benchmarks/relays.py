@@ -116,9 +116,9 @@ def measure(volunteers: int, relays: int, steps: int, folder: Path) -> Cost:
         "--population-limit",
         f"{GROUP_SIZE * volunteers}",
     ]
-    settings += ["--time-per-step", "60", "--checkpoint-time", "1e6", "--sample-time", "0"]
+    settings += ["--time-per-step", "60", "--checkpoint-time", "1e6", "--sample-time", "0", "--board", "0"]
     with ExitStack() as held:
-        port, pid = held.enter_context(listening("serve", *gate, *settings, "--runs", str(folder / "runs")))
+        port, pid = held.enter_context(listening("serve", *gate, *settings))
         ports, pids = [port], [pid]
         identity = ["--identity", str(folder / "relay.pem")]
         for _ in range(relays):

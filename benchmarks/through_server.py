@@ -32,7 +32,7 @@ def learn_through_server(config: RunConfig, seconds: float) -> SeedRun:
     file = Path(config.run.runs) / "benchmark.json"
     file.write_text(to_json(config))
     environment = {name: text for name, text in os.environ.items() if not name.startswith("FEDLEARN_")}
-    environment["FEDLEARN_ISA"] = es_core.current_isa()
+    environment |= {"FEDLEARN_ISA": es_core.current_isa(), "FEDLEARN_BOARD": "0"}
     began = time.time()
     server = subprocess.Popen(
         [sys.executable, str(SERVER), str(file)],

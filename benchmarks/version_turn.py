@@ -52,7 +52,7 @@ def take_turn(checkout: Path, flags: list[str], runs: Path) -> Turn:
     server = subprocess.Popen(
         [str(python), "server.py", *flags],
         cwd=checkout,
-        env={**environment, "FEDLEARN_ISA": es_core.current_isa()},
+        env={**environment, "FEDLEARN_ISA": es_core.current_isa(), "FEDLEARN_BOARD": "0"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -72,7 +72,7 @@ def measure_whole_steps(config: RunConfig, steps: int) -> WholeSteps:
 def _run(config: RunConfig, folder: Path) -> list[StepSeconds]:
     """Runs both processes to the end; gives what the volunteer's steps took."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("FEDLEARN_")}
-    environment["FEDLEARN_ISA"] = es_core.current_isa()
+    environment |= {"FEDLEARN_ISA": es_core.current_isa(), "FEDLEARN_BOARD": "0"}
     file, result = folder / "config.json", folder / "volunteer.json"
     file.write_text(to_json(config))
     serve = [sys.executable, "-m", "fedlearn", "serve", str(file)]

@@ -58,7 +58,7 @@ class Terminal(Callback):
 
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:  # noqa: ARG002
         sentences = [f"validation {format_figures(figures)}"] if figures else []
-        sentences += [f"it writes: {sample}"] if sample else []
+        sentences += [f"it writes: {' '.join(sample.split())}"] if sample else []
         if sentences:
             self.say("; ".join(sentences))
 

@@ -1,4 +1,5 @@
 import ctypes
+import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,6 +12,9 @@ from hypothesis import settings
 import es_core
 from fedlearn.config import RunConfig
 from tests.runs import rnn_config
+
+# Servers of tests show no page unless they are told to.
+os.environ["FEDLEARN_BOARD"] = "0"
 
 # An example may take long on a busy machine, which says nothing of the code.
 settings.register_profile("patient", deadline=None)

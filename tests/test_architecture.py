@@ -20,7 +20,7 @@ LAYERS = (
     ("callback",),
     ("terminal",),
     ("server", "client"),
-    ("simulation", "relay"),
+    ("simulation", "relay", "board"),
     ("commands",),
     ("fedlearn",),
     ("launch",),

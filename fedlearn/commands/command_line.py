@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fedlearn.commands.arguments import add_identity, add_run
+from fedlearn.commands.board import add_board, board_command
 from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
 from fedlearn.commands.export import add_export, export_command
@@ -47,6 +48,7 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("identity", identity_command, add_identity, "show the identity that servers know this machine by"),
     ("sample", sample_command, add_sample, "let a checkpoint write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
+    ("board", board_command, add_board, "show the runs on a page for browsers"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
     ("export", export_command, add_export, "write a run's weights or figures for other programs"),
     ("plot", plot_command, add_plot, "draw the curves of runs over each other"),

@@ -3,22 +3,18 @@
 import argparse
 import sys
 
-import msgspec
 import numpy as np
 
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.evaluate import newest
 from fedlearn.server.run import find
 from fedlearn.tasks.kind import WritesText
-from fedlearn.text.beam_search import Search, beam_search
-from fedlearn.text.language_model import Continuation, LanguageModel
-from fedlearn.text.sampling import Manner, sample
-from fedlearn.text.tokens import TokenArray
+from fedlearn.text.beam_search import Search
+from fedlearn.text.language_model import last_of
+from fedlearn.text.sampling import Manner
+from fedlearn.text.writing import CIRCLE_CHARACTERS, written
 
 MAX_BEAMS = 4096
-
-CIRCLE_CHARACTERS = 6
-"""What the likeliest text of a small model says again and again is about that long: "the the the"."""
 
 _CONTROL_CHARACTERS = {
     code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
@@ -68,10 +64,18 @@ def sample_command(options: argparse.Namespace) -> int:
     prompt = tokenizer.encode(options.prompt)
     if unknown := np.count_nonzero(prompt == tokenizer.unknown_token):
         print(f"--prompt: {unknown} of {len(prompt)} characters are unknown to the run's tokenizer", file=sys.stderr)
-    if options.beams is not None and options.no_repeat_ngram is None:
-        options.no_repeat_ngram = max(round(CIRCLE_CHARACTERS / examiner.characters_per_token), 2)
-    written = _write(examiner.language_model(replica.weights), prompt, options)
-    print((options.prompt + tokenizer.decode(written.tokens)).translate(_CONTROL_CHARACTERS))
+    text = last_of(
+        written(
+            examiner.language_model(replica.weights),
+            prompt,
+            length=options.length,
+            n_beams=options.beams,
+            given=vars(options),
+            characters_per_token=examiner.characters_per_token,
+            generator=np.random.default_rng(options.seed),
+        )
+    )
+    print((options.prompt + tokenizer.decode(text.tokens)).translate(_CONTROL_CHARACTERS))
     return 0
 
 
@@ -87,13 +91,3 @@ def check_flags(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             way = "sampling, without --beams" if options.beams is None else "beam search"
             raise ValueError(f"--{name.replace('_', '-')}: expected none for {way}; leave it out")
-
-
-def _write(model: LanguageModel, prompt: TokenArray, options: argparse.Namespace) -> Continuation:
-    given = {name: value for name, value in vars(options).items() if value is not None}
-    if options.beams is not None:
-        rules = msgspec.convert(given, Search)
-        return beam_search(model, prompt, n_beams=options.beams, length=options.length, rules=rules)
-    generator = np.random.default_rng(options.seed)
-    manner = msgspec.convert(given, Manner)
-    return sample(model, prompt, length=options.length, generator=generator, manner=manner)

@@ -28,6 +28,7 @@ from fedlearn.coordination.golden import check_core
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
+from fedlearn.server.repeating import as_begun
 from fedlearn.server.run import Run, edited_settings, kind_named, kind_of, load, load_run_config, named_task
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Begun, Supervisor, tell
@@ -49,7 +50,9 @@ SMALL_MODEL = 10_000_000
 
 def add_serve(parser: Parser) -> None:
     """The flags of a run's settings, those of every kind of task among them."""
-    parser.add_argument("config", nargs="?", metavar="CONFIG", help="TOML or JSON file with settings of the run")
+    parser.add_argument(
+        "config", nargs="?", metavar="CONFIG", help="TOML or JSON file with settings; a run's config.json repeats it"
+    )
     parser.add_argument("--resume", metavar="RUN", help="go on with a run: its number, its folder, or 'latest'")
     parser.add_argument(
         "--token", dest="token_file", default=argparse.SUPPRESS, metavar="FILE", help="the same as --token-file"
@@ -72,7 +75,7 @@ def serve_command(options: argparse.Namespace) -> int:
     if options.supervise and options.tell is None:
         return _supervised(options)
     check_core()
-    file = _read_config(options.config)
+    file = _read_config(options.config, is_new=options.resume is None)
     with ExitStack() as held:
         if options.resume is None:
             text = task_of(file, os.environ, vars(options))
@@ -154,13 +157,14 @@ def _schema_of(kind: Kind, options: argparse.Namespace) -> Schema:
     return schema
 
 
-def _read_config(path: str | None) -> SourceFile | None:
+def _read_config(path: str | None, *, is_new: bool) -> SourceFile | None:
     if path is None:
         return None
     try:
-        return path, Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected a readable TOML or JSON file: {error}") from error
+    return path, as_begun(Path(path), text, is_new=is_new)
 
 
 def _introduce(run: Run, step: int, notices: list[str]) -> None:

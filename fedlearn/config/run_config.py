@@ -176,6 +176,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         "127.0.0.1"
     )
     port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, resumable=True, common=True)] = 55551
+    board: Annotated[
+        int,
+        setting(
+            "port on this machine of a page that shows the runs, where its packages are installed; 0 = no page",
+            ge=0,
+            le=65535,
+            resumable=True,
+            common=True,
+        ),
+    ] = 55580
     audit: Annotated[
         float, setting("share of the volunteers' work that is computed again; 0 = none", ge=0, le=1, resumable=True)
     ] = 0.02

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import msgspec
+
 from fedlearn.config import ConfigError, RunConfig, Schema, to_json
 from fedlearn.es.replica import genesis
 from fedlearn.server.run import KIND_FILE, Run, settings_of
@@ -45,6 +47,7 @@ def create(kind: Kind, config: RunConfig, task: NamedTask | None = None, *, meas
         )
         run = Run(folder, prepared, origin)
         write_checkpoint(folder.genesis, snapshot, None, run.context(step=snapshot.step))
+        write_durably(folder.reasons, msgspec.json.encode(prepared.reasons))
         write_durably(folder.origin, to_text(origin).encode())
         write_durably(folder.config, to_json(run.config).encode())
     except BaseException as error:

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, final
 from fedlearn.config import ConfigError
 from fedlearn.coordination.effects import SaveCheckpoint, ServerEffect
 from fedlearn.coordination.operator import Operator
+from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import (
     Answer,
     GoOn,
@@ -81,7 +82,7 @@ class Desk:
         return True
 
     async def look(self, shell: Shell) -> None:
-        """Follows the orders that lie there, and answers. Raises StorageError where the disk refuses an answer."""
+        """Follows the orders that lie there, and answers; an answer that the disk refuses is no reason to end a run."""
         self._is_looking = True
         try:
             orders, problems = await asyncio.to_thread(take, self._folder)
@@ -93,6 +94,8 @@ class Desk:
             answers, self._answers = self._answers, []
             for slip, answer in answers:
                 await asyncio.to_thread(reply, slip, answer)
+        except StorageError as error:
+            shell.say(str(error))
         finally:
             self._is_looking = False
 

@@ -17,7 +17,7 @@ class Examination(msgspec.Struct, frozen=True):
 
     figures: dict[str, float]
     sample: str
-    """Empty for models that don't write."""
+    """With its line breaks; empty for models that don't write."""
 
 
 @final
@@ -51,5 +51,5 @@ def examine(examiner: Examiner, weights: Float32Array) -> Examination:
             generator=np.random.default_rng(),
             manner=Manner(),
         )
-        text = " ".join(examiner.tokenizer.decode(written.tokens).split())
+        text = examiner.tokenizer.decode(written.tokens).strip()
     return Examination(examiner.validate(weights, threads=1), text)

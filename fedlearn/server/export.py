@@ -95,7 +95,7 @@ def table(metrics: Path) -> tuple[bytes, int]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*plain, *names["shown"], *(f"validation_{name}" for name in names["validation"])])
-    for _, line in sorted(lines.items()):
+    for line in lines.values():
         row: list[Any] = [getattr(line, field) for field in plain]
         row += [getattr(line, group).get(name, "") for group in _TABLES for name in names[group]]
         writer.writerow("" if value is None else value for value in row)

@@ -12,7 +12,10 @@ from typing import final
 from fedlearn.config import RunConfig
 from fedlearn.server.restarts import Restarts
 from fedlearn.storage.runs import RunFolder
-from fedlearn.system.processes import let_us_go_first
+from fedlearn.system.processes import step_back
+
+NICENESS = 5
+"""The server's own short bursts of work go first."""
 
 TERMS = ("--priority", "normal", "--max-memory", "90%", "--on-battery", "yes")
 """Whoever serves a run has lent this machine to it already."""
@@ -95,7 +98,7 @@ class LocalVolunteers:
                 start_new_session=True,  # Ctrl-C is for the server, which tells them
                 env={**os.environ, "no_proxy": "*"},  # the server is this machine
             )
-        let_us_go_first(volunteer.process.pid)  # the server's own bursts of work are short
+        step_back(volunteer.process.pid, NICENESS)
         volunteer.began = self._clock()
 
     def _bury(self, volunteer: _Volunteer, code: int, now: float) -> str:

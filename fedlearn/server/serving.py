@@ -4,8 +4,11 @@ import asyncio
 import gc
 import shlex
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fedlearn.coordination.divergence import DIVERGED
+from fedlearn.server.board_process import show_board
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.run import Run
@@ -36,7 +39,8 @@ def serve(trainer: Trainer, listening: socket.socket, gate: Gate, *, command: st
         sweeping = asyncio.create_task(sweep())
         try:
             server = Server(trainer, callbacks, gate)
-            return await server.run(listening, lambda port: _local(run, str(gate.local_address(port))))
+            async with _board(run, terminal):
+                return await server.run(listening, lambda port: _local(run, str(gate.local_address(port))))
         finally:
             sweeping.cancel()
 
@@ -57,6 +61,20 @@ async def sweep() -> None:
     while True:
         await asyncio.sleep(SWEEP_S)
         gc.collect()
+
+
+@asynccontextmanager
+async def _board(run: Run, terminal: Terminal) -> AsyncIterator[None]:
+    """The page beside the server, where one is wanted."""
+    if (port := run.config.server.board) == 0:
+        yield
+        return
+    board = asyncio.create_task(show_board(run.folder.path.parent, port, terminal.say))
+    try:
+        yield
+    finally:
+        board.cancel()
+        await asyncio.gather(board, return_exceptions=True)
 
 
 def _resume_flags(trainer: Trainer) -> str:

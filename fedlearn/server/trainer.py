@@ -36,6 +36,7 @@ from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_records
 from fedlearn.storage.lines import LineLog
 from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.samples import Sample
 from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import encode_block
 from fedlearn.tasks.objective import MasksRows
@@ -55,6 +56,7 @@ class Trainer:
         """Of the replica as it is."""
         self._journal = journal
         self._metrics = LineLog(run.folder.metrics)
+        self._samples = LineLog(run.folder.samples)
         self._credit = LineLog(run.folder.credit)
         self._audits = LineLog(run.folder.audits)
         self._last = rebuilt.last
@@ -117,9 +119,14 @@ class Trainer:
         return self.replica.weights.copy()
 
     def examine(self, weights: Float32Array) -> Examination:
-        """Measures these weights; the next line of metrics has the figures, too."""
-        found = examine(self.run.prepared.examiner, weights)
+        """Measures these weights, and writes down what came of it; the next line of metrics has the figures, too.
+
+        Raises StorageError where the disk refuses.
+        """
+        found, step = examine(self.run.prepared.examiner, weights), self.replica.step
         self.validation = found.figures
+        text = found.sample.encode(errors="replace").decode()  # a model may write what is no text
+        self._samples.append(Sample(step=step, time=time.time(), figures=dict(found.figures), text=text))
         return found
 
     def invitation(self, address: Address) -> str:
@@ -317,6 +324,7 @@ class Trainer:
             bytes_out=bytes_out - self._bytes_out,
             digest=report.digest.hex(),
             time=time.time(),
+            elapsed_s=self.elapsed_s,
             validation=self.validation,
         )
         self._bytes_in, self._bytes_out = bytes_in, bytes_out
@@ -326,6 +334,6 @@ class Trainer:
 
     def close(self) -> None:
         """Closes the files."""
-        for log in (self._metrics, self._credit, self._audits):
+        for log in (self._metrics, self._samples, self._credit, self._audits):
             log.close()
         self._journal.close()

@@ -29,6 +29,8 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Of the weights and optimizer state after the step, hexadecimal."""
     time: float
     """Seconds since 1970."""
+    elapsed_s: float = 0.0
+    """Seconds of training since the run began, without those in which no server had it."""
     validation: dict[str, float] = {}
     """Figures of unperturbed weights on held-out data; measured now and then, and left out of the line where not."""
 

@@ -51,6 +51,16 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "status.json"
 
     @property
+    def samples(self) -> Path:
+        """What the model could do whenever it was looked at."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def reasons(self) -> Path:
+        """Why the values that the run chose itself are what they are, as a JSON array of sentences."""
+        return self.path / "reasons.json"
+
+    @property
     def orders(self) -> Path:
         """Folder in which a running server finds its operator's orders."""
         return self.path / "orders"

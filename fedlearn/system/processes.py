@@ -7,11 +7,11 @@ from contextlib import suppress
 import psutil
 
 if sys.platform == "win32":
-    _LOWEST, _LOWER = psutil.IDLE_PRIORITY_CLASS, psutil.BELOW_NORMAL_PRIORITY_CLASS
+    _LOWEST = psutil.IDLE_PRIORITY_CLASS
 else:
     import resource
 
-    _LOWEST, _LOWER = 19, 5
+    _LOWEST = 19
 
 CAN_PASS_DESCRIPTORS = sys.platform != "win32"
 """Whether a child may be given one by its number."""
@@ -32,10 +32,13 @@ def give_way() -> None:
             process.ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
-def let_us_go_first(pid: int) -> None:
-    """Another process waits while this one has something to do."""
+def step_back(pid: int, niceness: int) -> None:
+    """The process waits while others have something to do: the more, the nicer it is; Windows has one such rank."""
     with suppress(OSError, psutil.Error):  # it may have ended already
-        psutil.Process(pid).nice(_LOWER)
+        if sys.platform == "win32":
+            psutil.Process(pid).nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
+        else:
+            psutil.Process(pid).nice(niceness)
 
 
 def open_files() -> int:

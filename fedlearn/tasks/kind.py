@@ -56,6 +56,14 @@ class ReadsText(Protocol):
 
 
 @runtime_checkable
+class CountsText(Protocol):
+    """An examiner that knows what counting alone makes of the data."""
+
+    def baselines(self) -> dict[str, float]:
+        """What n-gram models reach on held-out data, by their names, in the figure that `show` gives."""
+
+
+@runtime_checkable
 class Exports(Protocol):
     """An examiner of models that other programs can read. What is said `about` them stands in the files."""
 

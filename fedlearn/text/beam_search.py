@@ -3,7 +3,7 @@
 Source: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 7.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ from fedlearn.text.language_model import (
     Continuation,
     LanguageModel,
     LogProbabilities,
+    last_of,
     read_prompt,
     read_tokens,
 )
@@ -58,6 +59,21 @@ def beam_search(
     Raises:
         ValueError: an argument is out of range, or the model gives NaN.
     """
+    return last_of(searched(model, prompt, n_beams=n_beams, length=length, rules=rules))
+
+
+def searched(
+    model: LanguageModel,
+    prompt: Sequence[int] | NDArray[np.integer],
+    *,
+    n_beams: int,
+    length: int,
+    rules: Search | None = None,
+) -> Iterator[Continuation]:
+    """The search as it goes on: the likeliest open hypothesis after each step, at last what `beam_search` gives.
+
+    Raises as that does.
+    """
     if n_beams < 1 or length < 0:
         raise ValueError(f"beam search: expected n_beams >= 1 and length >= 0, got {n_beams} and {length}")
     rules = rules or Search()
@@ -65,6 +81,7 @@ def beam_search(
     totals: Totals = np.zeros(1)
     histories = np.empty((1, 0), dtype=np.uint16)  # [n_open, n_predictions]
     finished, finished_score = None, -np.inf
+    yield Continuation(histories[0].copy(), 0.0, is_stopped=False)
     for n_predictions in range(1, length + 1):
         texts = np.column_stack([np.tile(read, (len(histories), 1)), histories])
         varied = forbid_repeats(log_probabilities, texts, rules.no_repeat_ngram)
@@ -82,10 +99,11 @@ def beam_search(
         # Totals only fall: this bound holds for whatever follows, and is the score itself in the last step.
         best_possible = totals[:1] / length**rules.length_penalty
         if finished is not None and not (best_possible > finished_score).any():
-            return finished
+            yield finished
+            return
+        yield Continuation(histories[0].copy(), float(totals[0]), is_stopped=False)
         if n_predictions < length:
             state, log_probabilities = read_tokens(model, state[beams], tokens)
-    return Continuation(histories[0].copy(), float(totals[0]), is_stopped=False)
 
 
 def _best_expansions(

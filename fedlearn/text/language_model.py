@@ -1,6 +1,7 @@
 """What a model must offer to be sampled or searched, and what comes out."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -48,6 +49,11 @@ class Continuation(msgspec.Struct, frozen=True, eq=False):
     """Sum over the predictions, in nats, at temperature 1; with that of `<stop>` if it ended the text."""
     is_stopped: bool
     """Whether the model ended the text itself, by `<stop>`."""
+
+
+def last_of(steps: Iterable[Continuation]) -> Continuation:
+    """What a text that grew became."""
+    return deque(steps, maxlen=1).pop()
 
 
 def read_prompt(

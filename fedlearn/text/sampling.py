@@ -3,13 +3,13 @@
 Source: Holtzman et al. 2020, https://arxiv.org/abs/1904.09751.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.text.language_model import Continuation, LanguageModel, read_prompt, read_tokens
+from fedlearn.text.language_model import Continuation, LanguageModel, last_of, read_prompt, read_tokens
 from fedlearn.text.repetition import forbid_repeats, penalise_repeats
 
 
@@ -53,19 +53,33 @@ def sample(
     Raises:
         ValueError: an argument is out of range, or the model gives NaN.
     """
+    return last_of(sampled(model, prompt, length=length, generator=generator, manner=manner))
+
+
+def sampled(
+    model: LanguageModel,
+    prompt: Sequence[int] | NDArray[np.integer],
+    *,
+    length: int,
+    generator: np.random.Generator,
+    manner: Manner,
+) -> Iterator[Continuation]:
+    """The text as it grows: the continuation after each token, the last one whole. Raises as `sample` does."""
     if length < 0:
         raise ValueError(f"length: expected 0 or more, got {length}")
     text, state, log_probabilities = read_prompt(model, prompt)
     n_read, total = len(text), 0.0
+    yield Continuation(text[n_read:], total, is_stopped=False)
     for _ in range(length):
         varied = forbid_repeats(log_probabilities, text[np.newaxis], manner.no_repeat_ngram)[0]
         token = choose_token(penalise_repeats(varied, text, manner.repetition_penalty), manner, generator)
         total += float(log_probabilities[0, token])
         if token == model.stop_token:
-            return Continuation(text[n_read:], total, is_stopped=True)
+            yield Continuation(text[n_read:], total, is_stopped=True)
+            return
         text = np.append(text, np.uint16(token))
+        yield Continuation(text[n_read:], total, is_stopped=False)
         state, log_probabilities = read_tokens(model, state, text[-1:])
-    return Continuation(text[n_read:], total, is_stopped=False)
 
 
 def choose_token(log_probabilities: NDArray[np.float32], manner: Manner, generator: np.random.Generator) -> int:

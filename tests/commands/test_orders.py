@@ -115,6 +115,22 @@ def test_server_that_ends_before_it_answers_is_told(folder: RunFolder, capsys: p
     assert capsys.readouterr().err == "run 1: the server ended before it answered\n"
 
 
+def test_last_words_of_a_server_are_heard(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+
+    def answers_and_ends(_: RunFolder) -> RunStatus | None:
+        looks.append(None)
+        for slip, _order in take(folder.orders)[0]:
+            reply(slip, Answer(True, "done"))
+        return STATUS if len(looks) == 1 else None
+
+    monkeypatch.setattr(module, "live_status", answers_and_ends)
+    assert pause_command(options_of(folder)) == 0
+    assert capsys.readouterr().out == "run 1: done\n"
+
+
 def test_order_that_nobody_takes_is_taken_back(
     folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def test_configuration_that_is_no_text_does_not_hide_the_others(run: Run, capsys
 def test_programs_are_told_all_as_json(config: RunConfig, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     created(config).folder.config.write_text("{")
     lines = run.folder.metrics.read_text().splitlines()
+    lines[0] = lines[0][:-1] + ',"validation":{"accuracy":0.25}}'
     lines[1] = lines[1][:-1] + ',"validation":{"accuracy":0.75}}'
     run.folder.metrics.write_text("\n".join(lines) + "\n")
     write_status(run.folder.status, msgspec.structs.replace(STATUS, pid=os.getpid(), time=time.time(), state="paused"))

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 
 from fedlearn.commands import sample as module
-from fedlearn.commands.sample import CIRCLE_CHARACTERS, sample_command
+from fedlearn.commands.sample import sample_command
 from fedlearn.server.run import Run
 from fedlearn.tasks.kind import WritesText
 from fedlearn.text.byte_tokenizer import ByteTokenizer
 from fedlearn.text.language_model import Continuation
+from fedlearn.text.writing import CIRCLE_CHARACTERS
 from tests.commands.recorded_run import damage_checkpoint, options_of
 
 
@@ -80,7 +81,7 @@ def test_sample_keeps_lines_and_replaces_what_a_terminal_would_obey(
     examiner.tokenizer = ByteTokenizer()
     tokens = np.array(ByteTokenizer().encode("\x1b[2J\tb\r\nc\x9b\x7f"), dtype=np.uint16)
     monkeypatch.setattr(module, "find", lambda *_, **__: run)
-    monkeypatch.setattr(module, "sample", lambda *_, **__: Continuation(tokens, 0.0, is_stopped=False))
+    monkeypatch.setattr(module, "written", lambda *_, **__: [Continuation(tokens, 0.0, is_stopped=False)])
     assert sample_command(options_of(run, prompt="")) == 0
     assert capsys.readouterr().out == "\ufffd[2J\tb\ufffd\nc\ufffd\ufffd\n"
 

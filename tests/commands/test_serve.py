@@ -181,3 +181,33 @@ def test_settings_that_were_altered_by_hand_are_named(
     path.write_text(path.read_text().replace('"sigma": 0.1', '"sigma": 0.3'))
     assert served("--resume", "1", "--steps", "9").strategy.sigma == 0.3
     assert "sigma: 0.3 in trainingRuns/1/config.json, it was 0.1 when genesis" in capsys.readouterr().out
+
+
+def test_runs_own_configuration_repeats_it_from_its_beginning(served: Serve, tmp_path: Path) -> None:
+    data = str(write_text(tmp_path / "text.txt"))
+    first = served("--data", data, "--hidden-size", "8", "--seed", "5", "--time-per-step", "0.5", "--port", "0")
+    assert first.is_settled
+    with Path("trainingRuns/1/config.json").open("r+") as file:
+        stands = file.read().replace('"step_num": 0', '"step_num": 40')
+        file.seek(0)
+        file.write(stands)
+    again = served("trainingRuns/1/config.json", "--port", "0")
+    assert again == first
+    one, two = (Path(f"trainingRuns/{number}") for number in (1, 2))
+    assert (one / "genesis.safetensors").read_bytes() == (two / "genesis.safetensors").read_bytes()
+    assert (one / "origin.json").read_text() == (two / "origin.json").read_text()
+
+
+def test_runs_own_configuration_repeats_a_task_of_a_file(served: Serve, tmp_path: Path) -> None:
+    first = served("--task", write_task(tmp_path), "--time-per-step", "5", "--port", "0")
+    again = served("trainingRuns/1/config.json", "--port", "0")
+    assert again == first
+    one, two = (Path(f"trainingRuns/{number}/genesis.safetensors").read_bytes() for number in (1, 2))
+    assert one == two
+
+
+def test_run_is_resumed_with_the_configuration_that_it_repeats(served: Serve, tmp_path: Path) -> None:
+    served("--data", str(write_text(tmp_path / "text.txt")), "--hidden-size", "8", *SETTLED)
+    first = served("trainingRuns/1/config.json", "--port", "0", "--step-num", "3")
+    assert first.run.step_num == 3
+    assert served("trainingRuns/1/config.json", "--resume", "2", "--port", "0") == first

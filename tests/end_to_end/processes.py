@@ -27,7 +27,7 @@ def start(
         stderr=subprocess.STDOUT,
         text=True,
         env={key: value for key, value in os.environ.items() if not key.startswith("FEDLEARN_")}
-        | {"XDG_CONFIG_HOME": str(folder / "config")}
+        | {"XDG_CONFIG_HOME": str(folder / "config"), "FEDLEARN_BOARD": "0"}
         | environ,
     )
     # A process that hangs is ended, and its test fails on what it printed so far.

@@ -1,6 +1,7 @@
 from pathlib import Path
 from unittest.mock import Mock
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -127,6 +128,7 @@ def test_what_is_left_open_is_chosen_by_the_measured_throughput(config: RunConfi
     chosen, reasons = settle(open_config, throughput=1e8, n_training_tokens=len(block["tokens"]), vocab_size=vocab_size)
     assert run.config == chosen
     assert run.prepared.reasons == ("measured: 100 million trial-tokens/s at hidden_size 64", *reasons)
+    assert msgspec.json.decode(run.folder.reasons.read_bytes()) == list(run.prepared.reasons)
     assert (objective.shape, objective.window.batch_size) == ((vocab_size, 64, 1), 1)
     assert (strategy.group_size, strategy.perturbation.sigma) == (64, 0.01)
     assert np.array_equal(data["tokens"], block["tokens"])

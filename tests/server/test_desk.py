@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,6 +25,7 @@ from fedlearn.storage.orders import (
     WriteCheckpoint,
     answer_to,
     give,
+    withdraw,
 )
 from tests.coordination.coordinator.scene import PLAN, STRATEGY, digest_of
 
@@ -97,6 +99,9 @@ def test_pause_is_answered_once_the_run_is_still(scene: Scene, monkeypatch: pyte
     monkeypatch.setattr(Coordinator, "is_between_steps", True)
     scene.look()
     assert answer_to(slip) == Answer(True, "paused at step 7")
+    withdraw(slip)
+    scene.look()
+    assert answer_to(slip) is None, "it was answered"
 
 
 def test_run_goes_on(scene: Scene) -> None:
@@ -112,6 +117,8 @@ def test_who_waits_for_a_pause_hears_that_it_was_taken_back(scene: Scene, monkey
     monkeypatch.setattr(Coordinator, "is_between_steps", False)
     slip = scene.order(Pause("Ada"))
     scene.order(GoOn("Bob"))
+    monkeypatch.setattr(Coordinator, "is_between_steps", True)
+    scene.look()
     assert answer_to(slip) == Answer(False, "Bob let the run go on before the open step had ended")
 
 
@@ -174,6 +181,19 @@ def test_what_is_no_order_is_said(scene: Scene) -> None:
     scene.look()
     assert len(scene.said) == 1
     assert "1.order: expected an order" in scene.said[0]
+
+
+def test_folder_that_is_gone_ends_no_run(scene: Scene) -> None:
+    give(scene.folder, WriteCheckpoint("Ada"))
+    scene.look()
+    shutil.rmtree(scene.folder)
+    scene.waiting.popleft()()
+    scene.look()
+    assert "could not be written" in scene.said[-1]
+    scene.look()
+    assert len(scene.said) == 2
+    assert scene.answer(WriteCheckpoint("Bob")) is None
+    assert scene.said[-1] == "Bob asks for a checkpoint"
 
 
 def test_orders_to_the_server_before_are_dropped(tmp_path: Path) -> None:

@@ -37,13 +37,13 @@ def test_no_look_is_due_where_none_is_wanted() -> None:
     assert not any(agenda.is_due(float(now)) for now in range(100))
 
 
-def test_look_at_a_model_that_writes_has_its_text_in_one_line(config: RunConfig) -> None:
+def test_look_at_a_model_that_writes_has_its_text(config: RunConfig) -> None:
     run = created(config)
     weights = history.replay(run).holding.replica.weights
     found = examine(run.prepared.examiner, weights)
     assert found.figures == pytest.approx(run.prepared.examiner.validate(weights, threads=1))
     assert 0 < len(found.sample) <= SAMPLE_TOKENS
-    assert "\n" not in found.sample
+    assert found.sample == found.sample.strip()
 
 
 def test_look_at_any_other_model_has_its_figures() -> None:

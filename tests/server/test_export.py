@@ -7,7 +7,7 @@ import safetensors.numpy
 from safetensors import safe_open
 
 from fedlearn.config import RunConfig
-from fedlearn.server.export import export
+from fedlearn.server.export import export, weights_as
 from fedlearn.server.history import newest
 from fedlearn.server.run import Run, named_task
 from fedlearn.tasks.rnn.layout import to_torch_names
@@ -118,6 +118,9 @@ def test_users_module_gets_its_own_state_dict(tmp_path: Path, monkeypatch: pytes
     module = task.task.model  # type: ignore[attr-defined]
     assert set(loaded) == set(module.state_dict())
     module.load_state_dict(loaded)
+    other = np.arange(run.prepared.objective.layout.size, dtype=np.float32)
+    payload, _ = weights_as(run, other, "safetensors", {})
+    assert safetensors.numpy.load(payload)["second.bias"].sum() > 1.0
     assert torch.equal(loaded["second.weight"], loaded["first.weight"])
     with pytest.raises(ValueError, match=r"onnx: expected the recurrent network.* call torch\.onnx\.export"):
         export(run, tmp_path / "out.onnx")

@@ -13,7 +13,7 @@ import pytest
 
 from fedlearn.config import RunConfig, Schema
 from fedlearn.server import local_volunteers
-from fedlearn.server.local_volunteers import TERMS, LocalVolunteers
+from fedlearn.server.local_volunteers import NICENESS, TERMS, LocalVolunteers
 from fedlearn.tasks.task_options import TaskOptions
 
 Started = Callable[..., LocalVolunteers]
@@ -110,7 +110,7 @@ def test_volunteers_give_way_to_the_server(started: Started, tmp_path: Path, mon
 
     monkeypatch.setattr(subprocess, "Popen", spied)
     started(STAYS)
-    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path)) >= 5
+    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path)) >= NICENESS
     assert "preexec_fn" not in given[0]  # which could hang beside the server's threads
 
 

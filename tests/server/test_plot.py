@@ -75,7 +75,9 @@ def test_runs_are_drawn_over_each_other(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="draws with the plot extra")
     first = folder_of(tmp_path / "1", line(0), line(1, validation={"bits_per_character": 2.5}))
     (axes,) = figure([first, folder_of(tmp_path / "2", line(0))], axis="work").axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["run 1", "run 1, held out", "run 2"]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["run 1", "run 1, held out", "run 2"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("work of all trials", "bits per character")
 
 

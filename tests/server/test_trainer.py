@@ -10,6 +10,7 @@ from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import StepReport
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.server import trainer as trainer_module
+from fedlearn.server.examination import Examination
 from fedlearn.server.run import Run, load_run_config
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.checkpoint import (
@@ -22,7 +23,9 @@ from fedlearn.storage.checkpoint import (
 )
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import Journal, read_journal, read_records
+from fedlearn.storage.lines import read_lines
 from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.samples import Sample
 from fedlearn.storage.segment import read_places, segments_in
 from fedlearn.tasks.blocks import block_name, decode_block
 from fedlearn.wire.messages import DataBlock
@@ -164,6 +167,26 @@ def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
     assert (first.bytes_in, first.bytes_out) == (1000, 300)
     assert (second.bytes_in, second.bytes_out) == (700, 200)
     assert (first.validation, second.validation) == ({"bits_per_character": 3.5}, {})
+    assert (first.work, first.elapsed_s) == (16 * run.config.get("sequence_length"), 0.0)
+    assert second.time >= first.time > 1.7e9
+
+
+def test_metrics_say_how_long_the_run_was_trained(run: Run, trainer: Trainer) -> None:
+    update = update_of(run, 0, elapsed_s=7.5)
+    trainer.append(update)
+    trainer.apply(update)
+    assert trainer.record(report(0, 1.0, bytes(8)), bytes_in=0, bytes_out=0).elapsed_s == 7.5
+
+
+def test_each_look_at_the_model_is_written_down(run: Run, trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([Examination({"accuracy": 0.5}, "one\ntwo"), Examination({"accuracy": math.nan}, "\ud800")])
+    monkeypatch.setattr(trainer_module, "examine", lambda *_: next(looks))
+    trainer.examine(trainer.copy())
+    take(trainer, range(2))
+    trainer.examine(trainer.copy())
+    first, second = read_lines(run.folder.samples, Sample)
+    assert (first.step, first.figures, first.text) == (0, {"accuracy": 0.5}, "one\ntwo")
+    assert (second.step, second.figures, second.text) == (2, {"accuracy": None}, "?")
     assert second.time >= first.time > 1.7e9
 
 

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 import psutil
 
-OTHERS = ("blake3", "cryptography.hazmat.primitives.asymmetric.ed25519", "cryptography.x509", "msgspec", "numpy")
-OTHERS += ("ssl", "concurrent.futures.thread", "safetensors.numpy", "subprocess", "tempfile")
+OTHERS = ["blake3", "cryptography.hazmat.primitives.asymmetric.ed25519", "cryptography.x509", "msgspec", "numpy"]
+OTHERS += ["ssl", "concurrent.futures.thread", "safetensors.numpy", "subprocess", "tempfile"]
 """Modules of others, which ask for the system when they are imported."""
 
 ABSENT_MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
@@ -48,7 +48,7 @@ def pretend() -> None:
     for method in ("add_signal_handler", "remove_signal_handler", "add_reader", "remove_reader"):
         setattr(asyncio.SelectorEventLoop, method, _refuse)
     sys.modules["msvcrt"] = _msvcrt()
-    os.open = _open_no_folders  # type: ignore[assignment]
+    os.open = _open_no_folders
     sys.platform = "win32"
 
 

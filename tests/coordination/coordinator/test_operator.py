@@ -36,16 +36,21 @@ def both_at_work() -> Scene:
     return scene
 
 
+def test_run_is_not_still_before_the_open_step_has_ended() -> None:
+    scene = both_at_work()
+    scene.pause()
+    assert not scene.operator.is_still
+
+
 def test_paused_run_ends_the_open_step_and_opens_none() -> None:
     scene = both_at_work()
     assert notices(scene.pause()) == ["Ada paused the run"]
-    assert not scene.operator.is_still
     scene.report(1)
     closing = scene.report(2)
     assert len(scene.journal) == 2
-    assert not scene.operator.is_still
+    stillness = [scene.operator.is_still]
     assert sent(Assignment, [*closing, *scene.applied(), *scene.wait(3600.0)]) == []
-    assert scene.operator.is_still
+    assert [*stillness, scene.operator.is_still] == [False, True]
     assert parted(scene.effects) == {}
 
 

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.tasks.kind import Examiner, ReadsText, WritesText
+from fedlearn.tasks.kind import CountsText, Examiner, ReadsText, WritesText
+from fedlearn.tasks.rnn import examiner as module
 from fedlearn.tasks.rnn.dataset import Dataset, build_dataset
 from fedlearn.tasks.rnn.examiner import VALIDATION_ROWS, RnnExaminer, text_loss
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import Cell
 from fedlearn.text.beam_search import beam_search
 from fedlearn.text.documents import DocumentMode
+from fedlearn.text.ngrams import ngram_loss
 from fedlearn.text.windows import WindowShape
 from tests.runs import created
 from tests.tasks.rnn.networks import TOLERANCE, TorchRnn, rnn_of, text_of, weights_of
@@ -58,6 +60,25 @@ def test_it_has_the_abilities_of_models_that_read_and_write() -> None:
     examiner: Examiner = RnnExaminer(objective_of(dataset), dataset)
     assert isinstance(examiner, WritesText)
     assert isinstance(examiner, ReadsText)
+    assert isinstance(examiner, CountsText)
+
+
+def test_baselines_count_the_training_text_and_read_what_is_held_out() -> None:
+    dataset = dataset_of()
+    found = RnnExaminer(objective_of(dataset), dataset).baselines()
+    assert list(found) == ["unigram", "bigram", "trigram", "4-gram"]
+    loss = ngram_loss(dataset.train.tokens, dataset.validation.tokens, 2, vocab_size=dataset.tokenizer.vocab_size)
+    assert found["bigram"] == pytest.approx(dataset.validation.bits_per_character(loss))
+    assert found["unigram"] > found["bigram"] > found["4-gram"] > 0
+
+
+def test_baselines_of_a_large_text_count_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_COUNTED_TOKENS", 50)
+    dataset = dataset_of()
+    seen, read = dataset.train.tokens[:50], dataset.validation.tokens[:50]
+    loss = ngram_loss(seen, read, 1, vocab_size=dataset.tokenizer.vocab_size)
+    found = RnnExaminer(objective_of(dataset), dataset).baselines()
+    assert found["unigram"] == pytest.approx(dataset.validation.bits_per_character(loss))
 
 
 def test_a_loss_is_shown_in_bits_per_character_of_the_training_text() -> None:

@@ -1,4 +1,5 @@
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,11 +32,12 @@ def test_graph_predicts_what_the_network_does(cell: Cell, n_layers: int, control
     from onnx.reference import ReferenceEvaluator
 
     objective = objective_of(cell, n_layers, control_taps)
-    weights = np.random.default_rng(2).standard_normal(objective.layout.size).astype(np.float32) / 2
+    weights = np.random.default_rng(2).standard_normal(objective.layout.size, dtype=np.float32)
     model = onnx.load_from_string(onnx_step(objective, weights, {"step": "7"}))
     onnx.checker.check_model(model, full_check=True)
     assert {entry.key: entry.value for entry in model.metadata_props} == {"step": "7"}
-    step, ours = ReferenceEvaluator(model), RnnLanguageModel(objective, weights)
+    step: Any = ReferenceEvaluator(model)
+    ours = RnnLanguageModel(objective, weights)
     (begin,) = step.run(["initial_state"], {"token": np.zeros(1, np.int64), "state": np.zeros((n_layers, 1, 6), "f4")})
     np.testing.assert_array_equal(begin[:, 0], ours.initial_state(1)[0])
     state, expected_state = np.repeat(begin, 3, axis=1), ours.initial_state(3)

@@ -1,0 +1,1 @@
+"""A page that shows runs: a process of its own, which reads run folders and nothing else."""

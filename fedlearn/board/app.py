@@ -1,0 +1,222 @@
+"""The board's addresses."""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request as Asked
+from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from fedlearn.board.limits import Guard, network, too_many
+from fedlearn.board.models import BusyError, Models
+from fedlearn.board.operator import Given, Lock, carry_out
+from fedlearn.board.prometheus import exposition
+from fedlearn.board.public import describe, status_of
+from fedlearn.board.watching import Watch
+from fedlearn.board.wishes import Abilities, Answer, Request, Wish
+from fedlearn.config import ConfigError
+from fedlearn.coordination.rate_limit import RateLimit
+from fedlearn.server.status_file import live_status
+from fedlearn.storage.checkpoint import checkpoints_in, step_of
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.runs import RunFolder, list_runs
+
+STATIC = Path(__file__).parent / "static"
+MAX_STREAMS = 500
+MAX_STREAM_RUNS = 6
+"""Of one page, laid over each other."""
+
+MAX_DOWNLOADS = 4
+MAX_BODY_BYTES = 16 * 1024
+WISHES_PER_MINUTE = 12
+"""Of one address."""
+
+AS_IT_IS = {"Content-Encoding": "identity", "X-Accel-Buffering": "no"}
+"""Neither packed, which would hold pieces of a stream back, nor kept by a proxy."""
+
+
+def json_of(content: object, *, status: int = 200) -> Response:
+    """An answer as JSON; NaN becomes null."""
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+@final
+class Board:
+    """What the addresses answer from."""
+
+    def __init__(self, root: Path, *, token: str, models: Models | None = None) -> None:
+        self._root = root
+        self._lock = Lock(token)
+        self._watch = Watch(root)
+        self._models = models or Models()
+        self._abilities: dict[str, Abilities] = {}
+        self._wishes = RateLimit(WISHES_PER_MINUTE)
+        self._n_downloads = 0
+
+    def app(self) -> Starlette:
+        """The application."""
+        routes = [
+            Route("/api/runs", self.runs),
+            Route("/api/runs/{name}", self.run),
+            Route("/api/runs/{name}/history", self.history),
+            Route("/api/runs/{name}/abilities", self.abilities),
+            Route("/api/runs/{name}/weights", self.weights),
+            Route("/api/runs/{name}/write", self.write, methods=["POST"]),
+            Route("/api/runs/{name}/orders", self.order, methods=["POST"]),
+            Route("/api/operator", self.operator),
+            Route("/api/events", self.events),
+            Route("/metrics", self.metrics),
+            Mount("/", StaticFiles(directory=STATIC, html=True)),
+        ]
+        middleware = [Middleware(Guard), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)]
+        return Starlette(routes=routes, middleware=middleware, lifespan=self._lifespan)
+
+    async def runs(self, _: Asked) -> Response:
+        """All runs in a line each."""
+        return json_of(await asyncio.to_thread(self._watch.runs))
+
+    async def run(self, asked: Asked) -> Response:
+        """What never changes of a run, and its status."""
+        folder = self._folder(asked)
+        try:
+            described = await asyncio.to_thread(describe, folder)
+        except (ConfigError, StorageError, OSError) as error:
+            print(f"board: {error}", file=sys.stderr)
+            raise HTTPException(503, "this run's files can't be read; the board's terminal says why") from error
+        return json_of({**described, "status": await asyncio.to_thread(status_of, folder)})
+
+    async def history(self, asked: Asked) -> Response:
+        """A run's curves and samples."""
+        return json_of(await self._watch.everything(self._folder(asked)))
+
+    async def abilities(self, asked: Asked) -> Response:
+        """Whether a run's model writes, and what counting alone reaches on its text; null where it can't be loaded."""
+        folder = self._folder(asked)
+        if (name := folder.path.name) not in self._abilities:
+            answers = [answer async for answer in self._asked(Request("abilities", str(folder.path)))]
+            if (found := answers[-1].abilities) is None:
+                return json_of(None)
+            self._abilities[name] = found
+        return json_of(self._abilities[name])
+
+    async def weights(self, asked: Asked) -> Response:
+        """The newest checkpoint as it is."""
+        folder = self._folder(asked)
+        paths = await asyncio.to_thread(checkpoints_in, folder)
+        path, name = (paths[-1], f"step{step_of(paths[-1])}") if paths else (folder.genesis, "genesis")
+        if self._n_downloads >= MAX_DOWNLOADS:
+            return too_many("downloads at once")
+        self._n_downloads += 1
+        return _Counted(path, f"fedlearn-run{folder.path.name}-{name}.safetensors", self._downloaded)
+
+    async def write(self, asked: Asked) -> Response:
+        """A text as it is written, a line of JSON for each piece."""
+        folder = self._folder(asked)
+        if not self._wishes.take(network(asked.scope), time.monotonic()):
+            return too_many("texts for your address")
+        try:
+            wish = msgspec.json.decode(await body_of(asked), type=Wish)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise HTTPException(400, f"wish: {error}") from error
+
+        async def lines() -> AsyncIterator[bytes]:
+            async for answer in self._asked(Request("write", str(folder.path), wish)):
+                yield msgspec.json.encode(answer) + b"\n"
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson", headers=AS_IT_IS)
+
+    async def events(self, asked: Asked) -> Response:
+        """What happens to some runs, as server-sent events."""
+        names = tuple(name for name in asked.query_params.get("runs", "").split(",") if name)[:MAX_STREAM_RUNS]
+        if any(self._watch.folder(name) is None for name in names):
+            raise HTTPException(404, "no such run")
+        if self._watch.n_viewers >= MAX_STREAMS:
+            return too_many("viewers")
+        stream = self._watch.stream(names)
+        return StreamingResponse(stream, media_type="text/event-stream", headers=AS_IT_IS)
+
+    async def operator(self, asked: Asked) -> Response:
+        """Whether a token is this board's."""
+        self._lock.check(asked)
+        return json_of(None)
+
+    async def order(self, asked: Asked) -> Response:
+        """What the server made of an operator's order."""
+        self._lock.check(asked)
+        folder = self._folder(asked)
+        try:
+            given = msgspec.json.decode(await body_of(asked), type=Given)
+            return PlainTextResponse(await carry_out(folder, given))
+        except (ValueError, StorageError) as error:
+            raise HTTPException(400, f"order: {error}") from error
+
+    async def metrics(self, _: Asked) -> Response:
+        """For Prometheus."""
+
+        def statuses() -> str:
+            found = [live_status(folder) for folder in list_runs(self._root)]
+            return exposition([status for status in found if status is not None], n_viewers=self._watch.n_viewers)
+
+        return PlainTextResponse(await asyncio.to_thread(statuses), media_type="text/plain; version=0.0.4")
+
+    async def _asked(self, request: Request) -> AsyncIterator[Answer]:
+        try:
+            async for answer in self._models.ask(request):
+                yield answer
+        except BusyError:
+            yield Answer(error="too many ask at once; try again in a minute", done=True)
+
+    def _folder(self, asked: Asked) -> RunFolder:
+        if (folder := self._watch.folder(asked.path_params["name"])) is None:
+            raise HTTPException(404, "no such run")
+        return folder
+
+    def _downloaded(self) -> None:
+        self._n_downloads -= 1
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        reading = asyncio.create_task(self._watch.go_on(lambda text: print(f"board: {text}", file=sys.stderr)))
+        try:
+            yield
+        finally:
+            reading.cancel()
+            await self._models.close()
+
+
+@final
+class _Counted(FileResponse):
+    """A file, with a word when it is gone."""
+
+    def __init__(self, path: Path, name: str, then: Any) -> None:  # noqa: ANN401
+        super().__init__(path, filename=name, media_type="application/octet-stream", headers=AS_IT_IS)
+        self._then = then
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 (those of the base)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._then()
+
+
+async def body_of(asked: Asked) -> bytes:
+    """A small body. Raises HTTPException for a large one, and for one that another page could send unasked."""
+    if asked.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise HTTPException(415, "expected application/json")
+    body = b""
+    async for piece in asked.stream():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"expected at most {MAX_BODY_BYTES} bytes")
+    return body

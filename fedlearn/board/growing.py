@@ -1,0 +1,56 @@
+"""Files of lines that others append to, read piece by piece."""
+
+import os
+from pathlib import Path
+from typing import Generic, TypeVar, final
+
+import msgspec
+
+PIECE_BYTES = 4 * 2**20
+"""Read at once."""
+
+MAX_LINE_BYTES = 2**20
+
+StructType = TypeVar("StructType", bound=msgspec.Struct)
+
+
+@final
+class GrowingFile(Generic[StructType]):
+    """Gives each whole line once. What can't be read as the expected object is passed over."""
+
+    def __init__(self, path: Path, expected: type[StructType]) -> None:
+        self._path = path
+        self._decoder = msgspec.json.Decoder(expected)
+        self._offset = 0
+        self._inode = 0
+
+    def read(self) -> tuple[list[StructType], bool]:
+        """The next lines, none at the end; and whether they begin another file than those before."""
+        try:
+            with open(self._path, "rb") as file:
+                found = os.fstat(file.fileno())
+                is_other = bool(self._inode) and (found.st_ino != self._inode or found.st_size < self._offset)
+                if is_other:
+                    self._offset = 0
+                self._inode = found.st_ino
+                file.seek(self._offset)
+                piece = file.read(PIECE_BYTES)
+        except OSError:
+            return [], False
+        end = piece.rfind(b"\n") + 1
+        if end == 0 and len(piece) > MAX_LINE_BYTES:
+            end = len(piece)  # no line that anybody wrote for us
+        self._offset += end
+        return self._decoded(piece[:end]), is_other
+
+    def _decoded(self, piece: bytes) -> list[StructType]:
+        try:
+            return self._decoder.decode_lines(piece)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return [found for line in piece.splitlines() if (found := self._line(line)) is not None]
+
+    def _line(self, line: bytes) -> StructType | None:
+        try:
+            return self._decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None

@@ -1,0 +1,154 @@
+"""What a run has done, as a page shows it: read on from its folder, kept in bounded memory, shared by all viewers."""
+
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, final
+
+import msgspec
+import numpy as np
+
+from fedlearn.board.curve import FIGURES, Curve, columns, rows_of
+from fedlearn.board.growing import GrowingFile
+from fedlearn.board.spaced import Spaced
+from fedlearn.storage.runs import RunFolder
+from fedlearn.storage.samples import Sample
+
+MAX_VALIDATIONS = 1000
+MAX_SAMPLES = 200
+MAX_SAMPLE_CHARACTERS = 2000
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """What a page shows of a line of metrics, see StepMetrics; the rest is not read."""
+
+    step: int
+    loss: float | None
+    shown: dict[str, float]
+    work_per_s: float
+    volunteers: int
+    bytes_in: int
+    bytes_out: int
+    work: int = 0
+    elapsed_s: float = 0.0
+    validation: dict[str, float] = {}
+
+
+_AXES_OF = attrgetter("step", "elapsed_s", "work")
+_FIGURES_OF = attrgetter(*(name for name in FIGURES if name != "shown"))
+
+
+class Validation(msgspec.Struct, frozen=True):
+    """Figures of unperturbed weights, and where on each axis they were measured."""
+
+    step: float
+    seconds: float
+    work: float
+    figures: dict[str, float | None]
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What the model could do, as far as it is shown."""
+
+    step: int
+    time: float
+    figures: dict[str, float | None]
+    text: str
+
+
+@final
+class History:
+    """All that grows of one run.
+
+    Attributes:
+        version: counts the changes; 0 before anything was read.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.version = 0
+        self._metrics = GrowingFile(folder.metrics, Step)
+        self._looks = GrowingFile(folder.samples, Sample)
+        self._forget_steps()
+        self._samples: Spaced[Looked] = Spaced(MAX_SAMPLES)
+
+    def read(self) -> dict[str, Any] | None:
+        """Reads on to the end; gives what changed, None where nothing did.
+
+        Rows from `from` on take the place of those before; another `epoch` than before asks for all of it again.
+        """
+        before, n_whole, looks = self._curve.epoch, self._curve.n_whole, self._read_looks()
+        validations = self._read_steps()
+        if validations is None and not looks:
+            return None
+        self.version += 1
+        change: dict[str, Any] = {"version": self.version, "epoch": self._curve.epoch, "samples": looks}
+        if validations is not None and self._curve.epoch == before:
+            rows = columns(self._curve.rows[n_whole:])
+            change |= {"from": n_whole, "shown": self._shown, "curve": rows, "validation": validations}
+        return change
+
+    def everything(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            "version": self.version,
+            "epoch": self._curve.epoch,
+            "shown": self._shown,
+            "curve": columns(self._curve.rows),
+            "validation": self._validations.items,
+            "samples": self._samples.items,
+        }
+
+    def _forget_steps(self) -> None:
+        self._curve, self._shown = Curve(), ""
+        self._validations: Spaced[Validation] = Spaced(MAX_VALIDATIONS)
+
+    def _read_looks(self) -> list[Looked]:
+        found: list[Looked] = []
+        while True:
+            lines, is_other = self._looks.read()
+            if is_other:
+                self._samples = Spaced(MAX_SAMPLES)
+            if not lines:
+                return found[-MAX_SAMPLES:]
+            for line in lines:
+                found.append(Looked(line.step, line.time, line.figures, line.text[:MAX_SAMPLE_CHARACTERS]))
+                self._samples.append(found[-1])
+
+    def _read_steps(self) -> list[Validation] | None:
+        """Validations of the new steps, None where there are no new steps."""
+        found: list[Validation] | None = None
+        while True:
+            lines, is_other = self._metrics.read()
+            if is_other:
+                epoch = self._curve.epoch
+                self._forget_steps()
+                self._curve.epoch = epoch + 1
+            if not lines:
+                return found
+            found = [*(found or []), *self._add(lines)][-MAX_VALIDATIONS:]
+
+    def _add(self, lines: list[Step]) -> list[Validation]:
+        """Takes lines, of which a run that was taken back to an earlier step has some steps again."""
+        turns = [place for place in range(1, len(lines)) if lines[place].step <= lines[place - 1].step]
+        found = []
+        for start, end in pairwise([0, *turns, len(lines)]):
+            if lines[start].step <= self._curve.last["step"]:
+                self._curve.cut(lines[start].step)
+            found += self._add_ascending(lines[start:end])
+        return found
+
+    def _add_ascending(self, lines: list[Step]) -> list[Validation]:
+        if not self._shown:
+            self._shown = next((name for line in lines for name in line.shown), "")
+        axes = np.array([*map(_AXES_OF, lines)], dtype=np.float64)
+        work = axes[:, 2] = self._curve.last["work"] + np.cumsum(axes[:, 2])
+        figures = np.array([*map(_FIGURES_OF, lines)], dtype=np.float64)  # where None is NaN
+        shown = np.array([line.shown.get(self._shown) for line in lines], dtype=np.float64)
+        self._curve.add(rows_of(axes, np.insert(figures, 1, shown, axis=1)))
+        found = [
+            Validation(line.step, line.elapsed_s, float(at), dict(line.validation))
+            for line, at in zip(lines, work, strict=True)
+            if line.validation
+        ]
+        for validation in found:
+            self._validations.append(validation)
+        return found

@@ -1,0 +1,149 @@
+"""The board's process of models: it lets them write and counts n-grams, one request at a time.
+
+Requests come as lines of JSON on standard input, answers go as lines of JSON to standard output. A model that fails,
+or takes all memory, takes this process and no other.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import final
+
+import msgspec
+import numpy as np
+
+from fedlearn.board.wishes import Abilities, Answer, Request, Wish
+from fedlearn.server.history import follow_journal
+from fedlearn.server.run import Run, find
+from fedlearn.storage.checkpoint import latest_checkpoint
+from fedlearn.storage.durable import StorageError
+from fedlearn.system.processes import step_back
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.kind import CountsText, WritesText
+from fedlearn.text.writing import written
+
+FOLLOW_S = 2.0
+"""For the steps since the newest checkpoint, or since the request before."""
+
+NICENESS = 19
+"""Whatever else this machine does goes first."""
+
+
+class _LateError(Exception):
+    """Enough steps were followed for one request."""
+
+
+@final
+class Model:
+    """A run's model, which follows the run from request to request."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.run: Run = find(str(Path(folder).parent), Path(folder).name, with_task=True)
+        self._holding: Holding | None = None
+
+    def followed(self) -> Holding:
+        """The replica as the journal has it by now, or as near to that as FOLLOW_S allow."""
+        checkpoint, _ = latest_checkpoint(self.run.folder)
+        holding, self._holding = self._holding, None
+        if holding is None or holding.replica.step < checkpoint.step:
+            holding = self.run.holding(threads=1)
+            holding.load(checkpoint.snapshot)
+        end = time.monotonic() + FOLLOW_S
+
+        def stop_late(_: int) -> None:
+            if time.monotonic() > end:
+                raise _LateError
+
+        try:
+            with suppress(_LateError):
+                follow_journal(self.run, holding, problems=[], progress=stop_late)
+        except StorageError:  # the run was taken back to an earlier step since
+            holding = self.run.holding(threads=1)
+            holding.load(checkpoint.snapshot)
+        self._holding = holding
+        return holding
+
+    def write(self, wish: Wish) -> Iterator[Answer]:
+        """The prompt and its continuation as it grows."""
+        examiner = self.run.prepared.examiner
+        if not isinstance(examiner, WritesText):
+            yield Answer(error="this run's model does not write text", done=True)
+            return
+        replica = self.followed().replica
+        tokenizer = examiner.tokenizer
+        prompt = tokenizer.encode(wish.prompt)
+        unknown = int(np.count_nonzero(prompt == tokenizer.unknown_token)) if tokenizer.unknown_token is not None else 0
+        note = f"{unknown} of the prompt's characters are unknown to this model" if unknown else ""
+        yield Answer(step=replica.step, note=note)
+        shown = ""
+        for growing in written(
+            examiner.language_model(replica.weights),
+            prompt,
+            length=wish.length,
+            n_beams=wish.beams or None,
+            given={} if wish.beams else {"temperature": wish.temperature},
+            characters_per_token=examiner.characters_per_token,
+            generator=np.random.default_rng(),
+        ):
+            text = tokenizer.decode(growing.tokens).encode(errors="replace").decode()
+            keep = _n_equal(shown, text)
+            if text != shown:
+                yield Answer(keep=keep, add=text[keep:])
+            shown = text
+        yield Answer(keep=len(shown), done=True)
+
+    def abilities(self) -> Answer:
+        """Whether it writes, and what counting alone reaches on its text."""
+        examiner = self.run.prepared.examiner
+        baselines = examiner.baselines() if isinstance(examiner, CountsText) else {}
+        return Answer(abilities=Abilities(isinstance(examiner, WritesText), baselines), done=True)
+
+
+def _n_equal(one: str, other: str) -> int:
+    """Characters that both begin with."""
+    differing = (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
+    return next(differing, min(len(one), len(other)))
+
+
+@final
+class Desk:
+    """Answers requests, and keeps the model of the last one for the next."""
+
+    def __init__(self) -> None:
+        self._model: Model | None = None
+
+    def answers(self, request: Request) -> Iterator[Answer]:
+        """Line by line; the last one is `done`."""
+        try:
+            if self._model is None or self._model.folder != request.folder:
+                self._model = None  # before another one takes memory
+                self._model = Model(request.folder)
+            if request.what == "abilities":
+                yield self._model.abilities()
+            else:
+                yield from self._model.write(request.wish)
+        except Exception as error:
+            self._model = None
+            # What it says may name files: it is for the operator.
+            name = Path(request.folder).name
+            print(f"board: run {name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            yield Answer(error="this run's model can't be used here; the board's terminal says why", done=True)
+
+
+def main() -> None:
+    """Answers until standard input ends."""
+    step_back(os.getpid(), NICENESS)
+    desk = Desk()
+    with open(os.dup(1), "wb", buffering=0) as output:
+        os.dup2(2, 1)  # a user's task may print
+        for line in sys.stdin.buffer:
+            for answer in desk.answers(msgspec.json.decode(line, type=Request)):
+                output.write(msgspec.json.encode(answer) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

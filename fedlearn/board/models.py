@@ -1,0 +1,90 @@
+"""The board's side of its process of models: who asks waits in turn, and nobody waits for ever."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from typing import final
+
+import msgspec
+
+from fedlearn.board.wishes import Answer, Request
+
+MAX_WAITING = 8
+"""Requests beside the one that is answered."""
+
+LINE_S = 20.0
+"""For the next line of an answer: a large model is loaded first."""
+
+ANSWER_S = 60.0
+"""For all of it."""
+
+MAX_LINE_BYTES = 2**20
+
+
+class BusyError(Exception):
+    """Too many wait already."""
+
+
+@final
+class Models:
+    """Asks the process, which is started when it is first needed and again when it died."""
+
+    def __init__(self, command: tuple[str, ...] = (sys.executable, "-m", "fedlearn.board.inference")) -> None:
+        self._command = command
+        self._process: Process | None = None
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def ask(self, request: Request) -> AsyncGenerator[Answer, None]:
+        """The answer, line by line; the last one is `done`. Raises BusyError before the first where too many wait."""
+        if self._waiting > MAX_WAITING:
+            raise BusyError
+        self._waiting += 1
+        try:
+            async with self._turn:
+                is_done = False
+                try:
+                    async with asyncio.timeout(ANSWER_S):
+                        async for answer in self._exchange(request):
+                            is_done = answer.done
+                            yield answer
+                except (TimeoutError, EOFError, OSError, ValueError):
+                    yield Answer(error="it took too long, or the model failed; try something shorter", done=True)
+                finally:
+                    if not is_done:  # what it goes on to write would answer the next request
+                        await self.close()
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _exchange(self, request: Request) -> AsyncIterator[Answer]:
+        process = await self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(request) + b"\n")
+        await process.stdin.drain()
+        while True:
+            async with asyncio.timeout(LINE_S):
+                line = await process.stdout.readline()
+            if not line:
+                raise EOFError
+            answer = msgspec.json.decode(line, type=Answer)
+            yield answer
+            if answer.done:
+                return
+
+    async def _started(self) -> Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=PIPE, stdout=PIPE, limit=MAX_LINE_BYTES
+            )
+        return self._process

@@ -1,0 +1,89 @@
+"""What whoever holds the board's token may do to a run, by an order in its folder."""
+
+import asyncio
+import hmac
+import time
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as Asked
+
+from fedlearn.board.limits import network
+from fedlearn.coordination.rate_limit import RateLimit
+from fedlearn.server.status_file import live_status
+from fedlearn.storage import orders
+from fedlearn.storage.runs import RunFolder
+
+ANSWER_S = 15.0
+"""A server looks for orders once a second, and some wait for the open step to end."""
+
+INTERVAL_S = 0.1
+GUESSES_PER_MINUTE = 10
+"""Wrong tokens of one address."""
+
+BY = "the board"
+"""As the server's terminal shows who gave an order."""
+
+Text = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An order as the page sends it."""
+
+    order: Literal["pause", "go-on", "checkpoint", "send-away", "set"]
+    who: Text = "-"
+    key: Text = "-"
+    value: Annotated[str, Meta(max_length=256)] = ""
+
+    def written(self) -> orders.Order:
+        """As it goes to the server."""
+        match self.order:
+            case "pause":
+                return orders.Pause(BY)
+            case "go-on":
+                return orders.GoOn(BY)
+            case "checkpoint":
+                return orders.WriteCheckpoint(BY)
+            case "send-away":
+                return orders.SendAway(BY, self.who)
+            case "set":
+                return orders.Set(BY, self.key, self.value)
+
+
+class Lock:
+    """Lets in who knows the token."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+        self._guesses = RateLimit(GUESSES_PER_MINUTE)
+
+    def check(self, asked: Asked) -> None:
+        """Raises HTTPException for a request without the token, and for one more after many of these."""
+        given = asked.headers.get("authorization", "").encode(errors="replace")
+        if self._token and hmac.compare_digest(given, b"Bearer " + self._token):
+            return
+        if not self._guesses.take(network(asked.scope), time.monotonic()):
+            raise HTTPException(429, "too many wrong tokens; try again in a minute")
+        raise HTTPException(403, "expected the board's token, which stands in the address that it printed")
+
+
+async def carry_out(folder: RunFolder, given: Given) -> str:
+    """Gives the order, and says what the server made of it.
+
+    Raises ValueError for texts that no server takes, StorageError where the folder can't be written.
+    """
+    if await asyncio.to_thread(live_status, folder) is None:
+        return "No server has this run just now."
+    slip = await asyncio.to_thread(orders.give, folder.orders, given.written())
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            while (answer := orders.answer_to(slip)) is None:
+                await asyncio.sleep(INTERVAL_S)
+    except TimeoutError:
+        is_taken = orders.is_taken(slip)
+        return "The server has it, and is still at it." if is_taken else "The server did not take it."
+    finally:
+        orders.withdraw(slip)
+    return answer.text

@@ -1,0 +1,55 @@
+"""The board's process from its first line to its last."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import uvicorn
+
+from fedlearn.board.app import Board
+from fedlearn.storage.credentials import keep_secret
+from fedlearn.system.processes import step_back
+
+TOKEN_FILE = "board-token"
+NICENESS = 10
+"""Of a server's companion: training goes first."""
+
+PARTING_S = 1
+"""For streams to close; viewers come back by themselves."""
+
+
+def serve(root: Path, *, host: str, port: int, is_companion: bool) -> int:
+    """Serves until it is stopped, or, as a companion, until standard input ends. Raises OSError for a port in use."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family, backlog=512) as listening:
+        token = keep_secret(root / TOKEN_FILE, lambda: secrets.token_urlsafe(24).encode()).decode().strip()
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listening.getsockname()[1]}/"
+        print(f"board: {address}")
+        print(f"board, for you who may pause the run: {address}#token={token}", flush=True)
+        config = uvicorn.Config(
+            Board(root, token=token).app(),
+            log_level="error",
+            access_log=False,
+            timeout_graceful_shutdown=PARTING_S,
+            server_header=False,
+            ws="none",
+        )
+        server = uvicorn.Server(config)
+        if is_companion:
+            step_back(os.getpid(), NICENESS)
+            threading.Thread(target=_leave_with_standard_input, args=(server,), daemon=True).start()
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(server.serve(sockets=[listening]))
+    return 0
+
+
+def _leave_with_standard_input(server: uvicorn.Server) -> None:
+    """Whoever started it has ended, however that came about."""
+    sys.stdin.buffer.read()
+    server.should_exit = True

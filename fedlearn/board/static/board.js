@@ -1,0 +1,159 @@
+// The page: one run in focus, others laid over it, all of it kept up to date by one stream of events.
+
+import { Curves } from "./curves.js";
+import { compact, duration, element, exact, whole, words } from "./format.js";
+import { Operator } from "./operator.js";
+import { Samples } from "./samples.js";
+import { Settings } from "./settings.js";
+import { Store, api } from "./store.js";
+import { Volunteers } from "./volunteers.js";
+import { Write } from "./write.js";
+
+const by = (id) => document.getElementById(id);
+const STATES = { running: "Running", waiting: "Waits for volunteers", paused: "Paused", ended: "Not running" };
+
+let runs = [];
+let selected = "";
+let status = null;
+let stream = null;
+
+const store = new Store((name, samples) => {
+  curves.draw();
+  if (name === selected && samples.length) {
+    const history = store.get(name);
+    if (samples === history.samples) pages.samples.show(samples);
+    else pages.samples.add(samples);
+  }
+  figures();
+});
+const curves = new Curves(store, (names) => {
+  for (const name of names) if (!store.get(name)) store.load(name).catch(fail);
+  listen();
+  curves.draw();
+});
+const pages = {
+  samples: new Samples(), volunteers: new Volunteers(), write: new Write(() => selected), settings: new Settings(),
+  operator: new Operator(() => selected),
+};
+
+function fail(error) {
+  by("line").textContent = error.message;
+}
+
+function figures() {
+  const history = store.get(selected);
+  if (!history) return;
+  const last = (name) => history.curve.mean[name].at(-1);
+  const shown = Object.entries(status?.shown ?? {})[0] ?? [history.shown, last("shown")];
+  const held = history.validation.at(-1)?.figures ?? {};
+  const { step, seconds, work } = history.curve.axes;
+  const unit = status?.unit ? `trial-${status.unit}` : "work";
+  const entries = [
+    [words(shown[0] || "loss"), exact(shown[1]), ""],
+    ...Object.entries(held).map(([name, value]) => [name === shown[0] ? "on held-out text" : `${words(name)}, held out`, exact(value), ""]),
+    ["steps", whole(status?.step ?? (step.at(-1) ?? -1) + 1), status?.steps ? `of ${whole(status.steps)}` : ""],
+    ["volunteers", whole(status?.n_volunteers ?? 0), ""],
+    [`${unit} a second`, compact(status?.state === "ended" ? last("work_per_s") : status?.work_per_s), ""],
+    ["trained for", duration(seconds.at(-1)), work.at(-1) ? `${compact(work.at(-1))} ${unit}` : ""],
+  ];
+  if (status?.run_left_s != null && status.state !== "ended") entries.push(["left", duration(status.run_left_s), ""]);
+  by("figures").replaceChildren(...entries.map(([name, value, more]) => {
+    const [entry, data] = [element("div"), element("dd", value)];
+    if (more) data.append(element("small", more));
+    entry.append(element("dt", name), data);
+    return entry;
+  }));
+}
+
+function showStatus(found) {
+  status = found;
+  const state = found?.state ?? "ended";
+  const reason = ["ended", "paused"].includes(state) && found?.reason ? `: ${found.reason}` : "";
+  const text = `${STATES[state] ?? state}${reason}`;
+  if (by("state").textContent !== text) by("state").textContent = text;
+  by("state").dataset.state = state;
+  curves.setUnit(found?.unit);
+  pages.volunteers.show(found);
+  figures();
+}
+
+function showRuns(found) {
+  runs = found;
+  by("empty").hidden = runs.length > 0;
+  for (const part of document.querySelectorAll("main > section:not(#operator)")) part.hidden = runs.length === 0;
+  const text = (run) => `${run.name} · ${run.task}${run.state === "ended" ? "" : `, ${STATES[run.state]?.toLowerCase() ?? run.state}`}`;
+  by("run").replaceChildren(...runs.map((run) => Object.assign(element("option", text(run)), { value: run.name })));
+  if (!runs.some((run) => run.name === selected)) {
+    if (runs.length) select((runs.find((run) => run.name === location.hash.slice(1)) ?? runs.find((run) => run.state !== "ended") ?? runs[0]).name);
+  } else {
+    by("run").value = selected;
+    curves.setRuns(selected, runs);
+  }
+}
+
+function select(name) {
+  selected = name;
+  by("run").value = name;
+  document.title = `Run ${name} · fedlearn`;
+  history.replaceState(null, "", `#${name}`);
+  status = null;
+  curves.baselines = {};
+  pages.volunteers.forget();
+  pages.write.forget();
+  pages.samples.show(store.get(name)?.samples ?? []);
+  curves.setRuns(name, runs);
+  listen();
+  store.load(name).then(() => {
+    performance.mark("curve");
+    about(name);
+  }).catch(fail);
+}
+
+// What is not needed to draw the curve comes after it.
+async function about(name) {
+  try {
+    const described = await api.run(name);
+    if (name !== selected) return;
+    showStatus(described.status);
+    pages.settings.show(described);
+    pages.operator.show(described);
+    const abilities = await api.abilities(name);
+    if (name !== selected) return;
+    by("write").hidden = !abilities?.writes;
+    curves.baselines = abilities?.baselines ?? {};
+    curves.draw();
+  } catch (error) {
+    fail(error);
+  }
+}
+
+function listen() {
+  stream?.close();
+  stream = new EventSource(`api/events?runs=${curves.names.join(",")}`);
+  let wasLost = false;
+  stream.onopen = () => {
+    by("line").textContent = "";
+    if (wasLost) for (const name of curves.names) store.load(name).catch(fail);
+  };
+  stream.onerror = () => {
+    wasLost = true;
+    by("line").textContent = "The board is away; looking for it …";
+  };
+  stream.addEventListener("change", (event) => {
+    const change = JSON.parse(event.data);
+    store.apply(change.run, change);
+  });
+  stream.addEventListener("status", (event) => {
+    const told = JSON.parse(event.data);
+    if (told.run === selected) showStatus(told.status);
+  });
+  stream.addEventListener("runs", (event) => showRuns(JSON.parse(event.data)));
+}
+
+by("run").addEventListener("change", () => select(by("run").value));
+pages.operator.start().catch(fail);
+api.runs().then((found) => {
+  showRuns(found);
+  if (!found.length) listen();
+}).catch(fail);
+performance.mark("interactive");

@@ -1,0 +1,43 @@
+// How figures are written for people.
+
+const UNITS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+
+export function compact(value) {
+  if (value == null || !Number.isFinite(value)) return "–";
+  const unit = UNITS.find(([size]) => Math.abs(value) >= size);
+  if (!unit) return Math.abs(value) >= 100 || Number.isInteger(value) ? value.toFixed(0) : String(+value.toPrecision(3));
+  const scaled = value / unit[0];
+  return `${+scaled.toPrecision(3)}${unit[1]}`;
+}
+
+export function exact(value) {
+  if (value == null || !Number.isFinite(value)) return "–";
+  return Math.abs(value) >= 1000 ? compact(value) : value.toFixed(3);
+}
+
+export function whole(value) {
+  return value == null ? "–" : Math.round(value).toLocaleString("en");
+}
+
+export function bytes(value) {
+  return `${compact(value)}B`;
+}
+
+export function duration(seconds) {
+  if (seconds == null || !Number.isFinite(seconds)) return "–";
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${(seconds / 3600).toFixed(1)} h`;
+  return `${(seconds / 86400).toFixed(1)} d`;
+}
+
+export function words(name) {
+  return name.replaceAll("_", " ");
+}
+
+export function element(name, text = "", className = "") {
+  const made = document.createElement(name);
+  if (text !== "") made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}

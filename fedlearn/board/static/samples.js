@@ -1,0 +1,51 @@
+// What the model wrote, the newest first.
+
+import { element, exact, whole, words } from "./format.js";
+
+const MAX_SHOWN = 250;
+
+export class Samples {
+  constructor() {
+    this.list = document.getElementById("samples");
+    this.count = document.getElementById("sample-count");
+  }
+
+  show(looks) {
+    this.writes = looks.some((look) => look.text);
+    this.list.replaceChildren(...looks.slice(-MAX_SHOWN).reverse().map((look) => this.item(look)));
+    this.list.scrollTop = 0;
+    this.tell();
+  }
+
+  // Whoever scrolled back to read keeps the place.
+  add(looks) {
+    this.writes ||= looks.some((look) => look.text);
+    for (const look of looks) {
+      const before = this.list.scrollHeight;
+      this.list.prepend(this.item(look));
+      if (this.list.scrollTop > 0) this.list.scrollTop += this.list.scrollHeight - before;
+    }
+    while (this.list.children.length > MAX_SHOWN) this.list.lastElementChild.remove();
+    this.tell();
+  }
+
+  tell() {
+    const n = this.list.children.length;
+    document.getElementById("samples-title").textContent = this.writes || !n ? "What it writes" : "How it does on held-out data";
+    this.count.textContent = n ? `${n} ${n === 1 ? "look" : "looks"}, newest first` : "no look at the model yet";
+  }
+
+  item(look) {
+    const item = element("li");
+    const when = element("p", "", "when");
+    when.append(element("b", `Step ${whole(look.step)}`));
+    for (const [name, value] of Object.entries(look.figures)) when.append(element("span", `${exact(value)} ${words(name)}`));
+    const time = element("time", new Date(look.time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }));
+    time.dateTime = new Date(look.time * 1000).toISOString();
+    when.append(time);
+    item.append(when);
+    if (look.text) item.append(element("p", look.text, "text"));
+    else if (this.writes) item.append(element("p", "white space only", "none"));
+    return item;
+  }
+}

@@ -1,0 +1,34 @@
+// The run's settings, with the reasons of those that it chose itself.
+
+import { element, words } from "./format.js";
+
+const by = (id) => document.getElementById(id);
+
+export class Settings {
+  constructor() {
+    this.described = { settings: [], notes: [] };
+    by("all-settings").addEventListener("change", () => this.draw());
+  }
+
+  show(described) {
+    this.described = described;
+    by("download").href = `api/runs/${described.name}/weights`;
+    this.draw();
+  }
+
+  draw() {
+    const { settings, notes } = this.described;
+    const shown = settings.filter((setting) => by("all-settings").checked || !setting.is_usual || setting.reason);
+    by("notes").replaceChildren(...notes.map((note) => element("li", note)));
+    by("settings").replaceChildren(...shown.map((setting) => {
+      const entry = element("div");
+      const [title, value] = [element("dt", words(setting.key)), element("dd")];
+      title.title = setting.help;
+      value.append(element("b", setting.value || "–"));
+      if (setting.reason) value.append(element("p", setting.reason));
+      else if (by("all-settings").checked) value.append(element("p", setting.help));
+      entry.append(title, value);
+      return entry;
+    }));
+  }
+}

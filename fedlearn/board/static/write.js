@@ -1,0 +1,88 @@
+// The box: a prompt, and the text as the model writes it.
+
+const by = (id) => document.getElementById(id);
+
+export class Write {
+  constructor(runName) {
+    this.runName = runName;
+    this.going = null;
+    for (const radio of document.querySelectorAll("input[name=way]")) radio.addEventListener("change", () => this.way());
+    by("wish").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (this.going) this.going.abort();
+      else this.ask();
+    });
+    by("prompt").addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) by("wish").requestSubmit();
+    });
+    this.way();
+  }
+
+  get isSearch() {
+    return document.querySelector("input[name=way]:checked").value === "beams";
+  }
+
+  way() {
+    by("temperature-field").hidden = this.isSearch;
+    by("beams-field").hidden = !this.isSearch;
+  }
+
+  forget() {
+    this.going?.abort();
+    by("written").hidden = true;
+    by("write-note").textContent = "";
+  }
+
+  wish() {
+    const prompt = by("prompt").value;
+    const length = Number(by("length").value);
+    return this.isSearch ? { prompt, length, beams: Number(by("beams").value) } : { prompt, length, temperature: Number(by("temperature").value) };
+  }
+
+  async ask() {
+    this.going = new AbortController();
+    const wish = this.wish();
+    by("send").textContent = "Stop";
+    by("written").hidden = false;
+    by("written").setAttribute("aria-busy", "true");
+    by("given").textContent = wish.prompt;
+    by("answer").textContent = "";
+    by("write-note").textContent = "";
+    try {
+      await this.receive(wish);
+    } catch (error) {
+      if (error.name !== "AbortError") by("write-note").textContent = error.message;
+    } finally {
+      this.going = null;
+      by("send").textContent = "Write";
+      by("written").setAttribute("aria-busy", "false");
+    }
+  }
+
+  async receive(wish) {
+    const answer = await fetch(`api/runs/${this.runName()}/write`, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wish), signal: this.going.signal,
+    });
+    if (!answer.ok) throw new Error(await answer.text());
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let [rest, text] = ["", []];
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) text = this.take(JSON.parse(line), text);
+    }
+  }
+
+  // Characters as Python counts them, which are code points.
+  take({ keep = 0, add = "", step = -1, note = "", error = "" }, text) {
+    if (error) throw new Error(error);
+    if (step >= 0) by("write-note").textContent = [`Weights of step ${step.toLocaleString("en")}.`, note].filter(Boolean).join(" ");
+    if (step >= 0) return text;
+    const grown = [...text.slice(0, keep), ...add];
+    by("answer").textContent = grown.join("");
+    by("written").scrollTop = by("written").scrollHeight;
+    return grown;
+  }
+}

@@ -1,0 +1,169 @@
+"""One reader a run for all its viewers, and what it tells them as it happens."""
+
+import asyncio
+import itertools
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+
+from fedlearn.board.history import History
+from fedlearn.board.public import status_of, summarize
+from fedlearn.storage.runs import RunFolder, list_runs
+
+INTERVAL_S = 1.0
+VIEWER_S = 0.01
+"""Longer for each viewer, so that a crowd takes no more of the machine than a hundred do."""
+
+LIST_EVERY = 3
+"""Looks at the list of runs are fewer: there may be hundreds."""
+
+KEEP_ALIVE_S = 15.0
+"""A line now and then keeps proxies from closing a stream, and finds viewers that are gone."""
+
+MAX_WAITING = 16
+"""Events of a viewer that does not read; with more it is let go, and comes back by itself."""
+
+MAX_HISTORIES = 16
+"""Runs that are kept in memory; those who were looked at longest ago are forgotten."""
+
+MAX_LISTED = 500
+"""Runs of the list, the newest ones."""
+
+Event = bytes
+Viewer = asyncio.Queue[Event | None]
+
+
+def event(name: str, content: object) -> Event:
+    """As it travels in a stream of server-sent events."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(content))
+
+
+@final
+class Watch:
+    """Histories of the runs under one root, read on while anybody looks."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._histories: OrderedDict[str, tuple[History, asyncio.Lock]] = OrderedDict()
+        self._viewers: dict[Viewer, tuple[str, ...]] = {}
+        self._told: dict[str, object] = {}
+        """What was said last: each run's status, and under an empty name which runs there are."""
+        self._summaries: dict[str, tuple[object, dict[str, Any]]] = {}
+
+    @property
+    def n_viewers(self) -> int:
+        """Streams that are open."""
+        return len(self._viewers)
+
+    def folder(self, name: str) -> RunFolder | None:
+        """The run of this name, which is a number; None where there is none."""
+        folder = RunFolder(self._root / name)
+        is_number = name.isascii() and name.isdecimal() and len(name) < 10 and str(int(name)) == name
+        return folder if is_number and folder.config.is_file() else None
+
+    async def everything(self, folder: RunFolder) -> dict[str, Any]:
+        """The run's history up to now."""
+        history, change = await self._read_on(folder)
+        if change:
+            self._tell(folder.path.name, change)
+        return history.everything()
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs in a line each, the newest first; read again only where something was written."""
+        found = []
+        for folder in reversed(list_runs(self._root)[-MAX_LISTED:]):
+            mark = [_changed(path) for path in (folder.metrics, folder.status)]
+            kept = self._summaries.get(folder.path.name)
+            if kept is None or kept[0] != mark or kept[1]["state"] != "ended":
+                kept = self._summaries[folder.path.name] = mark, summarize(folder)
+            found.append(kept[1])
+        return found
+
+    async def stream(self, names: tuple[str, ...]) -> AsyncGenerator[bytes, None]:
+        """What happens to these runs, as it happens."""
+        viewer: Viewer = asyncio.Queue(MAX_WAITING)
+        self._viewers[viewer] = names
+        try:
+            yield b"retry: 2000\n\n"
+            for name in names:
+                if (folder := self.folder(name)) is not None:
+                    yield event("status", {"run": name, "status": await asyncio.to_thread(status_of, folder)})
+            while True:
+                try:
+                    async with asyncio.timeout(KEEP_ALIVE_S):
+                        told = await viewer.get()
+                except TimeoutError:
+                    told = b": still here\n\n"
+                if told is None:
+                    return
+                yield told
+        finally:
+            self._viewers.pop(viewer, None)
+
+    async def go_on(self, say: Callable[[str], None]) -> None:
+        """Reads on, about once a second, whatever somebody looks at; before anybody does, the newest run."""
+        for folder in (await asyncio.to_thread(list_runs, self._root))[-1:]:
+            await self.everything(folder)
+        for tick in itertools.count():
+            await asyncio.sleep(INTERVAL_S + VIEWER_S * len(self._viewers))
+            for name in {name for names in self._viewers.values() for name in names}:
+                try:
+                    await self._look(name)
+                except (OSError, ValueError, ArithmeticError) as error:  # of a file that somebody else writes
+                    say(f"run {name}: {type(error).__name__}: {error}")
+            if self._viewers and tick % LIST_EVERY == 0:
+                runs = await asyncio.to_thread(self.runs)
+                if self._is_new("", [(run["name"], run["state"]) for run in runs]):
+                    self._tell("", event("runs", runs))
+
+    async def _look(self, name: str) -> None:
+        if (folder := self.folder(name)) is None:
+            return
+        _, told = await self._read_on(folder)
+        status = await asyncio.to_thread(status_of, folder)
+        if self._is_new(name, status):
+            told += event("status", {"run": name, "status": status})
+        if told:
+            self._tell(name, told)  # at once: what is sent to a viewer costs by the piece
+
+    async def _read_on(self, folder: RunFolder) -> tuple[History, Event]:
+        """The run's history, read to its end, and what there is to tell of that; empty where nothing is new."""
+        history, lock = self._history(folder)
+        async with lock:
+            change = await asyncio.to_thread(history.read)
+        told = event("change", {"run": folder.path.name, **change}) if change is not None else b""
+        return history, told
+
+    def _is_new(self, name: str, content: object) -> bool:
+        before, self._told[name] = self._told.get(name), content
+        return before != content
+
+    def _tell(self, name: str, told: Event) -> None:
+        for viewer, names in list(self._viewers.items()):
+            if not name or name in names:
+                if viewer.full():
+                    del self._viewers[viewer]
+                    while not viewer.empty():
+                        viewer.get_nowait()
+                    viewer.put_nowait(None)
+                else:
+                    viewer.put_nowait(told)
+
+    def _history(self, folder: RunFolder) -> tuple[History, asyncio.Lock]:
+        name = folder.path.name
+        kept = self._histories.pop(name, None) or (History(folder), asyncio.Lock())
+        self._histories[name] = kept
+        if len(self._histories) > MAX_HISTORIES:
+            self._histories.popitem(last=False)
+        return kept
+
+
+def _changed(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

@@ -1,0 +1,50 @@
+"""`fedlearn board`: a page that shows the runs."""
+
+import argparse
+import errno
+from pathlib import Path
+
+from fedlearn.commands.arguments import add_root
+
+DEFAULT_PORT = 55580
+DEFAULT_HOST = "127.0.0.1"
+
+
+def add_board(parser: argparse.ArgumentParser) -> None:
+    """Where runs are, and where the page is."""
+    add_root(parser)
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"TCP port; 0 = any (default: {DEFAULT_PORT})"
+    )
+    parser.add_argument(
+        "--host",
+        default=DEFAULT_HOST,
+        metavar="ADDRESS",
+        help=f"address to listen on; 0.0.0.0 = all networks, without encryption (default: {DEFAULT_HOST})",
+    )
+    parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
+
+
+def board_command(options: argparse.Namespace) -> int:
+    """`fedlearn board`: serves the page until it is stopped."""
+    try:
+        from fedlearn.board.serving import serve
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"board: expected its packages, {error.name} is missing; install them: pip install 'fedlearn[board]'"
+        ) from error
+    root = Path(options.runs)
+    if not root.is_dir():
+        raise ValueError(f"--runs: expected the folder that holds the runs, got {options.runs}; name it")
+    try:
+        return serve(root, host=options.host, port=options.port, is_companion=options.companion)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        if options.companion:
+            print(f"board: port {options.port} is in use, as a rule by a board of another server, which shows this run")
+            print("too where both keep their runs in one folder; choose another port with --board", flush=True)
+            return 0
+        raise ValueError(
+            f"board: expected a free port, but {options.port} is in use, maybe by another board; choose one with --port"
+        ) from error

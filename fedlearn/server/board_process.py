@@ -1,0 +1,35 @@
+"""The page that a server starts beside it: a process of its own, which ends with the server."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = ("starlette", "uvicorn")
+
+
+async def show_board(root: Path, port: int, say: Callable[[str], None]) -> None:
+    """Runs the board of these runs until it ends, or this task is cancelled; what it prints is said."""
+    if any(find_spec(package) is None for package in PACKAGES):
+        say("for a page that shows the run install: pip install 'fedlearn[board]' (or leave it out with --board 0)")
+        return
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fedlearn", "board", "--runs", str(root), "--port", str(port), "--companion"),
+        stdin=PIPE,  # the board ends with it, also where this process is killed
+        stdout=PIPE,
+        stderr=STDOUT,
+        start_new_session=True,  # Ctrl-C is for the server
+    )
+    assert process.stdout is not None
+    try:
+        async for line in process.stdout:
+            say(line.decode(errors="replace").rstrip())
+        if code := await process.wait():
+            say(f"the board ended with exit code {code}; training goes on; start it again with: fedlearn board")
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()

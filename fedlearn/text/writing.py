@@ -1,0 +1,38 @@
+"""One way to let a model write, by sampling or by beam search, for the terminal and the board alike."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fedlearn.text.beam_search import Search, searched
+from fedlearn.text.language_model import Continuation, LanguageModel
+from fedlearn.text.sampling import Manner, sampled
+from fedlearn.text.tokens import TokenArray
+
+CIRCLE_CHARACTERS = 6
+"""What the likeliest text of a small model says again and again is about that long: "the the the"."""
+
+
+def written(
+    model: LanguageModel,
+    prompt: TokenArray,
+    *,
+    length: int,
+    n_beams: int | None,
+    given: Mapping[str, Any],
+    characters_per_token: float,
+    generator: np.random.Generator,
+) -> Iterator[Continuation]:
+    """The text as it grows, the last one whole: by beam search where there are beams, else by sampling.
+
+    `given` are fields of Search or of Manner; None stands for their usual value, which for `no_repeat_ngram` of a
+    search keeps it from going in circles. Raises ValueError for what is out of range.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if n_beams is None:
+        manner = msgspec.convert(chosen, Manner)
+        return sampled(model, prompt, length=length, generator=generator, manner=manner)
+    chosen.setdefault("no_repeat_ngram", max(round(CIRCLE_CHARACTERS / characters_per_token), 2))
+    return searched(model, prompt, n_beams=n_beams, length=length, rules=msgspec.convert(chosen, Search))

@@ -1,0 +1,116 @@
+"""The page in a real Chromium, which is skipped where there is none."""
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from fedlearn.board.app import Board
+from fedlearn.server.run import Run
+from tests.board.conftest import TOKEN
+from tests.board.folders import show_status, volunteer, write_sample, write_steps
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+if CHROMIUM is None:
+    pytest.skip("there is no Chromium: apt-get install chromium", allow_module_level=True)
+
+HOSTILE = '<img src="x" onerror="document.title=1">'
+WIDTHS = (400, 900, 1500)
+
+
+@pytest.fixture
+def address(root: Path, run: Run) -> Iterator[str]:
+    """Of a board over one run with a past."""
+    write_steps(run.folder, range(3000))
+    write_sample(run.folder, 100, HOSTILE)
+    show_status(run, volunteers=(volunteer(HOSTILE),), step=3000)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        app = Board(root, token=TOKEN).app()
+        config = uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def page(address: str) -> Iterator["playwright.Page"]:
+    """The page, whose errors fail the test."""
+    said: list[str] = []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": WIDTHS[-1], "height": 900})
+        opened.set_default_timeout(30_000)
+        playwright.expect.set_options(timeout=30_000)
+        opened.on("console", lambda message: said.append(message.text))
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.goto(address)
+        yield opened
+        browser.close()
+    assert said == []
+
+
+def test_curves_are_drawn_and_what_happens_is_seen(page: "playwright.Page", run: Run) -> None:
+    expect = playwright.expect
+    expect(page.locator("#state")).to_have_text("Running")
+    expect(page.locator("#curve")).to_have_attribute("data-points", "1500")
+    expect(page.locator("#chart-volunteers")).to_have_attribute("data-points", "1500")
+    expect(page.locator("#figures")).to_contain_text("3,000")
+    drawn = page.evaluate(
+        "() => new Set(document.getElementById('curve').getContext('2d').getImageData(0, 0, 800, 400).data).size"
+    )
+    assert drawn > 20, "a chart has more than one colour"
+    write_steps(run.folder, range(3000, 3010))
+    write_sample(run.folder, 3010, "the newest text")
+    show_status(run, step=3010, volunteers=(volunteer(HOSTILE), volunteer("grace", identity="f" * 16)))
+    expect(page.locator("#curve")).to_have_attribute("data-points", "1505")
+    expect(page.locator("#figures")).to_contain_text("3,010")
+    expect(page.locator("#samples li").first).to_contain_text("the newest text")
+    expect(page.locator("#arrivals")).to_contain_text("grace joined")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "playwright.Page") -> None:
+    expect = playwright.expect
+    expect(page.locator("#send")).to_be_visible()
+    page.fill("#prompt", HOSTILE)
+    page.fill("#length", "40")
+    page.press("#prompt", "Control+Enter")
+    expect(page.locator("#given")).to_have_text(HOSTILE)
+    expect(page.locator("#write-note")).to_contain_text("Weights of step 0")
+    expect(page.locator("#written")).to_have_attribute("aria-busy", "false")
+    assert len(page.locator("#answer").text_content() or "") > 10
+    expect(page.locator("#volunteers")).to_contain_text(HOSTILE)
+    expect(page.locator("#samples")).to_contain_text(HOSTILE)
+    assert page.locator("img").count() == 0
+    assert page.title() == "Run 1 · fedlearn"
+
+
+def test_page_is_used_by_keyboard_and_operators_have_buttons(page: "playwright.Page", address: str) -> None:
+    expect = playwright.expect
+    expect(page.locator("#curve")).to_have_attribute("data-points", "1500")
+    expect(page.locator("#operator")).to_be_hidden()
+    reached = []
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("() => document.activeElement.id || document.activeElement.value"))
+    assert reached[1:] == ["run", "figure", "step", "smooth", "log", "curve", "samples", "prompt"]
+    page.focus("#curve")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#readout")).to_contain_text("at step")
+    page.check("input[value=seconds]", force=True)
+    expect(page.locator("#curve")).to_have_attribute(
+        "aria-label", "bits per character over seconds, now 2.010; arrow keys read it"
+    )
+    page.goto(f"{address}?#token={TOKEN.replace(' ', '+')}")
+    expect(page.locator("#operator")).to_be_visible()
+    assert TOKEN.split()[1] not in page.url

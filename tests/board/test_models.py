@@ -1,0 +1,151 @@
+import asyncio
+import sys
+from contextlib import aclosing
+
+import msgspec
+import numpy as np
+import pytest
+
+from fedlearn.board import inference, models
+from fedlearn.board.inference import Desk, Model
+from fedlearn.board.models import BusyError, Models
+from fedlearn.board.wishes import Answer, Request, Wish
+from fedlearn.server.run import Run
+from fedlearn.server.trainer import Trainer
+from tests.runs import created, fit_task, task_config, update_of
+
+ECHO = """
+import sys, time
+for number, line in enumerate(sys.stdin):
+    print('{"add":"%d"}' % number, flush=True)
+    if "slow" in line:
+        time.sleep(60)
+    if "die" in line:
+        sys.exit(1)
+    print('{"done":true}', flush=True)
+"""
+COMMAND = (sys.executable, "-c", ECHO)
+
+
+def request(prompt: str = "") -> Request:
+    return Request("write", "1", Wish(prompt=prompt))
+
+
+async def asked(process: Models, prompt: str = "") -> list[Answer]:
+    return [answer async for answer in process.ask(request(prompt))]
+
+
+def test_requests_are_answered_in_turn_by_one_process() -> None:
+    async def main() -> None:
+        process = Models(COMMAND)
+        found = await asyncio.gather(asked(process), asked(process))
+        assert [[answer.add for answer in answers] for answers in found] == [["0", ""], ["1", ""]]
+        assert all(answers[-1].done for answers in found)
+        await process.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("prompt", ["slow", "die"])
+def test_process_that_hangs_or_dies_is_told_and_replaced(monkeypatch: pytest.MonkeyPatch, prompt: str) -> None:
+    monkeypatch.setattr(models, "LINE_S", 2.0)
+
+    async def main() -> None:
+        process = Models(COMMAND)
+        found = await asked(process, prompt)
+        assert "took too long, or the model failed" in found[-1].error
+        assert found[-1].done
+        assert [answer.add for answer in await asked(process)] == ["0", ""]
+        await process.close()
+
+    asyncio.run(main())
+
+
+def test_reader_that_leaves_does_not_leave_its_text_to_the_next() -> None:
+    async def main() -> None:
+        process = Models(COMMAND)
+        async with aclosing(process.ask(request("slow"))) as answers:
+            assert (await anext(answers)).add == "0"
+        assert [answer.add for answer in await asked(process)] == ["0", ""]
+        await process.close()
+
+    asyncio.run(main())
+
+
+def test_those_who_wait_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "MAX_WAITING", 1)
+
+    async def main() -> None:
+        process = Models(COMMAND)
+        first = process.ask(request("slow"))
+        await anext(first)
+        second = asyncio.create_task(asked(process))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await asked(process)
+        await first.aclose()
+        assert len(await second) == 2
+        await process.close()
+
+    asyncio.run(main())
+
+
+def test_model_follows_its_run(config: object, run: Run) -> None:
+    del config
+    model = Model(str(run.folder.path))
+    trainer, _ = Trainer.open(run)
+    try:
+        for step in range(3):
+            update = update_of(run, step)
+            trainer.append(update)
+            trainer.apply(update)
+            replica = model.followed().replica
+            assert (replica.step, replica.digest) == (step + 1, trainer.replica.digest)
+        trainer.save_checkpoint()
+        assert Model(str(run.folder.path)).followed().replica.step == 3
+    finally:
+        trainer.close()
+
+
+def test_following_takes_no_longer_than_it_may(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, _ = Trainer.open(run)
+    for step in range(3):
+        update = update_of(run, step)
+        trainer.append(update)
+        trainer.apply(update)
+    trainer.close()
+    monkeypatch.setattr(inference, "FOLLOW_S", -1.0)
+    model = Model(str(run.folder.path))
+    assert [model.followed().replica.step for _ in range(4)] == [1, 2, 3, 3]
+
+
+def test_models_that_write_nothing_say_so(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = created(task_config(tmp_path), fit_task())  # type: ignore[arg-type]
+    monkeypatch.setattr(inference, "find", lambda *_, **__: run)
+    desk, folder = Desk(), str(run.folder.path)
+    (abilities,) = desk.answers(Request("abilities", folder))
+    assert abilities.abilities is not None
+    assert (abilities.abilities.writes, abilities.abilities.baselines) == (False, {})
+    (answer,) = desk.answers(Request("write", folder))
+    assert answer.error == "this run's model does not write text"
+
+
+def test_characters_that_a_model_does_not_know_are_counted(run: Run) -> None:
+    answers = [*Desk().answers(Request("write", str(run.folder.path), Wish(prompt="the 汉字", length=3)))]
+    assert answers[0].note == "2 of the prompt's characters are unknown to this model"
+    assert msgspec.json.decode(msgspec.json.encode(answers[-1])) == {"keep": 3, "done": True}
+
+
+def test_model_that_fails_is_forgotten_and_said_on_the_terminal(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk()
+
+    def fail(*_: object) -> np.ndarray:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr(Model, "followed", fail)
+    (answer,) = desk.answers(Request("write", str(run.folder.path)))
+    assert (answer.done, "odd" in answer.error) == (True, False)
+    assert "board: run 1: RuntimeError: odd" in capsys.readouterr().err
+    assert desk._model is None

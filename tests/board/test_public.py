@@ -1,0 +1,91 @@
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fedlearn.board import public as module
+from fedlearn.board.public import describe, status_of, summarize
+from fedlearn.server.run import Run
+from fedlearn.server.status_file import live_status
+from tests.board.folders import IDENTITY, show_status, volunteer, write_steps
+from tests.runs import created, rnn_config
+
+
+def test_settings_are_shown_with_their_reasons_and_without_paths(run: Run, tmp_path: Path) -> None:
+    run.folder.reasons.write_bytes(msgspec.json.encode(["measured: much", "sigma = 0.02: learned: most", "odd"]))
+    found = describe(run.folder)
+    by_key = {setting.key: setting for setting in found["settings"]}
+    assert (found["name"], found["task"], found["notes"]) == ("1", "rnn", ["measured: much", "odd"])
+    assert (by_key["sigma"].value, by_key["sigma"].reason) == ("0.02", "learned: most")
+    assert by_key["hidden_size"].help.startswith("units, width")
+    assert by_key["data"].value == "corpus.txt"
+    assert (by_key["rank"].is_usual, by_key["sigma"].is_usual) == (True, False)
+    assert (by_key["rank"].is_resumable, by_key["sigma"].is_resumable) == (False, True)
+    assert not {"host", "token_file", "allow", "tls_key", "public_host", "runs", "step_num"} & set(by_key)
+    assert str(tmp_path) not in str(found)
+
+
+@pytest.mark.parametrize("reasons", [b"", b"{}", b"\xff", b'["ok", 5]'])
+def test_reasons_that_can_not_be_read_are_none(run: Run, reasons: bytes) -> None:
+    run.folder.reasons.write_bytes(reasons)
+    assert describe(run.folder)["notes"] == []
+
+
+def test_summary_says_where_a_run_stands(run: Run) -> None:
+    assert summarize(run.folder)["state"] == "ended"
+    write_steps(run.folder, range(12))
+    show_status(run)
+    found = summarize(run.folder)
+    assert (found["name"], found["task"], found["state"], found["step"]) == ("1", "rnn", "running", 12)
+    assert found["shown"] == {"bits_per_character": pytest.approx(4.989)}
+    run.folder.config.write_text("{")
+    assert summarize(run.folder)["task"] == "unreadable"
+
+
+def test_status_shows_neither_process_nor_whole_identities(run: Run) -> None:
+    assert status_of(run.folder) is None
+    show_status(run)
+    found = status_of(run.folder)
+    assert found is not None
+    assert (found["state"], found["n_volunteers"], found["work_per_s"]) == ("running", 1, 960.0)
+    assert found["volunteers"][0]["identity"] == IDENTITY[:8]
+    assert IDENTITY not in str(found)
+    assert "pid" not in found
+
+
+@pytest.mark.parametrize("changes", [{"state": "ended"}, {"time": time.time() - 60}, {"pid": 2**22 + 1}])
+def test_run_that_no_server_has_is_over_and_has_no_volunteers(run: Run, changes: dict[str, object]) -> None:
+    show_status(run, **changes)
+    found = status_of(run.folder)
+    assert found is not None
+    assert (found["state"], found["volunteers"], found["n_volunteers"]) == ("ended", [], 0)
+    assert (found["members_per_s"], found["work_per_s"], found["bytes_in_per_s"], found["bytes_out_per_s"]) == (0,) * 4
+    assert live_status(run.folder) is None
+
+
+def test_reason_that_names_a_file_is_kept_from_the_public(run: Run) -> None:
+    show_status(run, state="ended", reason="all 100 steps are done")
+    found = status_of(run.folder)
+    assert found is not None
+    assert found["reason"] == "all 100 steps are done"
+    show_status(run, state="ended", reason="/home/ada/runs/1/journal: disk full")
+    found = status_of(run.folder)
+    assert found is not None
+    assert "ada" not in found["reason"]
+
+
+def test_of_many_volunteers_those_with_the_largest_shares_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_VOLUNTEERS", 2)
+    show_status(run, volunteers=tuple(volunteer(f"v{n}", share=n / 10) for n in (1, 4, 2)))
+    found = status_of(run.folder)
+    assert found is not None
+    assert ([each["name"] for each in found["volunteers"]], found["n_volunteers"]) == (["v4", "v2"], 3)
+
+
+def test_task_is_named_without_its_folder(tmp_path: Path) -> None:
+    run = created(rnn_config(tmp_path))
+    text = run.folder.config.read_text().replace('"task": "rnn"', '"task": "/home/ada/secret/task.py:task"')
+    run.folder.config.write_text(text)
+    assert "secret" not in str(describe(run.folder))
+    assert summarize(run.folder)["task"] == "task.py:task"

@@ -1,0 +1,138 @@
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedlearn.board import watching as module
+from fedlearn.board.watching import Watch
+from fedlearn.server.run import Run
+from tests.board.folders import show_status, write_sample, write_steps
+
+
+def run_with(root: Path, scene: Callable[[Watch], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Plays a scene while the watch goes on, at a hundred looks a second; gives what the watch said."""
+    monkeypatch.setattr(module, "INTERVAL_S", 0.01)
+    said: list[str] = []
+
+    async def main() -> None:
+        watch = Watch(root)
+        going = asyncio.create_task(watch.go_on(said.append))
+        try:
+            async with asyncio.timeout(30):
+                await scene(watch)
+        finally:
+            going.cancel()
+
+    asyncio.run(main())
+    return said
+
+
+def events_of(piece: bytes) -> list[tuple[str, Any]]:
+    found = []
+    for part in piece.decode().split("\n\n"):
+        if part.startswith("event: "):
+            name, _, data = part.removeprefix("event: ").partition("\ndata: ")
+            found.append((name, json.loads(data)))
+    return found
+
+
+async def until(stream: Any, name: str) -> Any:  # noqa: ANN401 (of any event)
+    async for piece in stream:
+        for found, content in events_of(piece):
+            if found == name:
+                return content
+    raise AssertionError(f"{name} never came")
+
+
+def test_viewers_are_told_what_happens(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(watch: Watch) -> None:
+        first, second = watch.stream(("1",)), watch.stream(("1",))
+        assert await anext(first) == await anext(second) == b"retry: 2000\n\n"
+        assert events_of(await anext(first)) == [("status", {"run": "1", "status": None})]
+        write_steps(run.folder, range(3))
+        write_sample(run.folder, 3, "text")
+        for stream in (first, second):
+            change = await until(stream, "change")
+            assert change["run"] == "1"
+        show_status(run)
+        for stream in (first, second):
+            told = await until(stream, "status")
+            assert told["status"] is None or told["status"]["step"] == 12
+        assert watch.n_viewers == 2
+        await first.aclose()
+        assert watch.n_viewers == 1
+
+    assert run_with(root, scene, monkeypatch) == []
+
+
+def test_new_run_is_told_to_everybody(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(watch: Watch) -> None:
+        stream = watch.stream(())
+        await anext(stream)
+        assert [found["name"] for found in await until(stream, "runs")] == ["1"]
+        (root / "2").mkdir()
+        (root / "2" / "config.json").write_text("{}")
+        assert [found["name"] for found in await until(stream, "runs")] == ["2", "1"]
+
+    run_with(root, scene, monkeypatch)
+
+
+def test_viewer_that_does_not_read_is_let_go(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(watch: Watch) -> None:
+        stream = watch.stream(("1",))
+        await anext(stream)
+        step = 0
+        while watch.n_viewers:
+            write_steps(run.folder, [step])
+            step += 1
+            await asyncio.sleep(0)
+        assert [piece async for piece in stream][1:] == []
+
+    run_with(root, scene, monkeypatch)
+
+
+def test_silent_stream_is_kept_alive(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEEP_ALIVE_S", 0.01)
+
+    async def scene(watch: Watch) -> None:
+        monkeypatch.setattr(watch, "_tell", lambda *_: None)
+        stream = watch.stream(())
+        assert [await anext(stream) for _ in range(3)][1:] == [b": still here\n\n"] * 2
+
+    run_with(root, scene, monkeypatch)
+
+
+def test_run_that_can_not_be_shown_is_said_and_others_go_on(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("odd")
+
+    async def scene(watch: Watch) -> None:
+        stream = watch.stream(("1",))
+        await anext(stream)
+        await anext(stream)
+        monkeypatch.setattr(module, "status_of", fail)
+        show_status(run)
+        assert await until(stream, "runs")
+
+    assert "run 1: ValueError: odd" in run_with(root, scene, monkeypatch)
+
+
+def test_histories_that_nobody_looks_at_are_forgotten(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HISTORIES", 2)
+    for name in "234":
+        (root / name).mkdir()
+        (root / name / "config.json").write_text("{}")
+
+    async def scene(watch: Watch) -> None:
+        for name in "1234":
+            folder = watch.folder(name)
+            assert folder is not None
+            await watch.everything(folder)
+        assert [*watch._histories] == ["3", "4"]
+
+    run_with(root, scene, monkeypatch)

@@ -1,0 +1,36 @@
+"""A setting that changes at work, as the trainer passes it on and keeps it."""
+
+from unittest.mock import Mock
+
+import pytest
+
+from fedlearn.config import ConfigError, RunConfig
+from fedlearn.coordination.operator import Operator
+from fedlearn.server.run import edited_settings, load_run_config
+from fedlearn.server.trainer import Trainer
+from tests.runs import created, reopened
+
+
+def test_changed_setting_reaches_the_steps_and_the_next_checkpoint(config: RunConfig) -> None:
+    run, operator = created(config), Mock(spec=Operator)
+    trainer, _ = Trainer.open(run)
+    assert trainer.change(operator, "learning-rate", "0.5", 3.0) == "learning_rate: 0.5, it was 0.02"
+    trainer.change(operator, "steps", "9", 4.0)
+    plan, strategy, now = operator.change.call_args.args
+    assert (plan.steps, strategy.optimizer.learning_rate, now) == (9, 0.5, 4.0)
+    trainer.save_checkpoint()
+    trainer.close()
+    kept = load_run_config(run.folder)
+    assert (kept.optimizer.learning_rate, kept.run.steps) == (0.5, 9)
+    assert edited_settings(run.folder, kept) == []
+    assert reopened(run).config == kept
+
+
+def test_refused_setting_changes_nothing(config: RunConfig) -> None:
+    run, operator = created(config), Mock(spec=Operator)
+    trainer, _ = Trainer.open(run)
+    with pytest.raises(ConfigError, match="hidden_size"):
+        trainer.change(operator, "hidden_size", "9", 3.0)
+    trainer.close()
+    assert trainer.run is run
+    operator.change.assert_not_called()
