@@ -70,7 +70,7 @@ long dot_product(long n, float* sum) {
 
 Loop = tuple[Callable[[], object], int]
 
-ARCHITECTURES = {"v4-vnni": "native", "v4": "x86-64-v4", "v3": "x86-64-v3", "base": "x86-64"}
+ARCHITECTURES = {"v4-vnni": "native", "v4": "x86-64-v4", "v3-vnni": "native", "v3": "x86-64-v3", "base": "x86-64"}
 """What a compiler calls our instruction sets on x86-64."""
 
 

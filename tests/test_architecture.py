@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 
 LAYERS = (
-    ("es_core",),
+    ("es_core", "system"),
     ("es", "text"),
     ("config", "graphs"),
     ("tasks",),
@@ -32,6 +32,26 @@ LAYERS = (
 PURE = ("es", "text", "config", "graphs", "tasks", "wire", "coordination")
 TORCH_PLACES = ("fedlearn/tasks/torch", "fedlearn/tasks/torch_graph", "fedlearn/tasks/environment")
 IMPURE_MODULES = ("asyncio", "socket", "time", "random", "logging", "pathlib")
+SYSTEM_MODULES = ("ctypes", "fcntl", "grp", "msvcrt", "pty", "pwd", "resource", "signal", "termios", "tty", "winreg")
+SYSTEM_NAMES = {
+    "os": [
+        "O_DIRECTORY",
+        "fork",
+        "getpgrp",
+        "geteuid",
+        "getuid",
+        "kill",
+        "killpg",
+        "name",
+        "nice",
+        "pread",
+        "pwrite",
+        "setpriority",
+        "tcgetpgrp",
+    ],
+    "sys": ["platform"],
+}
+"""What only some systems have, or have in their own way."""
 HARMLESS = {
     "fedlearn/tasks/torch_graph/capture.py: logging",  # torch.export's own messages are kept away
     "fedlearn/tasks/torch_graph/refusals.py: pathlib",  # an error names the user's file
@@ -113,7 +133,7 @@ def impure_imports(root: Path) -> list[str]:
         for path in python_files(root, ("fedlearn",))
         if part_of(module_name(root, path)) in PURE
         for module in sorted(imported_modules(root, path))
-        if module.split(".")[0] in IMPURE_MODULES
+        if module.split(".")[0] in IMPURE_MODULES or part_of(module) == "system"
     ]
     return [violation for violation in found if violation not in HARMLESS]
 
@@ -182,9 +202,26 @@ def torch_outside_its_rooms(root: Path) -> list[str]:
     ]
 
 
+def systems_outside_their_room(root: Path) -> list[str]:
+    found = []
+    for path in python_files(root, ("fedlearn", "server.py", "client.py")):
+        if part_of(module_name(root, path)) == "system":
+            continue
+        names = {module for module in imported_modules(root, path) if module.split(".")[0] in SYSTEM_MODULES}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                names |= {f"{node.value.id}.{node.attr}"} if node.attr in SYSTEM_NAMES.get(node.value.id, ()) else set()
+            elif isinstance(node, ast.ImportFrom) and node.module in SYSTEM_NAMES:
+                taken = {alias.name for alias in node.names} & set(SYSTEM_NAMES[node.module])
+                names |= {f"{node.module}.{name}" for name in taken}
+        found += [f"{path.relative_to(root)}: {name}" for name in sorted(names)]
+    return found
+
+
 @pytest.mark.parametrize(
     "rule",
     [
+        systems_outside_their_room,
         torch_outside_its_rooms,
         torch_at_the_top_of_environments,
         upward_imports,
@@ -282,6 +319,31 @@ def test_an_impure_import_of_any_other_part_is_allowed(tmp_path: Path) -> None:
     write(tmp_path, "fedlearn/net/tcp.py", "import asyncio, socket, logging")
     write(tmp_path, "fedlearn/es/replica.py", "import timeit, randomness")
     assert impure_imports(tmp_path) == []
+
+
+def test_a_pure_part_that_asks_the_system_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, "fedlearn/system/files.py", "import fcntl")
+    write(tmp_path, "fedlearn/es/replica.py", "from fedlearn.system.files import replace")
+    assert impure_imports(tmp_path) == ["fedlearn/es/replica.py: fedlearn.system.files"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("import fcntl", "fcntl"),
+        ("def f():\n    import resource", "resource"),
+        ("from signal import SIGTERM", "signal"),
+        ("import os\nos.pread(1, 1, 0)", "os.pread"),
+        ("from os import nice", "os.nice"),
+        ("import sys\nif sys.platform == 'win32': pass", "sys.platform"),
+    ],
+)
+def test_what_only_some_systems_have_is_seen_outside_its_room(tmp_path: Path, statement: str, name: str) -> None:
+    write(tmp_path, "fedlearn/system/files.py", statement)
+    write(tmp_path, "fedlearn/client/client.py", "import os\nfrom os import environ, path\nos.fsync(1)")
+    assert systems_outside_their_room(tmp_path) == []
+    write(tmp_path, "fedlearn/client/client.py", statement)
+    assert systems_outside_their_room(tmp_path) == [f"fedlearn/client/client.py: {name}"]
 
 
 def test_a_long_file_is_seen(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@
 #include "dispatch.h"
 
 #include "activations/kernels.h"
+#include "processor.h"
 #include "replicated/kernels.h"
 #include "rnn/kernels.h"
 
@@ -21,29 +22,23 @@ namespace fedlearn {
 #if defined(__x86_64__)
 FEDLEARN_DECLARE(v4_vnni)
 FEDLEARN_DECLARE(v4)
+FEDLEARN_DECLARE(v3_vnni)
 FEDLEARN_DECLARE(v3)
+#elif defined(__aarch64__)
+FEDLEARN_DECLARE(dot)
 #endif
 FEDLEARN_DECLARE(base)
 
 namespace {
 
-#if defined(__x86_64__)
-bool has_v3() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-}
-bool has_v4() {
-    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-}
-bool has_v4_vnni() { return has_v4() && __builtin_cpu_supports("avx512vnni"); }
-#endif
-
 const Isa kIsas[] = {
 #if defined(__x86_64__)
     {"v4-vnni", has_v4_vnni, &replicated_v4_vnni, &rnn_v4_vnni, &activations_v4_vnni},
     {"v4", has_v4, &replicated_v4, &rnn_v4, &activations_v4},
+    {"v3-vnni", has_v3_vnni, &replicated_v3_vnni, &rnn_v3_vnni, &activations_v3_vnni},
     {"v3", has_v3, &replicated_v3, &rnn_v3, &activations_v3},
+#elif defined(__aarch64__)
+    {"dot", has_dot, &replicated_dot, &rnn_dot, &activations_dot},
 #endif
     {"base", [] { return true; }, &replicated_base, &rnn_base, &activations_base},
 };

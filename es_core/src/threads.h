@@ -13,6 +13,15 @@ namespace fedlearn {
 // Processors this process may use: its affinity mask, and the control group's quota where there is one.
 int usable_processors();
 
+// Waits for its threads, as std::jthread would, which not every macOS has.
+struct Joined {
+    std::vector<std::thread> threads;
+
+    ~Joined() {
+        for (std::thread& thread : threads) thread.join();
+    }
+};
+
 // Calls work(thread, item) for every item in [0, n_items), items handed out one by one; 0 threads means all processors.
 // The first exception is thrown again once all threads have ended.
 template <class Work>
@@ -28,10 +37,11 @@ void parallel_for(std::int64_t n_items, int n_threads, const Work& work) {
             next = n_items;
         }
     };
-    std::vector<std::jthread> others;
-    for (int thread = 1; thread < n_threads; ++thread) others.emplace_back(run, thread);
-    run(0);
-    others.clear();
+    {
+        Joined others;
+        for (int thread = 1; thread < n_threads; ++thread) others.threads.emplace_back(run, thread);
+        run(0);
+    }
     if (failure) std::rethrow_exception(failure);
 }
 

@@ -95,7 +95,7 @@ template <class Integer>
     return (value + multiple - 1) / multiple * multiple;
 }
 
-#if !defined(__AVX512VNNI__)
+#if !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && !defined(__ARM_FEATURE_DOTPROD)
 // Sums of two neighbouring products of 16-bit numbers.
 [[gnu::always_inline]] inline Ints pair_products(Shorts a, Shorts b) {
 #if defined(__AVX512BW__)
@@ -116,6 +116,12 @@ template <class Integer>
 #if defined(__AVX512VNNI__)
     return reinterpret_cast<Ints>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(acc), reinterpret_cast<__m512i>(bits),
                                                       reinterpret_cast<__m512i>(values)));
+#elif defined(__AVXVNNI__)
+    return reinterpret_cast<Ints>(_mm256_dpbusd_avx_epi32(
+        reinterpret_cast<__m256i>(acc), reinterpret_cast<__m256i>(bits), reinterpret_cast<__m256i>(values)));
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return reinterpret_cast<Ints>(vdotq_s32(reinterpret_cast<int32x4_t>(acc), reinterpret_cast<int8x16_t>(bits),
+                                            reinterpret_cast<int8x16_t>(values)));
 #elif defined(__AVX512BW__)
     const __m512i pairs = _mm512_maddubs_epi16(reinterpret_cast<__m512i>(bits), reinterpret_cast<__m512i>(values));
     return acc + reinterpret_cast<Ints>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
@@ -130,15 +136,25 @@ template <class Integer>
 #endif
 }
 
-// acc + sum over the four bytes of each lane of unsigned * signed, for any bytes.
-[[gnu::always_inline]] inline Ints dot4_bytes(Ints acc, Words unsigned_bytes, Words signed_bytes) {
-#if defined(__AVX512VNNI__)
-    return dot4_bits(acc, unsigned_bytes, signed_bytes);
+// What turns unsigned bytes into the first factor of dot4_bytes: ARM multiplies signed with signed bytes, which are less
+// by kFirstOffset.
+#if defined(__ARM_FEATURE_DOTPROD)
+constexpr std::uint32_t kFirstFlip = 0x80808080u;
+constexpr float kFirstOffset = 128.0f;
+#else
+constexpr std::uint32_t kFirstFlip = 0;
+constexpr float kFirstOffset = 0.0f;
+#endif
+
+// acc + sum over the four bytes of each lane of first * second, for any bytes; the second are signed.
+[[gnu::always_inline]] inline Ints dot4_bytes(Ints acc, Words first, Words second) {
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
+    return dot4_bits(acc, first, second);
 #else
     // Pairs of even and of odd bytes as 16-bit numbers: no product or sum of two can overflow 32 bits.
-    const Words even = unsigned_bytes & 0x00FF00FFu, odd = (unsigned_bytes >> 8) & 0x00FF00FFu;
-    const Shorts even_values = reinterpret_cast<Shorts>(signed_bytes << 8) >> 8;
-    const Shorts odd_values = reinterpret_cast<Shorts>(signed_bytes) >> 8;
+    const Words even = first & 0x00FF00FFu, odd = (first >> 8) & 0x00FF00FFu;
+    const Shorts even_values = reinterpret_cast<Shorts>(second << 8) >> 8;
+    const Shorts odd_values = reinterpret_cast<Shorts>(second) >> 8;
     return acc + pair_products(reinterpret_cast<Shorts>(even), even_values) +
            pair_products(reinterpret_cast<Shorts>(odd), odd_values);
 #endif

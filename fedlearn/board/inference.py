@@ -20,6 +20,7 @@ from fedlearn.server.history import follow_journal
 from fedlearn.server.run import Run, find
 from fedlearn.storage.checkpoint import latest_checkpoint
 from fedlearn.storage.durable import StorageError
+from fedlearn.system.processes import step_back
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.kind import CountsText, WritesText
 from fedlearn.text.writing import written
@@ -135,8 +136,7 @@ class Desk:
 
 def main() -> None:
     """Answers until standard input ends."""
-    with suppress(OSError):
-        os.nice(NICENESS)
+    step_back(os.getpid(), NICENESS)
     desk = Desk()
     with open(os.dup(1), "wb", buffering=0) as output:
         os.dup2(2, 1)  # a user's task may print

@@ -13,6 +13,7 @@ import uvicorn
 
 from fedlearn.board.app import Board
 from fedlearn.storage.credentials import keep_secret
+from fedlearn.system.processes import step_back
 
 TOKEN_FILE = "board-token"
 NICENESS = 10
@@ -41,8 +42,7 @@ def serve(root: Path, *, host: str, port: int, is_companion: bool) -> int:
         )
         server = uvicorn.Server(config)
         if is_companion:
-            with contextlib.suppress(OSError):
-                os.nice(NICENESS)
+            step_back(os.getpid(), NICENESS)
             threading.Thread(target=_leave_with_standard_input, args=(server,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(server.serve(sockets=[listening]))

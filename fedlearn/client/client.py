@@ -3,7 +3,6 @@
 import asyncio
 import math
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,13 +13,14 @@ from es_core import usable_processors
 from fedlearn.client.budget import Budget
 from fedlearn.client.conversation import Conversation, computes
 from fedlearn.client.duty import Duty
-from fedlearn.client.keys import keys
 from fedlearn.client.machine import Watch
 from fedlearn.client.terms import Terms, reason_to_pause
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.net.route import Route
+from fedlearn.system.keys import keys
+from fedlearn.system.signals import GO_ON_SIGNALS, PAUSE_SIGNALS, STOP_SIGNALS, listen
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Device
 from fedlearn.terminal import Terminal
@@ -148,10 +148,9 @@ class _Stay:
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._leave)
-        loop.add_signal_handler(signal.SIGUSR1, self._pause)
-        loop.add_signal_handler(signal.SIGUSR2, self._go_on)
+        listen(loop, STOP_SIGNALS, self._leave)
+        listen(loop, PAUSE_SIGNALS, self._pause)
+        listen(loop, GO_ON_SIGNALS, self._go_on)
 
     def _keys(self) -> AbstractContextManager[bool]:
         def press(key: str) -> None:

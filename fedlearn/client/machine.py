@@ -1,9 +1,6 @@
-"""What the machine says of itself, and how a process makes itself small on it."""
+"""What the machine says of itself, and how much of its memory a process may take."""
 
-import ctypes
 import os
-import resource
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,18 +10,14 @@ import psutil
 
 from es_core import usable_processors
 from fedlearn.client.terms import Facts
+from fedlearn.system.processes import limit_growth
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 """Where a container or a unit of systemd sees its own limits."""
 
-LOWEST_PRIORITY = 19
-
 LEAST_S = 0.5
 """Clocks of processors tick a hundred times a second: a shorter time tells nothing."""
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""As malloc.h has them."""
 
 _SLACK_BYTES = 512 * 2**20
 _STACK_BYTES = 16 * 2**20
@@ -70,32 +63,6 @@ def free_bytes() -> int:
     return free
 
 
-def give_way() -> None:
-    """Lets every other process go first; for threads that start later, so early in a process."""
-    process = psutil.Process()
-    with suppress(OSError, psutil.Error):
-        process.nice(LOWEST_PRIORITY)
-    with suppress(OSError, psutil.Error, AttributeError):  # not every system has classes of I/O
-        process.ionice(psutil.IOPRIO_CLASS_IDLE)
-
-
-def keep_memory() -> None:
-    """Lets trials take the memory of those before them; else the system takes it back, and fills it with zeros anew."""
-    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # of glibc
-        mallopt(_M_MMAP_THRESHOLD, 2**30)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-
-
 def limit_memory(max_bytes: int, threads: int) -> None:
-    """Lets the system refuse what goes far beyond the budget, whatever it was that nobody had counted.
-
-    Of data, not of addresses: PyTorch reserves many more of these than it ever uses.
-    """
-    if not sys.platform.startswith("linux"):
-        return  # elsewhere the limit means other things, or nothing
-    with suppress(OSError, ValueError, psutil.Error):
-        held = psutil.Process().memory_info().data
-        limit = held + max_bytes + _SLACK_BYTES + _STACK_BYTES * (threads or usable_processors())
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        if hard == resource.RLIM_INFINITY or limit < hard:
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    """Lets the system refuse what goes far beyond the budget, whatever it was that nobody had counted."""
+    limit_growth(max_bytes + _SLACK_BYTES + _STACK_BYTES * (threads or usable_processors()))

@@ -7,13 +7,14 @@ from typing import get_args
 from fedlearn.client.budget import Budget
 from fedlearn.client.client import join
 from fedlearn.client.ending import end, end_soon
-from fedlearn.client.machine import free_bytes, give_way, keep_memory, limit_memory
+from fedlearn.client.machine import free_bytes, limit_memory
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
 from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.coordination.golden import check_core
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
+from fedlearn.system.processes import give_way, keep_memory
 from fedlearn.tasks.task import Device
 from fedlearn.wire.proof import Credentials
 

@@ -40,6 +40,7 @@ from fedlearn.server.supervision import Begun, Supervisor, tell
 from fedlearn.server.throughput import Throughput
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
+from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
 from fedlearn.tasks.blocks import Columns, n_rows
 from fedlearn.tasks.kind import Kind, Measure, WritesText
 from fedlearn.tasks.objective import Objective
@@ -148,6 +149,11 @@ def _measured(config: RunConfig, bar: Bar) -> Measure:
 
 def _supervised(options: argparse.Namespace) -> int:
     """Runs servers in processes of their own; each is given what this one was, later ones with the run to resume."""
+    if not CAN_PASS_DESCRIPTORS:
+        raise ConfigError(
+            "--supervise: expected a system that hands files down by number, got Windows; leave it out, and go on "
+            "after a crash with --resume latest"
+        )
 
     def command(begun: Begun | None, descriptor: int) -> list[str]:
         resumed = [] if begun is None else ["--resume", begun.folder, "--port", str(begun.port)]

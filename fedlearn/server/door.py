@@ -1,12 +1,12 @@
 """Who is let in: as many as there are files for, and nobody whose address flooded."""
 
 import asyncio
-import sys
 from contextlib import suppress
 from typing import final
 
 from fedlearn.net.refusals import Refusals
 from fedlearn.net.stream import Stream
+from fedlearn.system.processes import open_files
 from fedlearn.wire.connection import Connection
 
 MAX_CONNECTIONS = 10_000
@@ -29,7 +29,7 @@ class Door:
 
     def __init__(self) -> None:
         self.refusals = Refusals()
-        self.max_connections = min(MAX_CONNECTIONS, _open_files() - RESERVED_FILES)
+        self.max_connections = max(1, min(MAX_CONNECTIONS, open_files() - RESERVED_FILES))
         self._n_turned_away = 0
 
     def objection(self, address: str, *, n_inside: int, now: float) -> str:
@@ -54,17 +54,3 @@ class Door:
                         n_ignored += len(data)
         finally:
             self._n_turned_away -= 1
-
-
-def _open_files() -> int:
-    """How many files this process may have open, once it may have as many as the system lets it."""
-    if sys.platform == "win32":
-        return MAX_CONNECTIONS + RESERVED_FILES
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError, ValueError):  # some systems name a limit that they do not grant
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    granted, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if granted == resource.RLIM_INFINITY else max(granted, RESERVED_FILES + 1)

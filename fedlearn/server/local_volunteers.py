@@ -6,13 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import final
 
 from fedlearn.config import RunConfig
 from fedlearn.server.restarts import Restarts
 from fedlearn.storage.runs import RunFolder
+from fedlearn.system.processes import step_back
 
 NICENESS = 5
 """The server's own short bursts of work go first."""
@@ -98,8 +98,7 @@ class LocalVolunteers:
                 start_new_session=True,  # Ctrl-C is for the server, which tells them
                 env={**os.environ, "no_proxy": "*"},  # the server is this machine
             )
-        with suppress(OSError):  # it may have ended already
-            os.setpriority(os.PRIO_PROCESS, volunteer.process.pid, NICENESS)
+        step_back(volunteer.process.pid, NICENESS)
         volunteer.began = self._clock()
 
     def _bury(self, volunteer: _Volunteer, code: int, now: float) -> str:

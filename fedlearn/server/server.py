@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import signal
 import socket
 import threading
 import time
@@ -28,6 +27,7 @@ from fedlearn.server.performer import Performer
 from fedlearn.server.renewal import Renewal
 from fedlearn.server.viewing import View
 from fedlearn.storage.metrics import StepMetrics
+from fedlearn.system.signals import STOP_SIGNALS, listen
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import Message
@@ -133,8 +133,7 @@ class Server:
         for line in self._gate.notices:
             self.say(line)
         if threading.current_thread() is threading.main_thread():
-            for interrupt in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                asyncio.get_running_loop().add_signal_handler(interrupt, self.stop, "the server was stopped")
+            listen(asyncio.get_running_loop(), STOP_SIGNALS, lambda: self.stop("the server was stopped"))
         volunteers = local(port)
         if volunteers.n_started == 0:
             self.say("waiting for volunteers")

@@ -1,20 +1,17 @@
 """`--supervise`: a small process that starts the server again when it was killed or crashed."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import final
 
 import msgspec
 
 from fedlearn.server.restarts import Restarts
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from fedlearn.system.signals import how_it_ended, stop_signals_call
 
 WRONG_USAGE = 2
 """Exit code of arguments that will be as wrong the next time."""
@@ -51,12 +48,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Gives the exit code of the last one."""
-        before = {number: signal.signal(number, self._stop) for number in SIGNALS}
-        try:
+        with stop_signals_call(self._stop):
             return self._run()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _run(self) -> int:
         restarts = Restarts()
@@ -65,7 +58,7 @@ class Supervisor:
             code = self._serve()
             if code in (0, WRONG_USAGE) or self._stopped.is_set() or self._begun is None:
                 return code if code >= 0 else 128 - code  # as a shell has it
-            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            how = how_it_ended(code)
             pause_s = restarts.died(time.monotonic() - began)
             if pause_s is None:
                 self._say(f"the server {how} again and again; it is not started again")
@@ -84,15 +77,14 @@ class Supervisor:
         finally:
             os.close(write)
         if self._stopped.is_set():  # meanwhile
-            self._process.send_signal(signal.SIGTERM)
+            self._process.terminate()
         with os.fdopen(read, "rb") as stream:
             told = stream.read()
         if told:
             self._begun = msgspec.json.decode(told, type=Begun)
         return self._process.wait()
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        del frame
+    def _stop(self, number: int) -> None:
         self._stopped.set()
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)

@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 from typing import final
 
-from fedlearn.storage.durable import StorageError, make_folder, sync_folder
+from fedlearn.storage.durable import StorageError, make_folder
+from fedlearn.system.files import sync_folder
 
 
 @final

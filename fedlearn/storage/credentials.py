@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from fedlearn.config import ConfigError
+from fedlearn.system.files import settings_folder
 from fedlearn.wire.proof import KEY_BYTES, Identity
 
 TOKEN_VARIABLE = "FEDLEARN_TOKEN"
@@ -62,10 +63,7 @@ def load_identity(path: Path) -> Identity:
 
 def identity_file(environ: Mapping[str, str]) -> Path:
     """Where a person's identity is kept."""
-    config = environ.get("XDG_CONFIG_HOME", "")
-    # XDG: a path that is not absolute is to be ignored.
-    folder = Path(config) if config.startswith("/") else Path(environ.get("HOME", "/nonexistent")) / ".config"
-    return folder / "fedlearn" / "identity.pem"
+    return settings_folder(environ) / "fedlearn" / "identity.pem"
 
 
 def own_identity(given: str, environ: Mapping[str, str]) -> tuple[Identity, str]:

@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from fedlearn.system.files import replace, sync_folder
+
 PARTIAL_SUFFIX = ".partial"
 """Of a file that is still being written; one that is found later belonged to a process that died."""
 
@@ -37,7 +39,7 @@ def _replace(path: Path, *payload: bytes | memoryview, is_durable: bool) -> None
             file.flush()
             if is_durable:
                 os.fsync(file.fileno())
-        partial.replace(path)
+        replace(partial, path)
         if is_durable:
             sync_folder(path.parent)
     except OSError as error:
@@ -56,12 +58,3 @@ def make_folder(path: Path) -> None:
             sync_folder(path.parent)
     except OSError as error:
         raise StorageError(f"{path}: expected a folder: {error.strerror}; make room or choose another place") from error
-
-
-def sync_folder(path: Path) -> None:
-    """Brings the names in a folder to the disk. Raises OSError where it refuses."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

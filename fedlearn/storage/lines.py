@@ -30,7 +30,8 @@ class LineLog:
             if self._file is None:
                 self._file = open(self._path, "a+b", buffering=0)  # noqa: SIM115 (close closes it)
                 size = self._file.seek(0, os.SEEK_END)
-                if size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
+                self._file.seek(max(size - 1, 0))
+                if self._file.read() not in (b"", b"\n"):
                     self._file.write(b"\n")
             self._file.write(msgspec.json.encode(value) + b"\n")
         except OSError as error:

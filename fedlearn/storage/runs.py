@@ -1,6 +1,5 @@
 """Run folders, one a run under one root, counted from 1."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from fedlearn.storage.durable import StorageError
+from fedlearn.system.files import lock_file
 
 
 class RunFolder(msgspec.Struct, frozen=True):
@@ -147,14 +147,12 @@ def lock_run(run: RunFolder) -> Iterator[None]:
             f"{path}: could not be written: {error.strerror}; see that this user may write the folder"
         ) from error
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_file(file.fileno()):
             file.seek(0)
             holder = file.read().strip() or "unknown"
             raise StorageError(
                 f"{run.path}: expected a run that nobody writes, but process {holder} does; stop it first"
-            ) from None
+            )
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()

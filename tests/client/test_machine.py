@@ -99,7 +99,8 @@ def test_free_memory_is_what_the_container_leaves(monkeypatch: pytest.MonkeyPatc
 def test_process_is_made_small() -> None:
     program = """
 import os, resource, numpy
-from fedlearn.client.machine import give_way, keep_memory, limit_memory
+from fedlearn.client.machine import limit_memory
+from fedlearn.system.processes import give_way, keep_memory
 give_way(); keep_memory(); limit_memory(100 * 2**20, 1)
 assert os.getpriority(os.PRIO_PROCESS, 0) == 19
 numpy.ones(40 * 2**20)

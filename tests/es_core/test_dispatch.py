@@ -50,6 +50,7 @@ def test_the_process_may_use_at_least_one_processor() -> None:
     assert 1 <= es_core.usable_processors() <= (os.cpu_count() or 1)
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no processes")
 def test_a_process_bound_to_one_processor_uses_one() -> None:
     result = run_python(
         "import os, es_core\n"

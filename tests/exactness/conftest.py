@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -24,15 +24,21 @@ REPLICATED = SOURCES / "replicated"
 KERNELS = REPLICATED / "replicated_kernels.cpp"
 FILES = [
     *sorted(set(REPLICATED.glob("*.cpp")) - {KERNELS}),
-    *(SOURCES / f"{name}.cpp" for name in ("dispatch", "threads")),
+    *(SOURCES / f"{name}.cpp" for name in ("dispatch", "processor", "threads")),
     FOLDER / "golden.cpp",
 ]
+
+CMAKE = (REPOSITORY / "CMakeLists.txt").read_text(encoding="utf-8")
+ISAS_OF_X86, ISAS_OF_ARM, _ = (names.split() for names in re.findall(r"set\(isas ([^)]*)\)", CMAKE))
+"""Instruction sets that are compiled, the best one last."""
 
 BUILDS: dict[str, tuple[str, dict[str, str]]] = {
     "gcc": ("g++", {}),
     "gcc -O0": ("g++", {"-O3": "-O0"}),
     "clang": ("clang++", {}),
     "clang -O0": ("clang++", {"-O3": "-O0"}),
+    "gcc -O1": ("g++", {"-O3": "-O1"}),
+    "aarch64 -O1": ("aarch64-linux-gnu-g++", {"-O3": "-O1"}),
     "gcc with contraction": ("g++", {"-ffp-contract=off": "-ffp-contract=fast"}),
     "aarch64": ("aarch64-linux-gnu-g++", {}),
     "aarch64 -O0": ("aarch64-linux-gnu-g++", {"-O3": "-O0"}),
@@ -72,27 +78,36 @@ def emulator(tool: Callable[[str], str]) -> Callable[[str], list[str]]:
 @pytest.fixture(scope="session")
 def flags() -> dict[str, list[str]]:
     """Lists of flags that CMakeLists.txt sets, by name: `replicated_flags`, `isa_flags_v3` and so on."""
-    text = (REPOSITORY / "CMakeLists.txt").read_text(encoding="utf-8")
-    return {name: values.split() for name, values in re.findall(r"set\((\w*flags\w*) ([^)]*)\)", text)}
+    return {name: values.split() for name, values in re.findall(r"set\((\w*flags\w*) ([^)]*)\)", CMAKE)}
 
 
 @pytest.fixture(scope="session")
 def compile_kernels(tool: Callable[[str], str], flags: dict[str, list[str]]) -> Callable[..., list[Path]]:
     """Compiles files, and a kernel once an instruction set, into a folder; gives the objects, kernels first."""
 
-    def compile_all(kernel: Path, folder: Path, *, build: str, files: list[Path]) -> list[Path]:
+    def compile_all(
+        kernel: Path,
+        folder: Path,
+        *,
+        build: str,
+        files: list[Path],
+        isas: Sequence[str] = (),
+        is_encoded_anew: bool = False,
+    ) -> list[Path]:
         compiler, changes = BUILDS[build]
-        optimizing = flags["replicated_flags"]
+        optimizing = flags["replicated_flags" if kernel == KERNELS else "reported_flags"]
+        is_arm = compiler.startswith("aarch64") or platform.machine() != "x86_64"
+        names = isas or (ISAS_OF_ARM if is_arm else ISAS_OF_X86)
         # Best first: were a symbol weak, the linker would take the copy that older processors cannot run.
-        isas = {name.removeprefix("isa_flags_"): flags[name] for name in reversed(flags) if name.startswith("isa_")}
-        if compiler.startswith("aarch64") or platform.machine() != "x86_64":
-            isas = {"base": []}
-        assert set(changes) <= set(optimizing)
+        own = {name: [] if is_arm and name == "base" else flags[f"isa_flags_{name}"] for name in reversed(names)}
+        assert set(changes) <= set(flags["replicated_flags"])
         common = [tool(compiler), "-std=c++20", "-Wno-psabi", f"-I{SOURCES}", *(changes.get(f, f) for f in optimizing)]
-        commands = {folder / f"{isa}.o": [*more, f"-DFEDLEARN_ISA={isa}", str(kernel)] for isa, more in isas.items()}
+        commands = {folder / f"{isa}.o": [*more, f"-DFEDLEARN_ISA={isa}", str(kernel)] for isa, more in own.items()}
         commands |= {folder / f"{file.stem}.o": [str(file)] for file in files}
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda out: run([*common, "-c", *commands[out], "-o", str(out)]), commands))
+        if is_encoded_anew:
+            encode_anew(folder / "v3_vnni.o", [*common, *commands[folder / "v3_vnni.o"]])
         return list(commands)
 
     return compile_all
@@ -144,6 +159,16 @@ def golden() -> dict[str, str]:
 def golden_of_driver(golden: dict[str, str]) -> dict[str, str]:
     """Those that golden.cpp prints: all but the journal's."""
     return {name: digest for name, digest in golden.items() if name != "journal"}
+
+
+def encode_anew(out: Path, command: list[str]) -> None:
+    """Makes an object with the instructions of AVX-VNNI as AVX512-VNNI encodes them."""
+    assembly = out.with_suffix(".s")
+    run([*command, "-S", "-o", str(assembly)])
+    text = assembly.read_text(encoding="utf-8")
+    assert "{vex} vpdpbusd" in text
+    assembly.write_text(text.replace("{vex} vpdpbusd", "vpdpbusd"), encoding="utf-8")
+    run([command[0], "-c", str(assembly), "-o", str(out)])
 
 
 def run(command: list[str], **environment: str) -> str:

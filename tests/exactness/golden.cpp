@@ -33,7 +33,10 @@ namespace fedlearn {
 #if defined(__x86_64__)
 FEDLEARN_NO_REPORTED(v4_vnni)
 FEDLEARN_NO_REPORTED(v4)
+FEDLEARN_NO_REPORTED(v3_vnni)
 FEDLEARN_NO_REPORTED(v3)
+#elif defined(__aarch64__)
+FEDLEARN_NO_REPORTED(dot)
 #endif
 FEDLEARN_NO_REPORTED(base)
 }  // namespace fedlearn

@@ -15,7 +15,7 @@ Tool = Callable[[str], str]
 ARITHMETICS = ("flush-to-zero", "downward", "upward", "toward-zero")
 
 
-@pytest.fixture(params=["v4-vnni", "v4", "v3", "base"])
+@pytest.fixture(params=["v4-vnni", "v4", "v3-vnni", "v3", "base"])
 def isa(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     if name not in es_core.supported_isas():
@@ -59,19 +59,28 @@ def test_an_older_processor_comes_to_the_golden_digests(
     assert printed(*emulator(processor), driver(build), "2") == {"isa": chosen} | golden_of_driver
 
 
-@pytest.mark.parametrize("threads", ["1", "2", "3"])
+@pytest.mark.parametrize(("chosen", "threads"), [("dot", "1"), ("dot", "2"), ("dot", "3"), ("base", "2")])
 @pytest.mark.parametrize("build", ["aarch64", "aarch64 -O0"])
 def test_aarch64_comes_to_the_golden_digests(
-    build: str, threads: str, driver: Driver, tool: Tool, printed: Printed, golden_of_driver: Digests
+    build: str, chosen: str, threads: str, driver: Driver, tool: Tool, printed: Printed, golden_of_driver: Digests
 ) -> None:
-    assert printed(tool("qemu-aarch64"), driver(build), threads) == {"isa": "base"} | golden_of_driver
+    found = printed(tool("qemu-aarch64"), driver(build), threads, FEDLEARN_ISA=chosen)
+    assert found == {"isa": chosen} | golden_of_driver
+
+
+@pytest.mark.parametrize(("processor", "chosen"), [("cortex-a53", "base"), ("neoverse-n1", "dot")])
+def test_aarch64_processor_takes_the_best_that_it_has(
+    processor: str, chosen: str, driver: Driver, tool: Tool, printed: Printed, golden_of_driver: Digests
+) -> None:
+    found = printed(tool("qemu-aarch64"), "-cpu", processor, driver("aarch64"), "2")
+    assert found == {"isa": chosen} | golden_of_driver
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
 def test_the_arithmetic_of_an_aarch64_process_does_not_matter(
     arithmetic: str, driver: Driver, tool: Tool, printed: Printed, golden_of_driver: Digests
 ) -> None:
-    assert printed(tool("qemu-aarch64"), driver("aarch64"), "2", arithmetic) == {"isa": "base"} | golden_of_driver
+    assert printed(tool("qemu-aarch64"), driver("aarch64"), "2", arithmetic) == {"isa": "dot"} | golden_of_driver
 
 
 @pytest.mark.parametrize("isa", ["v3"], indirect=True)

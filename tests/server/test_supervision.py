@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from fedlearn.server import restarts, supervision
+from fedlearn.server import restarts
 from fedlearn.server.restarts import MOST_AT_ONCE
 from fedlearn.server.supervision import Begun, Supervisor, tell
+from fedlearn.system.signals import STOP_SIGNALS
 
 BEGUN = Begun("/runs/1", 4711)
 TELLS = "import os, sys; os.write(int(sys.argv[1]), bytes.fromhex(sys.argv[2])); os.close(int(sys.argv[1]));"
@@ -68,7 +69,7 @@ def test_server_that_fails_at_once_again_and_again_is_given_up() -> None:
     assert servers.said[-1] == "the server ended with exit code 1 again and again; it is not started again"
 
 
-@pytest.mark.parametrize("number", supervision.SIGNALS)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_signal_is_for_the_server_which_is_not_started_again(number: signal.Signals) -> None:
     ends_by_signal = f"import signal; signal.signal({number}, lambda *_: os._exit(0)); print('on', flush=True);"
     waits = f"{TELLS} {ends_by_signal} os.kill(os.getppid(), {number}); signal.pause(); signal.pause()"

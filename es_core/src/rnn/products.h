@@ -3,7 +3,8 @@
 // so a perturbed row costs its plain product, rank dot products, and rank multiply-adds an output.
 //
 // In int8 a state x in [-1, 1] is the byte round(127 x) + 128, and a matrix is its bytes w times one scale. The bytes'
-// offset of 128 is taken back where a product starts: the caller adds -128 * scale * (sum of each output's w).
+// offset of 128, where products do not lose it by themselves, is taken back where a product starts: the caller adds
+// -128 * scale * (sum of each output's w).
 #pragma once
 
 #include <type_traits>
@@ -107,6 +108,7 @@ template <int Rows, int Vectors>
         for (int i = 0; i < Rows; ++i) {
             std::uint32_t input;
             std::memcpy(&input, rows + i * source.stride + 4 * quad, sizeof input);
+            input ^= kFirstFlip;
             for (int j = 0; j < Vectors; ++j) acc[i][j] = dot4_bytes(acc[i][j], Words{} + input, weights[j]);
         }
     }
@@ -195,7 +197,7 @@ void pack_bytes(std::int8_t* panels, float* start, const float* matrix, std::int
                     const bool is_padding = first + j >= outputs || k >= inputs;
                     const float weight = is_padding ? 0.0f : matrix[(first + j) * inputs + k] * inverse;
                     const auto byte = static_cast<std::int8_t>(weight + (weight < 0.0f ? -0.5f : 0.5f));
-                    if (!is_padding) start[first + j] -= kStateOffset * scale * static_cast<float>(byte);
+                    if (!is_padding) start[first + j] -= (kStateOffset - kFirstOffset) * scale * static_cast<float>(byte);
                     *panels++ = byte;
                 }
     }

@@ -1,0 +1,66 @@
+"""Signals by what they ask of a process."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+if sys.platform == "win32":
+    STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
+    PAUSE_SIGNALS: tuple[signal.Signals, ...] = ()
+    GO_ON_SIGNALS: tuple[signal.Signals, ...] = ()
+    AWAKE_SIGNALS: tuple[signal.Signals, ...] = ()
+else:
+    STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    PAUSE_SIGNALS = (signal.SIGUSR1,)
+    GO_ON_SIGNALS = (signal.SIGUSR2,)
+    AWAKE_SIGNALS = (signal.SIGCONT,)  # the process was stopped, and is no longer
+
+Call = Callable[[], object]
+
+
+def listen(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...], call: Call) -> None:
+    """Calls in the loop when one of the signals comes; for the main thread only."""
+
+    def awake(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(call)
+
+    for number in numbers:
+        try:
+            loop.add_signal_handler(number, call)
+        except NotImplementedError:  # the loops of Windows
+            signal.signal(number, awake)
+
+
+def unlisten(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...]) -> None:
+    """The signals do again what they do to any process."""
+    for number in numbers:
+        try:
+            loop.remove_signal_handler(number)
+        except NotImplementedError:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def stop_signals_call(call: Callable[[int], None]) -> Iterator[None]:
+    """In a process without a loop: those that ask it to stop call with their number instead."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        call(number)
+
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def how_it_ended(code: int) -> str:
+    """What a process's exit code says: by itself, or by a signal."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -1,0 +1,61 @@
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+from fedlearn.system.signals import AWAKE_SIGNALS, how_it_ended, listen, stop_signals_call, unlisten
+
+
+def refuse(*_: object) -> NoReturn:
+    raise NotImplementedError
+
+
+@pytest.fixture(params=["a loop that knows signals", "a loop that does not"])
+def hears(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[signal.Signals], bool]:
+    """Whether a loop that listens to a signal is called, and not once it no longer does."""
+    if request.param == "a loop that does not":
+        monkeypatch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", refuse)
+        monkeypatch.setattr(asyncio.SelectorEventLoop, "remove_signal_handler", refuse)
+
+    async def main(number: signal.Signals) -> bool:
+        loop, heard = asyncio.get_running_loop(), asyncio.Event()
+        listen(loop, (number,), heard.set)
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(heard.wait(), 10.0)
+        unlisten(loop, (number,))
+        return signal.getsignal(number) == signal.SIG_DFL
+
+    return lambda number: asyncio.run(main(number))
+
+
+def test_a_loop_hears_signals_as_long_as_it_listens(hears: Callable[[signal.Signals], bool]) -> None:
+    assert hears(AWAKE_SIGNALS[0])
+
+
+def test_a_signal_after_the_loops_end_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", refuse)
+
+    async def main() -> None:
+        listen(asyncio.get_running_loop(), AWAKE_SIGNALS, lambda: None)
+
+    asyncio.run(main())
+    try:
+        os.kill(os.getpid(), AWAKE_SIGNALS[0])
+    finally:
+        signal.signal(AWAKE_SIGNALS[0], signal.SIG_DFL)
+
+
+def test_signals_that_ask_to_stop_are_handed_over_for_a_while() -> None:
+    before, heard = signal.getsignal(signal.SIGTERM), list[int]()
+    with stop_signals_call(heard.append):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert heard == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_exit_codes_in_words() -> None:
+    assert how_it_ended(-9) == "was ended by SIGKILL"
+    assert how_it_ended(3) == "ended with exit code 3"
