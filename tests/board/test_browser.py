@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import uvicorn
@@ -13,6 +14,9 @@ from fedlearn.board.app import Board
 from fedlearn.server.run import Run
 from tests.board.conftest import TOKEN
 from tests.board.folders import show_status, volunteer, write_sample, write_steps
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -41,7 +45,7 @@ def address(root: Path, run: Run) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(address: str) -> Iterator["playwright.Page"]:
+def page(address: str) -> Iterator["Page"]:
     """The page, whose errors fail the test."""
     said: list[str] = []
     with playwright.sync_playwright() as started:
@@ -57,7 +61,7 @@ def page(address: str) -> Iterator["playwright.Page"]:
     assert said == []
 
 
-def test_curves_are_drawn_and_what_happens_is_seen(page: "playwright.Page", run: Run) -> None:
+def test_curves_are_drawn_and_what_happens_is_seen(page: "Page", run: Run) -> None:
     expect = playwright.expect
     expect(page.locator("#state")).to_have_text("Running")
     expect(page.locator("#curve")).to_have_attribute("data-points", "1500")
@@ -79,7 +83,7 @@ def test_curves_are_drawn_and_what_happens_is_seen(page: "playwright.Page", run:
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
-def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "playwright.Page") -> None:
+def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "Page") -> None:
     expect = playwright.expect
     expect(page.locator("#send")).to_be_visible()
     page.fill("#prompt", HOSTILE)
@@ -95,7 +99,7 @@ def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "playwright
     assert page.title() == "Run 1 · fedlearn"
 
 
-def test_page_is_used_by_keyboard_and_operators_have_buttons(page: "playwright.Page", address: str) -> None:
+def test_page_is_used_by_keyboard_and_operators_have_buttons(page: "Page", address: str) -> None:
     expect = playwright.expect
     expect(page.locator("#curve")).to_have_attribute("data-points", "1500")
     expect(page.locator("#operator")).to_be_hidden()
