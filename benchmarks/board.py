@@ -151,10 +151,20 @@ def watching(address: str, n_viewers: int) -> Iterator[None]:
     viewers = get_context("spawn").Process(target=watch, args=(address, n_viewers), daemon=True)
     viewers.start()
     try:
+        while f"fedlearn_viewers {n_viewers}\n" not in text_at(address + "metrics"):
+            if not viewers.is_alive():
+                raise RuntimeError(f"expected {n_viewers} viewers, their process ended")
+            time.sleep(0.2)
         yield
     finally:
         viewers.terminate()
         viewers.join()
+
+
+def text_at(address: str) -> str:
+    """What is fetched from there."""
+    with urllib.request.urlopen(address) as answer:
+        return str(answer.read().decode())
 
 
 def watch(address: str, n_viewers: int) -> None:

@@ -61,7 +61,7 @@ class Watch:
     def folder(self, name: str) -> RunFolder | None:
         """The run of this name, which is a number; None where there is none."""
         folder = RunFolder(self._root / name)
-        is_number = name.isascii() and name.isdecimal() and len(name) < 10 and str(int(name)) == name
+        is_number = name.isascii() and name.isdecimal() and len(name) < 10
         return folder if is_number and folder.config.is_file() else None
 
     async def everything(self, folder: RunFolder) -> dict[str, Any]:

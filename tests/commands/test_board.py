@@ -53,9 +53,9 @@ def test_packages_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest
 def test_companion_serves_until_whoever_started_it_is_gone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedlearn", "board", "--runs", str(tmp_path), "--port", "0", "--companion"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        assert process.stdin is not None
-        assert process.stdout is not None
         public, own = process.stdout.readline(), process.stdout.readline()
         token = tmp_path / "board-token"
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
