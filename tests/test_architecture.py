@@ -17,6 +17,7 @@ LAYERS = (
     ("tasks",),
     ("wire",),
     ("coordination", "storage", "net"),
+    ("data",),
     ("terminal",),
     ("server", "client"),
     ("simulation", "relay"),

@@ -2,22 +2,27 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.progress import replay_progress
+from fedlearn.data.sources import open_source
 from fedlearn.es.replica import Replica
 from fedlearn.server import history
 from fedlearn.server.run import Run, find
 from fedlearn.tasks.kind import ReadsText
-from fedlearn.tasks.rnn.dataset import load_text
 from fedlearn.terminal import format_figures, printable
 
 
 def add_eval(parser: argparse.ArgumentParser) -> None:
     """What is measured on."""
     add_run(parser)
-    parser.add_argument("--data", metavar="FILE", help="text to measure on (default: what the run holds out)")
+    parser.add_argument(
+        "--data",
+        action="append",
+        metavar="TEXT",
+        help="text to measure on, as a run's --data; may be repeated (default: what the run holds out)",
+    )
+    parser.add_argument("--encoding", default="utf-8", metavar="NAME", help="of --data (default: utf-8)")
 
 
 def eval_command(options: argparse.Namespace) -> int:
@@ -27,8 +32,11 @@ def eval_command(options: argparse.Namespace) -> int:
     if options.data is None:
         figures, source = examiner.validate(weights.weights, threads=0), "what the run holds out"
     elif isinstance(examiner, ReadsText):
-        text = load_text(options.data, lambda path: Path(path).read_bytes())
-        figures, source = examiner.validate_on(weights.weights, text, threads=0), options.data
+        texts = open_source(options.data, options.encoding)
+        figures, note = examiner.validate_on(weights.weights, texts.texts(lambda _: None), threads=0)
+        source = texts.name
+        if note:
+            print(printable(note), file=sys.stderr)
     else:
         raise ValueError("--data: expected a run that trains on text, got another; leave it out")
     if not figures:

@@ -24,3 +24,21 @@ def replay_progress(
             print(f"replaying the journal: at step {step}", file=shown, flush=True)
 
     return tell
+
+
+def data_progress(
+    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+) -> Callable[[int, int], None]:
+    """Is told how much of the data is read, of how much, and says so every few seconds where somebody looks."""
+    shown = stream if stream is not None else sys.stderr
+    due = clock() + INTERVAL_S
+
+    def tell(done: int, total: int) -> None:
+        nonlocal due
+        if clock() >= due and shown is not None and shown.isatty():
+            due = clock() + INTERVAL_S
+            print(
+                f"reading data: {f'{done / total:.0%}' if total else f'{done / 1e6:,.0f} MB'}", file=shown, flush=True
+            )
+
+    return tell

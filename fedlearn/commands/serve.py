@@ -11,7 +11,7 @@ import msgspec
 from es_core import usable_processors
 from fedlearn.commands.invocation import invocation
 from fedlearn.commands.parser import Parser
-from fedlearn.commands.progress import replay_progress
+from fedlearn.commands.progress import data_progress, replay_progress
 from fedlearn.config import (
     OPTIONS,
     ConfigError,
@@ -85,7 +85,7 @@ def serve_command(options: argparse.Namespace) -> int:
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
             gate = open_gate(config.server, Path(config.run.runs), os.environ)
-            run = create(kind, config, task)
+            run = create(kind, config, task, progress=data_progress())
             held.enter_context(lock_run(run.folder))
         else:
             run = _resumed(file, options)

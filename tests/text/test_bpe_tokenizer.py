@@ -11,7 +11,7 @@ TEXT = "the cat sat on the mat and the dog sat on the log\n\n" * 20
 def test_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r"pip install 'fedlearn\[bpe\]'"):
-        train_bpe_tokenizer(TEXT, vocab_size=300)
+        train_bpe_tokenizer([TEXT], vocab_size=300)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def _library() -> None:
 @pytest.mark.usefixtures("_library")
 @pytest.mark.parametrize("text", ["the cat", " leading", "new\n\nlines ", "unseen é 漢 \x00", "<stop>", ""])
 def test_any_text_survives(text: str) -> None:
-    tokenizer = train_bpe_tokenizer(TEXT, vocab_size=300)
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
     tokens = tokenizer.encode(text)
     assert tokens.dtype == np.uint16
     assert tokenizer.stop_token not in tokens
@@ -31,28 +31,28 @@ def test_any_text_survives(text: str) -> None:
 
 @pytest.mark.usefixtures("_library")
 def test_frequent_words_take_one_token() -> None:
-    tokenizer = train_bpe_tokenizer(TEXT, vocab_size=300)
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
     assert len(tokenizer.encode(TEXT)) < len(TEXT) / 3
 
 
 @pytest.mark.usefixtures("_library")
 def test_vocabulary_has_the_size_asked_for_unless_the_text_is_too_small() -> None:
-    assert train_bpe_tokenizer(TEXT, vocab_size=270).vocab_size == 270
-    assert train_bpe_tokenizer("ab", vocab_size=0).vocab_size == 257
+    assert train_bpe_tokenizer([TEXT], vocab_size=270).vocab_size == 270
+    assert train_bpe_tokenizer(["ab"], vocab_size=0).vocab_size == 257
 
 
 @pytest.mark.usefixtures("_library")
 def test_training_is_deterministic() -> None:
-    assert train_bpe_tokenizer(TEXT, vocab_size=300) == train_bpe_tokenizer(TEXT, vocab_size=300)
+    assert train_bpe_tokenizer([TEXT], vocab_size=300) == train_bpe_tokenizer([TEXT], vocab_size=300)
 
 
 @pytest.mark.usefixtures("_library")
 def test_lone_surrogate_is_read_as_a_question_mark() -> None:
-    tokenizer = train_bpe_tokenizer(TEXT + "\udc80", vocab_size=300)
+    tokenizer = train_bpe_tokenizer([TEXT + "\udc80"], vocab_size=300)
     assert tokenizer.encode("\udc80").tolist() == tokenizer.encode("?").tolist()
 
 
 @pytest.mark.usefixtures("_library")
 def test_stop_decodes_to_nothing() -> None:
-    tokenizer = train_bpe_tokenizer(TEXT, vocab_size=300)
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
     assert tokenizer.decode([*tokenizer.encode("cat"), tokenizer.stop_token]) == "cat"
