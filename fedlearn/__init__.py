@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedlearn.callback import Callback
     from fedlearn.simulation.training import Trained, train
     from fedlearn.tasks.environment import environment
     from fedlearn.tasks.function import function
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "Callback": "fedlearn.callback",
     "Batch": "fedlearn.tasks.task",
     "Members": "fedlearn.tasks.task",
     "Task": "fedlearn.tasks.task",
@@ -28,6 +30,7 @@ _PLACES = {
 
 __all__ = [
     "Batch",
+    "Callback",
     "Members",
     "Task",
     "Trained",

@@ -17,7 +17,7 @@ LAYERS = (
     ("tasks",),
     ("wire",),
     ("coordination", "storage", "net"),
-    ("data",),
+    ("callback", "data"),
     ("terminal",),
     ("server", "client"),
     ("simulation", "relay"),

@@ -1,15 +1,25 @@
 import io
-import math
 from typing import Any
 
 import msgspec
 import pytest
 
-from fedlearn.coordination.plan import Status
+from fedlearn.callback import Begun
+from fedlearn.coordination.status import RunStatus, StepStatus
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.terminal import Terminal, escape, format_count, format_duration, format_figures, printable
 
-STATUS = Status(step=8, volunteers=2, step_left_s=1.5, run_left_s=math.inf)
+STATUS = RunStatus(
+    run="1",
+    state="running",
+    step=8,
+    steps=0,
+    run_left_s=None,
+    members_per_s=1.0,
+    open_step=StepStatus(1.5, 8, 64),
+    volunteers=(),
+)
+EPISODES = Begun("1", folder=None, unit="episodes", step=0, n_parameters=1, settings={})
 
 
 class Screen(io.StringIO):
@@ -42,10 +52,10 @@ def test_status_line_never_fills_the_terminal(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("COLUMNS", str(columns))
     screen = Screen()
     terminal = Terminal(stream=screen)
-    terminal.step(metrics_of(7), STATUS)
+    terminal.on_step(metrics_of(7))
     line, status = screen.getvalue().split("\n")
     assert line.startswith("step     7")
-    terminal.tick(STATUS)
+    terminal.on_status(STATUS)
     status = screen.getvalue().split("\n")[1]
     assert status == line[: columns - 1]
 
@@ -54,8 +64,8 @@ def test_status_line_gives_way_to_a_line_that_stays(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "20")
     screen = Screen()
     terminal = Terminal(stream=screen)
-    terminal.step(metrics_of(7), STATUS)
-    terminal.tick(STATUS)
+    terminal.on_step(metrics_of(7))
+    terminal.on_status(STATUS)
     terminal.say("hello")
     assert screen.getvalue().endswith("\r\033[Khello\n")
 
@@ -67,17 +77,19 @@ def test_status_line_says_when_a_long_step_gives_way(monkeypatch: pytest.MonkeyP
     for now, expected in ((100.0, False), (100.5, False), (101.0, True), (107.0, True)):
         monkeypatch.setattr("time.monotonic", lambda now=now: now)
         if now == 100.0:
-            terminal.step(metrics_of(7), STATUS)
+            terminal.on_step(metrics_of(7))
         screen.seek(0)
         screen.truncate()
-        terminal.tick(msgspec.structs.replace(STATUS, step_left_s=60.0))
+        terminal.on_status(msgspec.structs.replace(STATUS, open_step=StepStatus(60.0, 8, 64)))
         assert screen.getvalue().endswith("next in 60 s") is expected
 
 
 def test_lines_say_how_long_a_limited_run_goes_on() -> None:
-    for run_left_s, expected in ((300.0, "5 min left"), (math.inf, "trial-tokens/s")):
+    for run_left_s, expected in ((300.0, "5 min left"), (None, "trial-tokens/s")):
         stream = io.StringIO()
-        Terminal(stream=stream).step(metrics_of(7), msgspec.structs.replace(STATUS, run_left_s=run_left_s))
+        terminal = Terminal(stream=stream)
+        terminal.on_status(msgspec.structs.replace(STATUS, run_left_s=run_left_s))
+        terminal.on_step(metrics_of(7))
         assert stream.getvalue().endswith(f"{expected}\n")
 
 
@@ -92,8 +104,22 @@ def test_lines_say_how_long_a_limited_run_goes_on() -> None:
 )
 def test_line_of_a_step_says_what_the_task_shows_in_its_unit(changes: dict[str, Any], line: str) -> None:
     stream = io.StringIO()
-    Terminal(stream=stream, unit="episodes").step(msgspec.structs.replace(metrics_of(7), **changes), STATUS)
+    terminal = Terminal(stream=stream)
+    terminal.on_begin(EPISODES)
+    terminal.on_step(msgspec.structs.replace(metrics_of(7), **changes))
     assert stream.getvalue() == f"{line}\n"
+
+
+def test_volunteers_notices_and_looks_have_a_line_each() -> None:
+    stream = io.StringIO()
+    terminal = Terminal(stream=stream)
+    terminal.on_join("Ada")
+    terminal.on_leave("Ada", "the line broke")
+    terminal.on_notice("listening")
+    terminal.on_examined(8, {"bits_per_character": 2.5}, "It was")
+    terminal.on_examined(9, {}, "")
+    expected = ["Ada joined", "Ada left: the line broke", "listening"]
+    assert stream.getvalue().splitlines() == [*expected, "validation 2.500 bits/character; it writes: It was"]
 
 
 def test_figures_are_named_and_rates_have_their_unit() -> None:
@@ -113,9 +139,9 @@ def test_last_step_has_its_line_in_the_end() -> None:
     stream = io.StringIO()
     terminal = Terminal(stream=stream)
     for step in (7, 8, 9):
-        terminal.step(metrics_of(step), STATUS)
+        terminal.on_step(metrics_of(step))
     assert "step     9" not in stream.getvalue()
-    terminal.end()
+    terminal.on_end("all steps are done")
     assert [line[:10] for line in stream.getvalue().splitlines()] == ["step     7", "step     9"]
 
 
@@ -124,8 +150,8 @@ def test_no_step_is_said_after_a_later_one(monkeypatch: pytest.MonkeyPatch) -> N
     terminal = Terminal(stream=stream)
     for step, now in ((7, 100.0), (8, 100.5), (9, 102.0)):
         monkeypatch.setattr("time.monotonic", lambda now=now: now)
-        terminal.step(metrics_of(step), STATUS)
-    terminal.end()
+        terminal.on_step(metrics_of(step))
+    terminal.on_end("all steps are done")
     assert [line[:10] for line in stream.getvalue().splitlines()] == ["step     7", "step     9"]
 
 
@@ -146,16 +172,16 @@ def test_training_goes_on_when_nobody_reads() -> None:
     terminal = Terminal(stream=ClosedPipe())
     for step in (7, 8):
         terminal.say("hello")
-        terminal.step(metrics_of(step), STATUS)
-    terminal.end()
+        terminal.on_step(metrics_of(step))
+    terminal.on_end("all steps are done")
 
 
 def test_process_may_have_no_output_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", None)
     terminal = Terminal()
     terminal.say("hello")
-    terminal.step(metrics_of(7), STATUS)
-    terminal.end()
+    terminal.on_step(metrics_of(7))
+    terminal.on_end("all steps are done")
 
 
 def test_lines_of_a_text_stay_and_the_rest_is_shown_as_an_escape() -> None:

@@ -77,5 +77,4 @@ def relay_command(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(main())
     finally:
-        terminal.end()
         sys.stdout.flush()

@@ -19,6 +19,7 @@ from fedlearn.coordination.effects import (
     ApplyUpdate,
     Broadcast,
     EndRun,
+    Joined,
     Notice,
     Part,
     Peer,
@@ -217,7 +218,7 @@ class Coordinator:
         effects: list[ServerEffect] = []
         if not volunteer.has_joined:
             volunteer.has_joined = True
-            effects.append(Notice(f"{volunteer.name} joined"))
+            effects.append(Joined(volunteer.name))
         return [*effects, *self._open_step(now)]
 
     def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:

@@ -111,6 +111,19 @@ class Notice(msgspec.Struct, frozen=True):
     text: str
 
 
+class Joined(msgspec.Struct, frozen=True):
+    """Server: a volunteer holds the weights for the first time."""
+
+    name: str
+
+
+class Left(msgspec.Struct, frozen=True):
+    """Server: a volunteer that had joined is gone."""
+
+    name: str
+    reason: str
+
+
 class EndRun(msgspec.Struct, frozen=True):
     """Server: all is said and written; stop."""
 
@@ -131,6 +144,8 @@ ServerEffect = (
     | SaveCheckpoint
     | StepReport
     | Notice
+    | Joined
+    | Left
     | EndRun
 )
 

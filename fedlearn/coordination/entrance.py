@@ -5,7 +5,7 @@ from typing import final
 
 from fedlearn.coordination.admission import Admission, AdmissionRules
 from fedlearn.coordination.audit import Verdict
-from fedlearn.coordination.effects import Notice, Part, Peer, RecordVerdict, Send, ServerEffect
+from fedlearn.coordination.effects import Left, Notice, Part, Peer, RecordVerdict, Send, ServerEffect
 from fedlearn.coordination.roster import Held, Phase, Volunteer
 from fedlearn.coordination.standing import Standing, Standings
 from fedlearn.wire.messages import Farewell, Hello, Proof, Resync, Welcome
@@ -107,6 +107,8 @@ class Entrance:
             volunteer.lease.void()
         if not volunteer.name and farewell.kind == "try_again":
             return [Part(volunteer.peer, farewell)]  # a flood must not fill the terminal
+        if volunteer.has_joined:
+            return [Left(volunteer.name, f"it was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
         name = volunteer.name or f"connection {volunteer.peer}"
         return [Notice(f"{name} was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
 
@@ -115,4 +117,6 @@ class Entrance:
         del self.volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.end()
+        if volunteer.has_joined:
+            return [Left(volunteer.name, reason)]
         return [Notice(f"{volunteer.name or f'connection {volunteer.peer}'} left: {reason}")]

@@ -2,12 +2,14 @@
 
 import time
 from collections import OrderedDict
+from pathlib import Path
 from random import SystemRandom
 from typing import final
 
 import msgspec
 import numpy as np
 
+from fedlearn.callback import Begun
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
@@ -24,7 +26,6 @@ from fedlearn.net.address import Address
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
-from fedlearn.server.viewing import View
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.wire.messages import DataBlock, Start, Welcome
@@ -181,12 +182,14 @@ class RelayKeeper:
     def record_credit(self, entry: Entry) -> None:
         """The server above gives credit to the relay."""
 
-    def save_checkpoint(self) -> None:
-        """The server above does."""
+    def save_checkpoint(self) -> Path | None:
+        """Nothing: the server above does."""
+        return None
 
-    def view(self) -> View:
-        """Nothing: the run's folder is the server's above."""
-        return View(None, self._holding.objective.unit)
+    def begun(self) -> Begun:
+        """What callbacks are told first: the run's folder and settings are the server's above."""
+        unit, step = self._holding.objective.unit, self._begun[0]
+        return Begun(self.run_name, folder=None, unit=unit, step=step, n_parameters=self.layout.size, settings={})
 
     def copy(self) -> Float32Array:
         """Nobody looks at the weights here."""

@@ -9,6 +9,7 @@ from typing import final
 
 from fedlearn.client.budget import Budget, in_words
 from fedlearn.client.failures import in_short, own_lines
+from fedlearn.client.line import Line
 from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.coordinator import Coordinator
@@ -17,7 +18,6 @@ from fedlearn.coordination.leased_steps import LeasedSteps
 from fedlearn.coordination.relay import Relay
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.route import Route
-from fedlearn.relay.above import Above
 from fedlearn.relay.keeper import Blocks, RelayKeeper, Settings
 from fedlearn.relay.performer import Performer
 from fedlearn.server.gate import Gate
@@ -76,7 +76,7 @@ class RelayProcess:
         self._blocks = Blocks()
         self._port = gate.settings.port
         self._worker: Worker | None = None
-        self._above: Above | None = None
+        self._above: Line | None = None
         self._server: Server | None = None
         self._serving: asyncio.Task[str] | None = None
         self._is_turning = False
@@ -131,7 +131,7 @@ class RelayProcess:
     async def _converse(self) -> tuple[Leave, str]:
         """Why the conversation ended; or why all has, where that was not it."""
         max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
-        self._above = above = Above(self._route.address, max_snapshot_bytes=max_snapshot_bytes)
+        self._above = above = Line(self._route.address, max_snapshot_bytes=max_snapshot_bytes)
         self.say(f"connecting to {self._route.address}")
         conversing = asyncio.create_task(above.converse(self._begin, self._receive))
         leave = Leave("", is_welcome_back=False, is_refusal=False)
@@ -206,7 +206,7 @@ class RelayProcess:
         keeper = RelayKeeper(self._volunteer, self._blocks, welcome, self._settings, step=step, digest=digest)
         listening = listen(self._gate.settings.host, self._port)
         self._port = listening.getsockname()[1]
-        self._server = server = Server(keeper, self._terminal, self._gate, compute=self._compute, then=self._turn)
+        self._server = server = Server(keeper, [self._terminal], self._gate, compute=self._compute, then=self._turn)
         self._serving = asyncio.create_task(server.run(listening, lambda _: Nobody()))
         return server.coordinator, keeper.steps
 

@@ -1,7 +1,9 @@
 """What a server serves from: a replica, blocks of data, the Updates of late, and a place for what happened."""
 
+from pathlib import Path
 from typing import Protocol
 
+from fedlearn.callback import Begun
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
@@ -13,7 +15,6 @@ from fedlearn.es.update import Update
 from fedlearn.net.address import Address
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing
-from fedlearn.server.viewing import View
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.wire.parcel import Parcel
 
@@ -45,8 +46,8 @@ class Serves(Protocol):
     def record_credit(self, entry: Entry) -> None:
         """Writes down who did what."""
 
-    def save_checkpoint(self) -> None:
-        """Writes the replica, where that is kept."""
+    def save_checkpoint(self) -> Path | None:
+        """Writes the replica, and gives the file; None where nothing is kept."""
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
         """Writes the step's figures; byte counts are totals from the start to the step's close."""
@@ -77,8 +78,8 @@ class Keeper(Serves, Protocol):
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """The coordinator that goes on where the replica stands."""
 
-    def view(self) -> View:
-        """What viewers see of it."""
+    def begun(self) -> Begun:
+        """What callbacks are told first."""
 
     def copy(self) -> Float32Array:
         """The weights as they are, for a look beside the training."""

@@ -2,8 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Protocol, TypeVar, final
 
+from fedlearn.callback import Callback
 from fedlearn.coordination.audit import Claim
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import (
@@ -11,6 +13,8 @@ from fedlearn.coordination.effects import (
     ApplyUpdate,
     Broadcast,
     EndRun,
+    Joined,
+    Left,
     Notice,
     Part,
     Peer,
@@ -27,6 +31,7 @@ from fedlearn.coordination.effects import (
 from fedlearn.es.update import Update
 from fedlearn.server.keeper import Serves
 from fedlearn.server.recent import Outgoing
+from fedlearn.storage.checkpoint import step_of
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.wire.messages import Message
 from fedlearn.wire.parcel import Parcel, pack
@@ -49,9 +54,6 @@ class Shell(Protocol):
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         """Does this after all work that was given before, and calls `then` with what came of it."""
 
-    def say(self, text: str) -> None:
-        """A line for the person at the terminal."""
-
     def stepped(self, metrics: StepMetrics) -> None:
         """A step is over."""
 
@@ -63,10 +65,12 @@ class Shell(Protocol):
 class Performer:
     """One run's effects, in the order in which the coordinator gave them."""
 
-    def __init__(self, trainer: Serves, coordinator: Coordinator, shell: Shell) -> None:
+    def __init__(self, trainer: Serves, coordinator: Coordinator, shell: Shell, told: Callback) -> None:
+        """`told` hears of everything but steps, of which the shell hears first."""
         self._trainer = trainer
         self._coordinator = coordinator
         self._shell = shell
+        self._told = told
         self._effects: deque[ServerEffect] = deque()
         self._is_busy = False
         self._behind_weights: dict[Peer, list[tuple[Message, Parcel | None]]] = {}
@@ -123,12 +127,16 @@ class Performer:
             case RecordCredit(entry):
                 self._trainer.record_credit(entry)
             case SaveCheckpoint():
-                self._shell.work(self._trainer.save_checkpoint, lambda _: None)
+                self._shell.work(self._trainer.save_checkpoint, self._saved)
             case StepReport():
                 bytes_in, bytes_out = self._traffic_at_close
                 self._shell.stepped(self._trainer.record(effect, bytes_in=bytes_in, bytes_out=bytes_out))
             case Notice(text):
-                self._shell.say(text)
+                self._told.on_notice(text)
+            case Joined(name):
+                self._told.on_join(name)
+            case Left(name, reason):
+                self._told.on_leave(name, reason)
             case EndRun(reason):
                 self._shell.work(lambda: None, lambda _: self._shell.ended(reason))
 
@@ -137,6 +145,10 @@ class Performer:
             lambda: self._trainer.audit(claim),
             lambda found: self.perform(self._coordinator.recomputed(claim, *found, self._shell.now())),
         )
+
+    def _saved(self, path: Path | None) -> None:
+        if path is not None:
+            self._told.on_checkpoint(step_of(path), path)
 
     def _applied(self, digest: bytes) -> None:
         self.perform(self._coordinator.applied(digest, self._shell.now()))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, final
 
+from fedlearn.callback import Callback, Callbacks
 from fedlearn.config import ConfigError
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Peer, ServerEffect
@@ -25,8 +26,8 @@ from fedlearn.server.gate import Gate
 from fedlearn.server.keeper import Keeper
 from fedlearn.server.performer import Performer
 from fedlearn.server.renewal import Renewal
+from fedlearn.server.viewing import View
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.terminal import Terminal, format_figures
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import Message
@@ -72,7 +73,7 @@ class Server:
     def __init__(
         self,
         trainer: Keeper,
-        terminal: Terminal,
+        callbacks: Iterable[Callback],
         gate: Gate | None = None,
         *,
         compute: ThreadPoolExecutor | None = None,
@@ -81,11 +82,13 @@ class Server:
         """`compute`: one thread for all work, where that is shared; `then` is called after whatever happens."""
         self._trainer = trainer
         self._then = then
-        self._terminal = terminal
         self._gate = gate or Gate()
         self._renewal = Renewal(self._gate)
         self._coordinator = trainer.coordinator(self.now(), self._gate.rules)
-        self._performer = Performer(trainer, self._coordinator, self)
+        self._begun = trainer.begun()
+        self._view = View(self._begun.unit)
+        self._told = Callbacks([self._view, *callbacks])
+        self._performer = Performer(trainer, self._coordinator, self, self._told)
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = self._port = 0
@@ -101,7 +104,6 @@ class Server:
         self._closed_bytes_out = 0
         self._is_compute_shared = compute is not None
         self._compute = compute or ThreadPoolExecutor(max_workers=1)
-        self._view = trainer.view()
         self._agenda = Agenda(trainer.sample_time)
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -111,6 +113,17 @@ class Server:
 
         Raises StorageError when the disk fails.
         """
+        self._told.on_begin(self._begun)
+        try:
+            return await self._serve(listening, local)
+        except Exception as error:
+            self._fail(error)
+            raise
+        finally:
+            self._told.on_status(self._status(ended=self._reason))
+            self._told.on_end(self._reason)
+
+    async def _serve(self, listening: socket.socket, local: Callable[[int], Local]) -> str:
         listener = await self._gate.listen(self._accept, listening)
         self._port = port = listening.getsockname()[1]
         address = self._gate.public_address(port, run=self._trainer.run_name)
@@ -138,7 +151,6 @@ class Server:
             await asyncio.to_thread(volunteers.stop)
             if not self._is_compute_shared:
                 self._compute.shutdown()
-            self._view.write(self._status(ended=self._reason))
 
     @property
     def coordinator(self) -> Coordinator:
@@ -178,14 +190,14 @@ class Server:
         self._start(self._work(task, then))
 
     def say(self, text: str) -> None:
-        self._terminal.say(text)
+        """A line for the person who has the run."""
+        self._told.on_notice(text)
 
     def stepped(self, metrics: StepMetrics) -> None:
-        self._view.stepped(metrics)
-        self._terminal.step(metrics, self._coordinator.status(self.now()))
+        self._told.on_step(metrics)
         if self._agenda.is_due(self.now()):
             # Copied among the work, between two steps.
-            self.work(self._trainer.copy, lambda weights: self._start(self._look(weights)))
+            self.work(self._trainer.copy, lambda weights: self._start(self._look(weights, metrics.step + 1)))
 
     def ended(self, reason: str) -> None:
         if not self._ended.done():
@@ -279,10 +291,9 @@ class Server:
         while not self._ended.done():
             now = self.now()
             self.perform(self._coordinator.tick(now))
-            self._terminal.tick(self._coordinator.status(now))
             self._keep_budget(now)
             if self._view.is_due(now):
-                self._start(self._show())
+                self._told.on_status(self._status())
             self._renew(now, local)
             for problem in local.problems():
                 self.say(problem)
@@ -311,19 +322,10 @@ class Server:
             return
         self._guarded(lambda: then(result))
 
-    async def _look(self, weights: Float32Array) -> None:
+    async def _look(self, weights: Float32Array, step: int) -> None:
         """Measures beside the training."""
         found = await asyncio.to_thread(self._trainer.examine, weights)
-        self._view.examined(found)
-        sentences = [f"validation {format_figures(found.figures)}"] if found.figures else []
-        sentences += [f"it writes: {found.sample}"] if found.sample else []
-        if sentences:
-            self.say("; ".join(sentences))
-
-    async def _show(self) -> None:
-        """Shows viewers how things stand, beside the training."""
-        if problem := await asyncio.to_thread(self._view.write, self._status()):
-            self.say(problem)
+        self._told.on_examined(step, found.figures, found.sample)
 
     def _status(self, ended: str | None = None) -> RunStatus:
         now = self.now()

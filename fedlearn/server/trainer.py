@@ -1,9 +1,13 @@
 """The server's half of the work: its own replica, the journal, checkpoints and metrics of one run."""
 
 import time
+from pathlib import Path
 from random import SystemRandom
 from typing import Self, final
 
+import msgspec
+
+from fedlearn.callback import Begun
 from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
@@ -23,7 +27,6 @@ from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
 from fedlearn.server.run import Run
-from fedlearn.server.viewing import View
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
@@ -121,9 +124,17 @@ class Trainer:
         entry = f" --task {prepared.entry}" if prepared.needs_task else ""
         return f"fedlearn join{entry} {address}"
 
-    def view(self) -> View:
-        """What viewers of the run see, in its folder."""
-        return View(self.run.folder.status, self.run.prepared.objective.unit)
+    def begun(self) -> Begun:
+        """What callbacks are told first."""
+        groups = msgspec.to_builtins(self.run.config)
+        return Begun(
+            run=self.run_name,
+            folder=self.run.folder.path,
+            unit=self.run.prepared.objective.unit,
+            step=self.replica.step,
+            n_parameters=self.layout.size,
+            settings={key: value for group in groups.values() for key, value in group.items()},
+        )
 
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """The coordinator that goes on where this replica stands."""
@@ -242,16 +253,19 @@ class Trainer:
         """Writes down who did what."""
         self._credit.append(entry)
 
-    def save_checkpoint(self) -> None:
+    def save_checkpoint(self) -> Path:
         """Writes the replica, and in the configuration where the run stands; the journal is then kept in its bound.
+
+        Gives the checkpoint's file.
 
         The journal's steps reach the disk first: no checkpoint may be ahead of it.
         """
         self._journal.sync()
         context = self.run.context(step=self.replica.step)
-        save_checkpoint(self.run.folder, self.replica.snapshot(), self._last, context)
+        path = save_checkpoint(self.run.folder, self.replica.snapshot(), self._last, context)
         write_durably(self.run.folder.config, context.config.encode())
         self._journal.trim(before=step_of(checkpoints_in(self.run.folder)[0]))
+        return path
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
         """Writes the step's line of metrics; byte counts are totals from the start to the step's close.

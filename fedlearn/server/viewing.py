@@ -1,18 +1,15 @@
-"""What viewers of a run see of it: `status.json`, kept by the server that has the run."""
+"""Where a run stands, completed by what the coordinator does not know: last figures, traffic, the last look."""
 
 import os
-import threading
 import time
-from pathlib import Path
+from collections.abc import Mapping
 from typing import final
 
 import msgspec
 
+from fedlearn.callback import Callback
 from fedlearn.coordination.status import RunStatus
-from fedlearn.server.examination import Examination
-from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.storage.status import write_status
 
 INTERVAL_S = 1.0
 
@@ -21,32 +18,28 @@ Traffic = tuple[int, int]
 
 
 @final
-class View:
-    """A run's status file, with what is known of the run beside its coordinator; without a path nobody sees it."""
+class View(Callback):
+    """Remembers what a status is completed by, and when the next one is due."""
 
-    def __init__(self, path: Path | None, unit: str) -> None:
-        self._path = path
+    def __init__(self, unit: str) -> None:
         self._unit = unit
         self._due = 0.0
         self._last: StepMetrics | None = None
-        self._examination = Examination({}, "")
+        self._figures: dict[str, float | None] = {}
+        self._sample = ""
         self._measured: tuple[float, Traffic] | None = None
         self._rates = (0.0, 0.0)
-        self._writing = threading.Lock()
-        self._is_over = False
-        self._problem = ""
 
-    def stepped(self, metrics: StepMetrics) -> None:
-        """A step is over."""
+    def on_step(self, metrics: StepMetrics) -> None:
         self._last = metrics
 
-    def examined(self, found: Examination) -> None:
-        """The model was looked at; of a look without a sample the sample before is kept."""
-        self._examination = Examination(found.figures, found.sample or self._examination.sample)
+    def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:  # noqa: ARG002
+        """Of a look without a sample the sample before is kept."""
+        self._figures, self._sample = dict(figures), sample or self._sample
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to write; asks for the next time after another interval."""
-        if self._path is None or now < self._due or self._writing.locked():
+        """Whether it is time for a status; asks for the next one after another interval."""
+        if now < self._due:
             return False
         self._due = now + INTERVAL_S
         return True
@@ -67,22 +60,9 @@ class View:
             work_per_s=last.work_per_s if last is not None and status.state == "running" else 0.0,
             bytes_in_per_s=self._rates[0],
             bytes_out_per_s=self._rates[1],
-            validation=dict(self._examination.figures),
-            sample=self._examination.sample,
+            validation=self._figures,
+            sample=self._sample,
         )
-
-    def write(self, status: RunStatus) -> str:
-        """Replaces the file; gives a new problem, which is no reason to end a run. May be called from any thread."""
-        with self._writing:
-            if self._path is None or self._is_over:
-                return ""
-            self._is_over = status.state == "ended"
-            before, self._problem = self._problem, ""
-            try:
-                write_status(self._path, status)
-            except (StorageError, ValueError) as error:  # a model may write what is no text
-                self._problem = f"{error}; until then viewers see what was"
-            return self._problem if self._problem != before else ""
 
     def _measure(self, traffic: Traffic, now: float) -> None:
         since, before = self._measured or (now, traffic)

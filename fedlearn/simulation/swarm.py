@@ -5,11 +5,12 @@ benchmarks and notebooks drive. Time is whatever `clock` says.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import TypeVar, final
 
 from es_core import usable_processors
+from fedlearn.callback import Callback, Callbacks
 from fedlearn.client.performer import Computed
 from fedlearn.client.performer import Performer as ClientPerformer
 from fedlearn.client.volunteer import Volunteer
@@ -18,6 +19,8 @@ from fedlearn.coordination.worker import Worker
 from fedlearn.net.memory import MemoryLink
 from fedlearn.server.performer import Performer as ServerPerformer
 from fedlearn.server.trainer import Trainer
+from fedlearn.server.viewing import View
+from fedlearn.simulation.kept import Kept
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.wire.messages import Message
@@ -82,22 +85,41 @@ class Participant:
 class Swarm:
     """A server with its volunteers; `advance` moves everything on until nothing is left to do."""
 
-    def __init__(self, trainer: Trainer, clock: Callable[[], float], *, task: NamedTask | None = None) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        clock: Callable[[], float],
+        *,
+        task: NamedTask | None = None,
+        callbacks: Iterable[Callback] = (),
+    ) -> None:
         self.trainer = trainer
         self.coordinator = trainer.coordinator(clock())
         self.participants: dict[Peer, Participant] = {}
-        self.metrics: list[StepMetrics] = []
-        self.notices: list[str] = []
+        begun = trainer.begun()
+        self.kept, self._view = Kept(), View(begun.unit)
+        self.told = Callbacks([self.kept, self._view, *callbacks])
         self.reason: str | None = None
         """Why the run ended; None while it goes on."""
         self._clock = clock
         self._task = task
-        self._performer = ServerPerformer(trainer, self.coordinator, self)
+        self._performer = ServerPerformer(trainer, self.coordinator, self, self.told)
         self._effects: deque[ServerEffect] = deque()
         self._works: deque[Callable[[], None]] = deque()
         self._last_peer = 0
         self._bytes_in = 0
         self._bytes_out = 0
+        self.told.on_begin(begun)
+
+    @property
+    def metrics(self) -> list[StepMetrics]:
+        """Of all steps so far."""
+        return self.kept.metrics
+
+    @property
+    def notices(self) -> list[str]:
+        """What a terminal would show beside steps."""
+        return self.kept.notices
 
     def join(self, name: str, *, threads: int = 1) -> Participant:
         """A volunteer connects and says Hello; 0 threads: all processors."""
@@ -124,7 +146,10 @@ class Swarm:
             moved |= self._receive(peer, participant)
             if participant.left_by is not None:
                 self._remove(peer, participant.left_by.reason)
-        self._effects += self.coordinator.tick(self._clock())
+        now = self._clock()
+        self._effects += self.coordinator.tick(now)
+        if self.reason is None and self._view.is_due(now):
+            self._tell_status()
         return moved or bool(self._effects)
 
     def settle(self) -> None:
@@ -156,14 +181,19 @@ class Swarm:
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         self._works.append(lambda: then(task()))
 
-    def say(self, text: str) -> None:
-        self.notices.append(text)
-
     def stepped(self, metrics: StepMetrics) -> None:
-        self.metrics.append(metrics)
+        self.told.on_step(metrics)
 
     def ended(self, reason: str) -> None:
-        self.reason = reason
+        if self.reason is None:
+            self.reason = reason
+            self._tell_status(ended=reason)
+            self.told.on_end(reason)
+
+    def _tell_status(self, ended: str | None = None) -> None:
+        now = self._clock()
+        status = self.coordinator.run_status(now)
+        self.told.on_status(self._view.completed(status, self.traffic(), now=now, ended=ended))
 
     def _receive(self, peer: Peer, participant: Participant) -> bool:
         messages = participant.link.to_server(self._clock())

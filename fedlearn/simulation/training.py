@@ -2,14 +2,16 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import final
 
+from fedlearn.callback import Callback
 from fedlearn.config import Schema, load_config
 from fedlearn.es.layout import Float32Array
 from fedlearn.server.creation import create
 from fedlearn.server.run import Run
+from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
 from fedlearn.storage.metrics import StepMetrics
@@ -46,13 +48,13 @@ def train(
     duration: float = 0.0,
     runs: str | Path | None = None,
     threads: int = 0,
-    each_step: Callable[[StepMetrics], None] = lambda _: None,
+    callbacks: Iterable[Callback] = (),
     **settings: Setting,
 ) -> Trained:
     """Trains a task in this process until `steps` steps or `duration` seconds are over, and gives what came of it.
 
     `settings` are those of a run, such as `sigma`, `learning_rate` and `group_size`; they outrank the task's own. The
-    run's folder is made under `runs`, a temporary folder if there is none. `each_step` is told of every step.
+    run's folder is made under `runs`, a temporary folder if there is none. `callbacks` are told what happens.
 
     Raises:
         ConfigError: a setting is unknown or out of its range, or the run has no end.
@@ -70,21 +72,16 @@ def train(
     with lock_run(run.folder):
         trainer, _ = Trainer.open(run)
         try:
-            return _trained(run, trainer, named, threads, each_step)
+            return _trained(run, trainer, named, threads, callbacks)
         finally:
             trainer.close()
 
 
-def _trained(
-    run: Run, trainer: Trainer, task: NamedTask, threads: int, each_step: Callable[[StepMetrics], None]
-) -> Trained:
-    swarm = Swarm(trainer, time.monotonic, task=task)
+def _trained(run: Run, trainer: Trainer, task: NamedTask, threads: int, callbacks: Iterable[Callback]) -> Trained:
+    status = StatusFile(run.folder.status, lambda _: None)
+    swarm = Swarm(trainer, time.monotonic, task=task, callbacks=[*callbacks, status])
     swarm.join("this process", threads=threads)
-    n_told = 0
     while swarm.reason is None:
         swarm.advance()
-        for metrics in swarm.metrics[n_told:]:
-            each_step(metrics)
-        n_told = len(swarm.metrics)
     weights = trainer.replica.weights.copy()
     return Trained(run, weights, swarm.metrics, run.prepared.examiner.validate(weights, threads=threads))

@@ -101,6 +101,7 @@ main(["serve", *sys.argv[1:]])
 """
 
 
+@pytest.mark.long
 def test_slower_version_is_found_in_every_round(read_json: ReadJson, tmp_path: Path) -> None:
     set_up(tmp_path, SLOWER_SERVER)
     flags = ("--hidden-size", "8", "--population-limit", "128", "--steps", "30", "--rounds", "2")

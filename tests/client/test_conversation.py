@@ -1,10 +1,8 @@
 """Conversations over real sockets with a server that says what a test wants."""
 
 import asyncio
-import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,13 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.client import conversation as module
 from fedlearn.client.budget import Budget
 from fedlearn.coordination.effects import Leave
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
-from fedlearn.net.address import Address
 from fedlearn.server.run import Run
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.invitation import Invitation
@@ -140,33 +136,6 @@ def test_server_that_speaks_another_protocol_is_left() -> None:
             leave = await conversing
         assert leave.is_welcome_back
         assert "expected" in leave.reason
-
-    asyncio.run(main())
-
-
-def test_nobody_at_the_address_is_an_error_of_the_system() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        host, port = listener.getsockname()
-
-    async def main() -> None:
-        with pytest.raises(OSError, match="Connect call failed"):
-            await Scene().calling(Address(host, port)).run()
-
-    asyncio.run(main())
-
-
-def test_address_that_swallows_what_it_is_sent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(*_: object, **__: object) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(asyncio, "open_connection", never)
-    monkeypatch.setattr(module, "CONNECT_S", 0.01)
-
-    async def main() -> None:
-        began = time.monotonic()
-        with pytest.raises(TimeoutError):
-            await Scene().calling(Address("203.0.113.1", 1)).run()
-        assert time.monotonic() < began + LIMIT_S
 
     asyncio.run(main())
 

@@ -177,7 +177,7 @@ def test_list_is_made_of_what_volunteers_see_of_themselves_and_may_change_at_any
         with ended_at_exit(joining):
             wait_for(server, "listed joined")
             (tmp_path / "allow").write_text("")
-            wait_for(server, "listed was sent away: identity: expected one that the server's owner listed")
+            wait_for(server, "listed left: it was sent away: identity: expected one that the server's owner listed")
 
 
 def test_nobody_who_is_silent_is_heard_of(closed: Closed) -> None:

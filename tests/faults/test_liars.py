@@ -50,7 +50,7 @@ def test_liar_is_named_and_sent_away_and_an_honest_one_stays(tmp_path: Path, hon
             script = str(tmp_path / "liar.py")
             liar = start(script, *flags, str(honest_results), folder=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "liars"))
             with ended_at_exit(liar):
-                reason, _ = wait_for(server, r"Mallory was sent away: (.*)")
+                reason, _ = wait_for(server, r"Mallory left: it was sent away: (.*)")
                 shown, _ = liar.communicate(timeout=30)
             n_steps = len(metrics_of(tmp_path))
             assert liar.returncode == 1

@@ -17,6 +17,7 @@ from fedlearn.net.memory import MemoryLink
 from fedlearn.relay.keeper import Blocks, RelayKeeper, Settings
 from fedlearn.relay.performer import Performer
 from fedlearn.server.performer import Performer as ServerPerformer
+from fedlearn.simulation.kept import Kept
 from fedlearn.simulation.swarm import Participant, Swarm
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.tasks.named_task import NamedTask
@@ -42,8 +43,8 @@ class Branch:
         self.left_by: Leave | None = None
         self.participants: dict[Peer, Participant] = {}
         """Volunteers, and relays that pass for some."""
-        self.metrics: list[StepMetrics] = []
-        self.notices: list[str] = []
+        self.kept = Kept()
+        self.metrics, self.notices = self.kept.metrics, self.kept.notices
         self.handed_up: list[Result] = []
         self.assigned: list[Assignment] = []
         self.ending = ""
@@ -153,7 +154,7 @@ class Branch:
         return 0, 0
 
     def stepped(self, metrics: StepMetrics) -> None:
-        self.metrics.append(metrics)
+        self.kept.on_step(metrics)
 
     def ended(self, reason: str) -> None:
         self.ending = reason
@@ -162,7 +163,7 @@ class Branch:
         settings = Settings((SERVER,), audit=self._audit)
         keeper = RelayKeeper(self.volunteer, self.blocks, welcome, settings, step=step, digest=digest)
         self.coordinator = keeper.coordinator(self.now())
-        self._below = ServerPerformer(keeper, self.coordinator, self)
+        self._below = ServerPerformer(keeper, self.coordinator, self, self.kept)
         return self.coordinator, keeper.steps
 
     def _add(self, participant: Participant) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, final
 
+from fedlearn.callback import Callback
 from fedlearn.client.conversation import Conversation
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
@@ -13,6 +14,7 @@ from fedlearn.server.gate import open_gate
 from fedlearn.server.listening import listen
 from fedlearn.server.run import Run
 from fedlearn.server.server import Server
+from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
@@ -51,11 +53,14 @@ class Scene:
         self.trainer, _ = Trainer.open(run)
         self.screen, self.local = io.StringIO(), Local()
         self.port = 0
+        self.callbacks: list[Callback] = []
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["asyncio.Task[str]"]:
         """The server's task, which gives why the run ended."""
-        self.server = Server(self.trainer, Terminal(stream=self.screen), self.gate)
+        terminal = Terminal(stream=self.screen)
+        status = StatusFile(self.run.folder.status, terminal.say)
+        self.server = Server(self.trainer, [*self.callbacks, terminal, status], self.gate)
         with listen("127.0.0.1", 0) as listening:
             self.port = listening.getsockname()[1]
             local: Any = self.local

@@ -27,6 +27,7 @@ from fedlearn.es.update import Update
 from fedlearn.server.performer import Performer
 from fedlearn.server.run import Run
 from fedlearn.server.trainer import Trainer
+from fedlearn.simulation.kept import Kept
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.wire.messages import DataBlock, Farewell, Message, Pong, Resync, Start
@@ -61,7 +62,6 @@ class Shell:
 
     def __init__(self) -> None:
         self.sent: list[tuple[Peer, Message, Parcel | None]] = []
-        self.said: list[str] = []
         self.steps: list[StepMetrics] = []
         self.reason: str | None = None
         self.bytes_in_and_out = (0, 0)
@@ -78,9 +78,6 @@ class Shell:
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         self._works.append(lambda: then(task()))
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
 
     def stepped(self, metrics: StepMetrics) -> None:
         self.steps.append(metrics)
@@ -108,9 +105,9 @@ class Scene:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.trainer, _ = Trainer.open(run)
-        self.shell, self.coordinator = Shell(), Coordinator()
+        self.shell, self.coordinator, self.told = Shell(), Coordinator(), Kept()
         stand_in: Any = self.coordinator
-        self.performer = Performer(self.trainer, stand_in, self.shell)
+        self.performer = Performer(self.trainer, stand_in, self.shell, self.told)
 
     def perform(self, *effects: ServerEffect) -> None:
         self.performer.perform(effects)
@@ -166,7 +163,7 @@ def test_peer_that_left_gets_nothing_more(scene: Scene) -> None:
     scene.shell.do_work()
     assert scene.shell.sent == []
     assert scene.coordinator.told == [(1, "the line broke", 12.0)]
-    assert scene.shell.said == ["it left"]
+    assert scene.told.notices == ["it left"]
 
 
 def test_weights_that_are_asked_for_anew_are_sent_once(scene: Scene) -> None:
@@ -201,7 +198,7 @@ def test_effects_that_work_leads_to_are_performed(scene: Scene) -> None:
     scene.coordinator.wants = [Notice("applied"), Send(1, Pong())]
     scene.perform(AppendToJournal(update), ApplyUpdate(update))
     scene.shell.do_work()
-    assert scene.shell.said == ["applied"]
+    assert scene.told.notices == ["applied"]
     assert scene.shell.kinds(1) == [Pong]
 
 
@@ -212,7 +209,7 @@ def test_effects_that_an_effect_leads_to_at_once_come_after_those_that_were_give
     scene.coordinator.wants = [Notice("applied")]
     update = update_of(scene.run, 0)
     scene.perform(AppendToJournal(update), ApplyUpdate(update), Notice("given with it"))
-    assert scene.shell.said == ["given with it", "applied"]
+    assert scene.told.notices == ["given with it", "applied"]
 
 
 def test_bytes_of_a_step_are_those_until_it_closed(scene: Scene) -> None:

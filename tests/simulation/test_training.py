@@ -8,7 +8,7 @@ import pytest
 import fedlearn
 from fedlearn.commands.replay import replay_command
 from fedlearn.config import ConfigError
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.simulation.kept import Kept
 from tests.runs import TARGET, fit_task
 
 SETTINGS: dict[str, Any] = {
@@ -21,10 +21,10 @@ SETTINGS: dict[str, Any] = {
 
 
 def test_a_task_is_trained_here_and_gives_weights_losses_and_figures(tmp_path: Path) -> None:
-    told: list[StepMetrics] = []
-    trained = fedlearn.train(fit_task().task, steps=30, runs=tmp_path, threads=1, each_step=told.append, **SETTINGS)
+    told = Kept()
+    trained = fedlearn.train(fit_task().task, steps=30, runs=tmp_path, threads=1, callbacks=[told], **SETTINGS)
     np.testing.assert_allclose(trained.weights["vector"], TARGET, atol=0.2)
-    assert len(trained.losses) == len(told) == 30
+    assert len(trained.losses) == len(told.metrics) == 30
     assert trained.losses[-1] < trained.losses[0]  # type: ignore[operator]
     assert trained.figures["loss"] == pytest.approx(-1.0, abs=0.05)
     assert "30 steps" in repr(trained)

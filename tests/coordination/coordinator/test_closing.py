@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Notice, Send, StepReport
+from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Left, Send, StepReport
 from fedlearn.es.shaping import MAX_LOSS
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment
@@ -36,7 +36,7 @@ def test_what_a_volunteer_sent_before_it_left_counts_and_nobody_waits_for_the_re
     pair.report(2)
     pair.report(1, GROUP)
     effects = pair.drop(1) if way == "killed" else pair.leave(1)
-    assert Notice("volunteer 1 left: the line broke") in effects
+    assert Left("volunteer 1", "the line broke") in effects
     (update,) = sent(Update, effects)
     assert update.spans == ((0, GROUP), (HALF, HALF))
     assert of(Send, effects)[0].peer == 2

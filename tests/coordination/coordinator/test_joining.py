@@ -1,5 +1,5 @@
 from fedlearn.coordination.admission import ADMISSION_LIMIT_S, AdmissionRules
-from fedlearn.coordination.effects import Notice, Part, Send, SendBlock, SendWeights
+from fedlearn.coordination.effects import Joined, Notice, Part, Send, SendBlock, SendWeights
 from fedlearn.coordination.roster import Held
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
@@ -95,7 +95,7 @@ def test_volunteer_is_known_by_the_identity_that_it_proved() -> None:
 
 def test_volunteer_without_a_name_is_called_by_its_number(scene: Scene) -> None:
     scene.greet(5, name="")
-    assert scene.say(5, Ready(0, digest_of(0)))[0] == Notice("volunteer 5 joined")
+    assert scene.say(5, Ready(0, digest_of(0)))[0] == Joined("volunteer 5")
 
 
 def test_first_ready_volunteer_is_given_the_whole_population(scene: Scene) -> None:
@@ -115,7 +115,7 @@ def test_first_ready_volunteer_is_given_the_whole_population(scene: Scene) -> No
 def test_joiner_is_admitted_at_the_next_step_and_nobody_waits_for_it(scene: Scene) -> None:
     scene.join(1)
     effects = scene.join(2)
-    assert Notice("volunteer 2 joined") in effects
+    assert Joined("volunteer 2") in effects
     assert sent(Assignment, effects) == []
     effects = scene.report(1)  # the step is complete without the joiner
     assert [update.step for update in sent(Update, effects, peer=2)] == [0]
@@ -166,7 +166,7 @@ def test_joiner_on_a_slow_line_may_take_its_time(scene: Scene) -> None:
     for _ in range(300):
         scene.report(1)
         scene.applied()
-    assert Notice("volunteer 2 joined") in scene.say(2, Ready(0, digest_of(0)))
+    assert Joined("volunteer 2") in scene.say(2, Ready(0, digest_of(0)))
 
 
 def test_joiner_may_be_brought_to_the_servers_step_by_the_updates_before_it() -> None:
@@ -179,7 +179,7 @@ def test_joiner_may_be_brought_to_the_servers_step_by_the_updates_before_it() ->
     assert of(SendWeights, effects) == [SendWeights(2, may_replay=True)]
     assert scene.state_of(2) is State.SYNCING
     scene.report(1)
-    assert Notice("volunteer 2 joined") in scene.say(2, Ready(3, digest_of(3)))
+    assert Joined("volunteer 2") in scene.say(2, Ready(3, digest_of(3)))
     scene.applied()
     scene.report(1)
     assert scene.assignments[2].step == 5

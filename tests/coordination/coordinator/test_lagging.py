@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fedlearn.coordination.effects import Notice, SendWeights
+from fedlearn.coordination.effects import Joined, Notice, SendWeights
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment, Ready, Resync
 from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, STRATEGY, TIME_PER_STEP, Scene, digest_of, of, sent
@@ -49,7 +49,7 @@ def test_whoever_fell_behind_while_a_step_is_taken_is_sent_the_weights_after_it(
 def test_falling_behind_is_no_drift_and_no_joining(pair: Scene) -> None:
     for _ in range(10):
         assert of(Notice, pair.fall_behind(1)) == []
-        assert of(Notice, pair.say(1, Ready(pair.step, digest_of(pair.step)))) == []
+        assert of(Joined, pair.say(1, Ready(pair.step, digest_of(pair.step)))) == []
         pair.report(2)
         pair.applied()
     pair.report(1)

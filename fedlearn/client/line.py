@@ -1,4 +1,4 @@
-"""A relay's side of one conversation with the server above: bytes between a line and the relay."""
+"""The client's end of one conversation with a server: bytes between a socket and whoever takes the messages."""
 
 import asyncio
 import secrets
@@ -16,6 +16,7 @@ from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError
 from fedlearn.wire.messages import Message
 from fedlearn.wire.proof import NONCE_BYTES
+from fedlearn.wire.states import State
 
 CONNECT_S = 15.0
 
@@ -30,7 +31,7 @@ Begin = Callable[[bytes, bytes], Awaitable[None]]
 
 
 @final
-class Above:
+class Line:
     """Ends when the line does, or when somebody leaves."""
 
     def __init__(self, address: Address, *, max_snapshot_bytes: int) -> None:
@@ -53,13 +54,18 @@ class Above:
             either: list[asyncio.Future[Any]] = [running, self._ended]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not self._ended.done() and not connection.has_parted:
-                return Leave(running.result(), is_welcome_back=True, is_refusal=False)
+                return Leave(self._explained(running.result(), connection), is_welcome_back=True, is_refusal=False)
             leave = await self._ended  # after a Farewell the steps are still taken that came before it
-            await asyncio.wait([running], timeout=LAST_WORD_S)
+            await asyncio.wait([running], timeout=LAST_WORD_S)  # a Goodbye may still be on its way out
             return leave
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether somebody left."""
+        return self._ended.done()
 
     def send(self, message: Message) -> None:
         """Queues a message, unless either side has parted."""
@@ -75,3 +81,9 @@ class Above:
         """The conversation is over."""
         if not self._ended.done():
             self._ended.set_result(leave)
+
+    def _explained(self, reason: str, connection: Connection) -> str:
+        """The reason why the line ended; more of it where it never was one."""
+        if self._address.has_tls or connection.state is not State.GREETED:
+            return reason
+        return f"{reason}; if the server wants encryption, join with the line that it prints"

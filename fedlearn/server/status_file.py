@@ -1,0 +1,50 @@
+"""What viewers of a run see of it: `status.json`, kept by the process that has the run."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import final
+
+from fedlearn.callback import Callback
+from fedlearn.coordination.status import RunStatus
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.status import write_status
+
+
+@final
+class StatusFile(Callback):
+    """Replaces the file on a thread of its own; `say` hears of a disk that refuses, which is no reason to end a run."""
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path = path
+        self._say = say
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="status")
+        self._writing: Future[str] | None = None
+        self._problem = ""
+
+    def on_status(self, status: RunStatus) -> None:
+        """Passes over a status that comes while the disk still has the one before, unless it is the last one."""
+        is_over = status.state == "ended"
+        if self._writing is not None and (is_over or self._writing.done()):
+            self._settle(self._writing)
+        if self._writing is None:
+            self._writing = self._writer.submit(self._write, status)
+
+    def on_end(self, reason: str) -> None:  # noqa: ARG002
+        if self._writing is not None:
+            self._settle(self._writing)
+        self._writer.shutdown()
+
+    def _settle(self, writing: "Future[str]") -> None:
+        """Says a new problem."""
+        self._writing = None
+        before, self._problem = self._problem, writing.result()
+        if self._problem and self._problem != before:
+            self._say(self._problem)
+
+    def _write(self, status: RunStatus) -> str:
+        try:
+            write_status(self._path, status)
+        except (StorageError, ValueError) as error:  # a model may write what is no text
+            return f"{error}; until then viewers see what was"
+        return ""

@@ -1,0 +1,105 @@
+"""What a server tells, over real sockets."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedlearn.callback import Begun, Callback
+from fedlearn.coordination.status import RunStatus
+from fedlearn.storage.metrics import StepMetrics, read_last_metrics
+from fedlearn.storage.runs import RunFolder
+from tests.server.scene import Scene, SceneOf
+
+
+class Listener(Callback):
+    """Writes down what it hears, and what lies on the disk by then."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.heard: list[str] = []
+        self.begun: Begun | None = None
+        self.examined: list[int] = []
+        self._folder = folder
+
+    def on_begin(self, begun: Begun) -> None:
+        self.begun = begun
+        self.heard.append("begin")
+
+    def on_step(self, metrics: StepMetrics) -> None:
+        assert read_last_metrics(self._folder.metrics) == [metrics]
+        self.heard.append(f"step {metrics.step}")
+
+    def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
+        assert list(figures) == ["loss"]
+        assert sample == ""
+        self.examined.append(step)
+
+    def on_checkpoint(self, step: int, path: Path) -> None:
+        assert path.exists()
+        self.heard.append(f"checkpoint {step}")
+
+    def on_join(self, name: str) -> None:
+        self.heard.append(f"{name} joined")
+
+    def on_leave(self, name: str, reason: str) -> None:
+        self.heard.append(f"{name} left: {reason}")
+
+    def on_status(self, status: RunStatus) -> None:
+        if status.state == "ended":
+            self.heard.append(f"ended: {status.reason}")
+
+    def on_end(self, reason: str) -> None:
+        self.heard.append(f"end: {reason}")
+
+
+class Broken(Callback):
+    def on_step(self, metrics: StepMetrics) -> None:
+        raise RuntimeError(f"no step {metrics.step}")
+
+
+def train(scene: Scene) -> None:
+    async def main() -> None:
+        async with scene.serving() as serving:
+            await scene.converse(scene.volunteer("Ada"))
+            await serving
+
+    asyncio.run(main())
+
+
+def test_callbacks_are_told_of_a_run_from_its_beginning_to_its_end(scene_of: SceneOf) -> None:
+    scene = scene_of(steps=2, sample_time=1e-9)
+    listener = Listener(scene.run.folder)
+    scene.callbacks = [listener]
+    train(scene)
+    end = "all 2 steps are done"
+    expected = ["begin", "Ada joined", "step 0", "step 1", "checkpoint 2", f"ended: {end}", f"end: {end}"]
+    assert listener.heard == expected
+    assert listener.begun is not None
+    assert (listener.begun.run, listener.begun.folder) == (scene.run.folder.path.name, scene.run.folder.path)
+    assert (listener.begun.step, listener.begun.n_parameters) == (0, 6)
+    assert listener.begun.settings["steps"] == 2
+    assert set(listener.examined) <= {1, 2}
+
+
+def test_a_volunteer_that_goes_is_told_with_its_reason(scene_of: SceneOf) -> None:
+    scene = scene_of()
+    listener = Listener(scene.run.folder)
+    scene.callbacks = [listener]
+
+    async def main() -> None:
+        async with scene.serving():
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await scene.said("step ")
+            conversing.cancel()
+            await scene.said("Ada left: ")
+
+    asyncio.run(main())
+    assert [line for line in listener.heard if line.startswith("Ada")][1].startswith("Ada left: ")
+    assert listener.heard[-1] == "end: the server was stopped"
+
+
+def test_a_callback_that_raises_ends_no_run_and_is_named_once(scene_of: SceneOf) -> None:
+    scene = scene_of(steps=3)
+    scene.callbacks = [Broken()]
+    train(scene)
+    assert [metrics.step for metrics in read_last_metrics(scene.run.folder.metrics, 9)] == [0, 1, 2]
+    assert scene.screen.getvalue().count("Broken: RuntimeError: no step 0 (") == 1
