@@ -16,6 +16,9 @@ from fedlearn.text.tokens import DOCUMENT_END, TokenArray, as_tokens
 
 DEFAULT_VOCAB_SIZE = 1024
 
+_SLICE = 2**17
+"""Characters that are encoded at once: the library takes hundreds of bytes for each."""
+
 
 @final
 class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
@@ -40,11 +43,14 @@ class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
         return np.array(_library_tokenizer(self.library_json).encode(valid_text).ids, dtype=np.uint16)
 
     def encode_marked(self, text: str) -> TokenArray:
-        first, *others = _library_tokenizer(self.library_json).encode_batch(text.split(DOCUMENT_END))
-        numbers: list[int] = first.ids
-        for document in others:
-            numbers += (self.stop_token, *document.ids)
-        return np.array(numbers, dtype=np.uint16)
+        library, parts = _library_tokenizer(self.library_json), [np.empty(0, dtype=np.uint16)]
+        for start in range(0, len(text), _SLICE):
+            first, *others = library.encode_batch(text[start : start + _SLICE].split(DOCUMENT_END))
+            numbers: list[int] = first.ids
+            for document in others:
+                numbers += (self.stop_token, *document.ids)
+            parts.append(np.array(numbers, dtype=np.uint16))
+        return np.concatenate(parts)
 
     @property
     def bits_per_unknown(self) -> float:

@@ -3,7 +3,9 @@ import sys
 import numpy as np
 import pytest
 
+from fedlearn.text import bpe_tokenizer
 from fedlearn.text.bpe_tokenizer import train_bpe_tokenizer
+from fedlearn.text.tokens import DOCUMENT_END
 
 TEXT = "the cat sat on the mat and the dog sat on the log\n\n" * 20
 
@@ -56,3 +58,15 @@ def test_lone_surrogate_is_read_as_a_question_mark() -> None:
 def test_stop_decodes_to_nothing() -> None:
     tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
     assert tokenizer.decode([*tokenizer.encode("cat"), tokenizer.stop_token]) == "cat"
+
+
+@pytest.mark.usefixtures("_library")
+def test_ends_of_documents_become_stop_wherever_the_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
+    marked = f"one{DOCUMENT_END}{DOCUMENT_END}two three{DOCUMENT_END}"
+    for slice_length in (1, 4, 1000):
+        monkeypatch.setattr(bpe_tokenizer, "_SLICE", slice_length)
+        tokens = tokenizer.encode_marked(marked)
+        documents = np.split(tokens, np.flatnonzero(tokens == tokenizer.stop_token))
+        assert [tokenizer.decode(document) for document in documents] == ["one", "", "two three", ""]
+    assert tokenizer.encode_marked("").tolist() == []

@@ -19,7 +19,7 @@ from fedlearn.text.tokens import DOCUMENT_END, TokenArray, stored_type
 MIN_CHARACTERS = 1000
 """Of a text to train on: a twentieth of it, for validation, should hold a window."""
 
-BPE_CHARACTERS = 2**24
+BPE_CHARACTERS = 2**23
 """Of the training text, evenly spread, that byte pairs are learned from: more hardly changes what is frequent."""
 
 _N_PASSES = 3
