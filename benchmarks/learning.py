@@ -93,7 +93,7 @@ def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> 
                 runs.append(seed_run)
         if not options.json:
             _tell(f"{recipe}, {budget}", runs[-1])
-    described = flat(config) | {"data": tuple(Path(name).name for name in options_of(config).data), "runs": ""}
+    described = flat(config) | {"data": ", ".join(Path(name).name for name in options_of(config).data), "runs": ""}
     return Result(
         recipe=recipe,
         budget=budget,

@@ -20,7 +20,7 @@ from fedlearn.text.documents import EncodedText
 SCHEMA = Schema(RnnOptions)
 """All keys of such a run."""
 
-Settings = dict[str, str | bool | int | float | tuple[str, ...]]
+Settings = dict[str, str | bool | int | float]
 """Values of keys."""
 
 

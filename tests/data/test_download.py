@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fedlearn.data import download
 from fedlearn.data.download import ATTEMPTS, Cache, is_url
 from fedlearn.data.sources import open_source
+from fedlearn.data.transfer import Transfer
 from tests.data.web import Web, serving
 
 TEXT = "".join(f"line {number}\n" for number in range(20_000)).encode()
@@ -73,9 +73,12 @@ def test_content_that_has_changed_meanwhile_is_read_from_its_beginning(web: Web,
     assert cache.fetch(web.url).read_bytes() == TEXT.upper()
 
 
+@pytest.mark.parametrize("tag", ["", 'W/"as good"'])
 @pytest.mark.parametrize("fragment", ["", f"#sha256={HASH}"])
-def test_pieces_of_no_known_version_are_put_together_where_a_hash_tells(web: Web, cache: Cache, fragment: str) -> None:
-    web.tag, web.cuts = "", [1000, *[0] * ATTEMPTS]
+def test_pieces_of_no_known_version_are_put_together_where_a_hash_tells(
+    web: Web, cache: Cache, fragment: str, tag: str
+) -> None:
+    web.tag, web.cuts = tag, [1000, *[0] * ATTEMPTS]
     with pytest.raises(ValueError, match="after 1000 bytes"):
         cache.fetch(web.url + fragment)
     web.asked.clear()
@@ -91,7 +94,7 @@ def test_server_that_knows_no_ranges_sends_all_again(web: Web, cache: Cache) -> 
 
 def test_partial_file_that_has_all_is_read_again(web: Web, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(download.Transfer, "finish", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Transfer, "finish", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             cache.fetch(web.url)
     assert cache.fetch(web.url).read_bytes() == TEXT

@@ -64,9 +64,10 @@ def test_pieces_make_no_difference_and_no_document_is_blank(texts: list[str], mo
 def test_line_that_is_too_long_to_hold_is_refused_where_lines_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MAX_LINE", 8)
     assert marked("a" * 8, mode="lines") == "aaaaaaaa|"
-    for mode in ("lines", "blank-lines"):
+    modes: tuple[DocumentMode, ...] = ("lines", "blank-lines")
+    for mode in modes:
         with pytest.raises(ValueError, match="at most 8 characters, got a longer one; choose documents = stream or"):
-            marked("a" * 9, mode=mode)  # type: ignore[arg-type]
+            marked("a" * 9, mode=mode)
     assert marked("a" * 9, mode="stream") == "aaaaaaaaa"
 
 

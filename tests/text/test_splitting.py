@@ -48,6 +48,7 @@ def test_of_many_documents_some_ends_are_remembered_and_they_are_ends(sizes: lis
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(splitting, "MAX_BOUNDARIES", 8)
         parts = parts_of(text, length)
+        assert parts == parts_of(text, 1000)
     assert "".join(parts) == text
     assert all(part.endswith(DOCUMENT_END) for part in parts)
 

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,7 +111,8 @@ def test_another_text_is_read_with_the_runs_tokenizer_and_documents() -> None:
     loss = text_loss(objective, weights, np.array(tokens, dtype=np.uint16), threads=1)
     # Sixteen characters, and a stop for each document.
     expected = {"bits_per_character": pytest.approx(loss / math.log(2) * len(tokens) / 18)}
-    assert examiner.validate_on(weights, texts_of("Paragraph 7\n\nhello"), threads=1) == (expected, "")
+    figures, note = examiner.validate_on(weights, texts_of("Paragraph 7\n\nhello"), threads=1)
+    assert (figures, note) == (expected, "")
     with pytest.raises(ValueError, match="expected at least 2 tokens, got 0"):
         examiner.validate_on(weights, texts_of(""), threads=1)
 
@@ -137,8 +139,17 @@ def test_long_text_is_read_in_chunks_that_lose_no_token(monkeypatch: pytest.Monk
     examiner = RnnExaminer(objective, dataset)
     whole, _ = examiner.validate_on(weights, texts_of(PARAGRAPHS), threads=1)
     monkeypatch.setattr(examiner_module, "CHUNK_TOKENS", 300)
+    lengths: list[int] = []
+
+    def counted(*arguments: Any, **others: Any) -> float:  # noqa: ANN401 (of `text_loss`)
+        lengths.append(len(arguments[2]))
+        return text_loss(*arguments, **others)
+
+    monkeypatch.setattr(examiner_module, "text_loss", counted)
     chunks, _ = examiner.validate_on(weights, texts_of(PARAGRAPHS, piece=100), threads=1)
     assert chunks == {"bits_per_character": pytest.approx(whole["bits_per_character"], rel=1e-5)}
+    assert len(lengths) > 5
+    assert sum(length - 1 for length in lengths) == len(PARAGRAPHS) - 1
 
 
 def test_validation_of_a_long_text_reads_a_part_of_each_row() -> None:
