@@ -112,7 +112,8 @@ def test_another_text_is_read_with_the_runs_tokenizer_and_documents() -> None:
     # Sixteen characters, and a stop for each document.
     expected = {"bits_per_character": pytest.approx(loss / math.log(2) * len(tokens) / 18)}
     figures, note = examiner.validate_on(weights, texts_of("Paragraph 7\n\nhello"), threads=1)
-    assert (figures, note) == (expected, "")
+    assert figures["bits_per_character"] == expected["bits_per_character"]
+    assert (len(figures), note) == (1, "")
     with pytest.raises(ValueError, match="expected at least 2 tokens, got 0"):
         examiner.validate_on(weights, texts_of(""), threads=1)
 
