@@ -21,8 +21,11 @@ from rnn_run import SCHEMA, Settings, config_of, create_run, flat
 from through_server import learn_through_server
 
 from fedlearn.config import ConfigError, RunConfig, add_config_flags
-from fedlearn.tasks.rnn.dataset import Dataset, build_dataset
-from fedlearn.tasks.rnn.options import options_of
+from fedlearn.data.folder import RunData
+from fedlearn.data.sources import open_source
+from fedlearn.tasks.rnn.dataset import Dataset
+from fedlearn.tasks.rnn.options import RnnOptions, options_of
+from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.text.documents import EncodedText
 from fedlearn.text.ngrams import NAMES as NGRAMS
 from fedlearn.text.ngrams import ngram_loss
@@ -91,7 +94,7 @@ def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> 
                 runs.append(seed_run)
         if not options.json:
             _tell(f"{recipe}, {budget}", runs[-1])
-    described = flat(config) | {"data": Path(options_of(config).data).name, "runs": ""}
+    described = flat(config) | {"data": ", ".join(Path(name).name for name in options_of(config).data), "runs": ""}
     return Result(
         recipe=recipe,
         budget=budget,
@@ -127,15 +130,20 @@ def budgets_of(options: argparse.Namespace) -> list[Budget]:
 def describe_text(options: argparse.Namespace) -> Text:
     """The text of all runs, with what n-gram models make of it."""
     settings = options_of(config_of(vars(options)))
-    dataset = build_dataset(
-        settings.data,
-        lambda path: Path(path).read_bytes(),
-        tokenizer=settings.tokenizer,
-        vocab_size=settings.vocab_size,
-        documents=settings.documents,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = build_dataset(
+            open_source(settings.data, settings.encoding),
+            RunData(Path(folder)),
+            tokenizer=settings.tokenizer,
+            vocab_size=settings.vocab_size,
+            documents=settings.documents,
+        )
+        return _described(dataset, settings)
+
+
+def _described(dataset: Dataset, settings: RnnOptions) -> Text:
     return Text(
-        name=Path(settings.data).name,
+        name=", ".join(Path(name).name for name in settings.data),
         train_characters=dataset.train.n_characters,
         validation_characters=dataset.validation.n_characters,
         test_characters=dataset.test.n_characters,
@@ -173,7 +181,7 @@ def _for_server(config: RunConfig, budget: Budget) -> RunConfig:
             "port": 0,
             "volunteers": 1,
             "sample_time": min(budget.amount / 20, 30.0),
-            "data": str(Path(options_of(config).data).absolute()),
+            "data": tuple(str(Path(name).absolute()) for name in options_of(config).data),
         }
     )
 

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from fedlearn.config import RunConfig, Schema, load_config
+from fedlearn.data.folder import RunData
 from fedlearn.es.layout import Float32Array
 from fedlearn.server.creation import create
 from fedlearn.server.run import Run, find
-from fedlearn.tasks.rnn.dataset import Dataset, dataset_of
+from fedlearn.tasks.rnn.dataset import Dataset, dataset_in
 from fedlearn.tasks.rnn.examiner import text_loss
 from fedlearn.tasks.rnn.kind import KIND
 from fedlearn.tasks.rnn.objective import RnnObjective
@@ -76,4 +77,4 @@ def find_run(root: str) -> RnnRun:
 def _opened(run: Run) -> RnnRun:
     objective = run.prepared.objective
     assert isinstance(objective, RnnObjective), f"expected an RNN, got {type(objective).__name__}"
-    return RnnRun(run, objective, dataset_of(lambda name: (run.folder.data / name).read_bytes()))
+    return RnnRun(run, objective, dataset_in(RunData(run.folder.data)))

@@ -47,7 +47,7 @@ def write_text(path: Path, length: int = 4000) -> Path:
 
 def rnn_config(folder: Path, **settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
     """Of a run in `folder/runs`, on a text of its own."""
-    shape = {"hidden_size": 8, "context": 4, "sequence_length": 8, "data": str(write_text(folder / "corpus.txt"))}
+    shape = {"hidden_size": 8, "context": 4, "sequence_length": 8, "data": (str(write_text(folder / "corpus.txt")),)}
     return Schema(RnnOptions).build({**STRATEGY, **shape, "runs": str(folder / "runs"), **settings})
 
 

@@ -17,7 +17,7 @@ LAYERS = (
     ("tasks",),
     ("wire",),
     ("coordination", "storage", "net"),
-    ("callback",),
+    ("callback", "data"),
     ("terminal",),
     ("server", "client"),
     ("simulation", "relay", "board"),

@@ -2,26 +2,33 @@
 
 import argparse
 import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.output import add_output, bars_of, replaying
+from fedlearn.data.sources import open_source
 from fedlearn.es.replica import Replica
 from fedlearn.server import history
 from fedlearn.server.run import Run, find
 from fedlearn.tasks.kind import ReadsText
-from fedlearn.tasks.rnn.dataset import load_text
 from fedlearn.terminal import format_figures, printable
-from fedlearn.terminal.bars import Bars
+from fedlearn.terminal.bars import Bar, Bars
+from fedlearn.text.source import Source
 
 
 def add_eval(parser: argparse.ArgumentParser) -> None:
     """What is measured on."""
     add_run(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object; data is null for what the run holds out")
-    parser.add_argument("--data", metavar="FILE", help="text to measure on (default: what the run holds out)")
+    parser.add_argument(
+        "--data",
+        action="append",
+        metavar="TEXT",
+        help="text to measure on, as a run's --data; may be repeated (default: what the run holds out)",
+    )
+    parser.add_argument("--encoding", default="utf-8", metavar="NAME", help="of --data (default: utf-8)")
     add_output(parser)
 
 
@@ -30,16 +37,17 @@ def eval_command(options: argparse.Namespace) -> int:
     chosen = find(options.runs, options.run, with_task=True)
     bars = bars_of(options)
     examiner, weights = chosen.prepared.examiner, newest(chosen, bars)
-    with bars.bar("measuring"):
+    with bars.bar("measuring", "bytes") as bar:
         if options.data is None:
-            source = "what the run holds out"
-            figures = examiner.validate(weights.weights, threads=0)
+            figures, source, note = examiner.validate(weights.weights, threads=0), "what the run holds out", ""
         elif isinstance(examiner, ReadsText):
-            source = options.data
-            text = load_text(source, lambda path: Path(path).read_bytes())
-            figures = examiner.validate_on(weights.weights, text, threads=0)
+            texts = open_source(options.data, options.encoding)
+            figures, note = examiner.validate_on(weights.weights, texts.texts(_reader(bar, texts)), threads=0)
+            source = texts.name
         else:
             raise ValueError("--data: expected a run that trains on text, got another; leave it out")
+    if note:
+        print(printable(note), file=sys.stderr)
     if not figures:
         raise ValueError(f"run {chosen.folder.path.name}: expected a task with metrics, got one without")
     name, step = chosen.folder.path.name, weights.step
@@ -48,6 +56,18 @@ def eval_command(options: argparse.Namespace) -> int:
     else:
         print(f"run {name}, step {step}: {format_figures(figures)} on {source}")
     return 0
+
+
+def _reader(bar: Bar, texts: Source) -> Callable[[int], None]:
+    """Takes the bytes that were read, one piece after another, to the bar."""
+    n_read = 0
+
+    def read(n_bytes: int) -> None:
+        nonlocal n_read
+        n_read += n_bytes
+        bar.reach(n_read, texts.size_bytes)
+
+    return read
 
 
 def newest(chosen: Run, bars: Bars | None = None) -> Replica:

@@ -71,12 +71,16 @@ def _describe(listed: Listed) -> str:
     )
 
 
+def _in_words(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
 def _summary(config: RunConfig) -> str:
     """What tells a run from its neighbours: the task, its options that are not the usual ones, and the strategy."""
     options = config.options
     usual = type(options)()
     changed = [
-        f"{key.replace('_', ' ')} {getattr(options, key)}"
+        f"{key.replace('_', ' ')} {_in_words(getattr(options, key))}"
         for key in options.__struct_fields__
         if getattr(options, key) != getattr(usual, key)
     ]

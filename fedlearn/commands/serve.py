@@ -107,7 +107,7 @@ def serve_command(options: argparse.Namespace) -> int:
             listening = held.enter_context(listen(config.server.host, config.server.port))
             gate = open_gate(config.server, Path(config.run.runs), os.environ)
             with bars.bar("preparing the data", "bytes") as bar:
-                run = create(kind, config, task, measure=_measured(config, bar))
+                run = create(kind, config, task, measure=_measured(config, bar), progress=bar.reach)
             held.enter_context(lock_run(run.folder))
         else:
             run = _resumed(file, options)

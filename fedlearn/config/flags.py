@@ -3,12 +3,18 @@
 import argparse
 from collections.abc import Collection, Mapping
 
-from msgspec.inspect import BoolType, FloatType, IntType, StrType, Type
+from msgspec.inspect import BoolType, FloatType, IntType, StrType, Type, VarTupleType
 
 from fedlearn.config.schema import Schema
 from fedlearn.config.sources import flag_of
 
-_METAVARS: dict[type[Type], str] = {FloatType: "NUMBER", IntType: "N", StrType: "TEXT", BoolType: "true|false"}
+_METAVARS: dict[type[Type], str] = {
+    FloatType: "NUMBER",
+    IntType: "N",
+    StrType: "TEXT",
+    BoolType: "true|false",
+    VarTupleType: "TEXT",
+}
 
 
 def add_config_flags(
@@ -34,10 +40,13 @@ def add_config_flags(
 
 def _add_flag(group: argparse._ArgumentGroup, schema: Schema, key: str) -> None:
     kind, choices = schema.type_of(key), schema.choices_of(key)
+    default = schema.fields[key].default
+    is_list = isinstance(kind, VarTupleType)
     group.add_argument(
         flag_of(key),
+        action="append" if is_list else "store",
         default=argparse.SUPPRESS,
         choices=choices or None,
         metavar=None if choices else _METAVARS.get(type(kind)),
-        help=f"{schema.help_of(key)} (default: {schema.fields[key].default})",
+        help=f"{schema.help_of(key)} (default: {', '.join(default) if is_list else default})",
     )

@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Any, final
 
 import msgspec
-from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, type_info
+from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, VarTupleType, type_info
 
 from fedlearn.config.run_config import RunConfig
 from fedlearn.config.setting import ConfigError, automatic_keys, common_keys, resumable_keys
@@ -59,15 +59,21 @@ class Schema:
         Raises ConfigError that names the source.
         """
         try:
-            # Whatever Python reads as a number is one: msgspec wants JSON's.
-            is_text = not strict and isinstance(value, str) and isinstance(self.type_of(key), FloatType)
-            converted = msgspec.convert(float(str(value)) if is_text else value, self.fields[key].type, strict=strict)
+            converted = msgspec.convert(self._read(key, value, strict=strict), self.fields[key].type, strict=strict)
         except ValueError:
             converted = None
         choices = self.choices_of(key)
         if converted is None or (choices and converted not in choices):
             raise ConfigError(f"{key}: expected {self._expectation(key)}, got {value!r} from {source}")
         return converted
+
+    def _read(self, key: str, value: object, *, strict: bool) -> object:
+        """What msgspec would not make of a text. Raises ValueError."""
+        if isinstance(value, str) and isinstance(self.type_of(key), VarTupleType):
+            return [value]  # where there is one, it needs no list
+        # Whatever Python reads as a number is one: msgspec wants JSON's.
+        is_number = not strict and isinstance(value, str) and isinstance(self.type_of(key), FloatType)
+        return float(str(value)) if is_number else value
 
     def choices_of(self, key: str) -> tuple[Any, ...]:
         """All values that a key takes; none where they can't be counted."""
@@ -103,5 +109,7 @@ class Schema:
                 bounds = {"at least": kind.ge, "above": kind.gt, "at most": kind.le, "below": kind.lt}
                 limits = [f"{words} {bound}" for words, bound in bounds.items() if bound is not None]
                 return f"{noun}, {' and '.join(limits)}"
+            case VarTupleType():
+                return "texts that are not empty"
             case _:
                 return "text that is not empty"

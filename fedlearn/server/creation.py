@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from fedlearn.config import ConfigError, RunConfig, Schema, to_json
+from fedlearn.data.folder import RunData
 from fedlearn.es.replica import genesis
 from fedlearn.server.run import KIND_FILE, Run, settings_of
 from fedlearn.server.throughput import Throughput
@@ -16,20 +17,30 @@ from fedlearn.storage.runs import create_run
 from fedlearn.tasks.kind import Kind, Measure
 from fedlearn.tasks.limits import MAX_PARAMETERS
 from fedlearn.tasks.named_task import NamedTask
+from fedlearn.text.source import Progress
 
 
-def create(kind: Kind, config: RunConfig, task: NamedTask | None = None, *, measure: Measure | None = None) -> Run:
+def create(
+    kind: Kind,
+    config: RunConfig,
+    task: NamedTask | None = None,
+    *,
+    measure: Measure | None = None,
+    progress: Progress = lambda *_: None,
+) -> Run:
     """A new run. Where that fails no folder stays.
 
     Values that the configuration leaves open are chosen by the kind; `measure` is called only where there are any.
+    `progress` is told how much of the data is read.
 
     Raises ConfigError for a task or a model that can't be had, StorageError where the disk refuses.
     """
     measure = measure or Throughput(config)
-    prepared = kind.start(config, task, read_file=lambda path: Path(path).read_bytes(), measure=measure)
-    _check_size(prepared.objective.layout.size)
-    folder = create_run(Path(config.run.runs))
+    folder, n_parameters = create_run(Path(config.run.runs)), 0
     try:
+        prepared = kind.start(config, task, folder=RunData(folder.data), measure=measure, progress=progress)
+        n_parameters = prepared.objective.layout.size
+        _check_size(n_parameters)
         files = {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}
         for name, payload in files.items():
             write_durably(folder.data / name, payload)
@@ -43,7 +54,7 @@ def create(kind: Kind, config: RunConfig, task: NamedTask | None = None, *, meas
             step=snapshot.step,
             digest=snapshot.digest.hex(),
             settings=settings_of(Schema(kind.options), prepared.config),
-            files={name: hash_of(payload) for name, payload in files.items()},
+            files={path.name: hash_of(path) for path in sorted(folder.data.iterdir())},
         )
         run = Run(folder, prepared, origin)
         write_checkpoint(folder.genesis, snapshot, None, run.context(step=snapshot.step))
@@ -52,10 +63,9 @@ def create(kind: Kind, config: RunConfig, task: NamedTask | None = None, *, meas
         write_durably(folder.config, to_json(run.config).encode())
     except BaseException as error:
         shutil.rmtree(folder.path, ignore_errors=True)
-        if isinstance(error, MemoryError):
+        if isinstance(error, MemoryError) and n_parameters:
             raise ConfigError(
-                f"task: expected a model that fits in memory, got {prepared.objective.layout.size} parameters; "
-                "choose a smaller one"
+                f"task: expected a model that fits in memory, got {n_parameters} parameters; choose a smaller one"
             ) from error
         raise
     return run

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fedlearn.config import ConfigError, RunConfig, Schema, load_config, to_json
+from fedlearn.data.folder import RunData
 from fedlearn.storage.checkpoint import Context, checkpoints_in, load_metadata
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.origin import Origin, check_files, load_origin, to_text
@@ -93,7 +94,7 @@ def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None)
                 f"{key}: expected {was!r}, with which the run was begun, got {now!r} from {folder.config}; "
                 "put it back, or start a new run"
             )
-    prepared = kind.reopen(config, task, read_file=lambda name: (folder.data / name).read_bytes())
+    prepared = kind.reopen(config, task, folder=RunData(folder.data))
     return Run(folder, prepared, origin, notices)
 
 
@@ -114,7 +115,9 @@ def edited_settings(folder: RunFolder, config: RunConfig) -> list[str]:
 def settings_of(schema: Schema, config: RunConfig) -> dict[str, Any]:
     """The settings that determine a run: the keys that a resumed run may not change, with their values."""
     changing = {"step_num", *schema.resumable}
-    return {key: config.get(key) for key in schema.fields if key not in changing}
+    values: dict[str, Any] = {key: config.get(key) for key in schema.fields if key not in changing}
+    # As JSON has them, which knows no tuples.
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def named_task(text: str) -> NamedTask | None:

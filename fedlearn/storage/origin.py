@@ -15,6 +15,8 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder
 
 _NAME_BYTES = 16
+_CHUNK_BYTES = 2**22
+"""Of a file that are held at once: texts may be larger than memory."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +48,13 @@ def to_text(origin: Origin) -> str:
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
-def hash_of(content: bytes) -> str:
-    """BLAKE3, hexadecimal."""
-    return blake3(content, max_threads=blake3.AUTO).hexdigest(_NAME_BYTES)
+def hash_of(path: Path) -> str:
+    """BLAKE3 of a file, hexadecimal. Raises OSError."""
+    digest = blake3(max_threads=blake3.AUTO)
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest(_NAME_BYTES)
 
 
 def load_origin(run: RunFolder) -> tuple[Origin, tuple[str, ...]]:
@@ -79,7 +85,7 @@ def check_files(run: RunFolder, origin: Origin) -> None:
     for name, expected in origin.files.items():
         path = run.data / name
         try:
-            found = hash_of(path.read_bytes())
+            found = hash_of(path)
         except OSError as error:
             raise StorageError(
                 f"{path}: expected a file that the run was begun with: {error.strerror}; restore it from a copy"

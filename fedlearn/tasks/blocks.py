@@ -4,9 +4,9 @@ A block travels as safetensors bytes, a format of arrays that runs nothing (http
 and is named by its content.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import safetensors.numpy
@@ -28,6 +28,28 @@ MAX_BLOCK_BYTES = 60 * 2**20
 
 MAX_HEADER_BYTES = 2**22
 """Of names and shapes of the columns; parsed, they take many times the memory of their text."""
+
+
+@final
+class NamedBlocks(Mapping[bytes, Columns]):
+    """Blocks by name, of which only the one that was asked for last is held."""
+
+    def __init__(self, names: Sequence[bytes], blocks: Sequence[Columns]) -> None:
+        self._places = {name: place for place, name in enumerate(names)}
+        self._blocks = blocks
+        self._last: tuple[bytes, Columns] | None = None
+
+    def __getitem__(self, name: bytes) -> Columns:
+        last = self._last
+        if last is None or last[0] != name:
+            last = self._last = (name, self._blocks[self._places[name]])
+        return last[1]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def n_rows(columns: Columns) -> int:

@@ -15,7 +15,10 @@ from fedlearn.tasks.objective import MasksRows, Objective, SumsGradients
 
 @final
 class Holding:
-    """Blocks come by name; a machine that keeps only the newest `kept` of them forgets the oldest. 0: keeps all."""
+    """Blocks are given, or come by name; a machine that keeps only the newest `kept` of these forgets the oldest.
+
+    0: keeps all.
+    """
 
     def __init__(
         self,
@@ -29,7 +32,8 @@ class Holding:
         self.objective = objective
         self._seed = seed
         self._threads = threads
-        self._blocks = dict(blocks or {})
+        self._given = blocks or {}
+        self._stored: dict[bytes, Columns] = {}
         self._kept = kept
         self._replica: Replica | None = None
 
@@ -47,21 +51,21 @@ class Holding:
 
     def store(self, name: bytes, columns: Columns) -> None:
         """Keeps a block."""
-        self._blocks[name] = columns
-        while self._kept and len(self._blocks) > self._kept:
-            del self._blocks[next(iter(self._blocks))]
+        self._stored[name] = columns
+        while self._kept and len(self._stored) > self._kept:
+            del self._stored[next(iter(self._stored))]
 
     def block(self, name: bytes) -> Columns:
         """The block of that name. Raises ValueError for one that is not held."""
         if name == NO_BLOCK:
             return {}
-        if name not in self._blocks:
+        if name not in self._stored and name not in self._given:
             raise ValueError(f"block {name.hex()}: expected one that is held here, got a name without data")
-        return self._blocks[name]
+        return self._stored[name] if name in self._stored else self._given[name]
 
     def held(self, name: bytes) -> Columns:
         """The block of that name, or none where it is not held: most steps are taken without data."""
-        return self._blocks.get(name, {})
+        return self._stored[name] if name in self._stored else self._given.get(name, {})
 
     def load(self, snapshot: Snapshot) -> bytes:
         """Takes the snapshot's place in the run; gives the digest. Raises ValueError for another model's."""

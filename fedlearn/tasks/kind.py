@@ -1,25 +1,49 @@
 """A kind of task: how runs of it are prepared on a server, and joined on a volunteer's machine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import msgspec
+from numpy.typing import NDArray
 
 from fedlearn.config import RunConfig
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.strategy import Strategy
-from fedlearn.tasks.blocks import Columns, block_name
+from fedlearn.tasks.blocks import Columns, NamedBlocks, block_name
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.task import Device
 from fedlearn.text.language_model import LanguageModel
+from fedlearn.text.source import Progress, Source, Texts
 from fedlearn.text.tokenizer import Tokenizer
 
-ReadFile = Callable[[str], bytes]
-"""Gives the content of a file by its name or path; raises OSError."""
+
+class DataFolder(Protocol):
+    """Where a kind keeps what it reads again when the run goes on, and what its user's data come from.
+
+    Methods that read and write raise OSError, and ValueError for what is no array.
+    """
+
+    @property
+    def free_bytes(self) -> int:
+        """What still goes into the folder."""
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+
+    def view(self, name: str) -> NDArray[Any]:
+        """The array in a `.npy` file, of which only what is looked at takes memory."""
+
+    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file to write, which is on the disk at the end."""
+
+    def source(self, names: Sequence[str], encoding: str) -> Source:
+        """The texts that a user names. Raises ValueError for names of nothing and for another codec than Python's."""
+
 
 Measure = Callable[[Objective, Strategy, Columns], float]
 """Gives members per second of this machine."""
@@ -51,8 +75,11 @@ class WritesText(Protocol):
 class ReadsText(Protocol):
     """An examiner of models that can be tried on another text."""
 
-    def validate_on(self, weights: Float32Array, text: str, *, threads: int) -> dict[str, float]:
-        """Named figures of unperturbed weights on a text. Raises ValueError for one that is too short."""
+    def validate_on(self, weights: Float32Array, texts: Texts, *, threads: int) -> tuple[dict[str, float], str]:
+        """Named figures of unperturbed weights on texts, and what is to be said of these, if anything.
+
+        Raises ValueError for what is too short.
+        """
 
 
 @runtime_checkable
@@ -82,8 +109,10 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     objective: Objective
     examiner: Examiner
     invitation: Invitation
-    blocks: tuple[Columns, ...] = ()
+    blocks: Sequence[Columns] = ()
     """The data in the order in which they are used; none for a task without data."""
+    block_names: tuple[bytes, ...] = ()
+    """Of the blocks, where they are known without looking at all data."""
     steps_per_block: int = 0
     """0: the first block only."""
     entry: str = ""
@@ -98,9 +127,10 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     """Of a new run: why the values that it chose itself are what they are."""
 
     @property
-    def named_blocks(self) -> dict[bytes, Columns]:
+    def named_blocks(self) -> Mapping[bytes, Columns]:
         """The blocks by name; without data one that is empty."""
-        return {block_name(block): block for block in self.blocks or ({},)}
+        blocks = self.blocks or ({},)
+        return NamedBlocks(self.block_names or tuple(map(block_name, blocks)), blocks)
 
 
 class Kind(Protocol):
@@ -114,16 +144,25 @@ class Kind(Protocol):
     def options(self) -> type[msgspec.Struct]:
         """The settings of its own; their annotations say ranges and help."""
 
-    def start(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile, measure: Measure) -> Prepared:
+    def start(
+        self,
+        config: RunConfig,
+        task: NamedTask | None,
+        *,
+        folder: DataFolder,
+        measure: Measure,
+        progress: Progress,
+    ) -> Prepared:
         """A new run's task, with a value for each setting that the configuration leaves open.
 
         `task` is what the user brought, None where the configuration names a kind alone. `measure` is called only
-        where a choice depends on speed.
+        where a choice depends on speed. What is too large for `Prepared.files` is written into the folder;
+        `progress` is told how far that is.
         Raises ConfigError for what can't be had.
         """
 
-    def reopen(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile) -> Prepared:
-        """The task of a run that was prepared before; `read_file` gives what `Prepared.files` held.
+    def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
+        """The task of a run that was prepared before, in whose folder is what `Prepared.files` held.
 
         Without a task that needs one there is just enough to replay the run. Raises ValueError for damaged files.
         """

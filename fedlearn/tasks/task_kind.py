@@ -9,7 +9,7 @@ from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns, cut, decode_block, encode_block, n_rows
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.kind import Measure, Prepared, ReadFile
+from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask, check_identity, differences
 from fedlearn.tasks.objective import Objective
@@ -18,6 +18,7 @@ from fedlearn.tasks.record import RecordedExaminer, RecordedObjective, TaskRecor
 from fedlearn.tasks.task import Device, Task
 from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.task_options import TaskOptions, options_of
+from fedlearn.text.source import Progress
 
 GRAPH = "graph"
 """Kind of what travels as data."""
@@ -58,8 +59,16 @@ class TaskKind:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def start(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile, measure: Measure) -> Prepared:
-        del read_file
+    def start(
+        self,
+        config: RunConfig,
+        task: NamedTask | None,
+        *,
+        folder: DataFolder,
+        measure: Measure,
+        progress: Progress,
+    ) -> Prepared:
+        del folder, progress
         named = self._needed(task)
         blocks = _blocks(named.task)
         objective = TaskObjective(named.task, seed=config.run.seed, device=config.volunteers.device)
@@ -78,10 +87,10 @@ class TaskKind:
         files[RECORD_FILE] = msgspec.json.encode(record)
         return msgspec.structs.replace(prepared, files=files, reasons=(*reasons, *notes))
 
-    def reopen(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile) -> Prepared:
+    def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
         try:
-            record = msgspec.json.decode(read_file(RECORD_FILE), type=TaskRecord)
-            blocks = tuple(decode_block(read_file(_block_file(number))) for number in range(record.n_blocks))
+            record = msgspec.json.decode(folder.read(RECORD_FILE), type=TaskRecord)
+            blocks = tuple(decode_block(folder.read(_block_file(number))) for number in range(record.n_blocks))
         except (OSError, msgspec.DecodeError, RecursionError) as error:
             raise ValueError(f"{RECORD_FILE}: expected the files of the run's task, got: {error}") from error
         if task is not None:

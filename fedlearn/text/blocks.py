@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-from fedlearn.text.tokens import TokenArray
+from fedlearn.text.tokens import StoredTokens
 
 
-def cut_blocks(tokens: TokenArray, block_tokens: int) -> list[tuple[int, int]]:
+def cut_blocks(tokens: StoredTokens, block_tokens: int) -> list[tuple[int, int]]:
     """(start, length) of consecutive blocks that cover `tokens`, none shorter than `block_tokens`.
 
     What does not fill a block is spread evenly over all. One block if there are too few tokens for two, or if

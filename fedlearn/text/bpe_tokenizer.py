@@ -3,7 +3,7 @@
 Source: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909, over bytes as in GPT-2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, final
@@ -12,9 +12,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.text.tokens import TokenArray, as_tokens
+from fedlearn.text.tokens import DOCUMENT_END, TokenArray, as_tokens
 
 DEFAULT_VOCAB_SIZE = 1024
+
+_SLICE = 2**17
+"""Characters that are encoded at once: the library takes hundreds of bytes for each."""
 
 
 @final
@@ -39,6 +42,20 @@ class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
         valid_text = text.encode("utf-8", errors="replace").decode()
         return np.array(_library_tokenizer(self.library_json).encode(valid_text).ids, dtype=np.uint16)
 
+    def encode_marked(self, text: str) -> TokenArray:
+        library, parts = _library_tokenizer(self.library_json), [np.empty(0, dtype=np.uint16)]
+        for start in range(0, len(text), _SLICE):
+            first, *others = library.encode_batch(text[start : start + _SLICE].split(DOCUMENT_END))
+            numbers: list[int] = first.ids
+            for document in others:
+                numbers += (self.stop_token, *document.ids)
+            parts.append(np.array(numbers, dtype=np.uint16))
+        return np.concatenate(parts)
+
+    @property
+    def bits_per_unknown(self) -> float:
+        return 0.0
+
     def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
         checked = as_tokens(tokens, vocab_size=self.vocab_size)
         return str(_library_tokenizer(self.library_json).decode(checked[checked != self.stop_token].tolist()))
@@ -47,8 +64,8 @@ class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
         return msgspec.json.encode(self).decode()
 
 
-def train_bpe_tokenizer(text: str, vocab_size: int) -> BpeTokenizer:
-    """Merges the most frequent pairs of `text` until there are `vocab_size` tokens or no pair repeats.
+def train_bpe_tokenizer(pieces: Iterable[str], vocab_size: int) -> BpeTokenizer:
+    """Merges the most frequent pairs of a text in pieces until there are `vocab_size` tokens or no pair repeats.
 
     `vocab_size` includes `<stop>`; 0 stands for 1024.
 
@@ -65,7 +82,7 @@ def train_bpe_tokenizer(text: str, vocab_size: int) -> BpeTokenizer:
         initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([text.encode("utf-8", errors="replace").decode()], trainer)
+    tokenizer.train_from_iterator((piece.encode("utf-8", errors="replace").decode() for piece in pieces), trainer)
     return BpeTokenizer(tokenizer.to_str())
 
 

@@ -7,7 +7,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.text.tokens import TokenArray, as_tokens
+from fedlearn.text.tokens import DOCUMENT_END, TokenArray, as_tokens
+
+_END = DOCUMENT_END.encode("utf-8", errors="surrogatepass")
 
 
 @final
@@ -28,6 +30,17 @@ class ByteTokenizer(msgspec.Struct, frozen=True, tag="bytes", tag_field="kind"):
 
     def encode(self, text: str) -> TokenArray:
         return np.frombuffer(text.encode("utf-8", errors="replace"), dtype=np.uint8).astype(np.uint16)
+
+    def encode_marked(self, text: str) -> TokenArray:
+        # Neither of the two occurs in UTF-8.
+        marked = text.encode("utf-8", errors="surrogatepass").replace(_END, b"\xff")
+        tokens = np.frombuffer(marked, dtype=np.uint8).astype(np.uint16)
+        tokens[tokens == 0xFF] = self.stop_token
+        return tokens
+
+    @property
+    def bits_per_unknown(self) -> float:
+        return 0.0
 
     def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
         checked = as_tokens(tokens, vocab_size=self.vocab_size)

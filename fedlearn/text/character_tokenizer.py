@@ -1,6 +1,7 @@
 """One token a character: the most frequent ones of the training text, the others are `<unk>`."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import final
 
@@ -8,11 +9,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.text.tokens import MAX_VOCAB_SIZE, TokenArray, as_tokens
+from fedlearn.text.tokens import DOCUMENT_END, MAX_VOCAB_SIZE, TokenArray, as_tokens, code_points
 
 _N_SPECIALS = 2
 _UNKNOWN_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 _N_CODE_POINTS = 0x110000
+_N_CHARACTERS = _N_CODE_POINTS - 0x800
+"""All that a text can have: code points that are no half of a surrogate pair."""
 
 
 @final
@@ -42,6 +45,13 @@ class CharacterTokenizer(msgspec.Struct, frozen=True, tag="chars", tag_field="ki
     def encode(self, text: str) -> TokenArray:
         return _token_of_code_point(self.characters)[_code_points(text)]
 
+    def encode_marked(self, text: str) -> TokenArray:
+        return _token_of_code_point(self.characters)[code_points(text)]
+
+    @property
+    def bits_per_unknown(self) -> float:
+        return math.log2(_N_CHARACTERS - len(self.characters))
+
     def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
         text_of_token = [*self.characters, _UNKNOWN_CHARACTER, ""]
         return "".join([text_of_token[token] for token in as_tokens(tokens, vocab_size=self.vocab_size)])
@@ -50,12 +60,15 @@ class CharacterTokenizer(msgspec.Struct, frozen=True, tag="chars", tag_field="ki
         return msgspec.json.encode(self).decode()
 
 
-def train_character_tokenizer(text: str, vocab_size: int) -> CharacterTokenizer:
-    """Knows the most frequent characters of `text` (of equally frequent ones the lower code points).
+def train_character_tokenizer(pieces: Iterable[str], vocab_size: int) -> CharacterTokenizer:
+    """Knows the most frequent characters of a text in pieces (of equally frequent ones the lower code points).
 
     `vocab_size` includes `<unk>` and `<stop>`; 0 takes as many characters as occur.
     """
-    counts = np.bincount(_code_points(text))
+    counts = np.zeros(_N_CODE_POINTS, dtype=np.int64)
+    for piece in pieces:
+        found = np.bincount(_code_points(piece))
+        counts[: len(found)] += found
     by_frequency = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     kept = by_frequency[: (vocab_size or MAX_VOCAB_SIZE) - _N_SPECIALS]
     return CharacterTokenizer("".join(map(chr, kept)))
@@ -70,4 +83,5 @@ def _token_of_code_point(characters: str) -> TokenArray:
     """[0x110000]: one lookup a character, 2 MB, built once a vocabulary."""
     tokens = np.full(_N_CODE_POINTS, len(characters), dtype=np.uint16)
     tokens[_code_points(characters)] = np.arange(len(characters))
+    tokens[ord(DOCUMENT_END)] = len(characters) + 1
     return tokens

@@ -1,82 +1,107 @@
-"""A text as one stream or as documents between blank lines: split for validation and test, then encoded."""
+"""Texts as one stream of pieces in which the ends of documents are marked, and what becomes of it in tokens."""
 
 import math
-import re
-from itertools import groupby
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
-import numpy as np
 
-from fedlearn.text.tokenizer import Tokenizer
-from fedlearn.text.tokens import TokenArray
+from fedlearn.text.tokens import DOCUMENT_END, StoredTokens
 
-DocumentMode = Literal["stream", "blank-lines"]
+DocumentMode = Literal["stream", "blank-lines", "lines", "files"]
+"""What a document is: nothing is one, what stands between blank lines, a line, or a whole text."""
 
-_BLANK_LINES = re.compile(r"\n\s*\n")
+MAX_LINE = 2**24
+"""Characters of a line, where lines matter: a line has to fit into memory."""
 
 
 class EncodedText(msgspec.Struct, frozen=True, eq=False):
     """Tokens [n], and how many characters they stand for."""
 
-    tokens: TokenArray
+    tokens: StoredTokens
     n_characters: int
     """The characters of the documents; a document's `<stop>` counts as one more."""
+    unknown_bits: float = 0.0
+    """What all unknown characters cost beside the `<unk>` that stands for them: which of them it was."""
 
     def bits_per_character(self, loss: float) -> float:
         """The mean `loss` over these tokens (nats per token) in bits per character."""
-        return loss / math.log(2) * len(self.tokens) / self.n_characters
+        return bits_per_character(loss, len(self.tokens), self.n_characters, self.unknown_bits)
 
 
-def split_documents(text: str, mode: DocumentMode) -> list[str]:
-    """The documents of `text`: all of it, or what stands between lines of nothing but white space."""
-    if mode == "stream":
-        return [text]
-    lines = groupby(text.split("\n"), key=lambda line: line.strip() != "")
-    return ["\n".join(document) for has_text, document in lines if has_text]
+def bits_per_character(loss: float, n_tokens: int, n_characters: int, unknown_bits: float = 0.0) -> float:
+    """The mean `loss` (nats per token) in bits per character, with what unknown characters cost beside it."""
+    return (loss / math.log(2) * n_tokens + unknown_bits) / n_characters
 
 
-def encode_documents(text: str, tokenizer: Tokenizer, mode: DocumentMode) -> EncodedText:
-    """All documents of `text` in one array, `<stop>` after each; a stream has no `<stop>`."""
-    documents = split_documents(text, mode)
-    if mode == "stream":
-        return EncodedText(tokenizer.encode(text), len(text))
-    stop = np.array([tokenizer.stop_token], dtype=np.uint16)
-    parts = [part for document in documents for part in (tokenizer.encode(document), stop)]
-    tokens = np.concatenate([np.empty(0, dtype=np.uint16), *parts])
-    return EncodedText(tokens, sum(map(len, documents)) + len(documents))
+def mark_documents(texts: Iterable[Iterable[str]], mode: DocumentMode) -> Iterator[str]:
+    """The texts in pieces, DOCUMENT_END after each document; a stream has documents nowhere.
 
-
-def split_text(
-    text: str, mode: DocumentMode, *, validation_fraction: float = 0.05, test_fraction: float = 0.05
-) -> tuple[str, str, str]:
-    """The beginning of `text` to train on, then the parts for validation and test; documents are kept whole.
-
-    Joined they are `text` again.
+    Documents are never blank. In a stream each text begins a line.
 
     Raises:
-        ValueError: a fraction is not above 0, both leave nothing to train on, or a part would be empty.
+        ValueError: a line is too long to be held, where lines matter.
     """
-    held_out = validation_fraction + test_fraction
-    if not (validation_fraction > 0 and test_fraction > 0 and held_out < 1):
-        raise ValueError(
-            "validation_fraction, test_fraction: expected each above 0 and both together below 1, "
-            f"got {validation_fraction} and {test_fraction}"
-        )
-    cuts = [round(len(text) * (1 - held_out)), round(len(text) * (1 - test_fraction))]
-    if mode == "blank-lines":
-        first, last = len(text) - len(text.lstrip()), len(text.rstrip())
-        cuts = _nearest([gap.end() for gap in _BLANK_LINES.finditer(text, first, last)], cuts)
-    if not 0 < cuts[0] < cuts[1] < len(text):
-        raise ValueError(
-            "text: expected enough to split into training, validation and test, "
-            f"got {len(split_documents(text, mode))} document(s), {len(text)} characters; give a longer text"
-        )
-    return text[: cuts[0]], text[cuts[0] : cuts[1]], text[cuts[1] :]
+    match mode:
+        case "stream":
+            return _joined(texts)
+        case "files":
+            return _whole(texts)
+        case "lines" | "blank-lines":
+            return _of_lines(texts, are_lines=mode == "lines")
 
 
-def _nearest(starts: list[int], cuts: list[int]) -> list[int]:
-    """Two different starts, in order, near the cuts; zeros where there are not two."""
-    test = min(starts[1:], key=lambda start: abs(start - cuts[1]), default=0)
-    earlier = [start for start in starts if start < test]
-    return [min(earlier, key=lambda start: abs(start - cuts[0]), default=0), test]
+def _joined(texts: Iterable[Iterable[str]]) -> Iterator[str]:
+    last = "\n"
+    for text in texts:
+        if last != "\n":
+            yield "\n"
+        for piece in filter(None, text):
+            yield piece
+            last = piece[-1]
+
+
+def _whole(texts: Iterable[Iterable[str]]) -> Iterator[str]:
+    for text in texts:
+        blank, has_text = "", False  # white space that a document may yet follow on
+        for piece in text:
+            if has_text or piece.strip():
+                yield blank + piece
+                blank, has_text = "", True
+            elif len(blank) < MAX_LINE:
+                blank += piece
+        if has_text:
+            yield DOCUMENT_END
+
+
+def _of_lines(texts: Iterable[Iterable[str]], *, are_lines: bool) -> Iterator[str]:
+    between = DOCUMENT_END if are_lines else "\n"
+    for text in texts:
+        is_open = False
+        for lines in _lines(text):
+            parts: list[str] = []
+            for line in lines:
+                if line and not line.isspace():
+                    parts += (between, line) if is_open else (line,)
+                    is_open = True
+                elif is_open and not are_lines:
+                    parts.append(DOCUMENT_END)
+                    is_open = False
+            yield "".join(parts)
+        if is_open:
+            yield DOCUMENT_END
+
+
+def _lines(text: Iterable[str]) -> Iterator[list[str]]:
+    """Whole lines without their ends, as many at a time as a piece has."""
+    begun = ""
+    for piece in text:
+        *lines, begun = (begun + piece).split("\n")
+        if len(begun) > MAX_LINE:
+            raise ValueError(
+                f"documents: expected lines of at most {MAX_LINE} characters, got a longer one; "
+                "choose documents = stream or files"
+            )
+        if lines:
+            yield lines
+    yield [begun]

@@ -1,6 +1,6 @@
 """From text to tokens and back: the interface, and how a tokenizer is trained or read back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -39,6 +39,13 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> TokenArray:
         """The tokens [n] of `text`; a lone surrogate is read as '?'."""
 
+    def encode_marked(self, text: str) -> TokenArray:
+        """The tokens [n] of `text`, `<stop>` for each DOCUMENT_END; it has no other surrogates."""
+
+    @property
+    def bits_per_unknown(self) -> float:
+        """What it takes to say which of all unknown characters an `<unk>` is; 0 where there is none."""
+
     def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
         """The text of `tokens`, U+FFFD where there is none; `<stop>` gives nothing.
 
@@ -50,10 +57,10 @@ class Tokenizer(Protocol):
         """What `tokenizer_from_json` reads."""
 
 
-def train_tokenizer(kind: TokenizerKind, text: str, vocab_size: int = 0) -> Tokenizer:
-    """A tokenizer for texts like `text`, with at most `vocab_size` tokens; 0 leaves the size to the kind.
+def train_tokenizer(kind: TokenizerKind, pieces: Iterable[str], vocab_size: int = 0) -> Tokenizer:
+    """A tokenizer for texts like the one in `pieces`, with at most `vocab_size` tokens; 0 leaves the size to the kind.
 
-    The size may come out smaller than asked for when `text` has too little to fill it.
+    The size may come out smaller than asked for when they have too little to fill it.
 
     Raises:
         ValueError: the kind is unknown or cannot have that size.
@@ -71,9 +78,9 @@ def train_tokenizer(kind: TokenizerKind, text: str, vocab_size: int = 0) -> Toke
         case "bytes":
             return ByteTokenizer()
         case "chars":
-            return train_character_tokenizer(text, vocab_size)
+            return train_character_tokenizer(pieces, vocab_size)
         case "bpe":
-            return train_bpe_tokenizer(text, vocab_size)
+            return train_bpe_tokenizer(pieces, vocab_size)
 
 
 def tokenizer_from_json(text: str) -> Tokenizer:

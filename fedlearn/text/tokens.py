@@ -1,6 +1,7 @@
 """What a token is: an unsigned 16-bit number below the vocabulary size of its tokenizer."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +9,23 @@ from numpy.typing import NDArray
 TokenArray = NDArray[np.uint16]
 """[n] tokens."""
 
+StoredTokens = NDArray[np.unsignedinteger[Any]]
+"""[n] tokens as files and blocks hold them: a byte each where the vocabulary allows it."""
+
 MAX_VOCAB_SIZE = 65_535
+
+DOCUMENT_END = "\udfff"
+"""Stands for `<stop>` in a text: half a surrogate pair, which no text that was decoded can have."""
+
+
+def stored_type(vocab_size: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """What tokens are stored in: one byte, or two with the lower one first."""
+    return np.dtype(np.uint8) if vocab_size <= 256 else np.dtype("<u2")
+
+
+def code_points(text: str) -> NDArray[np.uint32]:
+    """The characters [n] of a text as numbers."""
+    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
 
 
 def as_tokens(tokens: Sequence[int] | NDArray[np.integer], *, vocab_size: int) -> TokenArray:

@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.text.tokens import TokenArray
+from fedlearn.text.tokens import StoredTokens, TokenArray
 
 COLD_GROUP_INTERVAL = 16
 """Every 16th group starts without context: its members train the initial state, which context would wash out."""
@@ -34,7 +34,7 @@ class Windows(msgspec.Struct, frozen=True, eq=False):
 
 
 def cut_windows(
-    block: TokenArray, shape: WindowShape, *, seed: int, step: int, first_group: int, n_groups: int
+    block: StoredTokens, shape: WindowShape, *, seed: int, step: int, first_group: int, n_groups: int
 ) -> Windows:
     """The windows of groups `first_group` to `first_group + n_groups`.
 
@@ -55,4 +55,4 @@ def cut_windows(
     groups = np.arange(first_group, first_group + n_groups)
     is_cold = groups % COLD_GROUP_INTERVAL == 0 if shape.context else np.ones(n_groups, dtype=bool)
     places = starts.astype(np.int64)[:, :, np.newaxis] + np.arange(shape.n_tokens)
-    return Windows(tokens=block[places], is_cold=is_cold.astype(np.uint8))
+    return Windows(tokens=block[places].astype(np.uint16), is_cold=is_cold.astype(np.uint8))

@@ -30,9 +30,15 @@ def recorded_run(config: RunConfig, *, begin: int = 1, end: int = 5, checkpoints
 def options_of(run: Run, **options: Any) -> argparse.Namespace:  # noqa: ANN401 (values of any flag)
     """What a verb that looks at the run is given."""
     flags = ("temperature", "top_k", "top_p", "repetition_penalty", "no_repeat_ngram", "beams", "length_penalty")
-    others = {"prompt": "the ", "length": 20, "seed": None, "data": None, "step": None, "json": False} | dict.fromkeys(
-        flags
-    )
+    others = {
+        "prompt": "the ",
+        "length": 20,
+        "seed": None,
+        "data": None,
+        "encoding": "utf-8",
+        "step": None,
+        "json": False,
+    } | dict.fromkeys(flags)
     return argparse.Namespace(**({"run": "1", "runs": run.config.run.runs} | others | options))
 
 

@@ -40,7 +40,7 @@ def outcome(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | 
 def test_taken_port_is_told_once_and_leaves_no_run(
     config: RunConfig, taken_port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, shown = outcome(capsys, "serve", "--port", str(taken_port), "--data", config.get("data"))
+    code, shown = outcome(capsys, "serve", "--port", str(taken_port), "--data", *config.get("data"))
     assert code == 1
     message = f"port: {taken_port} is taken by another program; stop that one, or choose another with --port"
     assert shown == f"fedlearn: {message}\n"
@@ -51,7 +51,7 @@ def test_taken_port_is_told_once_and_leaves_no_run(
 def test_address_of_another_machine_is_told_once_and_leaves_no_run(
     config: RunConfig, capsys: pytest.CaptureFixture[str], host: str
 ) -> None:
-    code, shown = outcome(capsys, "serve", "--host", host, "--port", "0", "--data", config.get("data"))
+    code, shown = outcome(capsys, "serve", "--host", host, "--port", "0", "--data", *config.get("data"))
     assert code == 1
     assert re.fullmatch(rf"fedlearn: host: expected an address of this machine, got '{host}'.*--host\n", shown)
     assert not Path("trainingRuns").exists()
@@ -62,7 +62,7 @@ def test_root_that_can_be_no_folder_is_named(
     config: RunConfig, capsys: pytest.CaptureFixture[str], tmp_path: Path, root: str
 ) -> None:
     (tmp_path / "file").touch()
-    code, shown = outcome(capsys, "serve", "--runs", root, "--port", "0", "--data", config.get("data"))
+    code, shown = outcome(capsys, "serve", "--runs", root, "--port", "0", "--data", *config.get("data"))
     assert (code, shown.count("\n")) == (1, 1)
     assert f"runs: expected a folder for run folders, got '{root}'" in shown
 

@@ -29,7 +29,7 @@ def test_programs_are_told_figures_as_json(run: Run, capsys: pytest.CaptureFixtu
 
 def test_eval_measures_another_text(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     other = write_text(tmp_path / "other.txt", length=1000)
-    assert eval_command(options_of(run, data=str(other))) == 0
+    assert eval_command(options_of(run, data=[str(other)])) == 0
     assert f"bits/character on {other}" in capsys.readouterr().out
 
 
@@ -61,7 +61,7 @@ def test_what_a_task_can_not_do_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ValueError, match="run 1: expected a task with metrics, got one without"):
         eval_command(options_of(run))
     with pytest.raises(ValueError, match="--data: expected a run that trains on text, got another; leave it out"):
-        eval_command(options_of(run, data="text.txt"))
+        eval_command(options_of(run, data=["text.txt"]))
     with pytest.raises(ValueError, match="run 1: expected a model that writes text, got another; try eval"):
         sample_command(options_of(run))
 

@@ -139,9 +139,8 @@ class Created(Exception):  # noqa: N818 (it is no error)
         self.config = config
 
 
-def refuse_to_create(_: object, config: RunConfig, __: object, *, measure: object) -> None:
+def refuse_to_create(_: object, config: RunConfig, __: object, **___: object) -> None:
     """Large models need not be written to see how they would be served."""
-    del measure
     raise Created(config)
 
 

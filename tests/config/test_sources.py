@@ -84,9 +84,16 @@ def test_a_tasks_own_settings_are_checked_like_all_others(
 
 def test_every_key_has_a_flag_and_a_variable(rnn_schema: Schema, parse: Parse) -> None:
     for key, field in rnn_schema.fields.items():
-        text = str(field.default)
-        assert parse(flag_of(key), text)[key] == text
+        is_list = isinstance(field.default, tuple)
+        text = str(field.default[0] if is_list else field.default)
+        assert parse(flag_of(key), text)[key] == ([text] if is_list else text)
         assert load_config(rnn_schema, None, {f"FEDLEARN_{key.upper()}": text}, {}) == rnn_schema.build({})
+
+
+def test_key_of_several_texts_takes_one_or_a_list_and_its_flag_is_repeated(rnn_schema: Schema, parse: Parse) -> None:
+    assert loaded(rnn_schema, "data = 'a'").get("data") == ("a",)
+    assert loaded(rnn_schema, "data = ['a', 'b']").get("data") == ("a", "b")
+    assert load_config(rnn_schema, None, {}, parse("--data", "a", "--data", "b")).get("data") == ("a", "b")
 
 
 def test_camel_case_is_accepted_in_files(rnn_schema: Schema) -> None:
@@ -141,9 +148,9 @@ def test_a_key_in_the_wrong_table_is_refused(refusal: Refusal, text: str, compla
 
 def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_schema: Schema) -> None:
     config = load_config(rnn_schema, ("config.json", FLAT), {}, {})
-    for key, value in msgspec.json.decode(FLAT).items():
+    for key, value in (msgspec.json.decode(FLAT) | {"data": ("corpus.txt",)}).items():
         assert config.get(key) == value, key
-    new = {"task", "exchange", "device", "cell", "weight_decay_towards", "keep_journal"}
+    new = {"task", "exchange", "device", "cell", "encoding", "weight_decay_towards", "keep_journal"}
     new |= {*ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
     assert same == {*new, "fitness_shaping", "antithetic"}
@@ -155,7 +162,7 @@ def test_json_file_is_read_by_its_suffix(rnn_schema: Schema) -> None:
 
 def test_written_configuration_reads_back_equal(rnn_schema: Schema) -> None:
     config = rnn_schema.build(
-        {"sigma": 0.1 + 0.2, "seed": 2**63 - 1, "data": "Überfluß", "optimizer": "sgd", "time_per_step": 3.0}
+        {"sigma": 0.1 + 0.2, "seed": 2**63 - 1, "data": ("Überfluß",), "optimizer": "sgd", "time_per_step": 3.0}
     )
     written = to_json(config)
     assert load_config(rnn_schema, ("config.json", written), {}, {}) == config
@@ -181,7 +188,10 @@ def test_written_configuration_reads_back_equal(rnn_schema: Schema) -> None:
         ("steps = 4294967296", ["steps", "at most 4294967295"]),
         ("optimizer = 'adamw'", ["optimizer", "one of adam, sgd", "'adamw'"]),
         ("weight_decay_towards = 'end'", ["weight_decay_towards", "one of start, zero", "'end'"]),
-        ("data = ''", ["data", "text that is not empty", "''"]),
+        ("data = ''", ["data", "texts that are not empty", "''"]),
+        ("data = []", ["data", "texts that are not empty", "[]"]),
+        ("data = ['a', '']", ["data", "texts that are not empty", "['a', '']"]),
+        ("data = 1", ["data", "texts that are not empty", "1"]),
         ("[training]\nsigma = 1", ["training", "a table", "run.toml"]),
         ("sigma = ", ["run.toml", "valid TOML"]),
     ],

@@ -29,7 +29,9 @@ ROWS = {
 def defaults() -> dict[str, object]:
     """Of every key of every kind."""
     return {
-        key: field.default for name in kind_names() for key, field in Schema(find_kind(name).options).fields.items()
+        key: ", ".join(field.default) if isinstance(field.default, tuple) else field.default
+        for name in kind_names()
+        for key, field in Schema(find_kind(name).options).fields.items()
     }
 
 

@@ -71,8 +71,8 @@ class IndependentReplica:
         self.weights = np.concatenate([genesis[name].reshape(-1) for name in names])
         self.slots = {name.removeprefix(slots): genesis[name].copy() for name in genesis if name.startswith(slots)}
         self.numbers: dict[str, float] = {}
-        text = np.load(folder / "data/train.npy").astype("<u2")
-        header = f"tokens\0<u2\0({len(text)},)\0".encode()
+        text = np.load(folder / "data/train.npy")
+        header = f"tokens\0{text.dtype.str}\0({len(text)},)\0".encode()
         self.blocks = {blake3(header + text.tobytes()).digest(16): text}
         hidden, layers = self.config["hidden_size"], self.config["n_layers"]
         is_gru = self.config["cell"] == "gru"
@@ -230,7 +230,7 @@ def test_the_documents_suffice_to_replay_a_run(tmp_path: Path, changes: dict[str
     settings = {"hidden_size": 6, "population_limit": 136, "group_size": 4, "context": 3, "sequence_length": 5}
     recipe = {"sigma": 0.01, "learning_rate": 0.006, "time_per_step": 5.0}
     choices: dict[str, Any] = {**settings, **recipe, **changes}
-    places = {"data": str(text), "runs": str(tmp_path / "runs")}
+    places = {"data": (str(text),), "runs": str(tmp_path / "runs")}
     run = create(KIND, Schema(KIND.options).build({**places, "steps": 3, "seed": 2**40 + 7, **choices}))
     trainer, _ = Trainer.open(run)
     swarm = Swarm(trainer, lambda: 0.0)

@@ -61,7 +61,7 @@ def test_run_that_was_created_is_found_as_it_was(run: Run, config: RunConfig) ->
 
 
 def test_run_whose_text_is_gone_is_still_complete(run: Run, config: RunConfig) -> None:
-    Path(config.get("data")).unlink()
+    Path(*config.get("data")).unlink()
     assert list(reopened(run).prepared.named_blocks) == list(run.prepared.named_blocks)
 
 

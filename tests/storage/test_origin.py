@@ -3,16 +3,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.storage.checkpoint import Context, write_checkpoint
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.origin import Origin, check_files, check_same_run, hash_of, load_origin, to_text
+from fedlearn.storage.origin import Origin, check_files, check_same_run, load_origin, to_text
 from fedlearn.storage.runs import RunFolder, create_run
 from tests.storage.journals import layout_text
 
+TEXT_HASH = blake3(b"text").hexdigest(16)
+
 ORIGIN = Origin(
-    step=3, digest="00ff" * 4, settings={"seed": 1, "sigma": 0.1, "antithetic": False}, files={"text": hash_of(b"text")}
+    step=3, digest="00ff" * 4, settings={"seed": 1, "sigma": 0.1, "antithetic": False}, files={"text": TEXT_HASH}
 )
 
 
@@ -36,8 +39,8 @@ def test_origin_reads_back(run: RunFolder) -> None:
         {"step": 4},
         {"digest": "00fe" * 4},
         {"settings": {**ORIGIN.settings, "seed": 2}},
-        {"files": {"text": hash_of(b"Text")}},
-        {"files": {"other": hash_of(b"text")}},
+        {"files": {"text": "0" * 32}},
+        {"files": {"other": TEXT_HASH}},
     ],
 )
 def test_identity_follows_from_all_of_it_and_not_from_its_order(changes: dict[str, object]) -> None:

@@ -114,13 +114,13 @@ def test_the_empty_name_stands_for_no_data() -> None:
         holding_of().block(b"\x00\xff")
 
 
-def test_only_the_newest_blocks_are_kept_where_few_are_wanted() -> None:
+def test_of_blocks_that_came_only_the_newest_are_kept_where_few_are_wanted() -> None:
     few, all_of_them = holding_of(kept=2), holding_of()
     names = [bytes([number]) for number in range(4)]
     for holding in (few, all_of_them):
         for name in names:
             holding.store(name, DATA)
-    assert [name for name in [NAME, *names] if _is_held(few, name)] == names[2:]
+    assert [name for name in [NAME, *names] if _is_held(few, name)] == [NAME, *names[2:]]
     assert [name for name in [NAME, *names] if _is_held(all_of_them, name)] == [NAME, *names]
 
 

@@ -16,6 +16,7 @@ from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.task_options import TaskOptions, options_of
 from tests.runs import STRATEGY
 from tests.tasks.counting import CountingTask
+from tests.tasks.memory_folder import MemoryFolder
 
 KIND = TaskKind("counting")
 TENSORS = {"matrix": np.ones((4, 3), dtype=np.float32)}
@@ -37,17 +38,18 @@ def named(task: CountingTask | None = None, source: bytes = bytes(16)) -> NamedT
     return NamedTask(task or CountingTask(TENSORS, DATA), "/here/count.py:task", source)
 
 
-def no_file(name: str) -> bytes:
-    raise AssertionError(name)
+def silent(*_: int) -> None: ...
 
 
 def started(task: NamedTask | None = None, **settings: Any) -> Prepared:  # noqa: ANN401
-    return KIND.start(config_of(**settings), task or named(), read_file=no_file, measure=lambda *_: 1000.0)
+    return KIND.start(
+        config_of(**settings), task or named(), folder=MemoryFolder({}), measure=lambda *_: 1000.0, progress=silent
+    )
 
 
 def reopened(prepared: Prepared, task: NamedTask | None, files: dict[str, bytes] | None = None) -> Prepared:
-    read_file = (dict(prepared.files) if files is None else files).__getitem__
-    return KIND.reopen(prepared.config, task, read_file=read_file)
+    folder = MemoryFolder(prepared.files if files is None else files)
+    return KIND.reopen(prepared.config, task, folder=folder)
 
 
 def test_the_four_ways_to_make_a_task_are_kinds() -> None:
@@ -175,14 +177,11 @@ def test_a_task_with_other_tensors_cannot_go_on() -> None:
 )
 def test_files_that_are_damaged_or_missing_are_refused(name: str, content: bytes | None) -> None:
     prepared = started()
-
-    def read_file(wanted: str) -> bytes:
-        if wanted == name and content is None:
-            raise FileNotFoundError(2, "No such file or directory", wanted)
-        return content if wanted == name and content is not None else prepared.files[wanted]
-
+    files = {other: payload for other, payload in prepared.files.items() if other != name}
+    if content is not None:
+        files[name] = content
     with pytest.raises(ValueError, match=r"task\.json: expected the files|block: expected safetensors"):
-        KIND.reopen(prepared.config, None, read_file=read_file)
+        reopened(prepared, None, files)
 
 
 def test_a_volunteer_joins_with_the_same_task() -> None:
@@ -201,7 +200,7 @@ def test_a_volunteer_without_the_task_or_with_another_is_told_what_to_do() -> No
 
 def test_a_server_needs_the_task_too() -> None:
     with pytest.raises(ValueError, match="task: expected a file"):
-        KIND.start(config_of(), None, read_file=no_file, measure=lambda *_: 1.0)
+        KIND.start(config_of(), None, folder=MemoryFolder({}), measure=lambda *_: 1.0, progress=silent)
 
 
 def test_options_of_another_kind_are_a_defect() -> None:

@@ -3,7 +3,9 @@ import sys
 import numpy as np
 import pytest
 
+from fedlearn.text import bpe_tokenizer
 from fedlearn.text.bpe_tokenizer import train_bpe_tokenizer
+from fedlearn.text.tokens import DOCUMENT_END
 
 TEXT = "the cat sat on the mat and the dog sat on the log\n\n" * 20
 
@@ -11,7 +13,7 @@ TEXT = "the cat sat on the mat and the dog sat on the log\n\n" * 20
 def test_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r"pip install 'fedlearn\[bpe\]'"):
-        train_bpe_tokenizer(TEXT, vocab_size=300)
+        train_bpe_tokenizer([TEXT], vocab_size=300)
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def _library() -> None:
 @pytest.mark.usefixtures("_library")
 @pytest.mark.parametrize("text", ["the cat", " leading", "new\n\nlines ", "unseen é 漢 \x00", "<stop>", ""])
 def test_any_text_survives(text: str) -> None:
-    tokenizer = train_bpe_tokenizer(TEXT, vocab_size=300)
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
     tokens = tokenizer.encode(text)
     assert tokens.dtype == np.uint16
     assert tokenizer.stop_token not in tokens
@@ -31,28 +33,40 @@ def test_any_text_survives(text: str) -> None:
 
 @pytest.mark.usefixtures("_library")
 def test_frequent_words_take_one_token() -> None:
-    tokenizer = train_bpe_tokenizer(TEXT, vocab_size=300)
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
     assert len(tokenizer.encode(TEXT)) < len(TEXT) / 3
 
 
 @pytest.mark.usefixtures("_library")
 def test_vocabulary_has_the_size_asked_for_unless_the_text_is_too_small() -> None:
-    assert train_bpe_tokenizer(TEXT, vocab_size=270).vocab_size == 270
-    assert train_bpe_tokenizer("ab", vocab_size=0).vocab_size == 257
+    assert train_bpe_tokenizer([TEXT], vocab_size=270).vocab_size == 270
+    assert train_bpe_tokenizer(["ab"], vocab_size=0).vocab_size == 257
 
 
 @pytest.mark.usefixtures("_library")
 def test_training_is_deterministic() -> None:
-    assert train_bpe_tokenizer(TEXT, vocab_size=300) == train_bpe_tokenizer(TEXT, vocab_size=300)
+    assert train_bpe_tokenizer([TEXT], vocab_size=300) == train_bpe_tokenizer([TEXT], vocab_size=300)
 
 
 @pytest.mark.usefixtures("_library")
 def test_lone_surrogate_is_read_as_a_question_mark() -> None:
-    tokenizer = train_bpe_tokenizer(TEXT + "\udc80", vocab_size=300)
+    tokenizer = train_bpe_tokenizer([TEXT + "\udc80"], vocab_size=300)
     assert tokenizer.encode("\udc80").tolist() == tokenizer.encode("?").tolist()
 
 
 @pytest.mark.usefixtures("_library")
 def test_stop_decodes_to_nothing() -> None:
-    tokenizer = train_bpe_tokenizer(TEXT, vocab_size=300)
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
     assert tokenizer.decode([*tokenizer.encode("cat"), tokenizer.stop_token]) == "cat"
+
+
+@pytest.mark.usefixtures("_library")
+def test_ends_of_documents_become_stop_wherever_the_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
+    marked = f"one{DOCUMENT_END}{DOCUMENT_END}two three{DOCUMENT_END}"
+    for slice_length in (1, 4, 1000):
+        monkeypatch.setattr(bpe_tokenizer, "_SLICE", slice_length)
+        tokens = tokenizer.encode_marked(marked)
+        documents = np.split(tokens, np.flatnonzero(tokens == tokenizer.stop_token))
+        assert [tokenizer.decode(document) for document in documents] == ["one", "", "two three", ""]
+    assert tokenizer.encode_marked("").tolist() == []

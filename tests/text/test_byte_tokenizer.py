@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlearn.text.byte_tokenizer import ByteTokenizer
+from fedlearn.text.tokens import DOCUMENT_END
 
 
 @given(st.text())
@@ -33,3 +34,11 @@ def test_lone_surrogate_is_read_as_a_question_mark() -> None:
 def test_foreign_token_is_refused() -> None:
     with pytest.raises(ValueError, match="expected 0 to 256, got 257"):
         ByteTokenizer().decode([257])
+
+
+def test_ends_of_documents_become_stop() -> None:
+    tokenizer = ByteTokenizer()
+    stop = [tokenizer.stop_token]
+    expected = [*tokenizer.encode("aé"), *stop, *stop, *tokenizer.encode("é")]
+    assert tokenizer.encode_marked(f"aé{DOCUMENT_END}{DOCUMENT_END}é").tolist() == expected
+    assert tokenizer.stop_token not in tokenizer.encode(f"aé{DOCUMENT_END}")

@@ -1,9 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlearn.text.character_tokenizer import CharacterTokenizer, train_character_tokenizer
+from fedlearn.text.tokens import DOCUMENT_END
 
 
 @given(st.text())
@@ -52,3 +55,15 @@ def test_repeated_character_is_refused() -> None:
 def test_foreign_token_is_refused() -> None:
     with pytest.raises(ValueError, match="expected 0 to 3, got 4"):
         CharacterTokenizer("xy").decode([4])
+
+
+def test_ends_of_documents_become_stop() -> None:
+    tokenizer = CharacterTokenizer("aé")
+    stop = [tokenizer.stop_token]
+    expected = [*tokenizer.encode("aé"), *stop, *stop, *tokenizer.encode("é")]
+    assert tokenizer.encode_marked(f"aé{DOCUMENT_END}{DOCUMENT_END}é").tolist() == expected
+    assert tokenizer.stop_token not in tokenizer.encode(f"aé{DOCUMENT_END}")
+
+
+def test_unknown_character_is_one_of_all_others() -> None:
+    assert CharacterTokenizer("aé").bits_per_unknown == pytest.approx(math.log2(1_112_064 - 2))

@@ -10,7 +10,7 @@ TEXT = 'Once "upon" a time\n\nthere was a naïve \\ tokenizer. ' * 10
 def test_every_kind_returns_from_json_as_it_was(kind: TokenizerKind) -> None:
     if kind == "bpe":
         pytest.importorskip("tokenizers", reason="the extra bpe is not installed")
-    tokenizer = train_tokenizer(kind, TEXT)
+    tokenizer = train_tokenizer(kind, [TEXT])
     restored = tokenizer_from_json(tokenizer.to_json())
     assert restored == tokenizer
     assert type(restored) is type(tokenizer)
@@ -22,12 +22,12 @@ def test_every_kind_returns_from_json_as_it_was(kind: TokenizerKind) -> None:
 )
 def test_impossible_vocabulary_size_is_refused(kind: TokenizerKind, vocab_size: int) -> None:
     with pytest.raises(ValueError, match=f"vocab_size: expected .* for the tokenizer '{kind}', got {vocab_size}"):
-        train_tokenizer(kind, TEXT, vocab_size)
+        train_tokenizer(kind, [TEXT], vocab_size)
 
 
 def test_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="expected one of bytes, chars, bpe, got 'words'"):
-        train_tokenizer("words", TEXT)  # type: ignore[arg-type]
+        train_tokenizer("words", [TEXT])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

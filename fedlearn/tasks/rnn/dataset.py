@@ -1,24 +1,40 @@
 """The text of a run: its tokens for training, validation and test, with their tokenizer.
 
-Its files are `train.npy`, `validation.npy`, `test.npy`, `tokenizer.json` and `dataset.json`.
+Its files are `train.npy`, `validation.npy` and `test.npy`, of which only what is read takes memory, `tokenizer.json`
+and `dataset.json`.
 """
-
-import io
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.tasks.kind import ReadFile
-from fedlearn.text.documents import DocumentMode, EncodedText, encode_documents, split_text
-from fedlearn.text.tokenizer import Tokenizer, TokenizerKind, tokenizer_from_json, train_tokenizer
-from fedlearn.text.tokens import TokenArray, as_tokens
+from fedlearn.tasks.kind import DataFolder
+from fedlearn.text.documents import DocumentMode, EncodedText
+from fedlearn.text.tokenizer import Tokenizer, tokenizer_from_json
+from fedlearn.text.tokens import TokenArray, stored_type
 
-PYTHON_DOCS = "python-docs"
-MIN_CHARACTERS = 1000
-"""Of a text to train on: a twentieth of it, for validation, should hold a window."""
+PARTS = ("train", "validation", "test")
 
-_PARTS = ("train", "validation", "test")
+
+class PartRecord(msgspec.Struct, frozen=True):
+    """What `dataset.json` says of a part."""
+
+    n_tokens: int
+    n_characters: int
+    n_unknown: int
+    """Tokens that are `<unk>`."""
+
+
+class DatasetRecord(msgspec.Struct, frozen=True):
+    """`dataset.json`."""
+
+    documents: DocumentMode
+    n_documents: int
+    """In all parts; 0 in a stream."""
+    parts: tuple[PartRecord, PartRecord, PartRecord]
+    """For training, validation and test."""
+    unigram_counts: list[int]
+    """How often each token occurs in training."""
 
 
 class Dataset(msgspec.Struct, frozen=True, eq=False):
@@ -30,12 +46,17 @@ class Dataset(msgspec.Struct, frozen=True, eq=False):
     test: EncodedText
     """The end of the text, which nothing is chosen on."""
     tokenizer: Tokenizer
-    documents: DocumentMode
+    record: DatasetRecord
+
+    @property
+    def documents(self) -> DocumentMode:
+        """What a document is."""
+        return self.record.documents
 
     @property
     def unigram_counts(self) -> NDArray[np.int64]:
         """How often each token occurs in training, [vocab_size]."""
-        return np.bincount(self.train.tokens, minlength=self.tokenizer.vocab_size)
+        return np.array(self.record.unigram_counts, dtype=np.int64)
 
     @property
     def unwritten(self) -> NDArray[np.int64]:
@@ -55,111 +76,42 @@ class Dataset(msgspec.Struct, frozen=True, eq=False):
         return np.array([self.tokenizer.stop_token], dtype=np.uint16)
 
 
-class _Record(msgspec.Struct, frozen=True):
-    """`dataset.json`."""
-
-    documents: DocumentMode
-    train_characters: int
-    validation_characters: int
-    test_characters: int
-
-
-def load_text(source: str, read_file: ReadFile) -> str:
-    """The text of a UTF-8 file, or for 'python-docs' of the language reference that comes with CPython.
-
-    Line ends become newlines, a byte order mark is dropped.
-
-    Raises:
-        ValueError: the file is missing, unreadable, not UTF-8 or blank.
-    """
-    if source == PYTHON_DOCS:
-        from pydoc_data.topics import topics  # half a megabyte that only this source needs
-
-        return "\n\n".join(topics[name] for name in sorted(topics))
-    try:
-        text = read_file(source).decode("utf-8-sig")
-    except OSError as error:
-        raise ValueError(
-            f"data: expected {PYTHON_DOCS!r} or the path of a text file, got {source!r}: {error.strerror}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"data: expected UTF-8 text, got other bytes at {error.start} in {source!r}; convert the file"
-        ) from error
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if not text.strip():
-        raise ValueError(f"data: expected a text, got only white space in {source!r}; choose another file")
-    return text
-
-
-def build_dataset(
-    source: str,
-    read_file: ReadFile,
-    *,
-    tokenizer: TokenizerKind = "chars",
-    vocab_size: int = 0,
-    documents: DocumentMode = "stream",
-) -> Dataset:
-    """The dataset of the text at `source`, whose tokenizer is trained here.
-
-    Raises:
-        ValueError: the text cannot be read or is too short, or the tokenizer cannot have that size.
-        ImportError: `bpe` without the `tokenizers` library.
-    """
-    text = load_text(source, read_file)
-    if len(text) < MIN_CHARACTERS:
-        raise ValueError(
-            f"data: expected at least {MIN_CHARACTERS} characters to train on, got {len(text)} in {source!r}"
-        )
-    train, validation, test = split_text(text, documents)
-    trained = train_tokenizer(tokenizer, train, vocab_size)
-    return Dataset(
-        train=encode_documents(train, trained, documents),
-        validation=encode_documents(validation, trained, documents),
-        test=encode_documents(test, trained, documents),
-        tokenizer=trained,
-        documents=documents,
-    )
-
-
 def dataset_files(dataset: Dataset) -> dict[str, bytes]:
-    """The files of the dataset, by name; `dataset_of` reads them again."""
-    parts = dataset.train, dataset.validation, dataset.test
-    record = _Record(dataset.documents, *(part.n_characters for part in parts))
+    """The small files of the dataset, by name."""
     return {
-        **{f"{name}.npy": _npy(part.tokens) for name, part in zip(_PARTS, parts, strict=True)},
         "tokenizer.json": dataset.tokenizer.to_json().encode(),
-        "dataset.json": msgspec.json.encode(record),
+        "dataset.json": msgspec.json.encode(dataset.record),
     }
 
 
-def dataset_of(read_file: ReadFile) -> Dataset:
-    """The dataset whose files these are.
+def dataset_in(folder: DataFolder) -> Dataset:
+    """The dataset whose files are there.
 
     Raises:
-        ValueError: a file is missing, damaged, or of a version that had no part for tests.
+        ValueError: a file is missing, damaged, or of another version.
     """
     try:
-        record = msgspec.json.decode(read_file("dataset.json"), type=_Record)
-        tokenizer = tokenizer_from_json(read_file("tokenizer.json").decode())
-        train, validation, test = (
-            as_tokens(
-                np.load(io.BytesIO(read_file(f"{name}.npy")), allow_pickle=False), vocab_size=tokenizer.vocab_size
-            )
-            for name in _PARTS
-        )
+        record = msgspec.json.decode(folder.read("dataset.json"), type=DatasetRecord)
+        tokenizer = tokenizer_from_json(folder.read("tokenizer.json").decode())
+        if len(record.unigram_counts) != tokenizer.vocab_size:
+            raise ValueError(f"counts of {tokenizer.vocab_size} tokens, there are {len(record.unigram_counts)}")
+        return dataset_of(folder, tokenizer, record)
     except (OSError, EOFError, ValueError, msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"dataset: expected the files of a dataset, got: {error}; start a new run") from error
-    return Dataset(
-        train=EncodedText(train, record.train_characters),
-        validation=EncodedText(validation, record.validation_characters),
-        test=EncodedText(test, record.test_characters),
-        tokenizer=tokenizer,
-        documents=record.documents,
-    )
 
 
-def _npy(tokens: TokenArray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, tokens, allow_pickle=False)
-    return buffer.getvalue()
+def dataset_of(folder: DataFolder, tokenizer: Tokenizer, record: DatasetRecord) -> Dataset:
+    """The dataset with the token files of a folder. Raises ValueError and OSError for files that are no such ones."""
+    named = zip(PARTS, record.parts, strict=True)
+    train, validation, test = (_part(folder, tokenizer, name, part) for name, part in named)
+    return Dataset(train=train, validation=validation, test=test, tokenizer=tokenizer, record=record)
+
+
+def _part(folder: DataFolder, tokenizer: Tokenizer, name: str, record: PartRecord) -> EncodedText:
+    tokens = folder.view(f"{name}.npy")
+    expected = stored_type(tokenizer.vocab_size)
+    if tokens.dtype != expected or tokens.shape != (record.n_tokens,):
+        raise ValueError(
+            f"{record.n_tokens} tokens of {expected} in {name}.npy, got {list(tokens.shape)} of {tokens.dtype}"
+        )
+    return EncodedText(tokens, record.n_characters, record.n_unknown * tokenizer.bits_per_unknown)

@@ -6,24 +6,25 @@ import msgspec
 
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.strategy import Strategy
-from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.blocks import Columns, block_name
 from fedlearn.tasks.invitation import Invitation, Option
-from fedlearn.tasks.kind import Measure, Prepared, ReadFile
+from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import MAX_PARAMETERS, MAX_SUMMED_PARAMETERS, UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
-from fedlearn.tasks.rnn.dataset import Dataset, build_dataset, dataset_files, dataset_of
+from fedlearn.tasks.rnn.dataset import Dataset, dataset_files, dataset_in
 from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import RnnOptions, check_abilities, options_of
 from fedlearn.tasks.rnn.recipe import LEAST_HIDDEN_SIZE, REFERENCE_HIDDEN_SIZE, probe_of, settle
+from fedlearn.tasks.rnn.text_blocks import TextBlocks, text_blocks
+from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import Device
-from fedlearn.text.blocks import cut_blocks
-from fedlearn.text.tokens import TokenArray
+from fedlearn.text.source import Progress
 
-MAX_BLOCK_TOKENS = 2**24
-"""Of one token block, which a volunteer holds in memory and receives in one message."""
+BLOCKS_FILE = "blocks.json"
+"""In the run's data folder: the names of its blocks."""
 
 
 @final
@@ -33,24 +34,39 @@ class RnnKind:
     name = "rnn"
     options = RnnOptions
 
-    def start(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile, measure: Measure) -> Prepared:
+    def start(
+        self,
+        config: RunConfig,
+        task: NamedTask | None,
+        *,
+        folder: DataFolder,
+        measure: Measure,
+        progress: Progress,
+    ) -> Prepared:
         del task
         options = options_of(config)
         check_abilities(config)
         dataset = build_dataset(
-            options.data,
-            read_file,
+            folder.source(options.data, options.encoding),
+            folder,
             tokenizer=options.tokenizer,
             vocab_size=options.vocab_size,
             documents=options.documents,
+            progress=progress,
         )
-        settled, reasons = _settled(config, dataset, measure)
-        prepared = _prepared(settled, dataset)
-        return msgspec.structs.replace(prepared, files=dataset_files(dataset), reasons=reasons)
+        blocks = text_blocks(folder, dataset, options)
+        settled, reasons = _settled(config, dataset, blocks[0], measure)
+        names = tuple(map(block_name, blocks))
+        prepared = _prepared(settled, dataset, blocks, names)
+        files = {**dataset_files(dataset), BLOCKS_FILE: msgspec.json.encode([name.hex() for name in names])}
+        notes = [note for note in (_on_documents(dataset), blocks.note) if note]
+        return msgspec.structs.replace(prepared, files=files, reasons=(*notes, *reasons))
 
-    def reopen(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile) -> Prepared:
+    def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
         del task
-        return _prepared(config, dataset_of(read_file))
+        dataset = dataset_in(folder)
+        blocks = text_blocks(folder, dataset, options_of(config))
+        return _prepared(config, dataset, blocks, _names_in(folder, len(blocks)))
 
     def join(
         self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
@@ -66,8 +82,7 @@ class RnnKind:
 KIND = RnnKind()
 
 
-def _prepared(config: RunConfig, dataset: Dataset) -> Prepared:
-    options = options_of(config)
+def _prepared(config: RunConfig, dataset: Dataset, blocks: TextBlocks, names: tuple[bytes, ...]) -> Prepared:
     described = _described(config, dataset.tokenizer.vocab_size)
     objective = RnnObjective.from_options(described, config.run.seed, unigram_counts=dataset.unigram_counts)
     _check_size(config, objective)
@@ -76,19 +91,33 @@ def _prepared(config: RunConfig, dataset: Dataset) -> Prepared:
         objective=objective,
         examiner=RnnExaminer(objective, dataset),
         invitation=Invitation(KIND.name, config.run.seed, described, {}),
-        blocks=_blocks(dataset.train.tokens, options.block_tokens if options.new_tokens_interval else 0),
-        steps_per_block=options.new_tokens_interval,
+        blocks=blocks,
+        block_names=names,
+        steps_per_block=blocks.interval,
     )
 
 
-def _blocks(tokens: TokenArray, block_tokens: int) -> tuple[Columns, ...]:
-    pieces = cut_blocks(tokens, block_tokens)
-    if (longest := max(length for _, length in pieces)) > MAX_BLOCK_TOKENS:
-        raise ConfigError(
-            f"data: expected at most {MAX_BLOCK_TOKENS} tokens in one block, got {longest}; "
-            "set new_tokens_interval, so that volunteers get the text in turns"
-        )
-    return tuple({"tokens": tokens[start : start + length]} for start, length in pieces)
+def _names_in(folder: DataFolder, n_blocks: int) -> tuple[bytes, ...]:
+    """The names of the run's blocks, which are not computed again: that would take a look at all of the text."""
+    try:
+        names = tuple(bytes.fromhex(name) for name in msgspec.json.decode(folder.read(BLOCKS_FILE), type=list[str]))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{BLOCKS_FILE}: expected the names of the run's blocks, got: {error}") from error
+    if len(names) != n_blocks:
+        raise ValueError(f"{BLOCKS_FILE}: expected {n_blocks} names, got {len(names)}; restore it from a copy")
+    return names
+
+
+def _on_documents(dataset: Dataset) -> str:
+    """What is to be said of packed documents."""
+    n_documents, n_tokens = dataset.record.n_documents, len(dataset.train.tokens)
+    if not n_documents:
+        return ""
+    n_stops = int(dataset.unigram_counts[dataset.tokenizer.stop_token])
+    return (
+        f"documents: {n_documents} are packed one after another, {n_tokens / n_stops:.3g} tokens each on average; "
+        f"fill rate 100 %: no position is padding, {n_stops / n_tokens:.2%} are <stop>"
+    )
 
 
 def _described(config: RunConfig, vocab_size: int) -> dict[str, Option]:
@@ -111,7 +140,7 @@ def _described(config: RunConfig, vocab_size: int) -> dict[str, Option]:
     return described
 
 
-def _settled(config: RunConfig, dataset: Dataset, measure: Measure) -> tuple[RunConfig, tuple[str, ...]]:
+def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measure) -> tuple[RunConfig, tuple[str, ...]]:
     """The configuration with nothing left open, and why it is so."""
     if config.is_settled:
         return config, ()
@@ -122,7 +151,7 @@ def _settled(config: RunConfig, dataset: Dataset, measure: Measure) -> tuple[Run
     least = config.replace({"hidden_size": options_of(config).hidden_size or LEAST_HIDDEN_SIZE})
     _check_size(least, RnnObjective.from_options(_described(least, vocab_size), least.run.seed))
     strategy: Strategy = strategy_of(probe)
-    throughput = measure(objective, strategy, {"tokens": dataset.train.tokens}) * objective.work_per_member
+    throughput = measure(objective, strategy, data) * objective.work_per_member
     settled, reasons = settle(config, throughput=throughput, n_training_tokens=n_tokens, vocab_size=vocab_size)
     measured = f"measured: {throughput / 1e6:.3g} million trial-tokens/s at hidden_size {REFERENCE_HIDDEN_SIZE}"
     return settled, (measured, *reasons)

@@ -23,7 +23,7 @@ from fedlearn.tasks.blocks import Columns, column_of
 from fedlearn.tasks.invitation import Option
 from fedlearn.tasks.rnn.layout import GATES, control_tensors, rnn_layout
 from fedlearn.tasks.rnn.options import Cell, Precision
-from fedlearn.text.tokens import TokenArray
+from fedlearn.text.tokens import StoredTokens
 from fedlearn.text.windows import Windows, WindowShape, cut_windows
 
 PADDING = 64
@@ -211,7 +211,7 @@ class RnnObjective:
         """Of a group's text, with the places in the block that it is read from."""
         return self.window.batch_size * (32 + 28 * self.window.n_tokens)
 
-    def _windows_of(self, trials: Trials, block: TokenArray) -> Windows:
+    def _windows_of(self, trials: Trials, block: StoredTokens) -> Windows:
         return cut_windows(
             block,
             self.window,
@@ -296,9 +296,9 @@ class RnnObjective:
         return mask
 
 
-def _tokens_of(data: Columns) -> TokenArray:
+def _tokens_of(data: Columns) -> StoredTokens:
     """The block's tokens. Raises ValueError for data that are none."""
     tokens = column_of(data, "tokens")
-    if tokens.dtype != np.uint16 or tokens.ndim != 1:
-        raise ValueError(f"tokens: expected one dimension of uint16, got {tokens.dtype} {list(tokens.shape)}")
+    if tokens.dtype not in (np.uint8, np.uint16) or tokens.ndim != 1:
+        raise ValueError(f"tokens: expected one dimension of uint8 or uint16, got {tokens.dtype} {list(tokens.shape)}")
     return tokens

@@ -3,8 +3,10 @@
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from fedlearn.config import ConfigError, RunConfig, setting
+from fedlearn.text.documents import DocumentMode
 
 Cell = Literal["tanh", "gru"]
 Precision = Literal["float32", "int8"]
@@ -13,23 +15,28 @@ Precision = Literal["float32", "int8"]
 class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A recurrent network that predicts the next token of a text."""
 
-    data: Annotated[str, setting("corpus: python-docs or a text file's path", min_length=1, common=True)] = (
-        "python-docs"
-    )
+    data: Annotated[
+        tuple[Annotated[str, Meta(min_length=1)], ...],
+        setting(
+            "texts to learn from: a file, folder, glob, URL (#sha256=HEX), hf:NAME[:COLUMN], - for standard input, or "
+            "python-docs; may be repeated",
+            min_length=1,
+            common=True,
+        ),
+    ] = ("python-docs",)
+    encoding: Annotated[str, setting("how files, URLs and standard input encode text", min_length=1)] = "utf-8"
     tokenizer: Annotated[Literal["chars", "bytes", "bpe"], setting("how text becomes tokens", common=True)] = "chars"
     vocab_size: Annotated[
         int, setting("tokens in the vocabulary; 0 = as many as the tokenizer needs", ge=0, le=65535)
     ] = 0
     documents: Annotated[
-        Literal["stream", "blank-lines"],
-        setting("the corpus is one stream, or documents separated by blank lines"),
+        DocumentMode,
+        setting("all texts are one stream, or documents: between blank lines, or each line, or each file or row"),
     ] = "stream"
     new_tokens_interval: Annotated[
-        int, setting("steps between new token blocks; 0 = one block for the run", ge=0, le=2**53)
+        int, setting("steps between new token blocks; 0 = one block if the text goes into one", ge=0, le=2**53)
     ] = 0
-    block_tokens: Annotated[int, setting("tokens a block when new_tokens_interval is above 0", ge=2, le=2**22)] = (
-        1048576
-    )
+    block_tokens: Annotated[int, setting("tokens a block where there are several", ge=2, le=2**22)] = 1048576
     cell: Annotated[Cell, setting("what a recurrent layer computes", common=True)] = "tanh"
     hidden_size: Annotated[
         int, setting("units, width of each layer, 2 or more", ge=0, le=65536, automatic=True, common=True)

@@ -4,7 +4,7 @@ from typing import final
 
 from fedlearn.config import RunConfig
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.kind import Measure, Prepared, ReadFile
+from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask, check_identity
 from fedlearn.tasks.objective import Objective
@@ -12,6 +12,7 @@ from fedlearn.tasks.task import Device
 from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.task_options import TaskOptions
 from fedlearn.tasks.torch_graph.sharing import received
+from fedlearn.text.source import Progress
 
 
 @final
@@ -21,12 +22,20 @@ class GraphKind:
     name = "graph"
     options = TaskOptions
 
-    def start(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile, measure: Measure) -> Prepared:
-        del config, task, read_file, measure
+    def start(
+        self,
+        config: RunConfig,
+        task: NamedTask | None,
+        *,
+        folder: DataFolder,
+        measure: Measure,
+        progress: Progress,
+    ) -> Prepared:
+        del config, task, folder, measure, progress
         raise ValueError("task: expected a task to start with, got graph, which is how one travels")
 
-    def reopen(self, config: RunConfig, task: NamedTask | None, *, read_file: ReadFile) -> Prepared:
-        del config, task, read_file
+    def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
+        del config, task, folder
         raise ValueError("task: expected a run's own kind, got graph, which is how a task travels")
 
     def join(

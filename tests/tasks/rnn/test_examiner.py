@@ -1,27 +1,35 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.tasks.kind import CountsText, Examiner, ReadsText, WritesText
-from fedlearn.tasks.rnn import examiner as module
-from fedlearn.tasks.rnn.dataset import Dataset, build_dataset
+from fedlearn.tasks.rnn import examiner as examiner_module
+from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.tasks.rnn.examiner import VALIDATION_ROWS, RnnExaminer, text_loss
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import Cell
+from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.text.beam_search import beam_search
 from fedlearn.text.documents import DocumentMode
 from fedlearn.text.ngrams import ngram_loss
+from fedlearn.text.source import Texts
 from fedlearn.text.windows import WindowShape
 from tests.runs import created
+from tests.tasks.memory_folder import MemoryFolder, TextSource
 from tests.tasks.rnn.networks import TOLERANCE, TorchRnn, rnn_of, text_of, weights_of
 
 PARAGRAPHS = "\n\n".join(f"Paragraph {number} says hello." for number in range(100))
 
 
 def dataset_of(documents: DocumentMode = "stream") -> Dataset:
-    return build_dataset("text.txt", lambda _: PARAGRAPHS.encode(), documents=documents)
+    return build_dataset(TextSource(PARAGRAPHS), MemoryFolder({}), documents=documents)
+
+
+def texts_of(text: str, piece: int = 1000) -> Texts:
+    return TextSource(text, piece=piece).texts(lambda _: None)
 
 
 def objective_of(dataset: Dataset) -> RnnObjective:
@@ -73,7 +81,7 @@ def test_baselines_count_the_training_text_and_read_what_is_held_out() -> None:
 
 
 def test_baselines_of_a_large_text_count_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_COUNTED_TOKENS", 50)
+    monkeypatch.setattr(examiner_module, "MAX_COUNTED_TOKENS", 50)
     dataset = dataset_of()
     seen, read = dataset.train.tokens[:50], dataset.validation.tokens[:50]
     loss = ngram_loss(seen, read, 1, vocab_size=dataset.tokenizer.vocab_size)
@@ -83,7 +91,7 @@ def test_baselines_of_a_large_text_count_its_beginning(monkeypatch: pytest.Monke
 
 def test_a_loss_is_shown_in_bits_per_character_of_the_training_text() -> None:
     text = PARAGRAPHS[:1000].replace("e", "é") + PARAGRAPHS[1000:]  # two bytes, one character
-    dataset = build_dataset("text.txt", lambda _: text.encode(), tokenizer="bytes")
+    dataset = build_dataset(TextSource(text), MemoryFolder({}), tokenizer="bytes")
     name, bits = RnnExaminer(objective_of(dataset), dataset).show(math.log(2))
     train = dataset.train
     assert name == "bits_per_character"
@@ -123,9 +131,57 @@ def test_another_text_is_read_with_the_runs_tokenizer_and_documents() -> None:
     loss = text_loss(objective, weights, np.array(tokens, dtype=np.uint16), threads=1)
     # Sixteen characters, and a stop for each document.
     expected = {"bits_per_character": pytest.approx(loss / math.log(2) * len(tokens) / 18)}
-    assert examiner.validate_on(weights, "Paragraph 7\n\nhello", threads=1) == expected
-    with pytest.raises(ValueError, match="at least 2 tokens"):
-        examiner.validate_on(weights, "", threads=1)
+    figures, note = examiner.validate_on(weights, texts_of("Paragraph 7\n\nhello"), threads=1)
+    assert figures["bits_per_character"] == expected["bits_per_character"]
+    assert (len(figures), note) == (1, "")
+    with pytest.raises(ValueError, match="expected at least 2 tokens, got 0"):
+        examiner.validate_on(weights, texts_of(""), threads=1)
+
+
+def test_unknown_characters_of_another_text_are_said_and_cost_bits() -> None:
+    dataset = dataset_of()
+    objective = objective_of(dataset)
+    weights = objective.initial_weights()
+    examiner = RnnExaminer(objective, dataset)
+    figures, note = examiner.validate_on(weights, texts_of("Paragraph 汉字"), threads=1)
+    loss = text_loss(objective, weights, dataset.tokenizer.encode("Paragraph 汉字"), threads=1)
+    spread = math.log2(0x110000 - 0x800 - (dataset.tokenizer.vocab_size - 2))
+    assert figures == {"bits_per_character": pytest.approx(loss / math.log(2) + 2 / 12 * spread)}
+    assert note.startswith(
+        "2 of 12 characters are unknown to the run's tokenizer; each costs what the model gives <unk>"
+    )
+    assert note.endswith("and 20.1 bits to say which it is")
+
+
+def test_long_text_is_read_in_chunks_that_lose_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = dataset_of()
+    objective = objective_of(dataset)
+    weights = np.zeros(objective.layout.size, dtype=np.float32)  # without memory: chunks make no difference
+    examiner = RnnExaminer(objective, dataset)
+    whole, _ = examiner.validate_on(weights, texts_of(PARAGRAPHS), threads=1)
+    monkeypatch.setattr(examiner_module, "CHUNK_TOKENS", 300)
+    lengths: list[int] = []
+
+    def counted(*arguments: Any, **others: Any) -> float:  # noqa: ANN401 (of `text_loss`)
+        lengths.append(len(arguments[2]))
+        return text_loss(*arguments, **others)
+
+    monkeypatch.setattr(examiner_module, "text_loss", counted)
+    chunks, _ = examiner.validate_on(weights, texts_of(PARAGRAPHS, piece=100), threads=1)
+    assert chunks == {"bits_per_character": pytest.approx(whole["bits_per_character"], rel=1e-5)}
+    assert len(lengths) > 5
+    assert sum(length - 1 for length in lengths) == len(PARAGRAPHS) - 1
+
+
+def test_validation_of_a_long_text_reads_a_part_of_each_row() -> None:
+    objective = rnn_of()
+    weights = weights_of(objective)
+    text = text_of(VALIDATION_ROWS * 10 + 1)
+    first = np.stack([text[i * 10 : i * 10 + 4] for i in range(VALIDATION_ROWS)])
+    network = TorchRnn(objective, weights)
+    expected = network.loss(first, network.start(VALIDATION_ROWS))
+    found = text_loss(objective, weights, text, threads=1, most=3 * VALIDATION_ROWS)
+    assert found == pytest.approx(expected, abs=TOLERANCE)
 
 
 def test_its_language_model_stops_where_the_tokenizer_says() -> None:

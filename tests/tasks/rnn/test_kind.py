@@ -7,25 +7,29 @@ from fedlearn.config import ConfigError, RunConfig, Schema
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import Strategy
 from fedlearn.es.trials import Trials
-from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.kind import Kind, Prepared, ReadFile
+from fedlearn.tasks.blocks import Columns, block_name
+from fedlearn.tasks.kind import Kind, Prepared
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.rnn import kind as kind_module
+from fedlearn.tasks.rnn import text_blocks
 from fedlearn.tasks.rnn.kind import KIND
 from fedlearn.tasks.rnn.objective import RnnObjective
 from tests.runs import STRATEGY, fit_task
+from tests.tasks.memory_folder import MemoryFolder, TextSource
 
-TEXT = "\n\n".join(f"Paragraph {number} says hello." for number in range(100)).encode()
+TEXT = "\n\n".join(f"Paragraph {number} says hello." for number in range(100))
 
 
 def config_of(**settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
-    shape = {"hidden_size": 8, "context": 4, "sequence_length": 8, "data": "text.txt"}
+    shape = {"hidden_size": 8, "context": 4, "sequence_length": 8, "data": ("text.txt",)}
     return Schema(KIND.options).build({**STRATEGY, **shape, **settings})
 
 
-def read_text(name: str) -> bytes:
-    assert name == "text.txt"
-    return TEXT
+def folder_of(text: str = TEXT) -> MemoryFolder:
+    return MemoryFolder({}, TextSource(text))
+
+
+def silent(*_: int) -> None: ...
 
 
 def never(*_: object) -> float:
@@ -33,11 +37,14 @@ def never(*_: object) -> float:
 
 
 def started(**settings: Any) -> Prepared:  # noqa: ANN401
-    return KIND.start(config_of(**settings), None, read_file=read_text, measure=never)
+    return started_in(folder_of(), **settings)
 
 
-def reading(files: dict[str, bytes]) -> ReadFile:
-    return files.__getitem__
+def started_in(folder: MemoryFolder, **settings: Any) -> Prepared:  # noqa: ANN401
+    """In a folder that has all files of the run."""
+    prepared = KIND.start(config_of(**settings), None, folder=folder, measure=never, progress=silent)
+    folder.files |= prepared.files
+    return prepared
 
 
 def test_it_is_a_kind_whose_volunteers_need_no_file() -> None:
@@ -107,8 +114,9 @@ def test_a_task_is_refused_since_no_users_code_takes_part() -> None:
 
 
 def test_a_run_is_opened_again_from_its_files_alone() -> None:
-    prepared = started(new_tokens_interval=5, block_tokens=300)
-    again = KIND.reopen(prepared.config, None, read_file=reading(dict(prepared.files)))
+    folder = folder_of()
+    prepared = started_in(folder, new_tokens_interval=5, block_tokens=300)
+    again = KIND.reopen(prepared.config, None, folder=folder)
     assert (again.config, again.invitation, again.steps_per_block) == (prepared.config, prepared.invitation, 5)
     assert list(again.named_blocks) == list(prepared.named_blocks)
     np.testing.assert_array_equal(again.objective.initial_weights(), prepared.objective.initial_weights())
@@ -122,13 +130,54 @@ def test_the_text_is_one_block_or_comes_in_turns() -> None:
     np.testing.assert_array_equal(np.concatenate([piece["tokens"] for piece in pieces]), whole["tokens"])
 
 
-def test_a_block_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = started().blocks
-    monkeypatch.setattr(kind_module, "MAX_BLOCK_TOKENS", len(block["tokens"]))
-    started()
-    monkeypatch.setattr(kind_module, "MAX_BLOCK_TOKENS", len(block["tokens"]) - 1)
-    with pytest.raises(ConfigError, match=r"data: expected at most \d+ tokens in one block.*set new_tokens_interval"):
-        started()
+def test_text_that_is_too_large_for_a_block_comes_in_turns_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = started().blocks
+    monkeypatch.setattr(text_blocks, "MAX_BLOCK_TOKENS", len(whole["tokens"]))
+    assert started(block_tokens=300).steps_per_block == 0
+    monkeypatch.setattr(text_blocks, "MAX_BLOCK_TOKENS", len(whole["tokens"]) - 1)
+    folder = folder_of()
+    prepared = started_in(folder, block_tokens=300)
+    assert prepared.steps_per_block == text_blocks.STEPS_PER_BLOCK
+    np.testing.assert_array_equal(np.concatenate([block["tokens"] for block in prepared.blocks]), whole["tokens"])
+    assert prepared.reasons[0].endswith(
+        "300 at a time, others every 100 steps (new_tokens_interval sets another number)"
+    )
+    again = KIND.reopen(prepared.config, None, folder=folder)
+    assert (again.steps_per_block, [*again.named_blocks]) == (100, [*prepared.named_blocks])
+    assert started(new_tokens_interval=7, block_tokens=300).steps_per_block == 7
+
+
+def test_blocks_are_named_by_their_content_and_looked_up_when_they_are_asked_for() -> None:
+    folder = folder_of()
+    prepared = started_in(folder, new_tokens_interval=5, block_tokens=300)
+    for name, block in prepared.named_blocks.items():
+        assert block_name(block) == name
+    assert [len(block["tokens"]) for block in prepared.blocks[:2]] == [332, 333]
+    del folder.files["train.npy"]
+    with pytest.raises(FileNotFoundError):
+        _ = prepared.blocks[1]
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"[]", b'["00"]', b'["zz"]', b"[" * 5000])
+def test_names_of_blocks_that_are_damaged_are_refused(damage: bytes | None) -> None:
+    folder = folder_of()
+    prepared = started_in(folder, new_tokens_interval=5, block_tokens=300)
+    del folder.files["blocks.json"]
+    folder.files |= {} if damage is None else {"blocks.json": damage}
+    with pytest.raises(ValueError, match=r"blocks\.json: expected"):
+        KIND.reopen(prepared.config, None, folder=folder)
+
+
+def test_packed_documents_are_told_with_their_fill_rate() -> None:
+    (note,) = started(documents="blank-lines").reasons
+    assert note.startswith("documents: 100 are packed one after another, 24.9 tokens each on average; fill rate 100 %")
+    assert note.endswith(": no position is padding, 4.02% are <stop>")
+
+
+def test_source_is_what_the_user_named() -> None:
+    folder = folder_of()
+    started_in(folder, data=("a", "b"), encoding="latin-1")
+    assert folder.asked == (("a", "b"), "latin-1")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +203,7 @@ def test_what_is_left_open_is_chosen_from_one_measurement_at_the_reference_size(
         return 1000.0
 
     open_keys = dict.fromkeys(("hidden_size", "sigma", "learning_rate", "time_per_step"), 0)
-    prepared = KIND.start(config_of(**open_keys), None, read_file=read_text, measure=measure)
+    prepared = KIND.start(config_of(**open_keys), None, folder=folder_of(), measure=measure, progress=silent)
     ((objective, strategy, data),) = measured
     assert isinstance(objective, RnnObjective)
     assert objective.shape[1] == 64

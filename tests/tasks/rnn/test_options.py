@@ -16,7 +16,7 @@ def options_from(text: str) -> RnnOptions:
 
 
 def test_options_stand_in_the_configuration() -> None:
-    assert options_from("hidden_size = 8\ndata = 'a.txt'") == RnnOptions(hidden_size=8, data="a.txt")
+    assert options_from("hidden_size = 8\ndata = 'a.txt'") == RnnOptions(hidden_size=8, data=("a.txt",))
 
 
 def test_options_of_another_kind_are_a_defect() -> None:

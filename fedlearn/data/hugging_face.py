@@ -1,0 +1,68 @@
+"""Texts of a data set for the `datasets` library (an extra): of the hub or a local folder."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, final
+
+from fedlearn.text.source import Texts
+
+PREFIX = "hf:"
+USUAL_COLUMN = "text"
+BATCH_ROWS = 256
+
+_TEXT_TYPES = ("string", "large_string")
+
+
+@final
+class DataSetTexts:
+    """Each row of the training split is a text."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is hf:NAME or hf:NAME:COLUMN. Raises ValueError for a data set that can't be had."""
+        self.name = name
+        dataset, _, column = name.removeprefix(PREFIX).partition(":")
+        self._rows = _load(dataset)
+        self._column = _column(self._rows, column, name)
+        self.size_bytes = int(self._rows.dataset_size or self._rows.info.dataset_size or 0)
+
+    def texts(self, read: Callable[[int], None]) -> Texts:
+        for batch in self._rows.select_columns([self._column]).iter(batch_size=BATCH_ROWS):
+            for text in batch[self._column]:
+                if text:
+                    read(len(text.encode(errors="replace")))
+                    # JSON can hold half a surrogate pair, which no text has.
+                    yield iter([_with_newlines(text.encode("utf-8", errors="replace").decode())])
+
+
+def _load(name: str) -> Any:  # noqa: ANN401 (the library's class, absent without the extra)
+    try:
+        library = importlib.import_module("datasets")
+    except ImportError as error:
+        raise ValueError(
+            f"data: {PREFIX}{name} needs the datasets library, which is not installed; "
+            "run pip install 'fedlearn[datasets]'"
+        ) from error
+    try:
+        return library.load_dataset(name, split="train")
+    except Exception as error:  # the library's own errors, of the network and of files have no common class
+        raise ValueError(
+            f"data: expected a data set with a split 'train', got {PREFIX}{name}: {error}; see its name, or give a file"
+        ) from error
+
+
+def _column(rows: Any, wanted: str, given: str) -> str:  # noqa: ANN401
+    """The column that was asked for, else `text`, else the only one of texts."""
+    columns = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") in _TEXT_TYPES]
+    if not wanted and USUAL_COLUMN in columns:
+        return USUAL_COLUMN
+    if not wanted and len(columns) == 1:
+        return str(columns[0])
+    if wanted in columns:
+        return wanted
+    raise ValueError(
+        f"data: expected {PREFIX}NAME:COLUMN, got {given}; its columns of text are {', '.join(columns) or 'none'}"
+    )
+
+
+def _with_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")

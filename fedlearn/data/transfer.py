@@ -1,0 +1,97 @@
+"""A download that was cut goes on where it ended: what is there already, and what the server says of the rest."""
+
+import http.client
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO, Protocol, Self, final
+
+import msgspec
+
+from fedlearn.storage.durable import PARTIAL_SUFFIX
+
+CHUNK_BYTES = 2**18
+
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+
+
+class Reads(Protocol):
+    """What bytes come from."""
+
+    def read(self, n: int, /) -> bytes: ...
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a server says of the bytes that it sends."""
+
+    start: int
+    """Where in the file they begin."""
+    size: int
+    """Of the whole file; -1 where it does not say."""
+    version: str
+    """What this content of the file is known by; empty where it does not say."""
+
+    @classmethod
+    def of(cls, status: int, headers: Mapping[str, str]) -> Self:
+        """Raises http.client.HTTPException for a range that makes no sense."""
+        tag = headers.get("ETag") or ""
+        # A weak tag names content that is as good, not the same bytes.
+        version = (headers.get("Last-Modified") or "") if not tag or tag.startswith("W/") else tag
+        if status != http.client.PARTIAL_CONTENT:
+            return cls(0, int(headers.get("Content-Length") or -1), version)
+        if (match := _CONTENT_RANGE.fullmatch(headers.get("Content-Range") or "")) is None:
+            raise http.client.HTTPException(f"Content-Range {headers.get('Content-Range')!r}")
+        return cls(int(match[1]), -1 if match[2] == "*" else int(match[2]), version)
+
+
+@final
+class Transfer:
+    """A file that arrives in pieces, beside its place until all of it is there."""
+
+    def __init__(self, path: Path, *, is_checked: bool) -> None:
+        """`is_checked`: a hash will tell whether the pieces belong together, where the server does not."""
+        self.is_complete = False
+        self._path = path
+        self._partial = path.with_name(path.name + PARTIAL_SUFFIX)
+        self._version_file = path.with_name(path.name + ".version")
+        self._version = self._version_file.read_text(encoding="utf-8") if self._version_file.exists() else ""
+        if not (self._version or is_checked):
+            self._partial.unlink(missing_ok=True)
+
+    @property
+    def n_bytes(self) -> int:
+        """What is there."""
+        return self._partial.stat().st_size if self._partial.exists() else 0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """To ask for what is missing, of the same version."""
+        if not self.n_bytes:
+            return {}
+        return {"Range": f"bytes={self.n_bytes}-"} | ({"If-Range": self._version} if self._version else {})
+
+    def receive(self, answer: Answer, response: Reads) -> None:
+        """Keeps what comes. Raises http.client.HTTPException where it ends too early, OSError as disk and line do."""
+        if answer.start not in (0, self.n_bytes):
+            raise http.client.HTTPException(f"bytes from {answer.start} on, not from {self.n_bytes}")
+        self._version = answer.version
+        self._version_file.write_text(answer.version, encoding="utf-8")
+        with open(self._partial, "ab" if answer.start else "wb") as file:
+            _copy(response, file)
+        if 0 <= answer.size != self.n_bytes:
+            raise http.client.HTTPException(f"the line was cut at {self.n_bytes} of {answer.size} bytes")
+        self.is_complete = True
+
+    def restart(self) -> None:
+        """Forgets what is there, which the server's file no longer has."""
+        self._partial.unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        """Puts the file into its place."""
+        self._partial.replace(self._path)
+        self._version_file.unlink(missing_ok=True)
+
+
+def _copy(response: Reads, file: BinaryIO) -> None:
+    while chunk := response.read(CHUNK_BYTES):
+        file.write(chunk)

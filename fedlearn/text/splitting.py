@@ -1,0 +1,80 @@
+"""A text is split in three by position: the beginning to train on, then the parts for validation and test."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.text.tokens import DOCUMENT_END, code_points
+
+SHARES = (0.9, 0.95)
+"""Of the text, after which the parts for validation and for test begin."""
+
+MAX_BOUNDARIES = 2**20
+"""Ends of documents that are remembered; of more every second one is forgotten, so that cuts are a bit less even."""
+
+Cuts = tuple[int, int, int]
+"""Where the parts end, in characters; a document's end counts as one."""
+
+
+class Survey:
+    """How long a text is, and where its documents end."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        """Reads all `pieces`."""
+        self.n_characters = 0
+        self.n_documents = 0
+        self.is_blank = True
+        self._interval = 1
+        self._ends = np.zeros(0, dtype=np.int64)
+        for piece in pieces:
+            self._add(piece)
+
+    def cuts(self) -> Cuts:
+        """Where to split; no document is cut in two.
+
+        Raises:
+            ValueError: there is too little for three parts.
+        """
+        total = self.n_characters
+        validation, test = (round(total * share) for share in SHARES)
+        if self.n_documents:
+            validation, test = _nearest(self._ends[self._ends < total], (validation, test))
+        if not 0 < validation < test < total:
+            raise ValueError(
+                "text: expected enough to split into training, validation and test, "
+                f"got {self.n_documents} document(s), {total} characters; give a longer text"
+            )
+        return validation, test, total
+
+    def _add(self, piece: str) -> None:
+        if self.is_blank:
+            self.is_blank = not piece.strip().strip(DOCUMENT_END)
+        if (n_ends := piece.count(DOCUMENT_END)) > 0:
+            ends = np.flatnonzero(code_points(piece) == ord(DOCUMENT_END)) + (self.n_characters + 1)
+            first = -self.n_documents % self._interval
+            self._ends = np.concatenate([self._ends, ends[first :: self._interval]])
+            self.n_documents += n_ends
+            while len(self._ends) > MAX_BOUNDARIES:
+                self._ends, self._interval = self._ends[::2], 2 * self._interval
+        self.n_characters += len(piece)
+
+
+def split(pieces: Iterable[str], cuts: Cuts) -> Iterator[tuple[int, str]]:
+    """Each piece with the number of its part, cut where parts end."""
+    position = 0
+    bounds = tuple(pairwise((0, *cuts)))
+    for piece in pieces:
+        for part, (start, end) in enumerate(bounds):
+            if mine := piece[max(start - position, 0) : max(end - position, 0)]:
+                yield part, mine
+        position += len(piece)
+
+
+def _nearest(ends: NDArray[np.int64], cuts: tuple[int, int]) -> tuple[int, int]:
+    """Two different ends, in order, near the cuts; zeros where there are not two."""
+    if len(ends) < 2:
+        return 0, 0
+    last = 1 + int(np.argmin(np.abs(ends[1:] - cuts[1])))
+    return int(ends[np.argmin(np.abs(ends[:last] - cuts[0]))]), int(ends[last])

@@ -1,0 +1,57 @@
+import io
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import pytest
+
+from fedlearn.data.sources import open_source
+from fedlearn.text.source import Source
+
+
+class Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def texts_of(source: Source) -> list[str]:
+    return ["".join(text) for text in source.texts(lambda _: None)]
+
+
+def test_python_docs_are_the_topics_in_order() -> None:
+    source = open_source(["python-docs"], "utf-8")
+    (text,) = texts_of(source)
+    assert len(text) > 200_000
+    assert source.size_bytes == len(text.encode())
+    assert text.startswith(topics[min(topics)] + "\n\n")
+    assert text.endswith("\n\n" + topics[max(topics)])
+
+
+def test_standard_input_is_one_text_that_can_be_read_again() -> None:
+    stdin = io.BytesIO(b"a\r\nb")
+    source = open_source(["-"], "utf-8", stdin=stdin)
+    assert source.size_bytes == 4
+    assert texts_of(source) == texts_of(source) == ["a\nb"]
+    assert source.name == "standard input"
+
+
+def test_terminal_and_nothing_on_standard_input_are_refused() -> None:
+    with pytest.raises(ValueError, match="got a terminal; pipe one in"):
+        open_source(["-"], "utf-8", stdin=Terminal(b"a"))
+    with pytest.raises(ValueError, match="got nothing from standard input"):
+        open_source(["-"], "utf-8", stdin=io.BytesIO())
+
+
+def test_several_names_are_texts_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("é".encode("latin-1"))
+    names = [str(tmp_path / "a.txt"), "-", str(tmp_path)]
+    source = open_source(names, "latin-1", stdin=io.BytesIO(b"piped"))
+    assert texts_of(source) == ["é", "piped", "é"]
+    assert source.size_bytes == 7
+    assert source.name == f"{tmp_path / 'a.txt'}, standard input, {tmp_path}"
+
+
+def test_names_and_encodings_of_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected standard input \(-\) once, got it again"):
+        open_source(["-", "-"], "utf-8")
+    with pytest.raises(ValueError, match="encoding: expected one that Python knows"):
+        open_source(["-"], "utf-9")
