@@ -125,9 +125,13 @@ def _public_reason(reason: str) -> str:
 
 
 def _without_path(value: object) -> str:
-    """A file's name only; of an address on the web, which may hold a password, its last part."""
+    """A file's name only; of an address on the web, which may hold a password or a key, its last part."""
     if isinstance(value, str):
+        if "://" in value:
+            value = re.split(r"[?#]", value)[0]
         return re.split(r"[/\\]", value)[-1]
+    if isinstance(value, tuple):
+        return ", ".join(map(_without_path, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -1,3 +1,4 @@
+import re
 import time
 from pathlib import Path
 
@@ -24,6 +25,14 @@ def test_settings_are_shown_with_their_reasons_and_without_paths(run: Run, tmp_p
     assert (by_key["rank"].is_resumable, by_key["sigma"].is_resumable) == (False, True)
     assert not {"host", "token_file", "allow", "tls_key", "public_host", "runs", "step_num"} & set(by_key)
     assert str(tmp_path) not in str(found)
+
+
+def test_of_several_texts_the_names_are_shown_without_paths_and_passwords(run: Run) -> None:
+    text = run.folder.config.read_text()
+    given = '["/home/ada/a.txt", "C:\\\\bob\\\\b.txt", "https://eve:secret@example.org/c.txt?key=secret#sha256=00"]'
+    run.folder.config.write_text(re.sub(r'"data": \[[^]]*\]', lambda _: f'"data": {given}', text))
+    by_key = {setting.key: setting for setting in describe(run.folder)["settings"]}
+    assert by_key["data"].value == "a.txt, b.txt, c.txt"
 
 
 @pytest.mark.parametrize("reasons", [b"", b"{}", b"\xff", b'["ok", 5]'])
