@@ -42,7 +42,8 @@ class Model:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.run: Run = find(str(Path(folder).parent), Path(folder).name, with_task=True)
+        # Without its task's code: a visitor asks, and must not run what a folder names. Those tasks write no text.
+        self.run: Run = find(str(Path(folder).parent), Path(folder).name)
         self._holding: Holding | None = None
 
     def followed(self) -> Holding:
@@ -139,7 +140,7 @@ def main() -> None:
     step_back(os.getpid(), NICENESS)
     desk = Desk()
     with open(os.dup(1), "wb", buffering=0) as output:
-        os.dup2(2, 1)  # a user's task may print
+        os.dup2(2, 1)  # a library may print
         for line in sys.stdin.buffer:
             for answer in desk.answers(msgspec.json.decode(line, type=Request)):
                 output.write(msgspec.json.encode(answer) + b"\n")

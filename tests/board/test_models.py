@@ -1,6 +1,7 @@
 import asyncio
 import sys
 from contextlib import aclosing
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -119,15 +120,24 @@ def test_following_takes_no_longer_than_it_may(run: Run, monkeypatch: pytest.Mon
     assert [model.followed().replica.step for _ in range(4)] == [1, 2, 3, 3]
 
 
-def test_models_that_write_nothing_say_so(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = created(task_config(tmp_path), fit_task())  # type: ignore[arg-type]
-    monkeypatch.setattr(inference, "find", lambda *_, **__: run)
+def test_models_that_write_nothing_say_so(tmp_path: Path) -> None:
+    run = created(task_config(tmp_path), fit_task())
     desk, folder = Desk(), str(run.folder.path)
     (abilities,) = desk.answers(Request("abilities", folder))
     assert abilities.abilities is not None
     assert (abilities.abilities.writes, abilities.abilities.baselines) == (False, {})
     (answer,) = desk.answers(Request("write", folder))
     assert answer.error == "this run's model does not write text"
+
+
+def test_visitors_run_no_code_that_a_folder_names(tmp_path: Path) -> None:
+    file, mark = tmp_path / "fit.py", tmp_path / "was-run"
+    file.write_text(f"open({str(mark)!r}, 'w')\n")
+    run = created(task_config(tmp_path, task=f"{file}:task"), fit_task())
+    (abilities,) = Desk().answers(Request("abilities", str(run.folder.path)))
+    assert abilities.abilities is not None
+    assert not abilities.abilities.writes
+    assert not mark.exists()
 
 
 def test_characters_that_a_model_does_not_know_are_counted(run: Run) -> None:
