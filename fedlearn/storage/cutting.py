@@ -58,5 +58,5 @@ def cut_lines(path: Path, step: int, aside: Aside) -> None:
 def _is_before(line: bytes, step: int) -> bool:
     try:
         return msgspec.json.decode(line, type=_Line).step < step
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):  # bytes that are no UTF-8 are a ValueError, too
         return False

@@ -55,5 +55,5 @@ def read_lines(path: Path, expected: type[StructType]) -> Iterator[StructType]:
         for line in file:
             try:
                 yield decoder.decode(line)
-            except (msgspec.DecodeError, RecursionError):
+            except (ValueError, RecursionError):  # bytes that are no UTF-8 are a ValueError, too
                 continue

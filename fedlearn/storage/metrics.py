@@ -58,6 +58,6 @@ def _decode_lines(text: bytes) -> list[StepMetrics]:
     for line in text.splitlines():
         try:
             found.append(msgspec.json.decode(line, type=StepMetrics))
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):  # bytes that are no UTF-8 are a ValueError, too
             continue
     return found

@@ -91,7 +91,7 @@ class TaskKind:
         try:
             record = msgspec.json.decode(folder.read(RECORD_FILE), type=TaskRecord)
             blocks = tuple(decode_block(folder.read(_block_file(number))) for number in range(record.n_blocks))
-        except (OSError, msgspec.DecodeError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{RECORD_FILE}: expected the files of the run's task, got: {error}") from error
         if task is not None:
             changed = _changed(task, record)

@@ -22,7 +22,7 @@ from fedlearn.storage.cutting import cut_lines
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import read_records, stretches_of
 from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.origin import load_origin
 from fedlearn.storage.records import record_of
 from fedlearn.storage.runs import RunFolder
@@ -145,6 +145,26 @@ def test_lines_that_are_nested_deeply_are_passed_over(tmp_path: Path) -> None:
     path.write_bytes(b'{"other":' + DEEP + b"\n" + msgspec.json.encode(Earned()) + b"\n")
     assert list(read_lines(path, Earned)) == [Earned()]
     assert read_last_metrics(path, 2) == []
+
+
+def test_lines_with_a_name_that_is_no_text_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    good = StepMetrics(
+        step=1,
+        loss=1.0,
+        shown={"name": 1.0},
+        members=1,
+        work_per_s=1.0,
+        volunteers=1,
+        bytes_in=1,
+        bytes_out=1,
+        digest="",
+        time=1.0,
+    )
+    line = msgspec.json.encode(good)
+    path.write_bytes(line.replace(b"name", b"nam\xe5") + b"\n" + line + b"\n")
+    assert list(read_lines(path, StepMetrics)) == [good]
+    assert read_last_metrics(path, 2) == [good]
 
 
 def test_line_that_is_nested_deeply_is_cut_with_the_steps_from_there_on(tmp_path: Path) -> None:
