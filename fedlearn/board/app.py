@@ -25,7 +25,6 @@ from fedlearn.board.prometheus import exposition
 from fedlearn.board.public import describe, status_of
 from fedlearn.board.watching import Watch
 from fedlearn.board.wishes import Abilities, Answer, Request, Wish
-from fedlearn.config import ConfigError
 from fedlearn.coordination.rate_limit import RateLimit
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.checkpoint import checkpoints_in, step_of
@@ -91,7 +90,7 @@ class Board:
         folder = self._folder(asked)
         try:
             described = await asyncio.to_thread(describe, folder)
-        except (ConfigError, StorageError, OSError) as error:
+        except (ValueError, StorageError, OSError) as error:
             print(f"board: {error}", file=sys.stderr)
             raise HTTPException(503, "this run's files can't be read; the board's terminal says why") from error
         return json_of({**described, "status": await asyncio.to_thread(status_of, folder)})

@@ -2,10 +2,11 @@
 
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from fedlearn.board.curve import FIGURES, Curve, columns, rows_of
 from fedlearn.board.growing import GrowingFile
@@ -18,17 +19,21 @@ MAX_SAMPLES = 200
 MAX_SAMPLE_CHARACTERS = 2000
 
 
+Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+"""No larger than a curve holds exactly."""
+
+
 class Step(msgspec.Struct, frozen=True, gc=False):
     """What a page shows of a line of metrics, see StepMetrics; the rest is not read."""
 
-    step: int
+    step: Count
     loss: float | None
     shown: dict[str, float]
     work_per_s: float
-    volunteers: int
-    bytes_in: int
-    bytes_out: int
-    work: int = 0
+    volunteers: Count
+    bytes_in: Count
+    bytes_out: Count
+    work: Count = 0
     elapsed_s: float = 0.0
     validation: dict[str, float] = {}
 

@@ -2,17 +2,18 @@
 
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fedlearn.config import ConfigError, RunConfig, Schema
+from fedlearn.config import RunConfig, Schema
 from fedlearn.coordination.status import RunStatus, VolunteerStatus
 from fedlearn.server.run import kind_of, load_run_config
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.status import is_alive, read_status
 
@@ -46,7 +47,7 @@ class Shown(msgspec.Struct, frozen=True):
 def describe(folder: RunFolder) -> dict[str, Any]:
     """What never changes of a run: its settings, with the reasons of those that it chose.
 
-    Raises ConfigError and StorageError where its files can't be read.
+    Raises ValueError, StorageError and OSError where its files can't be read.
     """
     config, schema = load_run_config(folder), Schema(kind_of(folder).options)
     reasons, notes = _reasons_of(folder)
@@ -70,12 +71,11 @@ def describe(folder: RunFolder) -> dict[str, Any]:
 
 def summarize(folder: RunFolder) -> dict[str, Any]:
     """A run in a line."""
-    status = live_status(folder)
-    lines = read_last_metrics(folder.metrics)
-    try:
+    status, task = live_status(folder), "unreadable"
+    lines: list[StepMetrics] = []
+    with suppress(ValueError, StorageError, OSError):  # no reason to show none of the others
+        lines = read_last_metrics(folder.metrics)
         task = task_of(load_run_config(folder))
-    except (ConfigError, StorageError, OSError):
-        task = "unreadable"
     return {
         "name": folder.path.name,
         "task": task,

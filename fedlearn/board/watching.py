@@ -105,19 +105,19 @@ class Watch:
 
     async def go_on(self, say: Callable[[str], None]) -> None:
         """Reads on, about once a second, whatever somebody looks at; before anybody does, the newest run."""
-        for folder in (await asyncio.to_thread(list_runs, self._root))[-1:]:
-            await self.everything(folder)
+        newest = {folder.path.name for folder in (await asyncio.to_thread(list_runs, self._root))[-1:]}
         for tick in itertools.count():
-            await asyncio.sleep(INTERVAL_S + VIEWER_S * len(self._viewers))
-            for name in {name for names in self._viewers.values() for name in names}:
+            for name in {name for names in self._viewers.values() for name in names} | newest:
                 try:
                     await self._look(name)
                 except (OSError, ValueError, ArithmeticError) as error:  # of a file that somebody else writes
                     say(f"run {name}: {type(error).__name__}: {error}")
+            newest = set()
             if self._viewers and tick % LIST_EVERY == 0:
                 runs = await asyncio.to_thread(self.runs)
                 if self._is_new("", [(run["name"], run["state"]) for run in runs]):
                     self._tell("", event("runs", runs))
+            await asyncio.sleep(INTERVAL_S + VIEWER_S * len(self._viewers))
 
     async def _look(self, name: str) -> None:
         if (folder := self.folder(name)) is None:

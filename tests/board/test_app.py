@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from fedlearn.board import app as module
 from fedlearn.board.app import Board
 from fedlearn.board.wishes import Answer
-from fedlearn.server.run import Run
+from fedlearn.server.run import KIND_FILE, Run
 from fedlearn.storage.checkpoint import checkpoint_at
 from tests.board.folders import show_status, write_sample, write_steps
 
@@ -65,6 +65,8 @@ def test_damaged_run_is_told_without_its_path(client: TestClient, run: Run, tmp_
     answer = client.get("/api/runs/1")
     assert answer.status_code == 503
     assert str(tmp_path) not in answer.text
+    (run.folder.data / KIND_FILE).write_text("transformer")
+    assert client.get("/api/runs/1").status_code == 503
 
 
 def test_newest_checkpoint_is_downloaded_as_it_is(client: TestClient, run: Run) -> None:

@@ -111,3 +111,16 @@ def test_samples_come_once_and_are_kept_in_their_bound(folder: RunFolder) -> Non
     kept = history.everything()["samples"]
     assert len(kept) <= 201
     assert (kept[0].step, kept[-1].step) == (0, 999)
+
+
+def test_numbers_that_no_curve_holds_are_passed_over(folder: RunFolder) -> None:
+    write_steps(folder, [0])
+    line = folder.metrics.read_bytes()
+    for name in ("step", "volunteers", "bytes_in", "bytes_out", "work"):
+        before, _, after = line.partition(b'"%s":' % name.encode())
+        with open(folder.metrics, "ab") as file:
+            file.write(before + b'"%s":1' % name.encode() + b"0" * 400 + after)
+    write_steps(folder, [1])
+    history = History(folder)
+    history.read()
+    assert history.everything()["curve"]["axes"]["step"] == [0, 1]

@@ -7,7 +7,7 @@ import pytest
 
 from fedlearn.board import public as module
 from fedlearn.board.public import describe, status_of, summarize
-from fedlearn.server.run import Run
+from fedlearn.server.run import KIND_FILE, Run
 from fedlearn.server.status_file import live_status
 from tests.board.folders import IDENTITY, show_status, volunteer, write_steps
 from tests.runs import created, rnn_config
@@ -50,6 +50,15 @@ def test_summary_says_where_a_run_stands(run: Run) -> None:
     assert found["shown"] == {"bits_per_character": pytest.approx(4.989)}
     run.folder.config.write_text("{")
     assert summarize(run.folder)["task"] == "unreadable"
+
+
+def test_run_of_a_kind_that_is_not_here_is_listed(run: Run) -> None:
+    (run.folder.data / KIND_FILE).write_text("transformer")
+    write_steps(run.folder, range(2))
+    assert (summarize(run.folder)["task"], summarize(run.folder)["step"]) == ("unreadable", 2)
+    run.folder.metrics.unlink()
+    run.folder.metrics.mkdir()
+    assert (summarize(run.folder)["task"], summarize(run.folder)["step"]) == ("unreadable", 0)
 
 
 def test_status_shows_neither_process_nor_whole_identities(run: Run) -> None:

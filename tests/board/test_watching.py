@@ -122,6 +122,19 @@ def test_run_that_can_not_be_shown_is_said_and_others_go_on(
     assert "run 1: ValueError: odd" in run_with(root, scene, monkeypatch)
 
 
+def test_newest_run_that_can_not_be_read_ends_no_watch(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise ArithmeticError("odd")
+
+    monkeypatch.setattr(module.History, "read", fail)
+
+    async def scene(watch: Watch) -> None:
+        stream = watch.stream(("1",))
+        assert await until(stream, "runs")
+
+    assert "run 1: ArithmeticError: odd" in run_with(root, scene, monkeypatch)
+
+
 def test_histories_that_nobody_looks_at_are_forgotten(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_HISTORIES", 2)
     for name in "234":
