@@ -114,6 +114,8 @@ class Board:
         folder = self._folder(asked)
         paths = await asyncio.to_thread(checkpoints_in, folder)
         path, name = (paths[-1], f"step{step_of(paths[-1])}") if paths else (folder.genesis, "genesis")
+        if path.is_symlink() or not path.is_file():  # a folder that somebody gave may name any file
+            raise HTTPException(404, "no weights in this run's folder")
         if self._n_downloads >= MAX_DOWNLOADS:
             return too_many("downloads at once")
         self._n_downloads += 1

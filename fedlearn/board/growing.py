@@ -26,6 +26,8 @@ class GrowingFile(Generic[StructType]):
 
     def read(self) -> tuple[list[StructType], bool]:
         """The next lines, none at the end; and whether they begin another file than those before."""
+        if not self._path.is_file():  # who opens a pipe waits for its other end
+            return [], False
         try:
             with open(self._path, "rb") as file:
                 found = os.fstat(file.fileno())

@@ -137,9 +137,11 @@ def _without_path(value: object) -> str:
 
 def _reasons_of(folder: RunFolder) -> tuple[dict[str, str], list[str]]:
     """By key, and those of no key."""
+    if not folder.reasons.is_file():  # a device has no end
+        return {}, []
     try:
         sentences = msgspec.json.decode(folder.reasons.read_bytes(), type=list[str])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, ValueError, RecursionError):
         return {}, []
     reasons, notes = {}, []
     for sentence in sentences:

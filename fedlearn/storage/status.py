@@ -29,7 +29,7 @@ def write_status(path: Path, status: msgspec.Struct) -> None:
 def read_status(path: Path, expected: type[StructType]) -> StructType | None:
     """What the file says, None where there is none that can be read."""
     try:
-        if path.stat().st_size > MAX_BYTES:
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:  # a device has no end, a pipe no size
             return None
         return msgspec.json.decode(path.read_bytes(), type=expected)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):

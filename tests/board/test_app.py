@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -78,6 +79,16 @@ def test_newest_checkpoint_is_downloaded_as_it_is(client: TestClient, run: Run) 
     answer = client.get("/api/runs/1/weights")
     assert answer.content == b"40"
     assert "fedlearn-run1-step40.safetensors" in answer.headers["Content-Disposition"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links take a privilege there")
+def test_link_to_another_file_is_no_download(client: TestClient, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    checkpoint_at(run.folder, 5).symlink_to(tmp_path / "secret")
+    assert client.get("/api/runs/1/weights").status_code == 404
+    checkpoint_at(run.folder, 5).unlink()
+    run.folder.genesis.unlink()
+    assert client.get("/api/runs/1/weights").status_code == 404
 
 
 def test_downloads_at_once_are_few(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

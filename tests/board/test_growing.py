@@ -1,3 +1,5 @@
+import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -66,3 +68,9 @@ def test_line_that_never_ends_is_passed_over(path: Path, monkeypatch: pytest.Mon
     path.write_text("x" * 100 + '\n{"number": 1}\n')
     file = GrowingFile(path, Line)
     assert [numbers(file) for _ in range(4)] == [[], [], [1], []]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
+def test_pipe_has_no_lines(path: Path) -> None:
+    os.mkfifo(path)
+    assert GrowingFile(path, Line).read() == ([], False)

@@ -1,4 +1,5 @@
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -38,6 +39,13 @@ def test_of_several_texts_the_names_are_shown_without_paths_and_passwords(run: R
 @pytest.mark.parametrize("reasons", [b"", b"{}", b"\xff", b'["ok", 5]'])
 def test_reasons_that_can_not_be_read_are_none(run: Run, reasons: bytes) -> None:
     run.folder.reasons.write_bytes(reasons)
+    assert describe(run.folder)["notes"] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
+def test_reasons_that_have_no_end_are_none(run: Run) -> None:
+    run.folder.reasons.unlink()
+    run.folder.reasons.symlink_to("/dev/zero")
     assert describe(run.folder)["notes"] == []
 
 

@@ -40,6 +40,14 @@ def test_missing_file_and_folder_are_none(tmp_path: Path) -> None:
     assert read_status(tmp_path, Shown) is None
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
+def test_pipe_and_device_are_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert read_status(tmp_path / "pipe", Shown) is None
+    (tmp_path / "device").symlink_to("/dev/zero")
+    assert read_status(tmp_path / "device", Shown) is None
+
+
 def test_file_beyond_any_run_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "status.json"
     write_status(path, Shown("x" * 1000))
