@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import BinaryIO, final
+from typing import BinaryIO, cast, final
 
 from fedlearn.data import hugging_face, python_docs
 from fedlearn.data.decoding import check_encoding
@@ -25,21 +25,28 @@ def open_source(
     check_encoding(encoding)
     if names.count(STANDARD_INPUT) > 1:
         raise ValueError("data: expected standard input (-) once, got it again; leave it out")
-    stdin = stdin or sys.stdin.buffer
     sources = [_open(name, encoding, stdin, cache or Cache.of_user()) for name in names]
     return sources[0] if len(sources) == 1 else _Sources(sources)
 
 
-def _open(name: str, encoding: str, stdin: BinaryIO, cache: Cache) -> Source:
+def _open(name: str, encoding: str, stdin: BinaryIO | None, cache: Cache) -> Source:
     if name == python_docs.NAME:
         return python_docs.PythonDocs()
     if name == STANDARD_INPUT:
-        return StandardInputText(stdin, encoding)
+        return StandardInputText(stdin or _standard_input(), encoding)
     if name.startswith(hugging_face.PREFIX):
         return hugging_face.DataSetTexts(name)
     if is_url(name):
         return FileTexts(name, [cache.fetch(name)], encoding)
     return FileTexts(name, find_files(name), encoding)
+
+
+def _standard_input() -> BinaryIO:
+    """A process without a console, and some shells of Python, have none."""
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None:
+        raise ValueError("data: expected a text on standard input, this process has none; give a file")
+    return cast(BinaryIO, stream)
 
 
 @final

@@ -38,7 +38,8 @@ class Answer(msgspec.Struct, frozen=True):
         # A weak tag names content that is as good, not the same bytes.
         version = (headers.get("Last-Modified") or "") if not tag or tag.startswith("W/") else tag
         if status != http.client.PARTIAL_CONTENT:
-            return cls(0, int(headers.get("Content-Length") or -1), version)
+            length = headers.get("Content-Length") or ""
+            return cls(0, int(length) if length.isdecimal() else -1, version)
         if (match := _CONTENT_RANGE.fullmatch(headers.get("Content-Range") or "")) is None:
             raise http.client.HTTPException(f"Content-Range {headers.get('Content-Range')!r}")
         return cls(int(match[1]), -1 if match[2] == "*" else int(match[2]), version)
@@ -71,12 +72,17 @@ class Transfer:
         return {"Range": f"bytes={self.n_bytes}-"} | ({"If-Range": self._version} if self._version else {})
 
     def receive(self, answer: Answer, response: Reads) -> None:
-        """Keeps what comes. Raises http.client.HTTPException where it ends too early, OSError as disk and line do."""
+        """Keeps what comes.
+
+        Raises http.client.HTTPException and ConnectionError where it ends too early, OSError as the disk does.
+        """
         if answer.start not in (0, self.n_bytes):
             raise http.client.HTTPException(f"bytes from {answer.start} on, not from {self.n_bytes}")
+        if not answer.start:
+            self.restart()  # before the version is written, which is not that of what was there
         self._version = answer.version
         self._version_file.write_text(answer.version, encoding="utf-8")
-        with open(self._partial, "ab" if answer.start else "wb") as file:
+        with open(self._partial, "ab") as file:
             _copy(response, file)
         if 0 <= answer.size != self.n_bytes:
             raise http.client.HTTPException(f"the line was cut at {self.n_bytes} of {answer.size} bytes")
@@ -93,5 +99,13 @@ class Transfer:
 
 
 def _copy(response: Reads, file: BinaryIO) -> None:
-    while chunk := response.read(CHUNK_BYTES):
+    while chunk := _read(response):
         file.write(chunk)
+
+
+def _read(response: Reads) -> bytes:
+    """Raises ConnectionError for whatever becomes of the line, which is no error of the disk."""
+    try:
+        return response.read(CHUNK_BYTES)
+    except OSError as error:
+        raise ConnectionError(error.strerror or str(error)) from error

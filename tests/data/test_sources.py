@@ -34,6 +34,14 @@ def test_standard_input_is_one_text_that_can_be_read_again() -> None:
     assert source.name == "standard input"
 
 
+def test_process_without_standard_input_reads_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.setattr("sys.stdin", None)
+    assert texts_of(open_source([str(tmp_path / "a.txt")], "utf-8")) == ["text"]
+    with pytest.raises(ValueError, match="this process has none; give a file"):
+        open_source(["-"], "utf-8")
+
+
 def test_terminal_and_nothing_on_standard_input_are_refused() -> None:
     with pytest.raises(ValueError, match="got a terminal; pipe one in"):
         open_source(["-"], "utf-8", stdin=Terminal(b"a"))
