@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, final
 
 from fedlearn.terminal.figures import format_bytes, format_count, format_duration
+from fedlearn.terminal.guards import escape
 from fedlearn.terminal.screen import Screen, mode_on
 
 if TYPE_CHECKING:
@@ -120,8 +121,9 @@ class Bar:
         from fedlearn.terminal.drawing import draw_bar
 
         figures = "  ".join(self.figures)
-        text = Text(self._what, style="bold")
-        columns = min(width - 1 - cell_len(f"{self._what}    {figures}"), BAR_COLUMNS)
+        what = escape(self._what)
+        text = Text(what, style="bold")
+        columns = min(width - 1 - cell_len(f"{what}    {figures}"), BAR_COLUMNS)
         if self.share is not None and columns >= LEAST_BAR_COLUMNS:
             text.append("  ").append_text(draw_bar(self.share, columns, ascii_only=ascii_only))
         text.append(f"  {figures}", style="not bold")

@@ -29,6 +29,10 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bars, name, 0.01)
 
 
+def test_names_in_a_bar_send_nothing_to_the_terminal() -> None:
+    assert Bar("reading \x1b[2Ja\nb").drawn(80).plain.startswith("reading \\x1b[2Ja\\nb  ")
+
+
 def test_amount_rate_and_time_left_are_said_once_they_are_known() -> None:
     clock = Clock()
     bar = Bar("replaying the journal", "steps", clock=clock)
