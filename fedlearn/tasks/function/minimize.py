@@ -86,7 +86,10 @@ def minimize(
 
 
 def _losses(f: Callable[[Any], Any], members: Any, *, vectorized: bool) -> Any:  # noqa: ANN401
-    return np.asarray(f(members) if vectorized else [f(member) for member in _each(members)], dtype=np.float64)
+    found = f(members) if vectorized else [f(member) for member in _each(members)]
+    if found is None or (isinstance(found, list) and None in found):
+        raise ValueError("f: expected a number, got None; return the loss")
+    return np.asarray(found, dtype=np.float64)
 
 
 def _each(members: Any) -> list[Any]:  # noqa: ANN401

@@ -40,6 +40,12 @@ def test_sphere_and_rosenbrock_are_found_without_tuning(f: Any, start: float, n:
     assert found.history[-1] < found.history[0]
 
 
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_function_that_returns_nothing_is_told(*, vectorized: bool) -> None:
+    with pytest.raises(ValueError, match="f: expected a number, got None; return the loss"):
+        minimize(lambda _: None, [0.0], steps=1, vectorized=vectorized)
+
+
 def test_a_function_of_one_point_gives_what_a_vectorized_one_gives() -> None:
     one, all_at_once = (minimize(sphere, [1.0, 2.0], steps=20, vectorized=way) for way in (False, True))
     np.testing.assert_array_equal(one.x, all_at_once.x)
