@@ -28,6 +28,13 @@ POPULATION = (32, 256)
 UNIT_HOLDS = 1000.0
 """Units that losses may spread over before a larger one is chosen: the core takes no boundless losses."""
 
+FAR_OUT = 30.0
+"""Times the usual distance from the middle, beyond which a loss counts as if it were there: one that is a million
+times larger than the others would hide from every later step how these differ."""
+
+LARGEST = 1e150
+"""Losses beyond it count as it: float64 holds no squares of larger ones."""
+
 Named = dict[str, Float32Array]
 Arrays = TypeVar("Arrays", Float32Array, Named)
 """One array, or arrays by name: whatever the search began with."""
@@ -145,7 +152,7 @@ class EvolutionStrategy(Generic[Arrays]):
     def tell(self, losses: ArrayLike) -> None:
         """Takes the step that these losses, one a member and lower is better, amount to.
 
-        One that is no finite number counts like the worst of the others.
+        One that is no finite number counts like the worst of the others, one far from all others as if it were nearer.
 
         Raises:
             ValueError: there are more or fewer losses than members, or these were not asked for.
@@ -182,7 +189,10 @@ class EvolutionStrategy(Generic[Arrays]):
         is_finite = np.isfinite(losses)
         if not is_finite.any():
             return np.zeros(losses.shape, dtype=np.float32)
-        filled = np.where(is_finite, losses, losses[is_finite].max())
+        filled = np.clip(np.where(is_finite, losses, losses[is_finite].max()), -LARGEST, LARGEST)
+        middle = float(np.median(filled))
+        if (far := FAR_OUT * float(np.median(np.abs(filled - middle)))) > 0.0:
+            filled = np.clip(filled, middle - far, middle + far)
         centered = filled - filled.mean()
         spread = float(centered.std())
         if spread > UNIT_HOLDS * self._unit:

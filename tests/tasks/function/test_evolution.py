@@ -158,3 +158,18 @@ def test_losses_are_refused_that_are_not_one_a_member_or_were_not_asked_for() ->
     es.tell(np.arange(8.0))
     with pytest.raises(ValueError, match="call ask before each tell"):
         es.tell(np.zeros(8))
+
+
+@pytest.mark.parametrize("loss", [1e6, -1e6, 1e40, 1.7e308, -1.7e308])
+def test_a_loss_far_from_all_others_does_not_end_the_search(loss: float) -> None:
+    es = EvolutionStrategy(np.full(3, 2.0), population=32, steps=300)
+    trained(es, 10)
+    es.tell([loss, *sphere(es.ask())[1:]])
+    assert np.abs(trained(es, 289)).max() < 1e-3
+
+
+def test_losses_that_float64_holds_no_squares_of_are_taken() -> None:
+    es = EvolutionStrategy(np.zeros(3), population=4)
+    es.ask()
+    es.tell([1.7e308, -1.7e308, 1.7e308, -1.7e308])
+    assert np.isfinite(es.weights).all()
