@@ -12,7 +12,7 @@ from fedlearn.storage.metrics import StepMetrics
 Columns = dict[str, NDArray[Any]]
 """[steps] each; what a step has no value for is NaN."""
 
-PLAIN = ("step", "loss", "members", "work_per_s", "work", "volunteers", "bytes_in", "bytes_out", "time")
+PLAIN = ("step", "loss", "members", "work_per_s", "work", "volunteers", "bytes_in", "bytes_out", "time", "elapsed_s")
 
 
 def columns_of(metrics: Iterable[StepMetrics]) -> Columns:

@@ -83,12 +83,10 @@ def figure(runs: Iterable[RunFolder], *, axis: Axis = "steps") -> "Figure":
 def curve_of(name: str, lines: Sequence[StepMetrics], key: str, *, axis: Axis) -> Curve:
     """A run's loss of this name; a step that was taken again counts once, one without a finite loss is left out."""
     lines = sorted({line.step: line for line in lines}.values(), key=lambda line: line.step)
-    work = np.array([line.work for line in lines], dtype=np.float64)
-    speed = np.array([line.work_per_s for line in lines], dtype=np.float64)
     places = {
         "steps": np.array([line.step for line in lines], dtype=np.float64),
-        "seconds": np.cumsum(work / np.maximum(speed, 1e-9)),
-        "work": np.cumsum(work),
+        "seconds": np.array([line.elapsed_s for line in lines], dtype=np.float64),
+        "work": np.cumsum([float(line.work) for line in lines]),
     }[axis]
     shown = np.array([line.shown.get(key, np.nan) for line in lines], dtype=np.float64)
     measured = np.array([line.validation.get(key, np.nan) for line in lines], dtype=np.float64)

@@ -20,6 +20,7 @@ FIRST = StepMetrics(
     bytes_out=20,
     digest="00",
     time=5.0,
+    elapsed_s=1.5,
 )
 
 
@@ -28,13 +29,14 @@ def changed(**changes: Any) -> StepMetrics:  # noqa: ANN401 (values of any field
 
 
 def test_each_figure_has_a_column_and_what_is_missing_is_nan() -> None:
-    second = changed(step=4, loss=None, shown={}, validation={"bits_per_character": 3.5})
+    second = changed(step=4, elapsed_s=2.5, loss=None, shown={}, validation={"bits_per_character": 3.5})
     columns = columns_of([FIRST, second])
     assert columns["step"].tolist() == [3, 4]
     np.testing.assert_array_equal(columns["loss"], [2.5, np.nan])
     np.testing.assert_array_equal(columns["bits_per_character"], [3.6, np.nan])
     np.testing.assert_array_equal(columns["validation_bits_per_character"], [np.nan, 3.5])
-    assert list(columns)[:9] == list(module.PLAIN)
+    assert list(columns)[: len(module.PLAIN)] == list(module.PLAIN)
+    assert columns["elapsed_s"].tolist() == [1.5, 2.5]
 
 
 def test_step_that_was_repeated_counts_as_it_went_at_last() -> None:

@@ -40,11 +40,11 @@ def folder_of(path: Path, *lines: StepMetrics) -> RunFolder:
     return RunFolder(path)
 
 
-@pytest.mark.parametrize(("axis", "x"), [("steps", [3, 5]), ("seconds", [2, 7]), ("work", [100, 350])])
+@pytest.mark.parametrize(("axis", "x"), [("steps", [3, 5]), ("seconds", [2, 8]), ("work", [100, 350])])
 def test_curve_lies_over_its_axis(axis: Axis, x: list[float]) -> None:
     lines = [
-        line(5, work=150, work_per_s=50.0, validation={"bits_per_character": 2.5, "other": 1.0}),
-        line(3),
+        line(5, work=150, elapsed_s=8.0, validation={"bits_per_character": 2.5, "other": 1.0}),
+        line(3, elapsed_s=2.0),
         line(4, shown={}, loss=None),
         line(5, shown={"bits_per_character": 9.0}),
     ]
