@@ -10,6 +10,7 @@ import msgspec
 
 from fedlearn.config import RunConfig, Schema
 from fedlearn.coordination.status import RunStatus, VolunteerStatus
+from fedlearn.server.changing import AT_WORK
 from fedlearn.server.run import kind_of, load_run_config
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
@@ -38,8 +39,8 @@ class Shown(msgspec.Struct, frozen=True):
     help: str
     is_usual: bool
     """Whether it is the value that it has by itself."""
-    is_resumable: bool
-    """Whether it may be changed while the run goes on."""
+    is_changeable: bool
+    """Whether an order may change it while the run goes on."""
     reason: str
     """Why the run chose it; empty where it did not."""
 
@@ -59,7 +60,7 @@ def describe(folder: RunFolder) -> dict[str, Any]:
             _without_path(value),
             schema.help_of(key),
             value == usual.get(key),
-            key in schema.resumable,
+            key in AT_WORK,
             reasons.get(key, ""),
         )
         for key, group in schema.group_of.items()

@@ -38,7 +38,7 @@ export class Operator {
   }
 
   show(described) {
-    const keys = described.settings.filter((setting) => setting.is_resumable).map(({ key }) => key);
+    const keys = described.settings.filter((setting) => setting.is_changeable).map(({ key }) => key);
     by("key").replaceChildren(...keys.map((key) => Object.assign(element("option", words(key)), { value: key })));
   }
 
