@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedlearn.board import watching as module
+from fedlearn.board.history import History
 from fedlearn.board.watching import Watch
 from fedlearn.server.run import Run
 from tests.board.folders import show_status, write_sample, write_steps
@@ -126,7 +127,7 @@ def test_newest_run_that_can_not_be_read_ends_no_watch(root: Path, monkeypatch: 
     def fail(_: object) -> None:
         raise ArithmeticError("odd")
 
-    monkeypatch.setattr(module.History, "read", fail)
+    monkeypatch.setattr(History, "read", fail)
 
     async def scene(watch: Watch) -> None:
         stream = watch.stream(("1",))
