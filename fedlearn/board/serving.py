@@ -12,6 +12,8 @@ from pathlib import Path
 import uvicorn
 
 from fedlearn.board.app import Board
+from fedlearn.net.address import ANY_ADDRESS
+from fedlearn.server.gate import own_address
 from fedlearn.storage.credentials import keep_secret
 from fedlearn.system.processes import step_back
 
@@ -28,8 +30,7 @@ def serve(root: Path, *, host: str, port: int, is_companion: bool) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family, backlog=512) as listening:
         token = keep_secret(root / TOKEN_FILE, lambda: secrets.token_urlsafe(24).encode()).decode().strip()
-        shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}/"
+        address = page_address(host, listening.getsockname()[1])
         print(f"board: {address}")
         print(f"board, for you who may pause the run: {address}#token={token}", flush=True)
         config = uvicorn.Config(
@@ -47,6 +48,12 @@ def serve(root: Path, *, host: str, port: int, is_companion: bool) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(server.serve(sockets=[listening]))
     return 0
+
+
+def page_address(host: str, port: int) -> str:
+    """Where a browser finds the page, on another machine too where this one listens to all networks."""
+    reachable = own_address() if host in ANY_ADDRESS else host
+    return f"http://[{reachable}]:{port}/" if ":" in reachable else f"http://{reachable}:{port}/"
 
 
 def _leave_with_standard_input(server: uvicorn.Server) -> None:

@@ -62,7 +62,7 @@ class Gate(msgspec.Struct, frozen=True, eq=False):
     def public_address(self, port: int, *, run: str) -> Address:
         """What volunteers are told."""
         settings = self.settings
-        host = settings.public_host or (_own_address() if settings.host in ANY_ADDRESS else settings.host)
+        host = settings.public_host or (own_address() if settings.host in ANY_ADDRESS else settings.host)
         # Authorities vouch for a certificate that was given, which is renewed now and then.
         fingerprint = "" if settings.tls_cert or self.context is None else fingerprint_of(self.certificate)
         is_private = self.context is None and is_loopback(host)
@@ -125,7 +125,7 @@ def _own_certificate(root: Path) -> Path:
     return path
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """This machine's address towards others, as its routes have it; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -63,7 +63,7 @@ def test_certificate_stays_the_same_and_its_key_is_the_owners(tmp_path: Path) ->
 
 
 def test_line_for_volunteers_has_the_fingerprint_and_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_own_address", lambda: "198.51.100.7")
+    monkeypatch.setattr(module, "own_address", lambda: "198.51.100.7")
     fingerprint = fingerprint_of(opened(tmp_path, "0.0.0.0").certificate)
     line = f"fedlearn://198.51.100.7:5/7#{fingerprint}"
     assert str(opened(tmp_path, "0.0.0.0").public_address(5, run="7")) == line
@@ -81,8 +81,8 @@ def test_own_volunteers_are_told_an_address_of_this_machine(tmp_path: Path, host
     assert str(opened(tmp_path, host, tls="off").local_address(5)) in (f"{told}:5", f"fedlearn+plain://{told}:5")
 
 
-def test_own_address_is_one_of_this_machine_or_left_open() -> None:
-    assert module._own_address() == "HOST" or module._own_address().count(".") == 3
+def testown_address_is_one_of_this_machine_or_left_open() -> None:
+    assert module.own_address() == "HOST" or module.own_address().count(".") == 3
 
 
 def test_certificate_that_authorities_vouch_for_needs_no_fingerprint(tmp_path: Path) -> None:
