@@ -73,7 +73,7 @@ def test_a_text_is_learned_without_a_task(tmp_path: Path) -> None:
     text = write_text(tmp_path / "text.txt")
     ended = Ending()
     trained = fedlearn.train(data=text, steps=2, runs=tmp_path / "runs", callbacks=[ended], **TEXT_SETTINGS)
-    assert trained.settings["options"]["data"] == str(text)
+    assert trained.settings["options"]["data"] == (str(text),)
     assert "embedding.weight" in trained.weights
     assert trained.settings["server"]["audit"] == 0.0
     assert ended.reasons == ["all 2 steps are done"]
