@@ -1,11 +1,8 @@
 """`fedlearn.train`: a whole run in this process, for scripts and notebooks."""
 
-import signal
 import tempfile
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedlearn.callback import Callback
@@ -19,6 +16,7 @@ from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
 from fedlearn.storage.runs import lock_run
+from fedlearn.system.signals import interrupts
 from fedlearn.tasks.kind import Kind
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Setting, Task
@@ -105,7 +103,7 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
     agenda = Agenda(trainer.sample_time)
     swarm = Swarm(trainer, time.monotonic, task=task, callbacks=callbacks)
     try:
-        with _interrupts() as interrupted:
+        with interrupts() as interrupted:
             swarm.join("this process", threads=threads)
             while swarm.reason is None:
                 swarm.advance()
@@ -117,22 +115,3 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
     except BaseException as error:
         swarm.ended(f"{type(error).__name__}: {error}")
         raise
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Is set at Ctrl-C, so that no step is torn; a second one ends the process as ever."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-
-    def note(*_: object) -> None:
-        interrupted.set()
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -59,6 +60,28 @@ def stop_signals_call(call: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, for work that ends where it may; a second one ends the process as ever.
+
+    Outside of the main thread, which alone hears of signals, it stays unset.
+    """
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def note(*_: object) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def how_it_ended(code: int) -> str:
