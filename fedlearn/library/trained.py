@@ -117,7 +117,9 @@ class Trained:
         """
         examiner = self._run.prepared.examiner
         if not isinstance(examiner, WritesText):
-            raise ValueError(f"run {self.folder.name}: expected a model that writes text, got another; see figures")
+            raise ValueError(
+                f"run {self.folder.name}: expected a model that writes text, got another; look at its figures instead"
+            )
         rules = Search if beams else Manner
         if unknown := sorted(set(manner) - set(rules.__struct_fields__)):
             known = ", ".join(rules.__struct_fields__)

@@ -26,7 +26,7 @@ class RowReader:
         tensors = {tensor.name: tensor for tensor in layout.tensors}
         for name in reads:
             if name not in tensors or not tensors[name].is_matrix:
-                raise ValueError(f"reads: expected names of matrices that are learned, got {name!r}")
+                raise ValueError(f"reads: expected names of matrices that are trained, got {name!r}")
         self._columns = [(tensors[name], column) for name, column in reads.items()]
         self.n_mask_columns = sum(tensor.shape[0] for tensor, _ in self._columns)
         self._batch_size = batch_size

@@ -41,7 +41,7 @@ def recorded(folder: Path) -> dict[int, bytes]:
     journal = folder / "trainingRuns/1/journal"
     problems: list[str] = []
     (stretch,) = stretches_of(journal, problems)
-    assert all("are no whole step" in problem or "at its start" in problem for problem in problems)
+    assert all("are an incomplete step" in problem or "at its start" in problem for problem in problems)
     return {record.step: record.digest + record.encoded for record in read_records(journal, start=stretch.first)}
 
 

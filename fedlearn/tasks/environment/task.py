@@ -154,7 +154,8 @@ class EnvironmentTask(Task):
             if error.name != "gymnasium":
                 raise
             raise ModuleNotFoundError(
-                "environment: expected gymnasium, which is not installed; pip install 'fedlearn[gym]'", name=error.name
+                "environment: expected the package gymnasium, which is not installed; pip install 'fedlearn[gym]'",
+                name=error.name,
             ) from error
         return Episodes(self._env, action=self._action, max_steps=self._max_steps)
 

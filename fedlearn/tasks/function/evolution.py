@@ -151,12 +151,12 @@ class EvolutionStrategy(Generic[Arrays]):
             ValueError: there are more or fewer losses than members, or these were not asked for.
         """
         if self._asked is None:
-            raise ValueError("tell: expected losses of members that were asked for; call ask before each tell")
+            raise ValueError("tell: expected a call of ask before it, got none; call ask before each tell")
         population, members = self._asked
         found = np.asarray(losses, dtype=np.float64)
         if found.shape != (population.limit,):
             raise ValueError(
-                f"losses: expected [{population.limit}], one a member, got {list(found.shape)}; "
+                f"losses: expected [{population.limit}], one per member, got {list(found.shape)}; "
                 "one number for each row of what ask gave"
             )
         self._keep_best(found, members)
@@ -200,7 +200,7 @@ def _check(**settings: Any) -> None:  # noqa: ANN401 (numbers of several kinds)
         if not settings[name] >= least or not np.isfinite(settings[name]):
             raise ValueError(f"{name}: expected {least} or more, got {settings[name]}")
     if settings["sigma"] == 0.0:
-        raise ValueError("sigma: expected more than 0, got 0; members would be all alike")
+        raise ValueError("sigma: expected more than 0, got 0; without noise all members are equal")
     if settings["population"] % 2:
         raise ValueError(
             f"population: expected an even number, since members come in pairs, got {settings['population']}"

@@ -68,7 +68,7 @@ class FunctionTask(Task):
         settings: Mapping[str, Setting],
     ) -> None:
         if not start:
-            raise ValueError("start: expected at least one array to learn, got none")
+            raise ValueError("start: expected at least one array to train, got none")
         if batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, got {batch_size}")
         if held_out and sorted(held_out) != sorted(data):

@@ -74,7 +74,7 @@ class RnnKind:
         del device, max_bytes  # its kernels are the processor's, and nothing is allocated yet
         if task is not None:
             raise ValueError(
-                f"task: expected none, since this server trains an RNN, got {task.entry}; leave --task out"
+                f"task: expected none, since this server trains a recurrent network, got {task.entry}; leave --task out"
             )
         return RnnObjective.from_options(invitation.options, invitation.seed)
 

@@ -156,7 +156,7 @@ def reward(
     """
     if not prompts or new_tokens < 1 or temperature < 0:
         raise ValueError(
-            "expected a prompt at least, new_tokens above 0 and a temperature of 0 or more, "
+            "expected at least one prompt, new_tokens above 0 and a temperature of 0 or more, "
             f"got {len(prompts)} prompts, new_tokens {new_tokens}, temperature {temperature}"
         )
 

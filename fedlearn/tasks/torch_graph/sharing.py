@@ -36,7 +36,7 @@ def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:
     n_bytes = sum(array.nbytes for array in frozen.values())
     if n_bytes > MAX_BLOCK_BYTES:
         raise GraphError(
-            f"graph: expected at most {MAX_BLOCK_BYTES} bytes of tensors that are not learned, got {n_bytes}; "
+            f"graph: expected at most {MAX_BLOCK_BYTES} bytes of tensors that are not trained, got {n_bytes}; "
             "let volunteers name the task's file (--share nothing)"
         )
     attachment = Attachment(

@@ -153,14 +153,14 @@ def test_torchscript_is_refused() -> None:
 
 def test_what_a_module_remembers_is_refused() -> None:
     model = Layer(lambda y: y)
-    with pytest.raises(GraphError, match=r"the second time; it hangs on something else.*--share nothing"):
+    with pytest.raises(GraphError, match=r"the second time; it depends on something else.*--share nothing"):
         exported(model, lambda m, r: m(r["x"]).mean() * model.n_calls, x=torch.randn(3, 4))
 
 
 def test_a_number_that_python_made_at_export_is_noticed() -> None:
     factors = iter([1.0, 2.0, 2.0])
     model = Layer(lambda y: y * next(factors))
-    with pytest.raises(GraphError, match="as a graph; it hangs on something else"):
+    with pytest.raises(GraphError, match="as a graph; it depends on something else"):
         exported(model, with_mean, x=torch.randn(3, 4))
 
 
