@@ -261,11 +261,12 @@ class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one run. Meaning, unit and range of each key stand in its description.
+    """The settings of one run; the annotation of each key has its meaning, unit and range.
 
-    Until a run is created, automatic keys may be 0; a run itself has numbers only.
+    Until a run is created, automatic keys may be 0; a run itself has a value for each.
 
-    Raises ConfigError where two keys contradict each other; ranges are checked by `load_config`.
+    Raises:
+        ConfigError: two keys contradict each other; ranges are checked by `load_config`.
     """
 
     run: RunSettings = RunSettings()
@@ -274,7 +275,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     server: ServerSettings = ServerSettings()
     volunteers: VolunteerSettings = VolunteerSettings()
     options: msgspec.Struct
-    """Of the task, as its kind declares them."""
+    """The task's own settings, as its kind declares them."""
 
     def __post_init__(self) -> None:
         journal_bytes_kept(self.run)
@@ -339,7 +340,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def journal_bytes_kept(settings: RunSettings) -> int | None:
-    """The journal's bound; None where all of it is kept. Raises ConfigError for a text that is no size."""
+    """Most bytes of the journal that are kept; None where all of it is.
+
+    Raises:
+        ConfigError: the text is no size.
+    """
     if settings.keep_journal == "all":
         return None
     try:

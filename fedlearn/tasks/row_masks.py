@@ -35,7 +35,8 @@ class RowReader:
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
         """[groups, columns] 1 for each row that the group's data name; None where every row of all tensors counts.
 
-        Raises ValueError where data name a row that the tensor does not have.
+        Raises:
+            ValueError: the data name a row that the tensor does not have.
         """
         if not self._columns:
             return None

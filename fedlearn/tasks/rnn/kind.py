@@ -158,7 +158,11 @@ def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measur
 
 
 def _check_size(config: RunConfig, objective: RnnObjective) -> None:
-    """Raises ConfigError for a model that messages can't hold."""
+    """Refuses a model that does not fit into messages.
+
+    Raises:
+        ConfigError: it has too many parameters.
+    """
     limit = MAX_SUMMED_PARAMETERS if strategy_of(config).perturbation.is_summed else MAX_PARAMETERS
     size = objective.layout.size
     if size <= limit:

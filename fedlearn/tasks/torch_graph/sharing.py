@@ -18,7 +18,7 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True):
 
     graph: bytes
     frozen: bytes
-    """Arrays that are not learned, as safetensors bytes; empty if there are none."""
+    """Arrays that are not trained, as safetensors bytes; empty if there are none."""
     scales: dict[str, float]
     reads: dict[str, str]
 
@@ -55,7 +55,8 @@ MEMBERS_AT_LEAST = 8
 def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
     """The task that was shared, for a machine with `max_bytes` for it.
 
-    Raises GraphError for bytes that are none, or a graph that may not be run.
+    Raises:
+        GraphError: the bytes are no task, or its graph may not be run.
     """
     from fedlearn.tasks.torch_graph.graph_task import GraphTask
 
