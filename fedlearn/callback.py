@@ -1,7 +1,7 @@
-"""Who is told what happens in a run: the terminal, the files for viewers, and whoever else wants to know.
+"""Callbacks, which are told what happens in a run: the terminal, the files for viewers, and yours.
 
-A callback is called on the thread that has the run, between two things that this does: it must return soon, and leave
-what takes long to a thread of its own.
+A callback is called on the thread that trains, which waits for it: it must return soon, and do long work on a thread of
+its own.
 """
 
 import traceback
@@ -16,25 +16,25 @@ from fedlearn.storage.metrics import StepMetrics
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """What never changes while a run goes on."""
+    """What is fixed when a run begins or goes on."""
 
     run: str
-    """Its name: the number of its folder."""
+    """The run's name: the number of its folder."""
     folder: Path | None
-    """None at a relay: the run's folder is the server's."""
+    """The run's folder; None on a relay, since the server has it."""
     unit: str
-    """Of work: tokens, examples, episodes."""
+    """The unit of work: tokens, examples or episodes."""
     step: int
-    """Where it begins or goes on."""
+    """The step at which the run begins or goes on."""
     n_parameters: int
     settings: Mapping[str, Any]
-    """By their keys, as in the run's `config.json`."""
+    """The settings by their keys, as in the run's `config.json`."""
 
 
 class Callback:
-    """Is told what happens in a run; every method does nothing until it is overridden.
+    """The base class of callbacks, which are told what happens in a run; every method does nothing by default.
 
-    Whatever one raises is said once, ends no run, and the callback is told nothing more.
+    An exception in a callback is reported and does not end the run, but the callback is not called again.
     """
 
     def on_begin(self, begun: Begun) -> None:
@@ -44,34 +44,34 @@ class Callback:
         """A step is over, and its line of `metrics.jsonl` is written."""
 
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
-        """The weights after this many steps were measured on held-out data; `sample` is empty if they don't write."""
+        """The weights after `step` steps were measured on held-out data; `sample` is empty if the model can't write."""
 
     def on_checkpoint(self, step: int, path: Path) -> None:
-        """The weights after this many steps are saved."""
+        """The weights after `step` steps are saved in this file."""
 
     def on_join(self, name: str) -> None:
         """A volunteer holds the weights for the first time, and takes part from now on."""
 
     def on_leave(self, name: str, reason: str) -> None:
-        """Somebody who had joined is gone; at the run's end this is said of nobody."""
+        """A volunteer that had joined is gone; not called when the run ends."""
 
     def on_notice(self, text: str) -> None:
-        """A sentence for the person who has the run."""
+        """There is a sentence for the person who started the run."""
 
     def on_problem(self, text: str) -> None:
-        """Something went wrong, and the run goes on; a notice like others unless this is overridden."""
+        """Something went wrong, and the run goes on; calls `on_notice` unless it is overridden."""
         self.on_notice(text)
 
     def on_status(self, status: RunStatus) -> None:
-        """How things stand, about once a second, and once more when the run has ended."""
+        """The state of the run, about once a second, and once more when it has ended."""
 
     def on_end(self, reason: str) -> None:
-        """The run is over, be it by an error; nothing follows."""
+        """The run is over, maybe by an error; nothing follows."""
 
 
 @final
 class Callbacks(Callback):
-    """Several as one; whoever raises is dropped."""
+    """Several callbacks as one; a callback that raises an exception is dropped."""
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = tuple(callbacks)

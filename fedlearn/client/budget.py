@@ -85,7 +85,7 @@ class Budget(msgspec.Struct, frozen=True):
     def _check(self, n_bytes: int, asked: str) -> None:
         if n_bytes > self.max_bytes:
             raise ValueError(
-                f"memory: expected what fits into {in_words(self.max_bytes)}, got {asked}, which would take "
+                f"memory: expected work that fits into {in_words(self.max_bytes)}, got {asked}, which would take "
                 f"{in_words(n_bytes)}; --max-memory allows more, if this machine has it"
             )
 

@@ -75,7 +75,7 @@ class _Stay:
             if threading.current_thread() is threading.main_thread():
                 self._listen_to_signals()
                 if held.enter_context(self._keys()):
-                    self._terminal.say("p pauses and goes on, q leaves")
+                    self._terminal.say("press p to pause and go on, q to leave")
             self._look()
             watching = asyncio.create_task(self._keep_looking())
             held.callback(watching.cancel)
@@ -186,7 +186,7 @@ class _Stay:
         reason = BY_HAND if self._is_paused_by_hand else self._out_of_terms
         if not reason:
             if not self._may_work.is_set():
-                self._terminal.say("this machine is lent again")
+                self._terminal.say("going on; this machine takes part again")
             self._may_work.set()
         elif self._may_work.is_set():
             self._may_work.clear()

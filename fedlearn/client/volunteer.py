@@ -112,7 +112,7 @@ class Volunteer:
         self._budget.check_block(len(block.columns))
         columns = decode_block(block.columns)
         if block_name(columns) != block.block:
-            raise RemoteProtocolError(f"block {block.block.hex()}: expected data of that name, got others")
+            raise RemoteProtocolError(f"block {block.block.hex()}: expected data with that hash, got other data")
         self._ready().store(block.block, columns)
 
     def _ready(self) -> Holding:

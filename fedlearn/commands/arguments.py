@@ -34,13 +34,13 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         "address",
         nargs="*",
         metavar="ADDRESS",
-        help="the address in the line that the server prints; of several, each is tried where those before it fail",
+        help="the address in the line that the server prints; of several, each is tried when those before it fail",
     )
     parser.add_argument(
         "--server",
         nargs="+",
         metavar="ADDRESS",
-        help=f"whom to join (default: $FEDLEARN_SERVER, else {DEFAULT_SERVER})",
+        help=f"the server to join (default: $FEDLEARN_SERVER, else {DEFAULT_SERVER})",
     )
     parser.add_argument(
         "--threads",

@@ -35,15 +35,17 @@ def board_command(options: argparse.Namespace) -> int:
         ) from error
     root = Path(options.runs)
     if not root.is_dir():
-        raise ValueError(f"--runs: expected the folder that holds the runs, got {options.runs}; name it")
+        raise ValueError(f"--runs: expected an existing folder of runs, got {options.runs}; name it with --runs")
     try:
         return serve(root, host=options.host, port=options.port, is_companion=options.companion)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
         if options.companion:
-            print(f"board: port {options.port} is in use, as a rule by a board of another server, which shows this run")
-            print("too where both keep their runs in one folder; choose another port with --board", flush=True)
+            print(
+                f"board: port {options.port} is in use, usually by another server's board; it shows this run, too, if"
+            )
+            print("both servers keep their runs in one folder; otherwise choose another port with --board", flush=True)
             return 0
         raise ValueError(
             f"board: expected a free port, but {options.port} is in use, maybe by another board; choose one with --port"

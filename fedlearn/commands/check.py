@@ -28,8 +28,8 @@ def check_command(options: argparse.Namespace) -> int:
     chosen = find(options.runs, options.run)
     origin = chosen.origin
     print(printable(f"run {chosen.folder.path.name}: identity {origin.identity.hex()}, begun at step {origin.step}"))
-    print(printable(f"settings: {len(origin.settings)} are those that the run was begun with"))
-    print(printable(f"data: {', '.join(sorted(origin.files))} are those that the run was begun with"))
+    print(printable(f"settings: {len(origin.settings)} are as the run began with them"))
+    print(printable(f"data: {', '.join(sorted(origin.files))} are as the run began with them"))
     for sentence in edited_settings(chosen.folder, chosen.config):
         print(printable(f"changed: {sentence}"))
     found: list[str] = []
@@ -39,7 +39,7 @@ def check_command(options: argparse.Namespace) -> int:
         print(printable(line))
     for problem in problems:
         print(printable(f"problem: {problem}"))
-    print(_counted(len(problems), "problem") if problems else "everything is whole, and of one run")
+    print(_counted(len(problems), "problem") if problems else "all files are complete and belong together")
     return 1 if problems else 0
 
 

@@ -21,14 +21,16 @@ from fedlearn.text.source import Source
 def add_eval(parser: argparse.ArgumentParser) -> None:
     """What is measured on."""
     add_run(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object; data is null for what the run holds out")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object; its data is null for the run's held-out data"
+    )
     parser.add_argument(
         "--data",
         action="append",
         metavar="TEXT",
-        help="text to measure on, as a run's --data; may be repeated (default: what the run holds out)",
+        help="text to measure on, as for serve; may be repeated (default: the run's held-out data)",
     )
-    parser.add_argument("--encoding", default="utf-8", metavar="NAME", help="of --data (default: utf-8)")
+    parser.add_argument("--encoding", default="utf-8", metavar="NAME", help="encoding of --data (default: utf-8)")
     add_output(parser)
 
 
@@ -39,7 +41,7 @@ def eval_command(options: argparse.Namespace) -> int:
     examiner, weights = chosen.prepared.examiner, newest(chosen, bars)
     with bars.bar("measuring", "bytes") as bar:
         if options.data is None:
-            figures, source, note = examiner.validate(weights.weights, threads=0), "what the run holds out", ""
+            figures, source, note = examiner.validate(weights.weights, threads=0), "the run's held-out data", ""
         elif isinstance(examiner, ReadsText):
             texts = open_source(options.data, options.encoding)
             figures, note = examiner.validate_on(weights.weights, texts.texts(_reader(bar, texts)), threads=0)

@@ -14,7 +14,7 @@ from fedlearn.terminal import printable
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Which run, where to, and how."""
     add_run(parser)
-    parser.add_argument("--to", metavar="FILE", help="where it goes (default: run-<number> with the format's ending)")
+    parser.add_argument("--to", metavar="FILE", help="file to write (default: run-<number> with the format's ending)")
     parser.add_argument(
         "--format",
         choices=FORMATS,

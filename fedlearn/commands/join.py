@@ -28,10 +28,12 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         "--token",
         default="",
         metavar="FILE",
-        help="file with the token that the server asks for; or the variable FEDLEARN_TOKEN is the token itself",
+        help="file with the token that the server asks for; the variable FEDLEARN_TOKEN may hold the token itself",
     )
     parser.add_argument(
-        "--task", metavar="FILE.py:NAME", help="the task that the server trains, where its code does not travel"
+        "--task",
+        metavar="FILE.py:NAME",
+        help="your copy of the task that the server trains, if its code does not travel",
     )
     parser.add_argument(
         "--device",
@@ -39,22 +41,33 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         help="where the trials of PyTorch models run (default: cpu)",
     )
-    comfort = parser.add_argument_group("comfort of the lender")
-    comfort.add_argument("--max-cpu", default="100%", metavar="SHARE", help="of all processors (default: 100%%)")
+    comfort = parser.add_argument_group("limits that the owner sets")
+    comfort.add_argument(
+        "--max-cpu",
+        default="100%",
+        metavar="SHARE",
+        help="most processor time, as a share of all cores (default: 100%%)",
+    )
     comfort.add_argument(
         "--max-memory",
         default="50%",
         metavar="SIZE",
-        help="for all that a server names: 4GB, or a share of what is free at the start (default: 50%%)",
+        help="most memory for what a server asks to hold, such as 4GB, or a share of the free memory (default: 50%%)",
     )
     comfort.add_argument(
         "--priority", choices=("low", "normal"), default="low", help="low: every other process goes first (default)"
     )
-    comfort.add_argument("--only-when-idle", action="store_true", help="pause while others need the processors")
     comfort.add_argument(
-        "--on-battery", choices=("yes", "no"), default="no", help="whether to go on without mains (default: no)"
+        "--only-when-idle", action="store_true", help="pause while other processes need the processors"
     )
-    comfort.add_argument("--hours", metavar="FROM-TO", help="local time, e.g. 22-7 or 22:30-6:45 (default: always)")
+    comfort.add_argument(
+        "--on-battery", choices=("yes", "no"), default="no", help="whether to work on battery (default: no)"
+    )
+    comfort.add_argument(
+        "--hours",
+        metavar="FROM-TO",
+        help="work only at these hours of local time, e.g. 22-7 or 22:30-6:45 (default: always)",
+    )
     parser.add_argument("--once", action="store_true", help="do not come back when the connection is lost")
     add_output(parser)
 

@@ -13,8 +13,8 @@ from fedlearn.terminal.bars import Bars
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Whether something moves on the terminal, and how much is said."""
     output = parser.add_argument_group("output")
-    output.add_argument("--plain", action="store_true", help="lines alone, as where the output is no terminal")
-    output.add_argument("--quiet", action="store_true", help="only what goes wrong, and how it ends")
+    output.add_argument("--plain", action="store_true", help="print plain lines, as where the output is no terminal")
+    output.add_argument("--quiet", action="store_true", help="print only what goes wrong, and how it ends")
 
 
 def bars_of(options: argparse.Namespace) -> Bars:

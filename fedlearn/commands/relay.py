@@ -29,13 +29,15 @@ def add_relay(parser: argparse.ArgumentParser) -> None:
         "--token", dest="token_file", default=argparse.SUPPRESS, metavar="FILE", help="the same as --token-file"
     )
     parser.add_argument(
-        "--task", metavar="FILE.py:NAME", help="the task that the server trains, where its code does not travel"
+        "--task",
+        metavar="FILE.py:NAME",
+        help="your copy of the task that the server trains, if its code does not travel",
     )
     parser.add_argument(
         "--max-memory",
         default="50%",
         metavar="SIZE",
-        help="for all that the server names: 4GB, or a share of what is free at the start (default: 50%%)",
+        help="most memory for what the server asks to hold, such as 4GB, or a share of the free memory (default: 50%%)",
     )
     add_config_flags(parser, Schema(find_kind("rnn").options), groups=["server"])
     add_output(parser)

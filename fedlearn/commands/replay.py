@@ -16,7 +16,7 @@ from fedlearn.terminal import printable
 def add_replay(parser: argparse.ArgumentParser) -> None:
     """Which run, and how far."""
     add_run(parser)
-    parser.add_argument("--step", type=int, metavar="N", help="steps to replay to (default: all)")
+    parser.add_argument("--step", type=int, metavar="N", help="step to replay up to (default: the last one)")
     add_output(parser)
 
 
@@ -43,7 +43,7 @@ def replay_command(options: argparse.Namespace) -> int:
     if options.step is None and newest.step > replica.step:
         problems.append(f"{chosen.folder.journal}: it ends at step {replica.step}, before checkpoint {newest.step}")
     for problem in problems:
-        print(printable(f"passed over: {problem}"))
+        print(printable(f"skipped: {problem}"))
     is_equal = _compare(chosen, rebuilt)
     if options.step is None and is_equal is not None:
         compared_step = replica.step
@@ -62,7 +62,7 @@ def _compare(chosen: Run, rebuilt: history.Rebuilt) -> bool | None:
     print(f"run {chosen.folder.path.name}, step {replica.step}: digest {digest.hex()} from {source} and journal")
     recorded, place = _recorded_digest(chosen, replica.step)
     if recorded is None:
-        print("nothing to compare it with: no checkpoint and no line of metrics is of this step")
+        print("nothing to compare it with: neither a checkpoint nor the metrics have this step")
         return None
     print(f"{'equal to' if recorded == digest else 'DIFFERENT from'} {recorded.hex()} in {place}")
     return recorded == digest

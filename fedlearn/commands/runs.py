@@ -20,8 +20,10 @@ from fedlearn.terminal import escape, format_duration, format_figures
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """Where they are, and what is wanted of them."""
     add_root(parser)
-    parser.add_argument("--json", action="store_true", help="all there is to say of each, as JSON")
-    parser.add_argument("--credit", metavar="RUN", help="who did how much in a run, held against its journal")
+    parser.add_argument("--json", action="store_true", help="everything about each run, as JSON")
+    parser.add_argument(
+        "--credit", metavar="RUN", help="how much each identity contributed to a run, checked against its journal"
+    )
 
 
 def runs_command(options: argparse.Namespace) -> int:
@@ -53,7 +55,7 @@ def _show_credit(folder: RunFolder) -> int:
         print(escape(f"{identity[:16]:16}  {earned.name[:20]:20}  {columns}  {checks}"))
     if credit.n_unclaimed:
         why = "the server ended before it wrote who did them"
-        print(f"{credit.n_unclaimed} members of the journal are nobody's: {why}")
+        print(f"{credit.n_unclaimed} members of the journal are credited to nobody: {why}")
     for entry in credit.false_entries:
         print(f"steps {entry.first_step} to {entry.step}: credit was given for other members than the journal has")
     return 1 if credit.false_entries else 0

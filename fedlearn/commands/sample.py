@@ -31,18 +31,33 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
         parser,
         "no_repeat_ngram",
         int,
-        "no N tokens in a row come twice; 0 = whatever comes "
+        "write no N tokens in a row twice; 0 = no such rule "
         f"(default: 0, with --beams as many as {CIRCLE_CHARACTERS} characters take)",
     )
     sampling = parser.add_argument_group("sampling")
-    _add(sampling, "temperature", float, f"below 1 safer, 0 greedy (default: {Manner().temperature})")
+    _add(
+        sampling,
+        "temperature",
+        float,
+        f"below 1 is safer, 0 always takes the likeliest (default: {Manner().temperature})",
+    )
     _add(sampling, "top_k", int, "choose among the N likeliest; 0 = all (default: 0)")
-    _add(sampling, "top_p", float, "choose among the likeliest of this sum (default: 1)")
-    _add(sampling, "repetition_penalty", float, "above 1: what is in the text already comes less often (default: 1)")
-    _add(sampling, "seed", int, "of the random choices (default: another each time)")
+    _add(sampling, "top_p", float, "choose among the likeliest whose probabilities add up to this (default: 1)")
+    _add(
+        sampling,
+        "repetition_penalty",
+        float,
+        "above 1: tokens that are in the text already become less likely (default: 1)",
+    )
+    _add(sampling, "seed", int, "seed of the random choices (default: another each time)")
     search = parser.add_argument_group("beam search, in place of sampling")
-    _add(search, "beams", int, "the likeliest text that N beams find")
-    _add(search, "length_penalty", float, "1: by mean log-probability, 0: by the sum, so brevity wins (default: 1)")
+    _add(search, "beams", int, "write the likeliest text that a search with N beams finds")
+    _add(
+        search,
+        "length_penalty",
+        float,
+        "1 compares texts by mean log-probability, 0 by the sum, which favours short ones (default: 1)",
+    )
     add_output(parser)
 
 

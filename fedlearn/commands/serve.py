@@ -59,21 +59,24 @@ SMALL_MODEL = 10_000_000
 def add_serve(parser: Parser) -> None:
     """The flags of a run's settings, those of every kind of task among them."""
     parser.add_argument(
-        "config", nargs="?", metavar="CONFIG", help="TOML or JSON file with settings; a run's config.json repeats it"
+        "config",
+        nargs="?",
+        metavar="CONFIG",
+        help="TOML or JSON file with settings; a run's config.json repeats that run",
     )
     parser.add_argument("--resume", metavar="RUN", help="go on with a run: its number, its folder, or 'latest'")
     parser.add_argument(
         "--token", dest="token_file", default=argparse.SUPPRESS, metavar="FILE", help="the same as --token-file"
     )
     parser.add_argument(
-        "--supervise", action="store_true", help="go on with the run by itself when the server was killed or crashed"
+        "--supervise", action="store_true", help="restart the server and go on with the run after a kill or crash"
     )
     parser.add_argument(
         "--callback",
         action="append",
         default=[],
         metavar="FILE.py:NAME",
-        help="code of one's own that is told what happens in the run, a fedlearn.Callback; also MODULE:NAME",
+        help="a fedlearn.Callback of yours, which is told what happens in the run; also MODULE:NAME; may be repeated",
     )
     add_output(parser)
     parser.add_argument("--tell", type=int, help=argparse.SUPPRESS)  # what a supervisor reads
@@ -151,7 +154,7 @@ def _supervised(options: argparse.Namespace) -> int:
     """Runs servers in processes of their own; each is given what this one was, later ones with the run to resume."""
     if not CAN_PASS_DESCRIPTORS:
         raise ConfigError(
-            "--supervise: expected a system that hands files down by number, got Windows; leave it out, and go on "
+            "--supervise: expected Linux or macOS, got Windows; leave it out, and go on "
             "after a crash with --resume latest"
         )
 

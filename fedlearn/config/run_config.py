@@ -12,12 +12,12 @@ from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.es.shaping import SHAPINGS
 
 MAX_MEMBERS = (2**31 - 1) // 127
-"""Of a step at rank 1: utilities up to 127 each add up to a 32-bit integer."""
+"""Most members of a step at rank 1: the sum of their utilities, up to 127 each, fits a 32-bit integer."""
 
 MAX_POPULATION = 16_000_000
 
 LAST_STEP = 2**32 - 1
-"""Of a run: noise is drawn with the number of the step in 32 bits."""
+"""The last step of a run: noise is drawn with the number of the step in 32 bits."""
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,51 +30,57 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "rnn"
     seed: Annotated[
-        int, setting("start of all noise, initial weights and rows of data", ge=0, le=2**63 - 1, common=True)
+        int,
+        setting("seed of all noise, of the initial weights and of the choice of data", ge=0, le=2**63 - 1, common=True),
     ] = 1
     steps: Annotated[
         int, setting("step at which the run ends; 0 = until stopped", ge=0, le=LAST_STEP, resumable=True, common=True)
     ] = 0
     duration: Annotated[
         float,
-        setting("s of training after which the run ends; 0 = until stopped", ge=0, le=1e9, resumable=True, common=True),
+        setting(
+            "seconds of training after which the run ends; 0 = until stopped", ge=0, le=1e9, resumable=True, common=True
+        ),
     ] = 0.0
-    step_num: Annotated[int, setting("steps, where the run stands; resumed runs start from it", ge=0, le=LAST_STEP)] = 0
+    step_num: Annotated[int, setting("step with which the run begins", ge=0, le=LAST_STEP)] = 0
     runs: Annotated[str, setting("folder that holds the run folders", min_length=1, resumable=True, common=True)] = (
         "trainingRuns"
     )
     keep_journal: Annotated[
         str,
         setting(
-            "size of the journal above which steps before the oldest checkpoint go, such as 500MB; all = never",
+            "size above which the journal drops steps before the oldest checkpoint, such as 500MB; all = never",
             min_length=1,
             resumable=True,
         ),
     ] = "1GB"
-    checkpoint_time: Annotated[float, setting("s between checkpoints", gt=0, le=1e9, resumable=True)] = 60.0
+    checkpoint_time: Annotated[float, setting("seconds between checkpoints", gt=0, le=1e9, resumable=True)] = 60.0
     sample_time: Annotated[
         float,
         setting(
-            "s between looks at the unperturbed model: validation, a sample; 0 = never", ge=0, le=1e9, resumable=True
+            "seconds between validations of the unperturbed model, with a sample of text; 0 = never",
+            ge=0,
+            le=1e9,
+            resumable=True,
         ),
     ] = 30.0
 
 
 class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What members are tried, and what their losses count."""
+    """How members are made and tried, and how their losses become a step."""
 
     perturb: Annotated[
         Literal["weights", "activations"],
-        setting("where the noise goes; activations learn more from a trial, and send more a step", common=True),
+        setting("where the noise goes; activations learn more from a trial, but send more in each step", common=True),
     ] = "weights"
     head: Annotated[
         Literal["perturbed", "closed-form"],
-        setting("output layer: perturbed like the rest, or by the closed form of its gradient", common=True),
+        setting("output layer: perturbed like the rest, or trained by the closed form of its gradient", common=True),
     ] = "perturbed"
     sigma: Annotated[
         float,
         setting(
-            "standard deviation of noise on weights or inputs",
+            "standard deviation of the noise, on weights or on inputs of hidden units",
             ge=0,
             le=1000,
             automatic=True,
@@ -95,12 +101,18 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     rank: Annotated[int, setting("rank of a matrix's perturbation; 0 = full rank, far slower", ge=0, le=8)] = 1
     antithetic: Annotated[bool, setting("members come in pairs with opposite noise")] = False
     group_size: Annotated[
-        int, setting("members on the same data, to be compared, 2 or more", ge=0, le=65536, automatic=True)
+        int,
+        setting(
+            "members that see the same data and are compared with one another, 2 or more",
+            ge=0,
+            le=65536,
+            automatic=True,
+        ),
     ] = 0
     population_limit: Annotated[
         int,
         setting(
-            "members a step at most, in whole groups",
+            "most members per step, in whole groups",
             ge=0,
             le=MAX_POPULATION,
             automatic=True,
@@ -111,7 +123,7 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_population: Annotated[
         int,
         setting(
-            "what population_limit grows to as volunteers join; 0 = it does not",
+            "what population_limit may grow to as volunteers join; 0 = it does not grow",
             ge=0,
             le=MAX_POPULATION,
             resumable=True,
@@ -120,7 +132,7 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     time_per_step: Annotated[
         float,
         setting(
-            "s, most time clients may run trials in one step; it closes earlier when population_limit members are in",
+            "seconds after which a step closes, if population_limit members are not in before",
             ge=0,
             le=86400,
             automatic=True,
@@ -134,17 +146,17 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     exchange: Annotated[
         Exchange,
         setting(
-            "how noise on weights becomes a step: volunteers replay everybody's noise, or sum their own; "
-            "auto = what costs less; the weights are the same",
+            "how noise on weights becomes a step: volunteers replay everybody's noise, or each sums its own; "
+            "auto = whichever costs less; the weights are the same",
             resumable=True,
         ),
     ] = "replay"
 
 
 class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a gradient estimate."""
+    """How a gradient estimate becomes a step."""
 
-    optimizer: Annotated[str, setting("rule that turns gradients into steps", choices=OPTIMIZERS)] = "adam"
+    optimizer: Annotated[str, setting("rule that turns gradient estimates into steps", choices=OPTIMIZERS)] = "adam"
     learning_rate: Annotated[
         float, setting("step size of the optimizer", ge=0, le=1000, automatic=True, resumable=True, common=True)
     ] = 0.0
@@ -162,11 +174,9 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "zero"
     beta1: Annotated[
         float,
-        setting("share of Adam's mean gradient, or SGD's momentum, kept from step to step", ge=0, lt=1, resumable=True),
+        setting("decay rate of Adam's first moment; with sgd the momentum", ge=0, lt=1, resumable=True),
     ] = 0.9
-    beta2: Annotated[
-        float, setting("share of Adam's mean squared gradient kept from step to step", ge=0, lt=1, resumable=True)
-    ] = 0.999
+    beta2: Annotated[float, setting("decay rate of Adam's second moment", ge=0, lt=1, resumable=True)] = 0.999
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +189,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     board: Annotated[
         int,
         setting(
-            "port on this machine of a page that shows the runs, where its packages are installed; 0 = no page",
+            "port on this machine of a page that shows the runs (needs fedlearn[board]); 0 = no page",
             ge=0,
             le=65535,
             resumable=True,
@@ -187,10 +197,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 55580
     audit: Annotated[
-        float, setting("share of the volunteers' work that is computed again; 0 = none", ge=0, le=1, resumable=True)
+        float,
+        setting("share of the volunteers' work that is recomputed to check it; 0 = none", ge=0, le=1, resumable=True),
     ] = 0.02
     public_host: Annotated[
-        str, setting("name or address in the line for volunteers, where it is not the machine's own", resumable=True)
+        str,
+        setting(
+            "name or address of this machine in the line for volunteers, if it is not the machine's own", resumable=True
+        ),
     ] = ""
     tls: Annotated[
         Literal["auto", "on", "off"],
@@ -198,15 +212,15 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     tls_cert: Annotated[
         str,
-        setting(
-            "PEM file of a certificate that authorities vouch for, in place of one of the server's own", resumable=True
-        ),
+        setting("PEM file of a certificate from a certificate authority, in place of the server's own", resumable=True),
     ] = ""
-    tls_key: Annotated[str, setting("PEM file of its key; by default the certificate's file", resumable=True)] = ""
+    tls_key: Annotated[
+        str, setting("PEM file of the certificate's key; by default the certificate's file", resumable=True)
+    ] = ""
     token_file: Annotated[
         str,
         setting(
-            "file with the token that volunteers must know (or FEDLEARN_TOKEN is the token)",
+            "file with the token that volunteers must know (FEDLEARN_TOKEN holds the token itself)",
             resumable=True,
             common=True,
         ),
@@ -214,7 +228,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow: Annotated[
         str,
         setting(
-            "file with the identities that may join, one a line; without one everybody may", resumable=True, common=True
+            "file with the identities that may join, one per line; without it everybody may",
+            resumable=True,
+            common=True,
         ),
     ] = ""
     connections_per_address: Annotated[
@@ -224,7 +240,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, setting("connections of one identity; 0 = no limit", ge=0, le=2**31, resumable=True)
     ] = 128
     joins_per_minute: Annotated[
-        int, setting("joins a minute of one address, and of one identity; 0 = no limit", ge=0, le=2**31, resumable=True)
+        int,
+        setting("joins per minute from one address, and by one identity; 0 = no limit", ge=0, le=2**31, resumable=True),
     ] = 240
 
 
@@ -235,7 +252,7 @@ class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, setting("local volunteer processes that the server starts", ge=0, le=1024, resumable=True, common=True)
     ] = 1
     threads: Annotated[
-        int, setting("threads of a local volunteer; 0 = all cores", ge=0, le=1024, resumable=True, common=True)
+        int, setting("threads of each local volunteer; 0 = all cores", ge=0, le=1024, resumable=True, common=True)
     ] = 0
     device: Annotated[
         Literal["cpu", "cuda", "mps"],
@@ -244,11 +261,12 @@ class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one run. Meaning, unit and range of each key stand in its description.
+    """The settings of one run; the annotation of each key has its meaning, unit and range.
 
-    Until a run is created, automatic keys may be 0; a run itself has numbers only.
+    Until a run is created, automatic keys may be 0; a run itself has a value for each.
 
-    Raises ConfigError where two keys contradict each other; ranges are checked by `load_config`.
+    Raises:
+        ConfigError: two keys contradict each other; ranges are checked by `load_config`.
     """
 
     run: RunSettings = RunSettings()
@@ -257,7 +275,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     server: ServerSettings = ServerSettings()
     volunteers: VolunteerSettings = VolunteerSettings()
     options: msgspec.Struct
-    """Of the task, as its kind declares them."""
+    """The task's own settings, as its kind declares them."""
 
     def __post_init__(self) -> None:
         journal_bytes_kept(self.run)
@@ -311,7 +329,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if rate * decay >= 1.0:
             raise ConfigError(
                 f"weight_decay: expected less than 1 / learning_rate ({1.0 / rate:g}), "
-                f"so that a step leaves something of the weights, got {decay:g}"
+                f"so that a step does not decay the weights to nothing, got {decay:g}"
             )
         for key in ("learning_rate_schedule", "sigma_schedule"):
             if self.get(key) in ("linear", "cosine") and not self.has_end:
@@ -322,13 +340,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def journal_bytes_kept(settings: RunSettings) -> int | None:
-    """The journal's bound; None where all of it is kept. Raises ConfigError for a text that is no size."""
+    """Most bytes of the journal that are kept; None where all of it is.
+
+    Raises:
+        ConfigError: the text is no size.
+    """
     if settings.keep_journal == "all":
         return None
     try:
         return parse_size(settings.keep_journal)
     except ValueError as error:
-        raise ConfigError(f"keep_journal: {error}; or all, which drops nothing") from error
+        raise ConfigError(f"keep_journal: {error}, or all, which drops nothing") from error
 
 
 def _group_of(config: RunConfig, key: str) -> str:
@@ -340,7 +362,7 @@ def _group_of(config: RunConfig, key: str) -> str:
 
 def _check_population(strategy: StrategySettings) -> None:
     if strategy.group_size == 1:
-        raise ConfigError("group_size: expected 2 or more, or 0 for a choice of the run's own, got 1")
+        raise ConfigError("group_size: expected 2 or more, or 0 to let the run choose, got 1")
     least, most = max(strategy.group_size, 2), MAX_MEMBERS // max(strategy.rank, 1)
     for key in ("population_limit", "max_population"):
         members = getattr(strategy, key)

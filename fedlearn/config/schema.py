@@ -36,7 +36,7 @@ class Schema:
 
     @cached_property
     def automatic(self) -> tuple[str, ...]:
-        """Keys of which 0 stands for a value that is chosen when the run begins."""
+        """Keys for which 0 means that the value is chosen when the run begins."""
         return tuple(key for group in self.groups.values() for key in automatic_keys(group))
 
     @cached_property
@@ -54,9 +54,10 @@ class Schema:
         return RunConfig(options=self.groups[OPTIONS]()).replace(values)
 
     def checked(self, key: str, value: object, source: str, *, strict: bool) -> Any:  # noqa: ANN401
-        """The value in its key's type; unless strict, text becomes a number where one is due.
+        """The value in its key's type; unless strict, text becomes a number where a number is expected.
 
-        Raises ConfigError that names the source.
+        Raises:
+            ConfigError: the type or the range is wrong; the message names the source.
         """
         try:
             converted = msgspec.convert(self._read(key, value, strict=strict), self.fields[key].type, strict=strict)
@@ -68,7 +69,11 @@ class Schema:
         return converted
 
     def _read(self, key: str, value: object, *, strict: bool) -> object:
-        """What msgspec would not make of a text. Raises ValueError."""
+        """The value, converted where msgspec does not read the text of a flag or variable.
+
+        Raises:
+            ValueError: a number is expected, and the text is none.
+        """
         if isinstance(value, str) and isinstance(self.type_of(key), VarTupleType):
             return [value]  # where there is one, it needs no list
         # Whatever Python reads as a number is one: msgspec wants JSON's.
@@ -76,7 +81,7 @@ class Schema:
         return float(str(value)) if is_number else value
 
     def choices_of(self, key: str) -> tuple[Any, ...]:
-        """All values that a key takes; none where they can't be counted."""
+        """All values that a key may have; empty where they are not a fixed list."""
         described = self._described(key)
         if isinstance(described.type, LiteralType):
             return described.type.values
@@ -84,7 +89,7 @@ class Schema:
         return registered
 
     def type_of(self, key: str) -> Type:
-        """What values a key takes."""
+        """The type of a key's values."""
         return self._described(key).type
 
     def help_of(self, key: str) -> str:

@@ -1,4 +1,4 @@
-"""How a setting is declared: its range, its help, and what may become of it, written once at its field."""
+"""How a setting is declared, once, at its field: its range, its help, and whether it may be chosen or changed."""
 
 from collections.abc import Collection
 from functools import cache
@@ -26,9 +26,9 @@ def setting(
 ) -> Meta:
     """The annotation of a key, whose help is `description`.
 
-    `automatic`: 0 stands for a value that is chosen when the run begins. `resumable`: a resumed run may change it,
-    since it travels in each Update or touches no number of the run. `common`: people change it first. `choices` are
-    what a text may be, where those that there are stand in a registry.
+    `automatic`: 0 means that the value is chosen when the run begins. `resumable`: a resumed run may change it,
+    since it travels in each Update or affects no number of the run. `common`: people change it first, and `--help`
+    shows it. `choices` are the texts that it may be, where they come from a registry.
     """
     text = f"{description}; {AUTOMATIC}" if automatic else description
     return Meta(
@@ -40,7 +40,7 @@ def setting(
 
 @cache
 def automatic_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Keys of a group of which 0 stands for a value that is chosen when the run begins."""
+    """Keys of a group for which 0 means that the value is chosen when the run begins."""
     return _keys_with(group, "automatic")
 
 

@@ -9,7 +9,11 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b)\s*", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
-    """Bytes. Raises ValueError that shows the form."""
+    """The size in bytes.
+
+    Raises:
+        ValueError: the text is no size; the message shows the form.
+    """
     found = _SIZE.fullmatch(text)
     if found is None or found[2].lower() not in _UNITS:
         raise ValueError(f"expected a number of bytes with its unit, such as 500MB or 1.5GiB, got {text!r}")

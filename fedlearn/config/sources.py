@@ -1,4 +1,4 @@
-"""Where settings come from: defaults of the task, a file, the environment, flags; a later one outranks an earlier one.
+"""Where settings come from: defaults of the task, a file, the environment, flags; a later one overrides an earlier one.
 
 Nothing here reads a file: callers bring its text.
 """
@@ -34,7 +34,7 @@ _CAMEL_CASE = {
 _PREFIX = "FEDLEARN_"
 _OF_TASK = "the task's settings"
 _FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_ISA", "FEDLEARN_NAME", "FEDLEARN_TOKEN"})
-"""Read by other programs of the project; no keys of a run."""
+"""Environment variables that other commands read; they are no keys of a run."""
 
 
 def load_config(
@@ -49,7 +49,9 @@ def load_config(
 
     `defaults` are the task's own settings. `flags` may be `vars()` of a parser's namespace: a name that is no key
     belongs to the command and is ignored.
-    Raises ConfigError.
+
+    Raises:
+        ConfigError: a key, its type or its range is wrong, or keys contradict each other.
     """
     given = {
         _known(key, {key: key for key in schema.fields}, _OF_TASK): (
@@ -65,11 +67,12 @@ def load_config(
 def resume_config(
     schema: Schema, base: RunConfig, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]
 ) -> RunConfig:
-    """`base`, the configuration in the run's folder, with what is given now.
+    """`base`, the configuration in the run's folder, with the settings that are given now.
 
     What was chosen when the run began stays, unless a value is given: a population that is given does not grow.
 
-    Raises ConfigError as `load_config` does, and where a key that is not resumable would change.
+    Raises:
+        ConfigError: as in `load_config`, or a key that may not be overridden would change.
     """
     given = {
         key: (value, source)
@@ -94,14 +97,22 @@ def to_json(config: RunConfig) -> str:
 
 
 def task_of(file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> str:
-    """What is to be trained: it has to be known before other keys, which depend on it. Raises ConfigError."""
+    """The task to train, which has to be known first, since other keys depend on it.
+
+    Raises:
+        ConfigError: it is no text.
+    """
     return setting_of("task", file, environ, flags)
 
 
 def setting_of(
     key: str, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
 ) -> str:
-    """A text that stands in the group `run`, by itself. Raises ConfigError for anything but a text."""
+    """One setting of the group `run` whose value is text.
+
+    Raises:
+        ConfigError: the value is no text.
+    """
     entries = _entries(*file) if file else {}
     group = entries.get("run")
     named = entries.get(key, group.get(key) if isinstance(group, dict) else None)

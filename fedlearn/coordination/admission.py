@@ -113,12 +113,12 @@ class Admission:
         if not is_signed(proof, hello, challenge, caller.binding):
             return _refused(
                 "identity: expected this conversation signed by the key of the Hello, got another signature; somebody "
-                "stands between, or the key is not the volunteer's"
+                "may be intercepting the connection, or the key is not the volunteer's"
             )
         if proof.golden_step != GOLDEN_STEP:
             return _refused(
                 f"golden step: expected digest {GOLDEN_STEP.hex()}, got {proof.golden_step.hex() or 'none'}; "
-                "its arithmetic is another version's: install the fedlearn version of the server"
+                "this machine computes other numbers: install the fedlearn version of the server"
             )
         identity = hello.public_key.hex()
         is_local = identity == rules.local
@@ -133,7 +133,7 @@ class Admission:
             n_connections = self._by_identity.get(identity, 0)
             if 0 < rules.connections_per_identity <= n_connections:
                 return _again(
-                    f"connections: expected at most {rules.connections_per_identity} of an identity, got one more; "
+                    f"connections: expected at most {rules.connections_per_identity} of one identity, got one more; "
                     "end one of them, or give this machine an identity of its own"
                 )
         del self._strangers[peer]
@@ -145,7 +145,7 @@ class Admission:
         """Why this identity may not take part, if it is not the server's own."""
         allowed = self._rules.allowed
         if identity in self._excluded:
-            return _refused("identity: the server's owner sent it away, until the server ends; ask the owner")
+            return _refused("identity: the server's owner sent it away, for as long as this server runs; ask the owner")
         if identity == self._rules.local or allowed is None or identity in allowed:
             return None
         return _refused(
@@ -178,11 +178,11 @@ class Admission:
         limit = self._rules.connections_per_address
         if not 0 < limit <= n_others:
             return None
-        return _again(f"connections: expected at most {limit} from an address, got one more; try again later")
+        return _again(f"connections: expected at most {limit} from one address, got one more; try again later")
 
     def _too_many_joins(self, whose: Literal["address", "identity"]) -> Farewell:
         limit = self._rules.joins_per_minute
-        return _again(f"joins: expected at most {limit} a minute of an {whose}, got one more; try again later")
+        return _again(f"joins: expected at most {limit} per minute from one {whose}, got one more; try again later")
 
 
 def _refused(reason: str) -> Farewell:

@@ -349,7 +349,7 @@ class Coordinator:
         else:
             claim.lease.release()
         if finding is Finding.UNDECIDABLE:
-            effects.append(Notice("audits are off: computed again, losses of this task are not the same"))
+            effects.append(Notice("audits are off: losses of this task differ when they are computed again"))
         return [*effects, *self._close_if_complete(now)]
 
     # ---- the end of a step

@@ -59,7 +59,7 @@ class Entrance:
         standing = self._standings.of(answer.identity, name=volunteer.name, is_local=answer.is_local)
         volunteer.standing = standing
         if standing.is_banned:
-            reason = f"results of this identity were false {standing.n_caught} times"
+            reason = f"false results of this identity were found {standing.n_caught} times"
             return self.dismiss(volunteer, Farewell("refused", reason))
         volunteer.phase = Phase.WAITING
         volunteer.held = Held(proof.held_step, proof.held_digest) if proof.held_digest else None
@@ -93,7 +93,8 @@ class Entrance:
             raise ValueError(f"volunteer: expected one, {who!r} are several; give the first digits of an identity")
         if found[0].standing.is_local:
             raise ValueError(
-                f"volunteer: expected a guest, {who!r} is the server's own; resume with fewer --volunteers in its place"
+                f"volunteer: expected one from another machine, {who!r} is the server's own; "
+                "resume with fewer --volunteers"
             )
         self._admission.exclude(identity)
         farewell = self._admission.objection(identity)
@@ -112,7 +113,7 @@ class Entrance:
 
     def punish(self, standing: Standing, verdict: Verdict) -> list[ServerEffect]:
         """Its results were false: says so, and sends it away if they were so too often."""
-        what = f"results of step {verdict.step} were false, {verdict.difference:.3g} times what may be"
+        what = f"results of step {verdict.step} were false, off by {verdict.difference:.3g} times the tolerance"
         effects: list[ServerEffect] = [Notice(f"{standing.name}: {what}; they don't count"), RecordVerdict(verdict)]
         if standing.is_banned:
             for volunteer in [v for v in self.volunteers.values() if v.standing is standing]:

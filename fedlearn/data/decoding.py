@@ -39,7 +39,7 @@ def decode(file: BinaryIO, name: str, encoding: str, read: Callable[[int], None]
         if not codec.startswith(_WIDE) and (zero := chunk.find(0)) >= 0:
             raise ValueError(
                 f"data: expected text, got a zero byte at byte {n_read + zero} of {name}; "
-                "unpack it if it is packed, or name the encoding of its text, such as --encoding utf-16"
+                "unpack it if it is compressed, or name the encoding of its text, such as --encoding utf-16"
             )
         n_read += len(chunk)
         try:

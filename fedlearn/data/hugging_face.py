@@ -46,7 +46,8 @@ def _load(name: str) -> Any:  # noqa: ANN401 (the library's class, absent withou
         return library.load_dataset(name, split="train")
     except Exception as error:  # the library's own errors, of the network and of files have no common class
         raise ValueError(
-            f"data: expected a data set with a split 'train', got {PREFIX}{name}: {error}; see its name, or give a file"
+            f"data: expected a data set with a split 'train', got {PREFIX}{name}: {error}; "
+            "check its name, or give a file"
         ) from error
 
 

@@ -30,7 +30,7 @@ def exact_sum(replica: Replica, trials: Trials, block: bytes, losses: Float32Arr
     Raises ValueError where no sum of the trials is wanted.
     """
     if trials.shaping is None:
-        raise ValueError("shaping: expected a rule and a scale, got none; these trials are replayed")
+        raise ValueError("shaping: expected a rule and a scale, got none; trials without them are replayed")
     alone = Update(
         step=trials.step,
         block=block,

@@ -109,7 +109,7 @@ def _check_flow(graph: Graph, given: list[str]) -> None:
         if tensor.name not in read:
             raise GraphError(
                 f"learned tensor {_quoted(tensor.name)}: expected a call that reads it, got none; "
-                "noise on it can't act: do not train it"
+                "noise on it has no effect: do not train it"
             )
 
 
@@ -124,7 +124,7 @@ def _operator(call: Call, where: str) -> Operator:
     if operator is None:
         raise GraphError(
             f"{where}: not an operator that volunteers run; "
-            "update fedlearn if the server's is newer, or share nothing (--share nothing)"
+            "update fedlearn if the server's is newer, or start the server with --share nothing"
         )
     return operator
 

@@ -30,7 +30,7 @@ def encode(graph: Graph) -> bytes:
     if len(text) > MAX_TEXT_BYTES or len(data) > MAX_ENCODED_BYTES:
         raise GraphError(
             f"graph: expected at most {MAX_TEXT_BYTES} bytes of JSON and {MAX_ENCODED_BYTES} compressed, "
-            f"got {len(text)} and {len(data)}; share nothing instead (--share nothing)"
+            f"got {len(text)} and {len(data)}; start the server with --share nothing"
         )
     return data
 

@@ -1,1 +1,1 @@
-"""What scripts and notebooks call: training, runs that were trained, callbacks."""
+"""The Python interface for scripts and notebooks: training, trained runs, callbacks."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedlearn.storage.metrics import StepMetrics
 
 Columns = dict[str, NDArray[Any]]
-"""[steps] each; what a step has no value for is NaN."""
+"""Arrays [steps] by name; NaN where a step has no value."""
 
 PLAIN = ("step", "loss", "members", "work_per_s", "work", "volunteers", "bytes_in", "bytes_out", "time", "elapsed_s")
 
@@ -18,7 +18,7 @@ PLAIN = ("step", "loss", "members", "work_per_s", "work", "volunteers", "bytes_i
 def columns_of(metrics: Iterable[StepMetrics]) -> Columns:
     """A column for each figure of a step, and `validation_...` for those of held-out data.
 
-    A step that was repeated after a crash counts once, as it went at last.
+    A step that was repeated after a crash counts once, with its last figures.
     """
     steps = {step.step: step for step in metrics}
     rows = [steps[number] for number in sorted(steps)]

@@ -1,4 +1,4 @@
-"""Where training stands, in a line that renews itself: in a notebook, and in a terminal."""
+"""A line of progress that is redrawn in place, in a notebook or in a terminal."""
 
 import sys
 import time
@@ -62,7 +62,7 @@ class Progress(Callback):
         return "  ".join([*parts, f"{format_duration(left_s)} left"] if left_s else parts)
 
     def _left_s(self, step: int, now: float) -> float | None:
-        """By the end that is nearer: of training time, or of steps at the pace so far."""
+        """Seconds to the nearer end: of training time, or of steps at the pace so far."""
         status, (began, first) = self._status, self._began
         if status is None:
             return None

@@ -1,4 +1,4 @@
-"""A run's figures for TensorBoard; needs the extra `tensorboard`, which brings no TensorFlow."""
+"""A run's metrics for TensorBoard; needs the extra `tensorboard`, which brings no TensorFlow."""
 
 import time
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from fedlearn.storage.metrics import StepMetrics
 
 @final
 class TensorBoard(Callback):
-    """Writes events into `folder`, or without one into `tensorboard` in the run's folder.
+    """A callback that writes events for TensorBoard, by default into `tensorboard` in the run's folder.
 
     Raises:
         ImportError: tensorboard is missing.

@@ -1,4 +1,4 @@
-"""A run as Python sees it: what was learned, how it went, and what it writes."""
+"""A run in Python: its weights, its metrics, and what it writes."""
 
 import warnings
 from collections.abc import Mapping
@@ -36,38 +36,38 @@ LONGEST_CIRCLE = 6
 
 @final
 class Trained:
-    """A run: its weights by name, its step, its folder, and the settings that it has."""
+    """A run: its weights by name, step, folder and settings."""
 
     def __init__(self, run: Run, replica: Replica) -> None:
         self._run, self._flat = run, replica.weights
         self.step: int = replica.step
-        """Steps that are taken."""
+        """How many steps are done."""
         self.folder: Path = run.folder.path
         self.weights: Mapping[str, Float32Array] = replica.layout.split(self._flat)
-        """Named tensors, float32."""
+        """The trained tensors by name, float32."""
         self.settings: Mapping[str, Any] = msgspec.to_builtins(run.config)
-        """In groups, as in `config.json`."""
+        """The run's settings in groups, as in `config.json`."""
 
     @cached_property
     def figures(self) -> dict[str, float]:
-        """Of the weights on held-out data; empty where there is none, or the task's code is not here."""
+        """Metrics of the weights on held-out data; empty without such data, or if the task's code is not here."""
         return self._run.prepared.examiner.validate(self._flat, threads=0)
 
     @property
     def losses(self) -> list[float | None]:
-        """Mean loss of the members, a step."""
+        """Mean loss of the members in each step."""
         return [metrics.loss for metrics in read_lines(self._run.folder.metrics, StepMetrics)]
 
     def metrics(self) -> Any:  # noqa: ANN401 (pandas may not be here)
-        """How it went: a column for each figure, a row for each step, from the run's `metrics.jsonl`.
+        """The run's `metrics.jsonl` as a table: a column for each figure, a row for each step.
 
-        A pandas DataFrame where pandas is installed, else a dictionary of numpy arrays: `run.metrics()["loss"]` in
-        either case.
+        It is a pandas DataFrame if pandas is installed, else a dictionary of numpy arrays; `run.metrics()["loss"]`
+        works in either case.
         """
         return table_of(columns_of(read_lines(self._run.folder.metrics, StepMetrics)))
 
     def plot(self, *, over: Axis = "steps") -> "Figure":
-        """Its curve over steps, seconds or work, a figure of matplotlib's: a notebook shows it, `savefig` writes it.
+        """The loss over steps, seconds or work as a matplotlib figure: a notebook shows it, `savefig` writes it.
 
         Raises:
             ValueError: matplotlib is missing, or the run has no step yet.
@@ -83,14 +83,14 @@ class Trained:
         return drawn
 
     def export(self, path: str | Path | None = None, form: Format | None = None) -> Path:
-        """Writes the newest weights for PyTorch (safetensors) or ONNX, or the figures as CSV, and gives the file.
+        """Writes the weights for PyTorch (safetensors) or ONNX, or the metrics as CSV, and gives the file's path.
 
-        The path's ending tells the format; without a path it is `run-<number>` in the working directory. What is to be
-        known of the file is a warning.
+        The path's ending chooses the format; without a path the file is `run-<number>` in the working directory. Notes
+        about the file come as warnings.
 
         Raises:
-            ValueError: the model has no such format.
-            StorageError: the disk refuses.
+            ValueError: the model can't be exported in this format.
+            StorageError: the file can't be written.
         """
         done = export(self._run, Path(path) if path is not None else None, form)
         for note in done.notes:
@@ -106,18 +106,20 @@ class Trained:
         seed: int | None = None,
         **manner: float,
     ) -> str:
-        """The prompt, and at most `length` tokens that the model goes on with.
+        """The prompt, followed by at most `length` tokens that the model writes.
 
-        Sampling takes `temperature`, `top_k`, `top_p` and `repetition_penalty`; with `beams` it is the likeliest text
-        that so many find, which takes `length_penalty`; both take `no_repeat_ngram`. All are as `fedlearn sample` has
-        them, `seed` is of the random choices.
+        Random sampling takes `temperature`, `top_k`, `top_p`, `repetition_penalty` and the `seed` of random choices.
+        With `beams` the text is the likeliest that a beam search finds, which takes `length_penalty`. Both take
+        `no_repeat_ngram`. All mean the same as the flags of `fedlearn sample`.
 
         Raises:
             ValueError: the model does not write text, or an argument is unknown or out of its range.
         """
         examiner = self._run.prepared.examiner
         if not isinstance(examiner, WritesText):
-            raise ValueError(f"run {self.folder.name}: expected a model that writes text, got another; see figures")
+            raise ValueError(
+                f"run {self.folder.name}: expected a model that writes text, got another; look at its figures instead"
+            )
         rules = Search if beams else Manner
         if unknown := sorted(set(manner) - set(rules.__struct_fields__)):
             known = ", ".join(rules.__struct_fields__)
@@ -138,9 +140,9 @@ class Trained:
 
 
 def load(run: str | int | Path = "latest", *, runs: str | Path = "trainingRuns", task: Task | None = None) -> Trained:
-    """A run as it is by now: its number, "latest", or the path of its folder; numbers count in the folder `runs`.
+    """The present state of a run: its number in the folder `runs`, "latest", or the path of its folder.
 
-    No code is run that a run folder names: the figures of a task of one's own are there if the `task` is given.
+    A run folder can name a task's code, which is never executed; pass the `task` to have its metrics.
 
     Raises:
         StorageError: there is no such run, or its files are damaged.

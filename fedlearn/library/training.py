@@ -22,7 +22,7 @@ from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Setting, Task
 
 ALONE: dict[str, Setting] = {"audit": 0.0, "share": "nothing"}
-"""Nobody joins a run in one process."""
+"""Settings of every run in one process, which nobody joins."""
 
 
 def train(
@@ -36,13 +36,14 @@ def train(
     progress: bool | None = None,
     **settings: Setting | Path,
 ) -> Trained:
-    """Trains in this process until `steps` steps or `duration` seconds are over, and gives what came of it.
+    """Trains in this process for `steps` steps or `duration` seconds, and gives the trained run.
 
-    The task is one of `fedlearn.supervised` and its like, `FILE.py:NAME` of one, a configuration file (TOML or JSON),
-    or none at all: then a recurrent network learns the text of `data="text.txt"`. `settings` are those of a run, such
-    as `sigma`, `learning_rate` and `group_size`; they outrank the file's, and these the task's own. The run's folder is
-    made in the folder `runs`, or where that is None in a temporary one. `callbacks` are told what happens; `progress`
-    shows a line, by default where somebody sees it. Ctrl-C ends the training, and gives what was learned until then.
+    The task is made by `fedlearn.supervised` or one of its siblings, or it is `FILE.py:NAME` of such a task, or a
+    configuration file (TOML or JSON). Without a task, a recurrent network learns the text `data="text.txt"`. `settings`
+    are those of a run, such as `sigma`, `learning_rate` and `group_size`; they override the file's, which override the
+    task's own. The run's folder is made in the folder `runs`, or in a temporary one if that is None. `callbacks` are
+    told what happens; `progress` shows a line, by default in a terminal or notebook. Ctrl-C ends the training and gives
+    the run as it is then.
 
     >>> from fedlearn import function
     >>> task = function(lambda arrays: float(((arrays["x"] - 3.0) ** 2).sum()), {"x": [0.0, 0.0]})
@@ -53,7 +54,7 @@ def train(
 
     Raises:
         ConfigError: a setting is unknown or out of its range, or the run has no end.
-        StorageError: the disk refuses.
+        StorageError: a file can't be written.
     """
     root = str(runs) if runs is not None else tempfile.mkdtemp(prefix="fedlearn-")
     ends: dict[str, Setting] = {name: end for name, end in (("steps", steps), ("duration", duration)) if end}

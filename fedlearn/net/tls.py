@@ -95,8 +95,8 @@ def check_pinned(address: Address, certificate: bytes) -> None:
     """
     if not has_fingerprint(certificate, address.fingerprint):
         raise UntrustedServerError(
-            f"fingerprint: expected {address.fingerprint}, got {fingerprint_of(certificate)}; somebody stands between, "
-            "or the server has a new certificate: ask its owner for the line that it prints now"
+            f"fingerprint: expected {address.fingerprint}, got {fingerprint_of(certificate)}; somebody may be "
+            "intercepting the connection, or the server has a new certificate: ask its owner for the line it prints now"
         )
     if problem := _date_problem(certificate):
         raise UntrustedServerError(f"the server's {problem}; it has expired, or this machine's clock is wrong")

@@ -169,7 +169,7 @@ class RelayProcess:
         """Nobody above answers for long: those below are free to look for somebody else."""
         assert self._server is not None
         assert self._serving is not None
-        self._server.stop(f"the server above is away: {reason}")
+        self._server.stop(f"the server above can't be reached: {reason}")
         await self._serving
         self._begin_anew()
 

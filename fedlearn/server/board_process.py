@@ -14,7 +14,7 @@ PACKAGES = ("starlette", "uvicorn")
 async def show_board(root: Path, port: int, say: Callable[[str], None]) -> None:
     """Runs the board of these runs until it ends, or this task is cancelled; what it prints is said."""
     if any(find_spec(package) is None for package in PACKAGES):
-        say("for a page that shows the run install: pip install 'fedlearn[board]' (or leave it out with --board 0)")
+        say("to see the run on a page in the browser: pip install 'fedlearn[board]' (--board 0 hides this line)")
         return
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fedlearn", "board", "--runs", str(root), "--port", str(port), "--companion"),

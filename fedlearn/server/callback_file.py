@@ -18,7 +18,7 @@ def load_callback(entry: str) -> Callback:
     if place.endswith(".py"):
         path = Path(place).resolve()
         if not path.is_file():
-            raise ValueError(f"--callback: expected a file of Python, got {place!r}, which does not exist here")
+            raise ValueError(f"--callback: expected a Python file, got {place!r}, which does not exist here")
         module = import_file(path)
     else:
         module = import_module(place)

@@ -40,14 +40,14 @@ def changed(config: RunConfig, key: str, text: str) -> RunConfig:
         raise ConfigError(f"{key}: expected a setting that may change while the server runs; {remedy}")
     if name not in schema.resumable:
         raise ConfigError(
-            f"{name}: expected a setting that may change, this one makes the run what it is; begin another"
+            f"{name}: expected a setting that may change, but this one is fixed when a run begins; begin another run"
         )
     if name not in AT_WORK:
         raise ConfigError(
-            f"{name}: expected a setting that acts on the next step, this one is read when the server starts; "
+            f"{name}: expected a setting that acts on the next step, but this one is read when the server starts; "
             f"stop it, and resume with {flag_of(name)} {text}"
         )
     value = schema.checked(name, text, "the order", strict=False)
     if name in schema.automatic and not value:
-        raise ConfigError(f"{name}: expected a value above 0, since a run that has begun chooses none, got {text!r}")
+        raise ConfigError(f"{name}: expected a value above 0, since a run chooses only when it begins, got {text!r}")
     return resume_config(schema, config, None, {}, {name: value})

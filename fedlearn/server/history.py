@@ -35,7 +35,7 @@ def newest(run: Run, *, progress: Progress | None = None) -> Rebuilt:
     Raises StorageError where nothing can be rebuilt, and for files of another run.
     """
     checkpoint, found = latest_checkpoint(run.folder)
-    problems = [*run.notices, *(f"checkpoint passed over: {problem}" for problem in found.values())]
+    problems = [*run.notices, *(f"checkpoint skipped: {problem}" for problem in found.values())]
     return _rebuilt(run, checkpoint, problems, progress=progress)
 
 
@@ -47,7 +47,7 @@ def back_to(run: Run, step: int, *, progress: Progress | None = None) -> Rebuilt
     if step < run.origin.step:
         raise StorageError(f"step: expected {run.origin.step} or more, where the run begins, got {step}")
     checkpoint, found = latest_checkpoint(run.folder, until=step)
-    problems = [*run.notices, *(f"checkpoint passed over: {problem}" for problem in found.values())]
+    problems = [*run.notices, *(f"checkpoint skipped: {problem}" for problem in found.values())]
     rebuilt = _rebuilt(run, checkpoint, problems, until=step, progress=progress)
     if (reached := rebuilt.holding.replica.step) != step:
         raise StorageError(
@@ -73,7 +73,7 @@ def replay(run: Run, *, until: int | None = None, threads: int = 0, progress: Pr
         try:
             checkpoint = read_checkpoint(path)
         except StorageError as error:
-            problems.append(f"checkpoint passed over: {error}")
+            problems.append(f"checkpoint skipped: {error}")
             continue
         return _rebuilt(run, checkpoint, problems, until=end, threads=threads, progress=progress)
     known = ", ".join(f"{stretch.first} to {stretch.end}" for stretch in stretches)
@@ -100,7 +100,7 @@ def _rebuilt(
     if digest != expected:
         raise StorageError(
             f"{checkpoint.path}: expected weights of digest {expected.hex()}, got {digest.hex()}; "
-            "take it out of the folder, or restore it from a copy"
+            "move it out of the folder, or restore it from a copy"
         )
     last = follow_journal(run, holding, until=until, problems=problems, progress=progress)
     return Rebuilt(holding, last or checkpoint.last, checkpoint, tuple(problems))

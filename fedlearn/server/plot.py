@@ -117,8 +117,8 @@ def _key_of(lines: dict[str, list[StepMetrics]]) -> str:
     """What all these runs call their loss. Raises ValueError where that is nothing, or not one."""
     keys = {name: next((key for line in found for key in line.shown), "") for name, found in lines.items()}
     if empty := [name for name, key in keys.items() if not key]:
-        raise ValueError(f"run {empty[0]}: expected figures of a step or more, got none; let it train first")
+        raise ValueError(f"run {empty[0]}: expected at least one step, got none; let it train first")
     if len(set(keys.values())) != 1:
         told = ", ".join(f"{key} of run {name}" for name, key in keys.items()) or "no run"
-        raise ValueError(f"runs: expected those that show one kind of loss, got {told}; plot them apart")
+        raise ValueError(f"runs: expected runs with one kind of loss, got {told}; plot them separately")
     return next(iter(keys.values()))

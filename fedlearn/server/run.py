@@ -60,7 +60,7 @@ def kind_of(folder: RunFolder) -> Kind:
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(
             f"{folder.data / KIND_FILE}: expected the kind of the run's task: {error}; "
-            "the run may be of an older version, which can go on with it"
+            "the run may be of an older version of fedlearn; use that version"
         ) from error
     return find_kind(name)
 
@@ -91,7 +91,7 @@ def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None)
     for key, now in settings_of(Schema(kind.options), config).items():
         if (was := origin.settings.get(key, now)) != now:
             raise ConfigError(
-                f"{key}: expected {was!r}, with which the run was begun, got {now!r} from {folder.config}; "
+                f"{key}: expected {was!r}, as when the run began, got {now!r} from {folder.config}; "
                 "put it back, or start a new run"
             )
     prepared = kind.reopen(config, task, folder=RunData(folder.data))

@@ -280,7 +280,7 @@ class Server:
         try:
             gate = self._renewal.changed(now)
         except ConfigError as error:
-            self._told.on_problem(f"{error}; until then what was read before holds")
+            self._told.on_problem(f"{error}; until it is mended the previous file is used")
             return
         if gate is not None:
             self.say("the files of --allow and --tls-cert were read again")

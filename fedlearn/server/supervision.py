@@ -61,9 +61,9 @@ class Supervisor:
             how = how_it_ended(code)
             pause_s = restarts.died(time.monotonic() - began)
             if pause_s is None:
-                self._say(f"the server {how} again and again; it is not started again")
+                self._say(f"the server {how} again and again; it is not restarted any more")
                 return max(code, 1)
-            self._say(f"the server {how}; the run goes on in {pause_s:.0f} s")
+            self._say(f"the server {how}; it is restarted in {pause_s:.0f} s, and the run goes on")
             sys.stdout.flush()
             if self._stopped.wait(pause_s):
                 return 0

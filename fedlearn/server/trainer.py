@@ -87,9 +87,11 @@ class Trainer:
         header = Header(run.origin.identity, replica.step, digest)
         journal = Journal.open(run.folder.journal, header, keep_bytes=journal_bytes_kept(run.config.run), aside=aside)
         if journal.cut_bytes:
-            notices.append(f"journal: a torn last record of {journal.cut_bytes} bytes was cut; its step is repeated")
+            notices.append(
+                f"journal: an incomplete last record of {journal.cut_bytes} bytes was removed; its step is repeated"
+            )
         if not journal.is_joined and replica.step > run.origin.step:
-            notices.append(f"journal: it does not lead up to step {replica.step}; a new segment goes on from there")
+            notices.append(f"journal: it ends before step {replica.step}; a new segment begins there")
         if aside.names:
             notices.append(f"set aside in {aside.folder}: {', '.join(aside.names)}")
         return cls(run, rebuilt, journal, digest), notices

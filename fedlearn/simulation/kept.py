@@ -1,4 +1,4 @@
-"""What a run told, kept for whoever asks afterwards."""
+"""A callback that keeps what it is told."""
 
 from typing import final
 
@@ -8,7 +8,7 @@ from fedlearn.storage.metrics import StepMetrics
 
 @final
 class Kept(Callback):
-    """Keeps the metrics of all steps, and what a terminal would show beside them."""
+    """Keeps the metrics of all steps, and the notices."""
 
     def __init__(self) -> None:
         self.metrics: list[StepMetrics] = []

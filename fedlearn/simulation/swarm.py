@@ -1,7 +1,7 @@
 """A whole run in one process: coordinator, workers and replicas over the in-memory transport.
 
-The same machines and the same bytes as between real machines, without sockets, threads or waiting: what tests,
-benchmarks and notebooks drive. Time is whatever `clock` says.
+It has the same state machines and sends the same bytes as real machines, without sockets, threads or waiting. Tests,
+benchmarks and notebooks use it. Time is what `clock` says.
 """
 
 from collections import deque
@@ -60,7 +60,7 @@ class Participant:
         return bool(messages)
 
     def leave(self, reason: str) -> None:
-        """Says Goodbye."""
+        """Leaves the run: sends Goodbye."""
         self._performer.perform(self.worker.stop(reason))
 
     # ---- what the performer asks of its shell
@@ -113,12 +113,12 @@ class Swarm:
 
     @property
     def metrics(self) -> list[StepMetrics]:
-        """Of all steps so far."""
+        """The metrics of all steps so far."""
         return self.kept.metrics
 
     @property
     def notices(self) -> list[str]:
-        """What a terminal would show beside steps."""
+        """The notices that a terminal would show."""
         return self.kept.notices
 
     def join(self, name: str, *, threads: int = 1) -> Participant:
@@ -153,12 +153,12 @@ class Swarm:
         return moved or bool(self._effects)
 
     def settle(self) -> None:
-        """Advances until nothing happens any more without time passing."""
+        """Advances until nothing more happens unless time passes."""
         while self.advance():
             pass
 
     def stop(self, reason: str) -> None:
-        """The person at the server ends the run."""
+        """Ends the run, as the server's operator would."""
         self._effects += self.coordinator.stop(reason)
         self.settle()
 

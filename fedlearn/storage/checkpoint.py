@@ -103,7 +103,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         weights, slots = read_tensors(path, _layout_of(metadata))
         checksum = metadata.pop("checksum")
         if checksum != _checksum(metadata, weights, slots):
-            raise StorageError(f"{path}: expected checksum {checksum}, the content has another; it is damaged")
+            raise StorageError(
+                f"{path}: expected checksum {checksum}, but the content has another; the file is damaged"
+            )
         numbers = msgspec.json.decode(metadata["numbers"], type=dict[str, str])
         snapshot = Snapshot(
             step=int(metadata["step"]),

@@ -119,7 +119,7 @@ def read_allowed(file: str) -> frozenset[str] | None:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"allow: expected a file with an identity a line, got {file!r}: {error}") from error
+        raise ConfigError(f"allow: expected a file with one identity per line, got {file!r}: {error}") from error
     given = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
     return frozenset(_public_key(text, f"{file}, line {number}") for number, text in given if text)
 

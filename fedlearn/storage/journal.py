@@ -171,7 +171,7 @@ class Journal:
         except OSError as error:
             raise StorageError(
                 f"{self.path}: the last steps may not be on the disk: {error.strerror}; "
-                "see that the disk is well, then resume the run"
+                "check the disk, then resume the run"
             ) from error
         finally:
             self._file.close()
@@ -260,7 +260,7 @@ def _read_steps(path: Path, problems: list[str]) -> Iterator[Record]:
         end = following
         yield record
     if size > end:
-        problems.append(f"{path}: its last {size - end} bytes are no whole step")
+        problems.append(f"{path}: its last {size - end} bytes are an incomplete step")
 
 
 def read_journal(folder: Path, *, start: int = 0) -> Iterator[Update]:

@@ -36,7 +36,7 @@ class LineLog:
             self._file.write(msgspec.json.encode(value) + b"\n")
         except OSError as error:
             raise StorageError(
-                f"{self._path}: a line could not be written: {error.strerror}; make room, or mend the disk, and resume"
+                f"{self._path}: a line could not be written: {error.strerror}; make room or repair the disk, and resume"
             ) from error
 
     def close(self) -> None:

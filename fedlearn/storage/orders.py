@@ -166,7 +166,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"{folder}: expected a folder for orders: {error.strerror}; see that it may be made"
+            f"{folder}: expected a folder for orders that can be made: {error.strerror}; check the permissions"
         ) from error
 
 

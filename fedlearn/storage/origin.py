@@ -73,10 +73,10 @@ def load_origin(run: RunFolder) -> tuple[Origin, tuple[str, ...]]:
         except StorageError as error:
             problems.append(str(error))
             continue
-        return origin, (f"passed over: {problems[0]}; read from {path} in its place",)
+        return origin, (f"skipped: {problems[0]}; read from {path} in its place",)
     raise StorageError(
         f"{run.origin}: expected what the run was begun with: {problems[0]}; restore it from a copy; "
-        "a run of an older version of fedlearn goes on with that version"
+        "a run of an older version of fedlearn needs that version"
     )
 
 
@@ -102,7 +102,7 @@ def check_same_run(origin: Origin, text: str, path: Path) -> None:
     if (other := _parsed(text, path)).identity != origin.identity:
         raise StorageError(
             f"{path}: expected a checkpoint of this run ({origin.identity.hex()}), got one of another "
-            f"({other.identity.hex()}); take it out of the folder"
+            f"({other.identity.hex()}); move it out of the folder"
         )
 
 

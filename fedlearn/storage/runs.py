@@ -144,14 +144,14 @@ def lock_run(run: RunFolder) -> Iterator[None]:
         file = open(path, "a+")  # noqa: SIM115 (closed below: what happens within is no error of the lock's)
     except OSError as error:
         raise StorageError(
-            f"{path}: could not be written: {error.strerror}; see that this user may write the folder"
+            f"{path}: could not be written: {error.strerror}; check that this user may write to the folder"
         ) from error
     with file:
         if not lock_file(file.fileno()):
             file.seek(0)
             holder = file.read().strip() or "unknown"
             raise StorageError(
-                f"{run.path}: expected a run that nobody writes, but process {holder} does; stop it first"
+                f"{run.path}: expected a run that no process uses, but process {holder} does; stop it first"
             )
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

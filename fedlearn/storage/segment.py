@@ -74,7 +74,7 @@ def segments_in(folder: Path) -> list[Path]:
     if folder.is_file():
         raise StorageError(
             f"{folder}: expected a folder of segments, got a file; the run is of an older version of fedlearn, "
-            "which can go on with it"
+            "which can resume it"
         )
     if not folder.is_dir():
         return []

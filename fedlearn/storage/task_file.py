@@ -32,7 +32,7 @@ def load_task(entry: str) -> NamedTask:
     if not file or not name or path.suffix != ".py":
         raise ValueError(f"task: expected FILE.py:NAME, e.g. digits.py:task, got {entry!r}")
     if not path.is_file():
-        raise ValueError(f"task: expected a file of Python, got {file!r}, which does not exist here")
+        raise ValueError(f"task: expected a Python file, got {file!r}, which does not exist here")
     module = import_file(path)
     task = getattr(module, name, None)
     if not isinstance(task, Task):

@@ -24,10 +24,10 @@ NO_BLOCK = b""
 
 NAME_BYTES = 16
 MAX_BLOCK_BYTES = 60 * 2**20
-"""Of one block, which a volunteer holds in memory and receives in one message."""
+"""Most bytes of one block, which a volunteer holds in memory and receives in one message."""
 
 MAX_HEADER_BYTES = 2**22
-"""Of names and shapes of the columns; parsed, they take many times the memory of their text."""
+"""Most bytes of the names and shapes of columns; parsed, they take many times the memory of their text."""
 
 
 @final
@@ -53,7 +53,11 @@ class NamedBlocks(Mapping[bytes, Columns]):
 
 
 def n_rows(columns: Columns) -> int:
-    """Rows of the columns; 0 if there are none. Raises ValueError where columns are of different lengths."""
+    """Number of rows in the columns; 0 if there are none.
+
+    Raises:
+        ValueError: columns differ in length.
+    """
     lengths = {name: len(column) if column.ndim else 0 for name, column in sorted(columns.items())}
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{name}: {length}" for name, length in lengths.items())
@@ -62,7 +66,11 @@ def n_rows(columns: Columns) -> int:
 
 
 def column_of(columns: Columns, name: str) -> NDArray[Any]:
-    """One of the columns. Raises ValueError where there is none of that name."""
+    """The column of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
     if name not in columns:
         raise ValueError(f"data: expected a column {name!r}, got {', '.join(sorted(columns)) or 'none'}")
     return columns[name]
@@ -87,7 +95,11 @@ def encode_block(columns: Columns) -> bytes:
 
 
 def decode_block(payload: bytes) -> Columns:
-    """What `encode_block` was given. Raises ValueError for anything else."""
+    """The columns that `encode_block` was given.
+
+    Raises:
+        ValueError: the bytes are no such block.
+    """
     if (header_bytes := int.from_bytes(payload[:8], "little")) > MAX_HEADER_BYTES:
         raise ValueError(f"block: expected safetensors bytes, got something else: a header of {header_bytes} bytes")
     try:
@@ -99,9 +111,10 @@ def decode_block(payload: bytes) -> Columns:
 
 
 def cut(columns: Columns, max_bytes: int = MAX_BLOCK_BYTES) -> list[Columns]:
-    """The rows in as few pieces of nearly one size as there may be, in order; none without data.
+    """The rows in as few pieces of nearly equal size as possible, in order; none without data.
 
-    Raises ValueError where a row is larger than a piece may be.
+    Raises:
+        ValueError: a row is larger than a piece may be.
     """
     rows = n_rows(columns)
     if rows == 0:

@@ -39,7 +39,11 @@ class Holding:
 
     @property
     def replica(self) -> Replica:
-        """The replica. Raises ValueError before there is one."""
+        """The replica.
+
+        Raises:
+            ValueError: there is none yet.
+        """
         if self._replica is None:
             raise ValueError("replica: expected a Snapshot or a Start first")
         return self._replica
@@ -56,7 +60,11 @@ class Holding:
             del self._stored[next(iter(self._stored))]
 
     def block(self, name: bytes) -> Columns:
-        """The block of that name. Raises ValueError for one that is not held."""
+        """The block of that name.
+
+        Raises:
+            ValueError: it is not held.
+        """
         if name == NO_BLOCK:
             return {}
         if name not in self._stored and name not in self._given:
@@ -68,7 +76,11 @@ class Holding:
         return self._stored[name] if name in self._stored else self._given.get(name, {})
 
     def load(self, snapshot: Snapshot) -> bytes:
-        """Takes the snapshot's place in the run; gives the digest. Raises ValueError for another model's."""
+        """Goes to the snapshot's place in the run, and gives the digest there.
+
+        Raises:
+            ValueError: the snapshot is of another model.
+        """
         self._replica = Replica(
             self.objective.layout, snapshot, seed=self._seed, row_masks=self._row_masks, threads=self._threads
         )
@@ -81,12 +93,20 @@ class Holding:
         return self.load(genesis(layout, weights, step=step, keeps_start=keeps_start, threads=self._threads))
 
     def apply(self, update: Update) -> bytes:
-        """Takes a step; gives the digest after it. Raises ValueError as the replica does."""
+        """Takes a step, and gives the digest after it.
+
+        Raises:
+            ValueError: the update does not follow on the replica's last step.
+        """
         self.replica.apply(update)
         return self.replica.digest
 
     def evaluate(self, trials: Trials, block: bytes) -> TrialResults:
-        """What a volunteer reports of these trials. Raises ValueError where they ask for what the task can't do."""
+        """What a volunteer reports of these trials.
+
+        Raises:
+            ValueError: they need what the task can't do.
+        """
         objective, weights, data = self.objective, self.replica.weights, self.block(block)
         if not trials.perturbation.is_summed:
             losses = objective.evaluate(weights, data, trials, threads=self._threads)

@@ -25,24 +25,30 @@ from fedlearn.text.tokenizer import Tokenizer
 class DataFolder(Protocol):
     """Where a kind keeps what it reads again when the run goes on, and what its user's data come from.
 
-    Methods that read and write raise OSError, and ValueError for what is no array.
+    Raises:
+        OSError: a file can't be read or written.
+        ValueError: a file holds no array.
     """
 
     @property
     def free_bytes(self) -> int:
-        """What still goes into the folder."""
+        """Bytes that still fit into the folder."""
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
 
     def view(self, name: str) -> NDArray[Any]:
-        """The array in a `.npy` file, of which only what is looked at takes memory."""
+        """The array in a `.npy` file, memory-mapped: only the parts that are read take memory."""
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A file to write, which is on the disk at the end."""
 
     def source(self, names: Sequence[str], encoding: str) -> Source:
-        """The texts that a user names. Raises ValueError for names of nothing and for another codec than Python's."""
+        """The texts that a user names.
+
+        Raises:
+            ValueError: a name stands for no text, or Python has no such encoding.
+        """
 
 
 Measure = Callable[[Objective, Strategy, Columns], float]
@@ -53,7 +59,7 @@ class Examiner(Protocol):
     """Looks at a run for people: none of it changes a weight."""
 
     def show(self, loss: float) -> tuple[str, float]:
-        """The mean loss of members as people read it: what it is called, and its value."""
+        """The mean loss of members in its usual unit: its name and its value."""
 
     def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
         """Named figures of unperturbed weights on held-out data; empty where there are none."""
@@ -65,7 +71,7 @@ class WritesText(Protocol):
 
     tokenizer: Tokenizer
     characters_per_token: float
-    """In the text that the model learns from."""
+    """Mean characters per token of the training text."""
 
     def language_model(self, weights: Float32Array) -> LanguageModel:
         """The model with these weights, to be sampled and searched."""
@@ -76,45 +82,50 @@ class ReadsText(Protocol):
     """An examiner of models that can be tried on another text."""
 
     def validate_on(self, weights: Float32Array, texts: Texts, *, threads: int) -> tuple[dict[str, float], str]:
-        """Named figures of unperturbed weights on texts, and what is to be said of these, if anything.
+        """Named figures of unperturbed weights on texts, and a note about the texts, if there is one.
 
-        Raises ValueError for what is too short.
+        Raises:
+            ValueError: the texts are too short.
         """
 
 
 @runtime_checkable
 class CountsText(Protocol):
-    """An examiner that knows what counting alone makes of the data."""
+    """An examiner that knows the losses of n-gram models on the data."""
 
     def baselines(self) -> dict[str, float]:
-        """What n-gram models reach on held-out data, by their names, in the figure that `show` gives."""
+        """The losses of n-gram models on held-out data, by their names, in the unit of `show`."""
 
 
 @runtime_checkable
 class Exports(Protocol):
-    """An examiner of models that other programs can read. What is said `about` them stands in the files."""
+    """An examiner of models that can be exported for other programs. `about` is written into the files as metadata."""
 
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
-        """What `load_state_dict` of the PyTorch module takes, as safetensors."""
+        """The `state_dict` of the PyTorch module, as safetensors."""
 
     def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
-        """One step of the model as ONNX. Raises ValueError where there is none."""
+        """One step of the model as ONNX.
+
+        Raises:
+            ValueError: the model has no such form.
+        """
 
 
 class Prepared(msgspec.Struct, frozen=True, eq=False):
     """A run's task, ready to be trained."""
 
     config: RunConfig
-    """With a value for each key."""
+    """The configuration, with a value for each key."""
     objective: Objective
     examiner: Examiner
     invitation: Invitation
     blocks: Sequence[Columns] = ()
     """The data in the order in which they are used; none for a task without data."""
     block_names: tuple[bytes, ...] = ()
-    """Of the blocks, where they are known without looking at all data."""
+    """Names of the blocks, if they are known without reading all data."""
     steps_per_block: int = 0
-    """0: the first block only."""
+    """Steps between blocks; 0: only the first block is used."""
     entry: str = ""
     """FILE.py:NAME of the task, where the user brought one."""
     needs_task: bool = False
@@ -122,9 +133,9 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     is_start_shared: bool = False
     """Whether volunteers can make the weights that the run begins with."""
     files: Mapping[str, bytes] = MappingProxyType({})
-    """Of a new run: what `reopen` will want to read again."""
+    """For a new run: the files that `reopen` will read."""
     reasons: tuple[str, ...] = ()
-    """Of a new run: why the values that it chose itself are what they are."""
+    """For a new run: the reason for each automatic choice."""
 
     @property
     def named_blocks(self) -> Mapping[bytes, Columns]:
@@ -134,15 +145,15 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
 
 
 class Kind(Protocol):
-    """What fedlearn needs of a kind of tasks; registered by its name under the entry points `fedlearn.tasks`."""
+    """A kind of task, as fedlearn uses it; registered by its name under the entry points `fedlearn.tasks`."""
 
     @property
     def name(self) -> str:
-        """As it stands in Invitations, and in configurations of kinds that need no user's task."""
+        """The name in Invitations, and in configurations if the kind needs no task of a user's."""
 
     @property
     def options(self) -> type[msgspec.Struct]:
-        """The settings of its own; their annotations say ranges and help."""
+        """The kind's own settings; their annotations hold ranges and help."""
 
     def start(
         self,
@@ -158,13 +169,18 @@ class Kind(Protocol):
         `task` is what the user brought, None where the configuration names a kind alone. `measure` is called only
         where a choice depends on speed. What is too large for `Prepared.files` is written into the folder;
         `progress` is told how far that is.
-        Raises ConfigError for what can't be had.
+
+        Raises:
+            ConfigError: the task can't be trained with these settings.
         """
 
     def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
         """The task of a run that was prepared before, in whose folder is what `Prepared.files` held.
 
-        Without a task that needs one there is just enough to replay the run. Raises ValueError for damaged files.
+        Without a task that needs one there is just enough to replay the run.
+
+        Raises:
+            ValueError: a file is damaged.
         """
 
     def join(
@@ -172,5 +188,6 @@ class Kind(Protocol):
     ) -> Objective:
         """The objective on a volunteer's machine, which has `max_bytes` for all that the server names.
 
-        Raises ValueError that names what differs from the server's, or what is too large.
+        Raises:
+            ValueError: something differs from the server's, or is too large; the message names it.
         """

@@ -39,7 +39,11 @@ def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 def check_identity(own: Mapping[str, str], servers: Mapping[str, str]) -> None:
-    """Raises ValueError that names what differs from the server's."""
+    """Refuses a task of a volunteer that is not the server's.
+
+    Raises:
+        ValueError: they differ; the message names in what.
+    """
     if different := differences(own, servers):
         raise ValueError(
             f"task: expected the server's {' and '.join(different)}, got other ones; "

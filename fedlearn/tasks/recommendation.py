@@ -36,7 +36,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     ):
         if not config.get(key):
             config = config.replace({key: value})
-            reasons.append(f"{key} = {value:g}: a beginning for networks with weights of about 0.1 to 1")
+            reasons.append(f"{key} = {value:g}: a starting point for networks with weights of about 0.1 to 1")
     if config.is_settled:
         return config, tuple(reasons)
     members_per_s = measure(objective, strategy_of(config), data)

@@ -16,7 +16,11 @@ def kind_names() -> list[str]:
 
 @cache
 def find_kind(name: str) -> Kind:
-    """The kind of that name. Raises ValueError with those that there are."""
+    """The kind of that name.
+
+    Raises:
+        ValueError: there is none; the message lists the names.
+    """
     for entry in entry_points(group=GROUP):
         if entry.name == name:
             kind: Kind = entry.load()

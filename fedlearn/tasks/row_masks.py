@@ -26,7 +26,7 @@ class RowReader:
         tensors = {tensor.name: tensor for tensor in layout.tensors}
         for name in reads:
             if name not in tensors or not tensors[name].is_matrix:
-                raise ValueError(f"reads: expected names of matrices that are learned, got {name!r}")
+                raise ValueError(f"reads: expected names of matrices that are trained, got {name!r}")
         self._columns = [(tensors[name], column) for name, column in reads.items()]
         self.n_mask_columns = sum(tensor.shape[0] for tensor, _ in self._columns)
         self._batch_size = batch_size
@@ -35,7 +35,8 @@ class RowReader:
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
         """[groups, columns] 1 for each row that the group's data name; None where every row of all tensors counts.
 
-        Raises ValueError where data name a row that the tensor does not have.
+        Raises:
+            ValueError: the data name a row that the tensor does not have.
         """
         if not self._columns:
             return None

@@ -40,9 +40,10 @@ class Members(Protocol):
         """Members in all groups together."""
 
     def __call__(self, function: Callable[..., Any], *grouped: Any, own: Sequence[Any] = ()) -> Any:  # noqa: ANN401
-        """`function(*grouped, *own)` by each member; results are [members, ...].
+        """Calls `function(*grouped, *own)` with the weights of each member; the results are [members, ...].
 
-        Arrays in `grouped` are [groups, ...] and a member is given its group's; arrays in `own` are [members, ...].
+        Arrays in `grouped` are [groups, ...], and each member is given its group's entry; arrays in `own` are
+        [members, ...].
         """
 
     def each(self) -> Iterator[Mapping[str, Float32Array]]:
@@ -50,48 +51,48 @@ class Members(Protocol):
 
 
 class Task(ABC):
-    """Named tensors to learn, data or none, and `losses`."""
+    """A task: named tensors to train, data if it needs any, and a loss for each member."""
 
     kind: ClassVar[str]
     """Name under which fedlearn registers tasks of this class."""
 
     unit: ClassVar[str] = "examples"
-    """What a member is judged by, and what `work_per_member` counts."""
+    """The unit of `work_per_member`, such as examples, tokens or episodes."""
 
     data: Columns = MappingProxyType({})
-    """Empty for a task without data."""
+    """Named columns of one length, a row for each example; empty for a task without data."""
     held_out: Columns = MappingProxyType({})
-    """Rows that nothing is trained on, with the columns of `data`."""
+    """Held-out rows for `evaluate`, with the columns of `data`."""
     batch_size: int = 1
-    """Rows that a group is given."""
+    """Rows of data that each group sees in a step."""
     scales: Mapping[str, float] = MappingProxyType({})
-    """Factor on sigma and learning rate of the tensors whose name contains a key; the first key that fits counts."""
+    """Factors on sigma and learning rate of tensors whose name contains the key; the first matching key counts."""
     reads: Mapping[str, str] = MappingProxyType({})
-    """Tensors of which a row matters only to groups whose data name it: the column with the row numbers, by tensor."""
+    """For tensors of which a row matters only to groups whose data name it: the column of row numbers, by tensor."""
     settings: Mapping[str, Setting] = MappingProxyType({})
-    """Settings of a run that suit the task, by key; whatever the run's own configuration says outranks them."""
+    """Settings of a run that suit the task, by key; the run's own configuration overrides them."""
 
     @property
     @abstractmethod
     def tensors(self) -> Mapping[str, Float32Array]:
-        """What is learned, where it starts: float32, in a fixed order, equal on every machine."""
+        """The tensors to train, with their initial values: float32, in a fixed order, equal on every machine."""
 
     @abstractmethod
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> Members:
-        """Members around `weights` [n_parameters], each with its noise, one entry a tensor of `layout`."""
+        """Members around `weights` [n_parameters], each with its noise: one entry per tensor of `layout`."""
 
     @abstractmethod
     def losses(self, members: Members, batch: Batch) -> Sequence[float] | Float32Array:
-        """A number for each member, lower is better; what is not finite does not count."""
+        """A loss for each member, lower is better; a member whose loss is not finite does not count."""
 
     @property
     def work_per_member(self) -> int:
-        """Units that one member costs."""
+        """How many units, such as examples, the trial of one member takes."""
         return self.batch_size
 
     @property
     def frozen(self) -> Columns:
-        """Arrays that are not learned but must be the same on every machine, by name."""
+        """Arrays that are not trained but must be the same on every machine, by name."""
         return {}
 
     @property
@@ -106,28 +107,32 @@ class Task(ABC):
         return ParameterLayout(tuple(specs))
 
     def use(self, device: Device, *, threads: int) -> None:  # noqa: B027 (most tasks have nothing to set)
-        """Lets losses be computed there, with so many threads; 0 threads: all processors."""
+        """Sets where losses are computed and with how many threads; 0 threads: all processors."""
 
     def report(self) -> str:
-        """Lines that say how members are tried on this machine, and why; empty where there is but one way."""
+        """Lines that say how members are evaluated on this machine, and why; empty if there is only one way."""
         return ""
 
     def as_graph(self) -> bytes:
-        """The task as data, which the kind `graph` makes a task of again. Raises ValueError where it is code only."""
+        """The task as data, from which the kind `graph` makes a task again.
+
+        Raises:
+            ValueError: the task is code, which does not travel.
+        """
         raise ValueError(f"a task of kind {self.kind} is code, which does not travel")
 
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
-        """Its tensors with these weights, and what is not learned, by name, as safetensors."""
+        """The task's tensors with these weights, and the frozen ones, by name, as safetensors."""
         tensors = {**self.layout.split(weights), **self.frozen}
         in_order = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
         return safetensors.numpy.save(in_order, {"format": "pt", **about})
 
     def show(self, loss: float) -> tuple[str, float]:
-        """The mean loss as people read it: what it is called, and its value."""
+        """The mean loss in its usual unit: its name, such as "reward", and its value."""
         return "loss", loss
 
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
-        """Named figures of unperturbed weights on held-out data; empty where there are none."""
+        """Named metrics of unperturbed weights on held-out data; empty if there are none."""
         return {}
 
 

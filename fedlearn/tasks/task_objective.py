@@ -78,7 +78,7 @@ class TaskObjective:
         if losses.shape != (trials.n_members,):
             raise ValueError(
                 f"losses: expected a number for each of {trials.n_members} members, got shape {list(losses.shape)}; "
-                "a loss must give one number a member"
+                "a loss must give one number per member"
             )
         return losses
 

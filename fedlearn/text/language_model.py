@@ -80,6 +80,6 @@ def read_tokens(model: LanguageModel, state: State, tokens: TokenArray) -> tuple
     new_state, log_probabilities = model.next_log_probabilities(state, tokens)
     if np.isnan(log_probabilities).any():
         raise ValueError(
-            "log-probabilities: expected numbers, got NaN; the weights diverged, take an earlier checkpoint"
+            "log-probabilities: expected numbers, got NaN; the weights diverged; take an earlier checkpoint"
         )
     return new_state, log_probabilities

@@ -206,7 +206,7 @@ class Connection:
             RemoteProtocolError: the peer has been silent for too long, or too slow with what it began.
         """
         if now - self._last_received >= limits.SILENCE_LIMIT_S:
-            raise RemoteProtocolError(f"peer: expected a sign of life, got none for {limits.SILENCE_LIMIT_S:g} s")
+            raise RemoteProtocolError(f"peer: expected a message, got none for {limits.SILENCE_LIMIT_S:g} s")
         if self._is_server and self.state is State.OPENING and now - self._opened_at >= limits.HELLO_LIMIT_S:
             raise RemoteProtocolError(f"peer: expected a Hello within {limits.HELLO_LIMIT_S:g} s, got none")
         if self._frame_deadline is not None and now >= self._frame_deadline:

@@ -105,7 +105,7 @@ class FrameParser:
     def _checked_payload_length(self, header: bytearray | memoryview) -> int:
         magic, version, _, flags, stream, job, index, count, length = _HEADER.unpack_from(header)
         if magic != _MAGIC:
-            raise RemoteProtocolError(f"magic: expected {_MAGIC!r}, got {magic!r}; the peer is no fedlearn")
+            raise RemoteProtocolError(f"magic: expected {_MAGIC!r}, got {magic!r}; the peer does not speak fedlearn")
         if version != FRAME_VERSION:
             raise RemoteProtocolError(
                 f"frame version: expected {FRAME_VERSION}, got {version}; "
@@ -139,6 +139,6 @@ def _checked_frame(view: memoryview) -> Frame:
     if checksum != expected:
         raise RemoteProtocolError(
             f"checksum: expected {expected:08x}, got {checksum:08x} for chunk {index} of {count}; "
-            "the bytes were damaged on the way, connect again"
+            "the bytes were damaged in transit; connect again"
         )
     return Frame(message_type, stream, index, count, payload)

@@ -31,7 +31,7 @@ def data_of(run: Run) -> Columns:
 def test_model_is_refused_by_all_that_its_weights_will_take() -> None:
     layout = ParameterLayout((TensorSpec("w", (10, 10)),))
     Budget(100 * PARAMETER_BYTES).check_layout(layout)
-    with pytest.raises(ValueError, match=r"expected what fits into 0.0048 MB, got a model of 100 parameters"):
+    with pytest.raises(ValueError, match=r"expected work that fits into 0.0048 MB, got a model of 100 parameters"):
         Budget(100 * PARAMETER_BYTES - 1).check_layout(layout)
 
 
@@ -55,7 +55,7 @@ def test_parts_of_the_budget_hold_snapshots_and_what_waits() -> None:
         ({"step": -1}, "step below 2\\^32"),
         ({"perturbation": Perturbation(0.1, -1)}, "a rank of 0 or more, got -1"),
         ({"n_members": 8 * 2**46}, "work: expected at most"),
-        ({"perturbation": Perturbation(0.1, 2**38)}, "memory: expected what fits into 1.1e\\+03 GB"),
+        ({"perturbation": Perturbation(0.1, 2**38)}, "memory: expected work that fits into 1.1e\\+03 GB"),
     ],
 )
 def test_trials_of_absurd_sizes_are_refused(run: Run, changes: dict[str, object], complaint: str) -> None:
@@ -97,7 +97,7 @@ def test_trials_with_a_sum_are_refused_by_its_memory_and_its_work(run: Run) -> N
     n_bytes = objective.trial_bytes(data_of(run), TRIALS, threads=2) + 2 * 4 * objective.layout.size
     n_bytes += objective.mask_bytes(data_of(run), TRIALS.n_groups)
     Budget(n_bytes).check_trials(objective, data_of(run), summed, threads=2)
-    with pytest.raises(ValueError, match="memory: expected what fits"):
+    with pytest.raises(ValueError, match="memory: expected work that fits"):
         Budget(n_bytes - 1).check_trials(objective, data_of(run), summed, threads=2)
     ranked = msgspec.structs.replace(summed, perturbation=Perturbation(0.1, 2**38))
     with pytest.raises(ValueError, match="work: expected at most"):

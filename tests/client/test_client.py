@@ -218,7 +218,7 @@ def test_pause_ends_the_conversation_and_another_begins_without_a_wait(
     shown = capsys.readouterr().out
     assert "paused: paused by hand\n" in shown
     assert "paused; this machine took 4 steps; it takes part again when it may\n" in shown
-    assert "this machine is lent again\n" in shown
+    assert "going on; this machine takes part again\n" in shown
     assert shown.endswith("all 9 steps are done; this machine took 2 steps\n")
     assert waits == []
 
@@ -264,7 +264,7 @@ def test_machine_out_of_its_terms_is_lent_only_when_they_were_kept_for_a_while(
     # On battery at 0 and 20 s, and half a minute later.
     assert looks[:6] == [0, 10, 20, 30, 40, 50]
     shown = capsys.readouterr().out
-    assert shown.startswith("paused: running on battery\nthis machine is lent again\nconnecting")
+    assert shown.startswith("paused: running on battery\ngoing on; this machine takes part again\nconnecting")
     assert QUIET_S == 30.0
 
 

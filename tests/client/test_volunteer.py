@@ -126,7 +126,7 @@ def test_weights_of_another_model_are_refused(volunteer: Volunteer, genesis: Sna
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (lambda block: DataBlock(bytes(16), block.columns), f"block {bytes(16).hex()}: expected data of that name"),
+        (lambda block: DataBlock(bytes(16), block.columns), f"block {bytes(16).hex()}: expected data with that hash"),
         (lambda block: DataBlock(block.block, block.columns[:-1]), "block: expected safetensors bytes"),
     ],
     ids=["another name", "another content"],
@@ -161,7 +161,9 @@ def test_volunteer_without_the_servers_task_is_told_what_differs(
 
 
 def test_task_that_nobody_asked_for_is_named(run: Run) -> None:
-    with pytest.raises(ValueError, match=r"task: expected none, .* trains an RNN, got fit\.py:task; leave --task out"):
+    with pytest.raises(
+        ValueError, match=r"task: expected none, .* trains a recurrent network, got fit\.py:task; leave --task out"
+    ):
         Volunteer(1, task=fit_task()).perform(build_of(run))
 
 

@@ -33,7 +33,7 @@ def test_port_in_use_is_told(tmp_path: Path, taken_port: int, capsys: pytest.Cap
 
 
 def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--runs: expected the folder that holds the runs"):
+    with pytest.raises(ValueError, match="--runs: expected an existing folder of runs"):
         called("--runs", str(tmp_path / "none"))
 
 

@@ -15,11 +15,12 @@ def test_check_says_what_was_verified(run: Run, capsys: pytest.CaptureFixture[st
     assert check_command(options_of(run)) == 0
     shown = capsys.readouterr().out
     assert f"run 1: identity {run.origin.identity.hex()}, begun at step 1\n" in shown
-    assert f"settings: {len(run.origin.settings)} are those" in shown
-    assert "data: dataset.json, kind, test.npy, tokenizer.json, train.npy, validation.npy are those" in shown
+    assert f"settings: {len(run.origin.settings)} are as the run began" in shown
+    files = "blocks.json, dataset.json, kind, test.npy, tokenizer.json, train.npy, validation.npy"
+    assert f"data: {files} are as the run began" in shown
     assert "genesis.safetensors: step 1, whole\n000000000003.safetensors: step 3, whole\n" in shown
     assert "journal: 1 segment, steps 1 to 5\n" in shown
-    assert shown.endswith("everything is whole, and of one run\n")
+    assert shown.endswith("all files are complete and belong together\n")
 
 
 def test_check_names_all_that_is_damaged(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

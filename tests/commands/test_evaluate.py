@@ -17,7 +17,7 @@ def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.
     assert eval_command(options_of(run)) == 0
     holding = history.replay(run).holding
     (expected,) = run.prepared.examiner.validate(holding.replica.weights, threads=1).values()
-    assert f"step 5: {expected:.3f} bits/character on what the run holds out" in capsys.readouterr().out
+    assert f"step 5: {expected:.3f} bits/character on the run's held-out data" in capsys.readouterr().out
 
 
 def test_programs_are_told_figures_as_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +52,7 @@ def test_eval_measures_a_task_by_its_own_figures(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     assert eval_command(options_of(fitted(tmp_path, "task"))) == 0
-    assert capsys.readouterr().out == "run 1, step 0: loss 25 on what the run holds out\n"
+    assert capsys.readouterr().out == "run 1, step 0: loss 25 on the run's held-out data\n"
 
 
 def test_what_a_task_can_not_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

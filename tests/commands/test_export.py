@@ -32,5 +32,5 @@ def test_what_was_passed_over_is_told(run: Run, tmp_path: Path, capsys: pytest.C
     name = damage_checkpoint(run)
     assert export_command(options_of(run, to=str(tmp_path / "out.safetensors"), format=None)) == 0
     shown = capsys.readouterr()
-    assert "checkpoint passed over" in shown.err
+    assert "checkpoint skipped" in shown.err
     assert name in shown.err

@@ -72,7 +72,7 @@ def test_task_is_the_one_that_is_named(join: Mock, tmp_path: Path, monkeypatch: 
         (["--name", "Ad\udce9"], r"name: expected text in UTF-8, got 'Ad\\udce9'; choose another with --name"),
         (["--name", "Ada\x1b[31m"], "name: expected no control characters, got "),
         (["--token", "hunter2"], "token: expected the name of a file that holds it, got something else; never put"),
-        (["--task", "missing.py:task"], "task: expected a file of Python, got 'missing.py'"),
+        (["--task", "missing.py:task"], "task: expected a Python file, got 'missing.py'"),
     ],
 )
 def test_flag_that_makes_no_sense_is_named_before_anybody_is_called(

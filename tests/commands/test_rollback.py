@@ -33,6 +33,9 @@ def test_rollback_says_where_the_run_stands_and_what_was_set_aside(
 
 def test_run_that_a_server_writes_is_not_taken_back(run: Run) -> None:
     before = {path: path.read_bytes() for path in run.folder.path.rglob("*") if path.is_file() and path.name != "lock"}
-    with lock_run(run.folder), pytest.raises(StorageError, match=r"expected a run that nobody writes, but process \d+"):
+    with (
+        lock_run(run.folder),
+        pytest.raises(StorageError, match=r"expected a run that no process uses, but process \d+"),
+    ):
         rollback_command(options(run, 2))
     assert before == {path: path.read_bytes() for path in before}

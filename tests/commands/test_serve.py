@@ -68,7 +68,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         assert listening.getsockname()[1] > 0
         assert gate.settings == trainer.run.config.server
         assert gate.rules.local == load_identity(trainer.run.folder.local_identity).public_key.hex()
-        with pytest.raises(StorageError, match="expected a run that nobody writes"), lock_run(trainer.run.folder):
+        with pytest.raises(StorageError, match="expected a run that no process uses"), lock_run(trainer.run.folder):
             pass
         configs.append(trainer.run.config)
         return 0
@@ -93,7 +93,7 @@ def test_callbacks_of_ones_own_are_told_what_the_server_tells(
 
 
 def test_callback_that_can_not_be_had_leaves_no_run_behind(served: Serve, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"--callback: expected a file of Python, got 'ear\.py'"):
+    with pytest.raises(ValueError, match=r"--callback: expected a Python file, got 'ear\.py'"):
         served("--task", write_task(tmp_path), *SETTLED, "--callback", "ear.py:Ear")
     assert not (tmp_path / "trainingRuns").exists()
 
@@ -194,7 +194,7 @@ def test_run_that_another_process_serves_is_left_alone(served: Serve, tmp_path: 
     served("--task", write_task(tmp_path), *SETTLED)
     with (
         lock_run(resolve_run(tmp_path / "trainingRuns", "1")),
-        pytest.raises(StorageError, match="expected a run that nobody writes"),
+        pytest.raises(StorageError, match="expected a run that no process uses"),
     ):
         served("--resume", "1")
 

@@ -23,7 +23,7 @@ def test_groups_are_headed_by_their_first_line_or_a_title_that_is_given(schema: 
     parser = new_parser()
     add_config_flags(parser, schema, titles={"options": "round things"})
     text = parser.format_help()
-    assert "optimizer:\n  What becomes of a gradient estimate\n" in text
+    assert "optimizer:\n  How a gradient estimate becomes a step\n" in text
     assert "round things:\n  A kind with three settings\n" in text
     assert "\noptions:\n  A kind" not in text
 

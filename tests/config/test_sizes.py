@@ -27,5 +27,5 @@ def test_journal_is_kept_up_to_its_size_or_all_of_it() -> None:
     assert journal_bytes_kept(Schema(TaskOptions).build({}).run) == 10**9
     assert journal_bytes_kept(config_of("20MB").run) == 20_000_000
     assert journal_bytes_kept(config_of("all").run) is None
-    with pytest.raises(ConfigError, match=r"keep_journal: expected a number of bytes .* got 'much'; or all"):
+    with pytest.raises(ConfigError, match=r"keep_journal: expected a number of bytes .* got 'much', or all"):
         config_of("much")

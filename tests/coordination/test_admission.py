@@ -90,7 +90,7 @@ def test_proof_for_another_certificate_is_refused() -> None:
     challenge = scene.greet()
     assert isinstance(challenge, Challenge)
     relayed = proof_of(ADA, scene.hello, challenge, binding=b"of the man in the middle")
-    assert "somebody stands between" in said(scene.door.proven(1, relayed, scene.now))[1]
+    assert "somebody may be intercepting" in said(scene.door.proven(1, relayed, scene.now))[1]
 
 
 @pytest.mark.parametrize("answer", [b"", bytes(8)])
@@ -105,8 +105,8 @@ def test_who_computes_the_golden_step_otherwise_is_refused_with_both_digests(
     proof = msgspec.structs.replace(proof_of(credentials, scene.hello, challenge, BINDING), golden_step=answer)
     assert said(scene.door.proven(scene.n_came, proof, scene.now)) == (
         "refused",
-        f"golden step: expected digest 76b95603a3e728a1, got {answer.hex() or 'none'}; its arithmetic is another "
-        "version's: install the fedlearn version of the server",
+        f"golden step: expected digest 76b95603a3e728a1, got {answer.hex() or 'none'}; this machine computes "
+        "other numbers: install the fedlearn version of the server",
     )
 
 
@@ -182,7 +182,7 @@ def test_servers_own_volunteers_are_not_hit_by_a_flood_from_its_machine() -> Non
     assert isinstance(scene.come(ADA, HOME), Admitted)
     kind, reason = said(scene.come(BOB, HOME))
     assert kind == "try_again"
-    assert reason == "connections: expected at most 1 from an address, got one more; try again later"
+    assert reason == "connections: expected at most 1 from one address, got one more; try again later"
     for _ in range(5):
         assert isinstance(scene.come(LOCAL, HOME), Admitted)
 
@@ -193,7 +193,7 @@ def test_connections_of_an_identity_are_bounded_wherever_they_come_from() -> Non
         assert isinstance(scene.come(ADA, f"198.51.100.{number}"), Admitted)
     kind, reason = said(scene.come(ADA, "198.51.100.9"))
     assert kind == "try_again"
-    assert "expected at most 2 of an identity" in reason
+    assert "expected at most 2 of one identity" in reason
     assert isinstance(scene.come(BOB, "198.51.100.9"), Admitted)
     scene.leave(1)
     assert isinstance(scene.come(ADA, "198.51.100.9"), Admitted)
@@ -214,7 +214,7 @@ def test_joins_a_minute_are_bounded(whose: str) -> None:
     kind, reason = said(come(3))
     assert (kind, reason) == (
         "try_again",
-        f"joins: expected at most 3 a minute of an {whose}, got one more; try again later",
+        f"joins: expected at most 3 per minute from one {whose}, got one more; try again later",
     )
     scene.now += 20.0
     assert isinstance(come(4), Admitted)

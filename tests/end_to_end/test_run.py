@@ -175,9 +175,11 @@ def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
         assert server.wait(timeout=30) == 0
     assert len(metrics_of(tmp_path)) >= 3
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
-    assert printed.endswith(" --duration 2")
+    # Twice the duration, or twice the time that passed where the machine was busy.
+    (duration,) = re.findall(r" --duration (\d+)$", printed)
+    assert int(duration) >= 2
     again = subprocess.run(["sh", "-c", printed], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
-    assert "the 2 s of training are over" in again.stdout
+    assert f"the {duration} s of training are over" in again.stdout
     # Twice a shorter duration would be over at once.
     resumed = start("server.py", "--resume", "1", "--duration", "0.25", folder=tmp_path)
     with ended_at_exit(resumed):

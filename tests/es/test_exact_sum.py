@@ -81,7 +81,7 @@ def test_sums_of_parts_add_up_to_what_replaying_all_gives(
 
 
 def test_trials_without_a_shaping_have_no_exact_sum() -> None:
-    with pytest.raises(ValueError, match="these trials are replayed"):
+    with pytest.raises(ValueError, match="trials without them are replayed"):
         exact_sum(replica(), trials(Perturbation(0.1, 1), None), BLOCK, losses_of(400))
 
 

@@ -137,7 +137,7 @@ def test_client_in_a_terminal_pauses_goes_on_and_leaves_by_key(
             client.stdin.write(keys)
             client.stdin.flush()
 
-        wait_for(client, "p pauses and goes on, q leaves")
+        wait_for(client, "press p to pause and go on, q to leave")
         wait_for(client, "joined run 1")
         press("p")
         wait_for(client, "paused: paused by hand")

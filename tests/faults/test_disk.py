@@ -26,6 +26,9 @@ SMALL += ["--group-size", "8", "--sigma", "0.02", "--learning-rate", "0.02", "--
 SMALL += ["--data", "corpus.txt", "--sample-time", "0", "--port", "0", "--threads", "1"]
 """A run of some hundred steps a second."""
 
+BACK_S = 30.0
+"""A few seconds on a machine with nothing else to do."""
+
 BUSY = ["--keep-journal", "64KB", "--checkpoint-time", "0.2"]
 """Segments change and checkpoints are saved all the time."""
 
@@ -41,7 +44,7 @@ def recorded(folder: Path) -> dict[int, bytes]:
     journal = folder / "trainingRuns/1/journal"
     problems: list[str] = []
     (stretch,) = stretches_of(journal, problems)
-    assert all("are no whole step" in problem or "at its start" in problem for problem in problems)
+    assert all("are an incomplete step" in problem or "at its start" in problem for problem in problems)
     return {record.step: record.digest + record.encoded for record in read_records(journal, start=stretch.first)}
 
 
@@ -72,7 +75,7 @@ def test_server_that_is_killed_at_any_moment_loses_no_step(tmp_path: Path, n_kil
     fedlearn("check", "1", folder=tmp_path)
     print(f"{n_kills} kills in {max(before) + 1} steps: {n_lost} lost, back in {max(waits):.1f} s at most")
     assert n_lost == 0
-    assert max(waits[1:]) < 5.0
+    assert max(waits[1:]) < BACK_S
 
 
 def test_server_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_run_goes_on_by_itself_when_its_server_is_killed(tmp_path: Path, flags: 
         (server,) = [child for child in psutil.Process(supervisor.pid).children() if "serve" in child.cmdline()]
         server.kill()
         killed = time.monotonic()
-        wait_for(supervisor, "the server was ended by SIGKILL; the run goes on in 1 s")
+        wait_for(supervisor, "the server was ended by SIGKILL; it is restarted in 1 s")
         again, _ = wait_for(supervisor, r"listening on 127\.0\.0\.1:(\d+)")
         wait_for(supervisor, r"^step +\d+")
         took_s = time.monotonic() - killed

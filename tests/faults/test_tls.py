@@ -132,7 +132,7 @@ def test_wrong_fingerprint_is_refused(secured: Secured) -> None:
     other = "A" * 24
     reason = refusal_of(volunteer(folder, str(msgspec.structs.replace(address, fingerprint=other))))
     assert reason.startswith(
-        f"refused: fingerprint: expected {other}, got {address.fingerprint}; somebody stands between"
+        f"refused: fingerprint: expected {other}, got {address.fingerprint}; somebody may be intercepting"
     )
 
 

@@ -51,7 +51,7 @@ def test_damage_that_was_passed_over_is_a_warning(fitted: Trained, tmp_path: Pat
     __import__("shutil").copytree(fitted.folder, copy)
     (checkpoint,) = (copy / "checkpoints").iterdir()
     checkpoint.write_bytes(b"nonsense")
-    with pytest.warns(UserWarning, match="checkpoint passed over"):
+    with pytest.warns(UserWarning, match="checkpoint skipped"):
         assert load(copy).step == 3
 
 

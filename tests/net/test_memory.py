@@ -61,5 +61,5 @@ def test_silence_is_told_by_the_time_of_carrying(link: MemoryLink) -> None:
     link.server.send(Ping())
     link.to_client(100.0)
     link.client.tick(110.0)
-    with pytest.raises(RemoteProtocolError, match="sign of life"):
+    with pytest.raises(RemoteProtocolError, match="peer: expected a message"):
         link.server.tick(110.0)

@@ -13,7 +13,7 @@ def test_server_without_the_packages_says_how_to_get_them(tmp_path: Path, monkey
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "uvicorn" else object())
     asyncio.run(show_board(tmp_path, 0, said.append))
     assert said == [
-        "for a page that shows the run install: pip install 'fedlearn[board]' (or leave it out with --board 0)"
+        "to see the run on a page in the browser: pip install 'fedlearn[board]' (--board 0 hides this line)"
     ]
 
 
@@ -21,7 +21,7 @@ def test_what_the_board_says_is_said_and_that_it_failed(tmp_path: Path, monkeypa
     said: list[str] = []
     monkeypatch.setattr(module, "find_spec", lambda _: object())
     asyncio.run(show_board(tmp_path / "nowhere", 0, said.append))
-    assert "--runs: expected the folder that holds the runs" in said[0]
+    assert "--runs: expected an existing folder of runs" in said[0]
     assert said[1:] == ["the board ended with exit code 1; training goes on; start it again with: fedlearn board"]
 
 

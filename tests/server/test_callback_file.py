@@ -45,7 +45,7 @@ def test_a_module_that_is_installed_may_name_one() -> None:
     [
         ("Mine", "expected FILE.py:NAME or MODULE:NAME, got 'Mine'"),
         (":Mine", "expected FILE.py:NAME or MODULE:NAME"),
-        ("missing.py:Mine", "expected a file of Python, got 'missing.py'"),
+        ("missing.py:Mine", "expected a Python file, got 'missing.py'"),
         ("{file}:make_nothing", "expected a fedlearn.Callback called make_nothing in .*, got None"),
         ("{file}:number", "expected a fedlearn.Callback called number in .*, got 7"),
         ("{file}:missing", "expected a fedlearn.Callback called missing in .*, got None"),

@@ -30,11 +30,15 @@ def test_value_is_read_as_a_resumed_runs_flag_would_be(
     [
         ("learning_rate", "fast", "learning_rate: expected a number, at least 0.* got 'fast' from the order"),
         ("learning_rate", "-1", "learning_rate: expected a number, at least 0"),
-        ("learning_rate", "0", "expected a value above 0, since a run that has begun chooses none, got '0'"),
+        ("learning_rate", "0", "expected a value above 0, since a run chooses only when it begins, got '0'"),
         ("weight_decay", "1e3", "weight_decay: expected less than 1 / learning_rate"),
         ("learning_rate_schedule", "cosine", "learning_rate_schedule: expected steps or duration with cosine"),
         ("population_limit", "4", "population_limit: expected a group or more"),
-        ("hidden_size", "9", "hidden_size: expected a setting that may change, this one makes the run what it is"),
+        (
+            "hidden_size",
+            "9",
+            "hidden_size: expected a setting that may change, but this one is fixed when a run begins",
+        ),
         ("seed", "9", "seed: expected a setting that may change"),
         ("step_num", "9", "step_num: expected a setting that may change"),
         ("port", "9", "port: expected a setting that acts on the next step.* stop it, and resume with --port 9"),

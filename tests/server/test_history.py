@@ -105,7 +105,7 @@ def test_newest_passes_over_a_damaged_checkpoint_and_tells(long: Run) -> None:
     rebuilt = history.newest(long)
     assert (rebuilt.begun.step, rebuilt.holding.replica.digest) == (30, digest_at(long, 60))
     (problem,) = rebuilt.problems
-    assert problem.startswith("checkpoint passed over: ")
+    assert problem.startswith("checkpoint skipped: ")
     assert "000000000050.safetensors" in problem
 
 
@@ -202,7 +202,7 @@ def test_checkpoint_whose_weights_are_not_those_of_its_digest_is_refused(long: R
     other = msgspec.structs.replace(checkpoint.snapshot, digest=bytes(8))
     write_checkpoint(path, other, checkpoint.last, long.context(step=50))
     with pytest.raises(
-        StorageError, match=f"{path}: expected weights of digest 0{{16}}, got .*; take it out of the folder"
+        StorageError, match=f"{path}: expected weights of digest 0{{16}}, got .*; move it out of the folder"
     ):
         history.newest(long)
 

@@ -50,8 +50,8 @@ def test_server_that_was_killed_goes_on_with_its_run() -> None:
     assert servers.run() == 0
     assert servers.given == [None, BEGUN, BEGUN]
     assert servers.said == [
-        "the server was ended by SIGKILL; the run goes on in 0 s",
-        "the server ended with exit code 7; the run goes on in 0 s",
+        "the server was ended by SIGKILL; it is restarted in 0 s, and the run goes on",
+        "the server ended with exit code 7; it is restarted in 0 s, and the run goes on",
     ]
 
 
@@ -66,7 +66,7 @@ def test_server_that_fails_at_once_again_and_again_is_given_up() -> None:
     servers = Servers(f"{TELLS} sys.exit(1)")
     assert servers.run() == 1
     assert len(servers.given) == MOST_AT_ONCE
-    assert servers.said[-1] == "the server ended with exit code 1 again and again; it is not started again"
+    assert servers.said[-1] == "the server ended with exit code 1 again and again; it is not restarted any more"
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)

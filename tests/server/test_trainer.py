@@ -234,7 +234,7 @@ def test_checkpoint_that_is_damaged_is_set_aside_and_told(run: Run, trainer: Tra
         path.write_bytes(b"")
     again, notices = Trainer.open(reopened(run))
     assert (again.replica.step, again.replica.digest) == (KEPT_CHECKPOINTS, trainer.replica.digest)
-    assert [notice.startswith("checkpoint passed over: ") for notice in notices] == [True, True, False]
+    assert [notice.startswith("checkpoint skipped: ") for notice in notices] == [True, True, False]
     assert notices[-1].startswith(f"set aside in {run.folder.path / 'set-aside/1'}: checkpoints/")
     take(again, range(KEPT_CHECKPOINTS, KEPT_CHECKPOINTS + 1))
     again.save_checkpoint()

@@ -150,5 +150,5 @@ def test_line_that_is_no_identity_is_named(tmp_path: Path, line: str) -> None:
 
 
 def test_list_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="allow: expected a file with an identity a line, got"):
+    with pytest.raises(ConfigError, match="allow: expected a file with one identity per line, got"):
         read_allowed(str(tmp_path / "missing"))

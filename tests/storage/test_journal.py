@@ -97,7 +97,7 @@ def test_disk_that_refused_is_reported_at_the_next_step_and_at_the_end(
     journal._syncer._thread.join()
     with pytest.raises(StorageError, match="step 1 could not be written: Input/output error"):
         journal.append(update_of(1), bytes(8))
-    with pytest.raises(StorageError, match=r"may not be on the disk: .*; see that the disk is well"):
+    with pytest.raises(StorageError, match=r"may not be on the disk: .*; check the disk"):
         journal.close()
     assert steps_in(path) == [0]
 
@@ -110,7 +110,7 @@ def test_tail_torn_at_any_byte_is_cut_and_reported(path: Path) -> None:
         segment.write_bytes(whole[:size])
         problems: list[str] = []
         assert [record.step for record in read_records(path, problems=problems)] == [0, 1]
-        assert problems == [f"{segment}: its last {size - start} bytes are no whole step"]
+        assert problems == [f"{segment}: its last {size - start} bytes are an incomplete step"]
         with open_journal(path, 2) as journal:
             assert (journal.next_step, journal.cut_bytes) == (2, size - start)
             journal.append(update_of(2), digest_of(2))

@@ -132,7 +132,7 @@ def test_text_that_no_server_takes_is_refused_before_it_is_given(folder: Path) -
 
 def test_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "orders").touch()
-    with pytest.raises(StorageError, match="orders: expected a folder for orders: File exists"):
+    with pytest.raises(StorageError, match="orders: expected a folder for orders that can be made: File exists"):
         give(tmp_path / "orders", ORDERS[0])
 
 

@@ -82,5 +82,5 @@ def test_checkpoint_of_another_run_is_refused_with_both_names(run: RunFolder) ->
     check_same_run(ORIGIN, to_text(ORIGIN), run.genesis)
     other = msgspec.structs.replace(ORIGIN, step=0)
     names = rf"\({ORIGIN.identity.hex()}\), got one of another \({other.identity.hex()}\)"
-    with pytest.raises(StorageError, match=rf"genesis.*: expected a checkpoint of this run {names}; take it out"):
+    with pytest.raises(StorageError, match=rf"genesis.*: expected a checkpoint of this run {names}; move it out"):
         check_same_run(ORIGIN, to_text(other), run.genesis)

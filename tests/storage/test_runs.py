@@ -82,7 +82,7 @@ def test_second_writer_is_refused_by_name_until_the_first_is_done(tmp_path: Path
 def test_folder_that_can_not_be_written_is_told(tmp_path: Path) -> None:
     run = create_run(tmp_path)
     (run.path / "lock").mkdir()
-    with pytest.raises(StorageError, match="lock: could not be written: Is a directory; see that"), lock_run(run):
+    with pytest.raises(StorageError, match="lock: could not be written: Is a directory; check that"), lock_run(run):
         pass
 
 

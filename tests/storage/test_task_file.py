@@ -80,7 +80,7 @@ def test_anything_but_a_file_and_a_name_is_refused(entry: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"expected a file of Python, got '.*nowhere.py', which does not exist"):
+    with pytest.raises(ValueError, match=r"expected a Python file, got '.*nowhere.py', which does not exist"):
         load_task(f"{tmp_path}/nowhere.py:task")
 
 

@@ -51,7 +51,7 @@ with lock_run(run):
     except StorageError as error: print(error)
 write_durably(run.path / "file", b"whole")
 """
-    assert "expected a run that nobody writes, but process " in run("-c", program)
+    assert "expected a run that no process uses, but process " in run("-c", program)
     assert (tmp_path / "file").read_bytes() == b"whole"
 
 

@@ -32,8 +32,8 @@ def test_what_nobody_says_is_a_beginning() -> None:
 def test_each_choice_has_its_reason_in_a_sentence() -> None:
     _, reasons = settle(SCHEMA.build({"sigma": 0.5}), OBJECTIVE, DATA, lambda *_: 10_000.0)
     assert reasons == (
-        "group_size = 32: a beginning for networks with weights of about 0.1 to 1",
-        "learning_rate = 0.01: a beginning for networks with weights of about 0.1 to 1",
+        "group_size = 32: a starting point for networks with weights of about 0.1 to 1",
+        "learning_rate = 0.01: a starting point for networks with weights of about 0.1 to 1",
         "measured: 5e+04 trial-beans/s",
         "population_limit = 1984: 0.2 s of trials, 4 to 128 groups",
         "time_per_step = 10: four times the 0.2 s that this machine needs",

@@ -59,7 +59,7 @@ def test_an_update_without_members_has_no_masks() -> None:
 
 @pytest.mark.parametrize("name", ["missing", "bias"])
 def test_only_matrices_that_are_learned_have_rows_to_read(name: str) -> None:
-    with pytest.raises(ValueError, match=f"reads: expected names of matrices that are learned, got '{name}'"):
+    with pytest.raises(ValueError, match=f"reads: expected names of matrices that are trained, got '{name}'"):
         reader({name: "tokens"})
 
 

@@ -92,7 +92,7 @@ def test_header_outside_the_protocol_is_refused_with_the_reason(changes: dict[st
 
 
 def test_another_protocol_is_recognised() -> None:
-    with pytest.raises(RemoteProtocolError, match="the peer is no fedlearn"):
+    with pytest.raises(RemoteProtocolError, match="the peer does not speak fedlearn"):
         list(FrameParser().feed(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"))
 
 

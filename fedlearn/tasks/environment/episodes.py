@@ -13,14 +13,14 @@ from fedlearn.tasks.environment.policy import Forward, Stacked
 from fedlearn.tasks.environment.spaces import Act, actor, n_outputs, observer
 
 DROP_BELOW = 0.5
-"""Share of members still playing below which the others leave the batch: choosing anew copies weights."""
+"""Share of members still playing below which the others leave the batch; leaving copies weights, so it is rare."""
 
 MEASURED_EPISODES = 8
 MEASURED_STEPS = 1000
-"""Of each measured episode, at most."""
+"""Most steps of each measured episode."""
 
 LEAST_DEVIATION = 1e-3
-"""Numbers that vary less are as good as constant, and are only centred."""
+"""Observations with a smaller standard deviation count as constant, and are only centred."""
 
 MakeEnv = str | Callable[[], Env[Any, Any]]
 
@@ -109,7 +109,7 @@ def _made(env: MakeEnv) -> Env[Any, Any]:
     """A new environment.
 
     Raises:
-        ValueError: if gymnasium knows no such name, or lacks what it needs.
+        ValueError: gymnasium knows no such name, or lacks what it needs.
     """
     if callable(env):
         return env()

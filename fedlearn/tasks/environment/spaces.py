@@ -30,7 +30,7 @@ def n_outputs(space: spaces.Space[Any]) -> int:
     """Numbers that a policy puts out for one observation.
 
     Raises:
-        ValueError: if there is no usual way from numbers to actions of this space.
+        ValueError: there is no usual way from numbers to actions of this space.
     """
     if isinstance(space, spaces.Discrete):
         return int(space.n)

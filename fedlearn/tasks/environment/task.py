@@ -1,4 +1,4 @@
-"""A policy for an environment: members of a group meet the same episodes, and are judged by what they return."""
+"""A policy for an environment: the members of a group run the same episodes, and their loss is minus the return."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -32,15 +32,15 @@ half of it, antithetic pairs and a population of 16."""
 
 MEAN, DEVIATION = "observations.mean", "observations.deviation"
 LIMIT = 5.0
-"""Deviations from the mean at which observations are cut."""
+"""Standard deviations from the mean at which normalised observations are clipped."""
 
 N_HELD_OUT = 10
-"""Episodes that the unperturbed policy is judged by."""
+"""Episodes on which the unperturbed policy is evaluated."""
 FIRST_HELD_OUT_SEED = 2**31 - 2**16
 """Below it are the seeds of members' episodes; 31 bits are what any environment can take."""
 
 MAX_ENVIRONMENTS = 512
-"""At once; of more episodes some wait."""
+"""Most environments at once; with more episodes some wait."""
 
 
 def environment(
@@ -55,16 +55,16 @@ def environment(
     scales: Mapping[str, float] | None = None,
     settings: Mapping[str, Setting] | None = None,
 ) -> "EnvironmentTask":
-    """A task that finds a policy of high return in a gymnasium environment.
+    """A task that trains a policy for a high return in a gymnasium environment.
 
     `env` is a registered name or a function that makes an environment. `policy` is a torch module, or a function that
-    makes one, from observations [n, ...] to outputs [n, outputs]; with `start`, named arrays to learn, it is instead a
+    makes one, from observations [n, ...] to outputs [n, outputs]; with `start`, named arrays to train, it is instead a
     function `policy(arrays, observations)` that needs no torch. The largest output chooses among discrete actions, and
     outputs from -1 to 1 reach all of bounded ones; `action`, from outputs [..., n] to actions [..., *shape], replaces
     this.
 
-    A member plays `episodes` episodes of `max_steps` at most. With `normalize` the policy sees observations in standard
-    deviations from their mean, as measured once under random actions; both travel with the weights.
+    A member plays `episodes` episodes of at most `max_steps` steps. With `normalize` observations are normalised by
+    their mean and standard deviation, which are measured once under random actions and travel with the weights.
     """
     if episodes < 1:
         raise ValueError(f"episodes: expected 1 or more, got {episodes}")
@@ -82,7 +82,7 @@ def environment(
 
 @final
 class EnvironmentTask(Task):
-    """What `environment` makes."""
+    """The task that `environment` makes."""
 
     kind: ClassVar[str] = "environment"
     unit: ClassVar[str] = "episodes"
@@ -154,7 +154,8 @@ class EnvironmentTask(Task):
             if error.name != "gymnasium":
                 raise
             raise ModuleNotFoundError(
-                "environment: expected gymnasium, which is not installed; pip install 'fedlearn[gym]'", name=error.name
+                "environment: expected the package gymnasium, which is not installed; pip install 'fedlearn[gym]'",
+                name=error.name,
             ) from error
         return Episodes(self._env, action=self._action, max_steps=self._max_steps)
 

@@ -23,7 +23,7 @@ from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.function.task import as_start
 
 POPULATION = (32, 256)
-"""Least and most members of a step where nobody says how many; in between two for each parameter."""
+"""Least and most members of a step by default; between them, two for each parameter."""
 
 UNIT_HOLDS = 1000.0
 """Units that losses may spread over before a larger one is chosen: the core takes no boundless losses."""
@@ -42,12 +42,12 @@ Arrays = TypeVar("Arrays", Float32Array, Named)
 
 @final
 class EvolutionStrategy(Generic[Arrays]):
-    """Finds arrays for which losses are least, of which it sees nothing else.
+    """An evolution strategy with ask and tell: it minimizes losses that the caller computes.
 
-    `sigma` is the standard deviation of the noise, about a tenth of the way that `x0` may be from the answer; the
-    `learning_rate`, half of it by default, is Adam's: what a parameter moves in a step at most. With `steps` both fall
-    linearly until then, sigma to a tenth: without, the search never settles. `rank` above 0 perturbs matrices by
-    products of that rank.
+    `sigma` is the standard deviation of the noise; a tenth of the expected distance from `x0` to the answer is a good
+    start. The `learning_rate` is Adam's, about the most that a parameter moves in a step; half of sigma by default.
+    With `steps` both fall linearly until then, sigma to a tenth; without, the search never settles. A `rank` above 0
+    perturbs matrices by products of that rank.
 
     >>> import numpy as np
     >>> es = EvolutionStrategy(np.full(5, 2.0), steps=300)
@@ -108,7 +108,7 @@ class EvolutionStrategy(Generic[Arrays]):
         tensors = {name: as_start(name, array) for name, array in named.items()}
         layout = ParameterLayout(tuple(TensorSpec(name, tensor.shape) for name, tensor in tensors.items()))
         self.population = population or min(max(POPULATION[0], 2 * layout.size), POPULATION[1])
-        """Members of a step."""
+        """How many members a step has."""
         rate = sigma / 2 if learning_rate is None else learning_rate
         _check(sigma=sigma, learning_rate=rate, population=self.population, steps=steps, rank=rank, seed=seed)
         self._strategy = Strategy(
@@ -125,21 +125,21 @@ class EvolutionStrategy(Generic[Arrays]):
         self._asked: tuple[Population, Named] | None = None
         self._unit = 0.0
         self.best: Arrays = self.weights
-        """The member of the least loss so far; of noisy losses a lucky one, which `weights` are not."""
+        """The member with the least loss so far; if losses are noisy it was lucky, and `weights` are more reliable."""
         self.best_loss = np.inf
 
     @property
     def step(self) -> int:
-        """Steps that are taken."""
+        """How many steps are done."""
         return self._replica.step
 
     @property
     def weights(self) -> Arrays:
-        """What the members are scattered around, as a copy."""
+        """A copy of the unperturbed weights, around which members are drawn."""
         return self._given(self._replica.layout.split(self._replica.weights.copy()))
 
     def ask(self) -> Arrays:
-        """The members of this step, [population, *shape] of each array; the same ones until they are told of."""
+        """The members of this step, [population, *shape] for each array; the same ones until `tell` is called."""
         if self._asked is None:
             replica = self._replica
             population = ask(self._strategy, replica.step, self._last)
@@ -150,20 +150,20 @@ class EvolutionStrategy(Generic[Arrays]):
         return self._given(self._asked[1])
 
     def tell(self, losses: ArrayLike) -> None:
-        """Takes the step that these losses, one a member and lower is better, amount to.
+        """Takes a step by the losses of the members that `ask` gave, in their order; lower is better.
 
-        One that is no finite number counts like the worst of the others, one far from all others as if it were nearer.
+        A loss that is not finite counts as the worst of the others; one far from all others as if it were nearer.
 
         Raises:
-            ValueError: there are more or fewer losses than members, or these were not asked for.
+            ValueError: there are more or fewer losses than members, or `ask` was not called before.
         """
         if self._asked is None:
-            raise ValueError("tell: expected losses of members that were asked for; call ask before each tell")
+            raise ValueError("tell: expected a call of ask before it, got none; call ask before each tell")
         population, members = self._asked
         found = np.asarray(losses, dtype=np.float64)
         if found.shape != (population.limit,):
             raise ValueError(
-                f"losses: expected [{population.limit}], one a member, got {list(found.shape)}; "
+                f"losses: expected [{population.limit}], one per member, got {list(found.shape)}; "
                 "one number for each row of what ask gave"
             )
         self._keep_best(found, members)
@@ -210,7 +210,7 @@ def _check(**settings: Any) -> None:  # noqa: ANN401 (numbers of several kinds)
         if not settings[name] >= least or not np.isfinite(settings[name]):
             raise ValueError(f"{name}: expected {least} or more, got {settings[name]}")
     if settings["sigma"] == 0.0:
-        raise ValueError("sigma: expected more than 0, got 0; members would be all alike")
+        raise ValueError("sigma: expected more than 0, got 0; without noise all members are equal")
     if settings["population"] % 2:
         raise ValueError(
             f"population: expected an even number, since members come in pairs, got {settings['population']}"

@@ -14,7 +14,7 @@ class ArrayMembers:
     """Members around `tensors`, each with its noise, one entry a tensor and in the same order.
 
     Raises:
-        ValueError: if the members do not fill `n_groups` groups of one size.
+        ValueError: the members do not fill `n_groups` groups of one size.
     """
 
     def __init__(self, tensors: Mapping[str, Float32Array], noise: Sequence[TensorNoise], *, n_groups: int) -> None:

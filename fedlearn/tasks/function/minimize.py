@@ -1,4 +1,4 @@
-"""The least value of a function, in one call."""
+"""Minimization of a function, in one call."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, overload
@@ -12,14 +12,14 @@ from fedlearn.tasks.function.evolution import Arrays, EvolutionStrategy, Named
 
 
 class Minimum(msgspec.Struct, Generic[Arrays], frozen=True, eq=False):
-    """What a search found."""
+    """The result of a search."""
 
     x: Arrays
-    """Where the search ended, float32."""
+    """The point at which the search ended, float32."""
     loss: float
-    """Of `x`."""
+    """The value of the function at `x`."""
     history: list[float]
-    """Mean loss of the members, a step; without those that are no finite number."""
+    """Mean loss of the members in each step, without those that are not finite."""
     n_evaluations: int
 
 
@@ -58,9 +58,9 @@ def minimize(
     seed: int = 0,
     vectorized: bool = False,
 ) -> Minimum[Any]:
-    """Searches from `x0`, an array or arrays by name, for where `f` is least; see `EvolutionStrategy` for the settings.
+    """Minimizes `f` from `x0`, an array or arrays by name; `EvolutionStrategy` documents the settings.
 
-    A vectorized `f` is given all members at once, [population, *shape], and gives [population].
+    With `vectorized`, `f` is given all members at once, [population, *shape], and gives [population].
 
     >>> found = minimize(lambda x: ((x - 3) ** 2).sum(), [0.0, 0.0])
     >>> found.x.round(3).tolist(), found.n_evaluations

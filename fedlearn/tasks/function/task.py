@@ -27,15 +27,15 @@ def function(
     scales: Mapping[str, float] | None = None,
     settings: Mapping[str, Setting] | None = None,
 ) -> "FunctionTask":
-    """A task that finds the arrays for which `loss` is least, beginning at `start`.
+    """A task that minimizes a plain function of named arrays, beginning at `start`.
 
     `loss(arrays)` gives one number; with `data`, named columns of one length, it is `loss(arrays, rows)` and `rows` are
     `batch_size` rows of each column. A vectorized loss is given all members at once, each array as [members, ...] and
-    each column as [members, batch_size, ...], and gives [members]. The loss on the rows of `held_out`, or without data
-    the loss of the unperturbed arrays, is reported along the run.
+    each column as [members, batch_size, ...], and gives [members]. The run reports the loss of the unperturbed arrays
+    on the rows of `held_out`, or without data.
 
     Raises:
-        ValueError: if an array of `start` holds something else than finite numbers, or columns do not fit together.
+        ValueError: an array of `start` holds something else than finite numbers, or columns do not fit together.
     """
     return FunctionTask(
         loss,
@@ -51,7 +51,7 @@ def function(
 
 @final
 class FunctionTask(Task):
-    """What `function` makes."""
+    """The task that `function` makes."""
 
     kind: ClassVar[str] = "function"
 
@@ -68,7 +68,7 @@ class FunctionTask(Task):
         settings: Mapping[str, Setting],
     ) -> None:
         if not start:
-            raise ValueError("start: expected at least one array to learn, got none")
+            raise ValueError("start: expected at least one array to train, got none")
         if batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, got {batch_size}")
         if held_out and sorted(held_out) != sorted(data):

@@ -101,7 +101,12 @@ def dataset_in(folder: DataFolder) -> Dataset:
 
 
 def dataset_of(folder: DataFolder, tokenizer: Tokenizer, record: DatasetRecord) -> Dataset:
-    """The dataset with the token files of a folder. Raises ValueError and OSError for files that are no such ones."""
+    """The dataset with the token files of a folder.
+
+    Raises:
+        ValueError: a file holds other tokens than the record says.
+        OSError: a file can't be read.
+    """
     named = zip(PARTS, record.parts, strict=True)
     train, validation, test = (_part(folder, tokenizer, name, part) for name, part in named)
     return Dataset(train=train, validation=validation, test=test, tokenizer=tokenizer, record=record)

@@ -112,7 +112,8 @@ def text_loss(
 ) -> float:
     """Mean nats per token of the unperturbed network on a text, of which about `most` tokens are read (0: all).
 
-    Raises ValueError for a text without a pair of tokens.
+    Raises:
+        ValueError: the text has fewer than two tokens.
     """
     n_rows = min(VALIDATION_ROWS, len(tokens) - 1)
     if n_rows < 1:

@@ -74,7 +74,7 @@ class RnnKind:
         del device, max_bytes  # its kernels are the processor's, and nothing is allocated yet
         if task is not None:
             raise ValueError(
-                f"task: expected none, since this server trains an RNN, got {task.entry}; leave --task out"
+                f"task: expected none, since this server trains a recurrent network, got {task.entry}; leave --task out"
             )
         return RnnObjective.from_options(invitation.options, invitation.seed)
 
@@ -158,7 +158,11 @@ def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measur
 
 
 def _check_size(config: RunConfig, objective: RnnObjective) -> None:
-    """Raises ConfigError for a model that messages can't hold."""
+    """Refuses a model that does not fit into messages.
+
+    Raises:
+        ConfigError: it has too many parameters.
+    """
     limit = MAX_SUMMED_PARAMETERS if strategy_of(config).perturbation.is_summed else MAX_PARAMETERS
     size = objective.layout.size
     if size <= limit:

@@ -95,7 +95,9 @@ class RnnObjective:
         """The objective that an Invitation's options stand for.
 
         `unigram_counts` [vocab_size], how often each token occurs, is known to who makes the initial weights.
-        Raises ValueError where the options make no sense.
+
+        Raises:
+            ValueError: the options contradict each other or are unknown.
         """
         try:
             values = msgspec.convert(dict(options), _Model)
@@ -297,7 +299,11 @@ class RnnObjective:
 
 
 def _tokens_of(data: Columns) -> StoredTokens:
-    """The block's tokens. Raises ValueError for data that are none."""
+    """The block's tokens.
+
+    Raises:
+        ValueError: the data are no tokens.
+    """
     tokens = column_of(data, "tokens")
     if tokens.dtype not in (np.uint8, np.uint16) or tokens.ndim != 1:
         raise ValueError(f"tokens: expected one dimension of uint8 or uint16, got {tokens.dtype} {list(tokens.shape)}")

@@ -24,7 +24,9 @@ def onnx_step(objective: RnnObjective, weights: Float32Array, about: Mapping[str
     """A file of the network: `token` int64 [n] and `state` [layers, n, hidden] to `logits` [n, vocab] and `next_state`.
 
     `initial_state` [layers, 1, hidden] is a third output, the same each time: what a text begins with.
-    Raises ValueError where the package is missing, or the model is too large for the format.
+
+    Raises:
+        ValueError: the package onnx is missing, or the model is too large for the format.
     """
     if weights.nbytes > MAX_BYTES:
         raise ValueError(f"onnx: expected weights of at most {MAX_BYTES} bytes, got {weights.nbytes}; use safetensors")

@@ -24,22 +24,25 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
             common=True,
         ),
     ] = ("python-docs",)
-    encoding: Annotated[str, setting("how files, URLs and standard input encode text", min_length=1)] = "utf-8"
+    encoding: Annotated[str, setting("encoding of files, URLs and standard input", min_length=1)] = "utf-8"
     tokenizer: Annotated[Literal["chars", "bytes", "bpe"], setting("how text becomes tokens", common=True)] = "chars"
     vocab_size: Annotated[
         int, setting("tokens in the vocabulary; 0 = as many as the tokenizer needs", ge=0, le=65535)
     ] = 0
     documents: Annotated[
         DocumentMode,
-        setting("all texts are one stream, or documents: between blank lines, or each line, or each file or row"),
+        setting(
+            "stream = all texts are one; or each text between blank lines, each line, or each file or row is a document"
+        ),
     ] = "stream"
     new_tokens_interval: Annotated[
-        int, setting("steps between new token blocks; 0 = one block if the text goes into one", ge=0, le=2**53)
+        int,
+        setting("steps between new token blocks; 0 = one block if the text fits into one, else 100", ge=0, le=2**53),
     ] = 0
-    block_tokens: Annotated[int, setting("tokens a block where there are several", ge=2, le=2**22)] = 1048576
+    block_tokens: Annotated[int, setting("tokens in a block, where there are several", ge=2, le=2**22)] = 1048576
     cell: Annotated[Cell, setting("what a recurrent layer computes", common=True)] = "tanh"
     hidden_size: Annotated[
-        int, setting("units, width of each layer, 2 or more", ge=0, le=65536, automatic=True, common=True)
+        int, setting("units in each recurrent layer, 2 or more", ge=0, le=65536, automatic=True, common=True)
     ] = 0
     n_layers: Annotated[int, setting("recurrent layers", ge=1, le=16, common=True)] = 1
     embedding_scale: Annotated[float, setting("factor on sigma and learning rate of the embedding", gt=0, le=1e6)] = (
@@ -49,13 +52,13 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
         Precision,
         setting("arithmetic of the trials; int8 is faster where the processor has int8 dot products", common=True),
     ] = "float32"
-    batch_size: Annotated[int, setting("sequences a member is evaluated on", ge=1, le=65536)] = 1
+    batch_size: Annotated[int, setting("sequences that each member is evaluated on", ge=1, le=65536)] = 1
     context: Annotated[int, setting("tokens that warm up the hidden state before the scored ones", ge=0, le=65536)] = 32
-    sequence_length: Annotated[int, setting("scored tokens a sequence", ge=1, le=65536)] = 16
+    sequence_length: Annotated[int, setting("scored tokens in a sequence", ge=1, le=65536)] = 16
     control_variates: Annotated[
         int,
         setting(
-            "tokens whose losses are predicted from the noise on an activation, to take that off; 0 = none",
+            "tokens whose losses are predicted from the noise on an activation, to lower the variance; 0 = none",
             ge=0,
             le=16,
         ),
@@ -63,7 +66,7 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.hidden_size == 1:
-            raise ConfigError("hidden_size: expected 2 or more, or 0 for a choice of the run's own, got 1")
+            raise ConfigError("hidden_size: expected 2 or more, or 0 to let the run choose, got 1")
         window = self.context + self.sequence_length + 1
         if self.new_tokens_interval > 0 and self.block_tokens < window:
             raise ConfigError(
@@ -73,7 +76,11 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_abilities(config: RunConfig) -> None:
-    """Raises ConfigError where the cell has no kernel for what the run wants."""
+    """Refuses a configuration for which the cell has no kernel.
+
+    Raises:
+        ConfigError: the cell lacks a kernel; the message names the key.
+    """
     options, strategy = options_of(config), config.strategy
     wants = (
         ("perturb", strategy.perturb, "weights"),

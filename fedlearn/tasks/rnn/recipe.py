@@ -57,7 +57,9 @@ def settle(
     """The configuration with a value for each automatic key, and a sentence for each that was chosen here.
 
     `throughput` is in trial-tokens per second at hidden size 64, above 0. What the configuration has stays as it is.
-    Raises ConfigError where no value goes with what was given.
+
+    Raises:
+        ConfigError: no value fits the given ones.
     """
     facts = _Facts(throughput, n_training_tokens, vocab_size)
     reasons = []

@@ -80,17 +80,19 @@ class ModuleTask(Task):
         named: dict[str, Tensor] = dict(self.model.named_parameters())
         chosen = {name: tensor for name, tensor in named.items() if _is_trained(name, tensor, self._train)}
         if not chosen:
-            raise ValueError("no parameter of the model is learned: train= chose none, or none has requires_grad")
+            raise ValueError("no parameter of the model is trained: train= chose none, or none has requires_grad")
         for name, parameter in chosen.items():
             if parameter.dtype != torch.float32:
                 raise ValueError(
-                    f"parameter {name!r} is {parameter.dtype}, but what is learned is float32; "
-                    "give model.float(), or leave it out with train=..."
+                    f"parameter {name!r} is {parameter.dtype}, but only float32 can be trained; "
+                    "pass model.float(), or leave the parameter out with train=..."
                 )
         places = [parameter.data_ptr() for parameter in chosen.values()]
         twice = [name for name, place in zip(chosen, places, strict=True) if places.count(place) > 1]
         if twice:
-            raise ValueError(f"{', '.join(twice)}: different parameters in one memory; tie them by one nn.Parameter")
+            raise ValueError(
+                f"{', '.join(twice)}: different parameters share memory; tie them by using one nn.Parameter"
+            )
         return chosen
 
     @cached_property

@@ -42,7 +42,7 @@ def refuse_changes(
 
 def refuse_randomness(name: str) -> None:
     raise Refused(
-        f"{name} draws at random during trials, so that members are told apart by luck; "
+        f"{name} draws random numbers during trials, so that members differ by luck; "
         "call model.eval(), or set its probability to 0"
     )
 
@@ -69,7 +69,7 @@ def refuse_module(model: nn.Module) -> None:
 
 def refuse_statistics(name: str) -> None:
     raise Refused(
-        f"{name} moves its running averages during trials, so that a member's loss hangs on those before it; "
+        f"{name} moves its running averages during trials, so that a member's loss depends on those before it; "
         "call model.eval() (its averages are then frozen), or use GroupNorm or LayerNorm"
     )
 

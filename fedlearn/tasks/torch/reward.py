@@ -16,7 +16,7 @@ from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
 from fedlearn.tasks.torch.writing import CausalWriter, Tokenizer, padded
 
 SETTINGS: Mapping[str, Setting] = {"sigma": 0.003, "learning_rate": 0.0005}
-"""For models that can write already: tuning takes small steps from good weights."""
+"""Settings for models that can write already: tuning takes small steps from good weights."""
 
 Reward = Callable[[str, str], float]
 """What a text is worth, from the prompt and what was written after it; higher is better."""
@@ -26,7 +26,7 @@ Write = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 @final
 class RewardTask(ModuleTask):
-    """Made by `reward`."""
+    """The task that `reward` makes."""
 
     kind: ClassVar[str] = "reward"
     unit: ClassVar[str] = "texts"
@@ -55,7 +55,7 @@ class RewardTask(ModuleTask):
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Between texts and tokens; made when first needed."""
+        """The tokenizer, made when it is first needed."""
         given = self._tokenizer
         return given if isinstance(given, Tokenizer) and not isinstance(given, type) else given()
 
@@ -104,7 +104,7 @@ class RewardTask(ModuleTask):
 
 @final
 class _Judge:
-    """Rewards of tokens; members often write the same, and then a reward is asked for once."""
+    """Rewards of texts; members often write the same text, and then the reward is computed once."""
 
     def __init__(self, reward: Reward, tokenizer: Tokenizer) -> None:
         self._reward, self._tokenizer = reward, tokenizer
@@ -119,7 +119,7 @@ class _Judge:
         return self._known[key]
 
     def mean(self, prompts: Sequence[str], written: Sequence[list[int]]) -> float:
-        """Over all prompts."""
+        """The mean reward over all prompts."""
         return float(np.mean([self(prompt, tokens) for prompt, tokens in zip(prompts, written, strict=True)]))
 
 
@@ -144,7 +144,7 @@ def reward(
     scales: Mapping[str, float] | None = None,
     settings: Mapping[str, Setting] | None = None,
 ) -> RewardTask:
-    """A task of a causal language model of Hugging Face that writes, and a reward for what it wrote.
+    """A task that tunes a causal language model of Hugging Face by a reward for the texts that it writes.
 
     `reward(prompt, text)` gives a number, higher is better. Members of a group write after the same `batch_size`
     prompts; at a `temperature` above 0 they also draw the same random numbers. `held_out` are prompts that the
@@ -156,7 +156,7 @@ def reward(
     """
     if not prompts or new_tokens < 1 or temperature < 0:
         raise ValueError(
-            "expected a prompt at least, new_tokens above 0 and a temperature of 0 or more, "
+            "expected at least one prompt, new_tokens above 0 and a temperature of 0 or more, "
             f"got {len(prompts)} prompts, new_tokens {new_tokens}, temperature {temperature}"
         )
 

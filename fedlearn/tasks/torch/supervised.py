@@ -86,16 +86,16 @@ def supervised(
     reads: Mapping[str, str] | None = None,
     settings: Mapping[str, Setting] | None = None,
 ) -> Supervised:
-    """A task of a module, a loss and examples.
+    """A task that trains a PyTorch module on examples, by any loss.
 
     `loss(model, rows)` gives one number, lower is better, and needs no gradient; `rows` are `batch_size` rows of each
     column of `data`. Columns are arrays or tensors of one length; float64 is kept as float32, and integers come as
-    int64. `metrics` are functions like the loss, of the unperturbed model on rows held out: those of `held_out`, or
-    the last tenth of the data. `train` says what is learned, see `fedlearn.tasks.torch.module_task.Train`; `scales`
-    and `reads` are those of `fedlearn.tasks.task.Task`.
+    int64. `metrics` are functions like the loss, measured for the unperturbed model on held-out rows: those of
+    `held_out`, or the last tenth of the data. `train` names the parameters to train: a predicate on names, or parts of
+    names; without it all with `requires_grad`. `scales`, `reads` and `settings` are those of `fedlearn.Task`.
 
     Raises:
-        ValueError: columns differ in length, there are none, or held-out columns are others than those of the data.
+        ValueError: columns differ in length, there are none, or `held_out` has other columns than `data`.
     """
     columns = _as_columns(data, "data")
     if held_out is not None:

@@ -151,7 +151,7 @@ def _look(subject: Subject) -> tuple[list[str], bool]:
     unread = [name for name in unmet if not _is_heard(subject, name, plain)]
     if unread:
         raise Refused(
-            f"the model and its loss never read {', '.join(unread)}, so that noise there does nothing; leave it out "
+            f"the model and its loss never read {', '.join(unread)}, so that noise there has no effect; leave it out "
             f"with train=, such as train=lambda name: {unread[0]!r} not in name"
         )
     return unmet, draws

@@ -61,6 +61,6 @@ def refuse_changed(before: Mapping[str, tuple[int, int]], after: Mapping[str, tu
     changed = sorted(name for name, state in after.items() if before.get(name) != state)
     if changed:
         raise Refused(
-            f"running the model changes its {', '.join(changed)}, so that a member's loss hangs on those before it; "
+            f"running the model changes its {', '.join(changed)}, so that a member's loss depends on those before it; "
             "call model.eval(), or keep nothing from one call for the next"
         )

@@ -45,7 +45,7 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
         if spec.kind is not OutputKind.USER_OUTPUT:
             name = str(spec.target).removeprefix(f"{MODEL}.")
             raise GraphError(
-                f"the model changes {name!r} while it runs, so that a member's loss hangs on those before it; "
+                f"the model changes {name!r} while it runs, so that a member's loss depends on those before it; "
                 f"call model.eval() if that is a running average, or {REMEDY}"
             )
     return program

@@ -73,7 +73,7 @@ def _compare(
     loss: Callable[[dict[str, Tensor]], Any],
     rows: Mapping[str, Tensor],
 ) -> None:
-    """Refuses a loss that hangs on more than rows and tensors, such as a counter, a clock or random numbers."""
+    """Refuses a loss that depends on more than rows and tensors, such as a counter, a clock or random numbers."""
     program = Program(exported.graph, exported.frozen)
     for parameter, start in zip(program.module.parameters(), learned.values(), strict=True):
         parameter.data = start.detach()
@@ -85,5 +85,5 @@ def _compare(
         if not torch.isclose(torch.tensor(expected), torch.tensor(value), _TOLERANCE, _TOLERANCE / 10, equal_nan=True):
             raise GraphError(
                 f"loss: expected {expected} of the same rows and weights, got {value} {what}; "
-                f"it hangs on something else, such as random numbers or what it remembers: {REMEDY}"
+                f"it depends on something else, such as random numbers or earlier calls: {REMEDY}"
             )

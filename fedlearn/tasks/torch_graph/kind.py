@@ -32,11 +32,11 @@ class GraphKind:
         progress: Progress,
     ) -> Prepared:
         del config, task, folder, measure, progress
-        raise ValueError("task: expected a task to start with, got graph, which is how one travels")
+        raise ValueError("task: expected a task, got graph, which is only the form in which a task travels")
 
     def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
         del config, task, folder
-        raise ValueError("task: expected a run's own kind, got graph, which is how a task travels")
+        raise ValueError("task: expected a kind of task, got graph, which is only the form in which a task travels")
 
     def join(
         self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED

@@ -18,7 +18,7 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True):
 
     graph: bytes
     frozen: bytes
-    """Arrays that are not learned, as safetensors bytes; empty if there are none."""
+    """Arrays that are not trained, as safetensors bytes; empty if there are none."""
     scales: dict[str, float]
     reads: dict[str, str]
 
@@ -36,7 +36,7 @@ def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:
     n_bytes = sum(array.nbytes for array in frozen.values())
     if n_bytes > MAX_BLOCK_BYTES:
         raise GraphError(
-            f"graph: expected at most {MAX_BLOCK_BYTES} bytes of tensors that are not learned, got {n_bytes}; "
+            f"graph: expected at most {MAX_BLOCK_BYTES} bytes of tensors that are not trained, got {n_bytes}; "
             "let volunteers name the task's file (--share nothing)"
         )
     attachment = Attachment(
@@ -55,7 +55,8 @@ MEMBERS_AT_LEAST = 8
 def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
     """The task that was shared, for a machine with `max_bytes` for it.
 
-    Raises GraphError for bytes that are none, or a graph that may not be run.
+    Raises:
+        GraphError: the bytes are no task, or its graph may not be run.
     """
     from fedlearn.tasks.torch_graph.graph_task import GraphTask
 

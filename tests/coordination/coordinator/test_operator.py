@@ -170,7 +170,9 @@ def test_name_that_several_have_sends_nobody_away() -> None:
 def test_servers_own_volunteer_is_not_sent_away() -> None:
     scene = Scene(rules=AdmissionRules(local=identity_of(1)))
     scene.join(1)
-    with pytest.raises(ValueError, match="expected a guest, 'volunteer 1' is the server's own; resume with fewer"):
+    with pytest.raises(
+        ValueError, match="expected one from another machine, 'volunteer 1' is the server's own; resume with fewer"
+    ):
         scene.send_away("volunteer 1")
 
 

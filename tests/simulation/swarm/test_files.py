@@ -102,8 +102,8 @@ def test_torn_end_of_the_journal_is_cut_with_a_notice_and_training_goes_on(
     (segment,) = broken.folder.journal.iterdir()
     segment.write_bytes(segment.read_bytes()[:-10])
     stage = stage_of(reopened(broken)).train()
-    assert ["torn last record" in notice for notice in stage.notices] == [False, True]
-    assert "are no whole step" in stage.notices[0]
+    assert ["incomplete last record" in notice for notice in stage.notices] == [False, True]
+    assert "are an incomplete step" in stage.notices[0]
     assert stage.swarm.metrics[0].step == 8
     assert journal_of(broken) == journal_of(whole)
     assert latest_checkpoint(broken.folder)[0].snapshot.digest == latest_checkpoint(whole.folder)[0].snapshot.digest
@@ -118,7 +118,7 @@ def test_damaged_checkpoint_is_passed_over_with_a_notice(config: RunConfig, stag
     path.write_bytes(content)
     stage = stage_of(reopened(run))
     stage.close()
-    assert "checkpoint passed over" in stage.notices[0]
+    assert "checkpoint skipped" in stage.notices[0]
     assert "set aside" in stage.notices[1]
     assert [path.name in notice for notice in stage.notices] == [True, True]
     assert (stage.trainer.replica.step, stage.trainer.replica.digest) == (10, digest)
@@ -138,7 +138,7 @@ def test_run_whose_journal_ends_before_the_newest_checkpoint_goes_on_from_the_ch
         segment.unlink()
     again = stage_of(reopened(run, steps=12))
     assert (again.trainer.replica.step, again.trainer.replica.digest) == (10, digest)
-    assert again.notices == ["journal: it does not lead up to step 10; a new segment goes on from there"]
+    assert again.notices == ["journal: it ends before step 10; a new segment begins there"]
     again.train()
     rebuilt = history.replay(run)
     assert (rebuilt.begun.step, rebuilt.holding.replica.step) == (10, 12)

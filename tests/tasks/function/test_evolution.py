@@ -150,10 +150,10 @@ def test_settings_out_of_range_are_refused_with_a_reason(settings: dict[str, Any
 
 def test_losses_are_refused_that_are_not_one_a_member_or_were_not_asked_for() -> None:
     es = EvolutionStrategy(np.zeros(3), population=8)
-    with pytest.raises(ValueError, match="tell: expected losses of members that were asked for"):
+    with pytest.raises(ValueError, match="tell: expected a call of ask before it"):
         es.tell(np.zeros(8))
     es.ask()
-    with pytest.raises(ValueError, match=r"losses: expected \[8\], one a member, got \[4\]"):
+    with pytest.raises(ValueError, match=r"losses: expected \[8\], one per member, got \[4\]"):
         es.tell(np.zeros(4))
     es.tell(np.arange(8.0))
     with pytest.raises(ValueError, match="call ask before each tell"):

@@ -148,7 +148,7 @@ def test_a_vectorized_loss_gives_one_number_a_member(value: object) -> None:
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ({}, "at least one array to learn"),
+        ({}, "at least one array to train"),
         ({"a": "text"}, "expected numbers for a"),
         ({"a": []}, "expected finite numbers for a, got none"),
         ({"a": [1e300]}, "expected finite numbers for a, got nan or infinity"),

@@ -109,7 +109,9 @@ def test_a_gru_is_a_cell_that_volunteers_are_told_of() -> None:
 
 
 def test_a_task_is_refused_since_no_users_code_takes_part() -> None:
-    with pytest.raises(ValueError, match=r"expected none, since this server trains an RNN, got fit\.py:task"):
+    with pytest.raises(
+        ValueError, match=r"expected none, since this server trains a recurrent network, got fit\.py:task"
+    ):
         KIND.join(started().invitation, fit_task(), device="cpu")
 
 

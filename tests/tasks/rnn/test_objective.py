@@ -254,8 +254,8 @@ def test_row_masks_follow_the_groups_of_the_spans() -> None:
     [
         ({}, "data: expected a column 'tokens', got none"),
         ({"words": text_of()}, "data: expected a column 'tokens', got words"),
-        ({"tokens": text_of().astype(np.int64)}, r"expected one dimension of uint16, got int64 \[500\]"),
-        ({"tokens": text_of().reshape(2, 250)}, r"expected one dimension of uint16, got uint16 \[2, 250\]"),
+        ({"tokens": text_of().astype(np.int64)}, r"expected one dimension of uint8 or uint16, got int64 \[500\]"),
+        ({"tokens": text_of().reshape(2, 250)}, r"expected one dimension of uint8 or uint16, got uint16 \[2, 250\]"),
         ({"tokens": text_of() + np.uint16(VOCAB)}, f"expected tokens below {VOCAB}, got"),
         ({"tokens": text_of(10)}, "expected at least 11 tokens"),
     ],

@@ -94,19 +94,21 @@ def test_tied_parameters_count_once() -> None:
 def test_two_parameters_in_one_memory_are_an_error() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight.data = model[0].weight.data
-    with pytest.raises(ValueError, match=r"0\.weight, 1\.weight: different parameters in one memory; tie them"):
+    with pytest.raises(ValueError, match=r"0\.weight, 1\.weight: different parameters share memory; tie them"):
         _ = task(model).parameters
 
 
 def test_nothing_to_learn_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no parameter of the model is learned: train= chose none"):
+    with pytest.raises(ValueError, match="no parameter of the model is trained: train= chose none"):
         _ = task(train=["nothing"]).tensors
 
 
 def test_parameters_of_another_type_are_named_and_may_be_frozen() -> None:
     model = network()
     model[2].bfloat16()
-    with pytest.raises(ValueError, match=r"'2\.weight' is torch\.bfloat16, .* model\.float\(\), or leave it out"):
+    with pytest.raises(
+        ValueError, match=r"'2\.weight' is torch\.bfloat16, .* model\.float\(\), or leave the parameter out"
+    ):
         _ = task(model).tensors
     mine = task(model, train=["0."])
     np.testing.assert_array_equal(

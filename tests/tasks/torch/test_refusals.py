@@ -12,7 +12,7 @@ from fedlearn.tasks.torch.watch import Watch, refuse_changed, states
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Dropout(0.1), r"Dropout '1' in training mode draws at random .* call model\.eval\(\)"),
+        (nn.Dropout(0.1), r"Dropout '1' in training mode draws random numbers .* call model\.eval\(\)"),
         (nn.Dropout2d(0.1), r"Dropout2d '1'"),
         (nn.AlphaDropout(0.1), r"AlphaDropout '1'"),
         (nn.LSTM(2, 2, num_layers=2, dropout=0.1), r"the dropout of LSTM '1'"),
@@ -45,12 +45,12 @@ X = torch.randn(4, 3, 5)
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda: F.dropout(X), "dropout draws at random"),
-        (lambda: F.dropout(X, 0.1, True), "dropout draws at random"),
-        (lambda: F.dropout(X, p=0.1, training=True), "dropout draws at random"),
-        (lambda: F.dropout2d(X[None]), "dropout2d draws at random"),
-        (lambda: torch.dropout(X, 0.5, train=True), "dropout draws at random"),
-        (lambda: F.alpha_dropout(X, 0.1, training=True), "alpha_dropout draws at random"),
+        (lambda: F.dropout(X), "dropout draws random numbers"),
+        (lambda: F.dropout(X, 0.1, True), "dropout draws random numbers"),
+        (lambda: F.dropout(X, p=0.1, training=True), "dropout draws random numbers"),
+        (lambda: F.dropout2d(X[None]), "dropout2d draws random numbers"),
+        (lambda: torch.dropout(X, 0.5, train=True), "dropout draws random numbers"),
+        (lambda: F.alpha_dropout(X, 0.1, training=True), "alpha_dropout draws random numbers"),
         (lambda: F.batch_norm(X, torch.zeros(3), torch.ones(3), training=True), "batch_norm with training=True"),
         (lambda: F.instance_norm(X, torch.zeros(3), torch.ones(3)), "instance_norm with use_input_stats=True"),
         (lambda: F.scaled_dot_product_attention(X, X, X, dropout_p=0.1), "dropout of attention"),
