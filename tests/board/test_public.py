@@ -20,7 +20,7 @@ def test_settings_are_shown_with_their_reasons_and_without_paths(run: Run, tmp_p
     by_key = {setting.key: setting for setting in found["settings"]}
     assert (found["name"], found["task"], found["notes"]) == ("1", "rnn", ["measured: much", "odd"])
     assert (by_key["sigma"].value, by_key["sigma"].reason) == ("0.02", "learned: most")
-    assert by_key["hidden_size"].help.startswith("units, width")
+    assert by_key["hidden_size"].help.startswith("units in each")
     assert by_key["data"].value == "corpus.txt"
     assert (by_key["rank"].is_usual, by_key["sigma"].is_usual) == (True, False)
     changeable = [by_key[key].is_changeable for key in ("rank", "sample_time", "sigma")]

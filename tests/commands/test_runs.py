@@ -154,7 +154,7 @@ def test_credit_of_a_run_is_a_line_for_each_identity(run: Run, capsys: pytest.Ca
     assert header.split() == ["identity", "name", "members", "work", "hours", "checked", "false"]
     assert first.split() == ["abababababababab", "anna\\x1b[2J", "40", "400", "2.00", "3", "0"]
     assert second.split() == ["cdcdcdcdcdcdcdcd", "bert", "8", "0", "0.00", "0", "1"]
-    assert unclaimed.startswith("16 members of the journal are nobody's")
+    assert unclaimed.startswith("16 members of the journal are credited to nobody")
 
 
 def test_credit_for_more_than_was_done_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,7 +135,7 @@ def check(folder: Path, said: list[str]) -> None:
     print(f"{len(sent_away)} liars sent away")
     assert [line for line in sent_away if not line.startswith("liar")] == []
     assert "equal to" in fedlearn("replay", "1", folder=folder)
-    assert "everything is whole" in fedlearn("check", "1", folder=folder)
+    assert "all files are complete and belong together" in fedlearn("check", "1", folder=folder)
     steps = [line["step"] for line in metrics_of(folder)]
     assert steps == list(range(len(steps)))
 

@@ -122,7 +122,7 @@ def test_run_in_a_read_only_folder_is_looked_at_and_not_resumed(tmp_path: Path) 
     if in_read_only("true").returncode != 0:
         pytest.skip("may not mount here")
     python = f"{sys.executable} -m fedlearn"
-    assert "everything is whole" in in_read_only(python, "check 1 --runs", str(runs)).stdout
+    assert "all files are complete and belong together" in in_read_only(python, "check 1 --runs", str(runs)).stdout
     assert "equal to" in in_read_only(python, "replay 1 --runs", str(runs)).stdout
     assert "run 1, step 5: " in in_read_only(python, "eval 1 --runs", str(runs)).stdout
     for verb in ("rollback 1 2", "serve --port 0 --resume 1"):

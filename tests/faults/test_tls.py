@@ -2,6 +2,7 @@
 
 import re
 import resource
+import signal
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from fedlearn.wire.messages import Welcome
 from fedlearn.wire.proof import prove
 from tests.end_to_end.processes import ended_at_exit, final_digest, metrics_of, wait_for
 from tests.faults.callers import SOON_S, Caller, refusal_of, serving, volunteer
+from tests.faults.measures import until_more
 from tests.identities import ADA, hello_of
 
 Secured = tuple[Path, Address]
@@ -88,11 +90,14 @@ def between(server: Address, *, is_proxy: bool = False) -> Iterator[Between]:
 
 
 def test_line_that_the_server_prints_is_all_that_a_volunteer_needs(tmp_path: Path) -> None:
-    with serving(tmp_path, "--host", "0.0.0.0", "--public-host", "127.0.0.1", "--steps", "30") as (server, line):
+    flags = ["--host", "0.0.0.0", "--public-host", "127.0.0.1"]
+    with serving(tmp_path, *flags) as (server, line):
         assert re.fullmatch(r"fedlearn://127\.0\.0\.1:\d+/1#[\w-]{24}", line)
         joining = volunteer(tmp_path, line, "--name", "far")
         with ended_at_exit(joining):
             wait_for(server, "far joined")
+            until_more(tmp_path, 2)
+            server.send_signal(signal.SIGINT)
             digest = final_digest(joining)
         assert server.wait(timeout=SOON_S) == 0
         metrics = metrics_of(tmp_path)
