@@ -25,10 +25,10 @@ def give_way() -> None:
     process = psutil.Process()
     with suppress(OSError, psutil.Error):
         process.nice(_LOWEST)
-    with suppress(OSError, psutil.Error, AttributeError):  # macOS has no classes of I/O
+    with suppress(OSError, psutil.Error):
         if sys.platform == "win32":
             process.ionice(psutil.IOPRIO_VERYLOW)
-        else:
+        elif sys.platform == "linux":  # macOS has no classes of I/O
             process.ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
