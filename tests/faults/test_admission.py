@@ -161,7 +161,7 @@ def test_connections_of_an_address_beyond_the_limit_are_told_to_try_again(tmp_pa
             assert all(isinstance(caller.enter(), Welcome) for caller in callers)
             with Caller(line) as late:
                 late.say(hello_of(BOB))
-                assert late.refused().startswith("try_again: connections: expected at most 3 from an address")
+                assert late.refused().startswith("try_again: connections: expected at most 3 from one address")
         finally:
             for caller in callers:
                 caller.socket.close()

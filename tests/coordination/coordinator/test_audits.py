@@ -163,7 +163,7 @@ def test_liar_is_sent_away_for_good_whatever_it_calls_its_connection(audited: Sc
         audited.applied()
     refused = parted(audited.greet(3, "volunteer 2"))
     assert refused[3][0] == "refused"
-    assert "false 3 times" in refused[3][1]
+    assert "were found 3 times" in refused[3][1]
 
 
 def test_proven_volunteer_that_lies_is_a_stranger_again(audited: Scene) -> None:
