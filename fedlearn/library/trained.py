@@ -24,14 +24,13 @@ from fedlearn.storage.runs import resolve_run
 from fedlearn.tasks.kind import WritesText
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Task
-from fedlearn.text.beam_search import Search, beam_search
-from fedlearn.text.sampling import Manner, sample
+from fedlearn.text.beam_search import Search
+from fedlearn.text.language_model import last_of
+from fedlearn.text.sampling import Manner
+from fedlearn.text.writing import written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-LONGEST_CIRCLE = 6
-"""Characters of what beams would say again and again, where nobody says what may not come twice."""
 
 
 @final
@@ -126,14 +125,16 @@ class Trained:
             raise ValueError(f"{unknown[0]}: expected one of {known} {'with' if beams else 'without'} beams")
         tokenizer, model = examiner.tokenizer, examiner.language_model(self._flat)
         tokens = tokenizer.encode(prompt)
-        if beams:
-            circle = max(round(LONGEST_CIRCLE / examiner.characters_per_token), 2)
-            search = msgspec.convert({"no_repeat_ngram": circle, **manner}, Search)
-            written = beam_search(model, tokens, n_beams=beams, length=length, rules=search)
-        else:
-            generator = np.random.default_rng(seed)
-            written = sample(model, tokens, length=length, generator=generator, manner=msgspec.convert(manner, Manner))
-        return prompt + tokenizer.decode(written.tokens)
+        steps = written(
+            model,
+            tokens,
+            length=length,
+            n_beams=beams or None,
+            given=manner,
+            characters_per_token=examiner.characters_per_token,
+            generator=np.random.default_rng(seed),
+        )
+        return prompt + tokenizer.decode(last_of(steps).tokens)
 
     def __repr__(self) -> str:
         return f"Trained({self.step} steps, {self._flat.size} parameters, in {str(self.folder)!r})"
