@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import StepMetrics, each_once
 
 Columns = dict[str, NDArray[Any]]
 """Arrays [steps] by name; NaN where a step has no value."""
@@ -20,8 +20,7 @@ def columns_of(metrics: Iterable[StepMetrics]) -> Columns:
 
     A step that was repeated after a crash counts once, with its last figures.
     """
-    steps = {step.step: step for step in metrics}
-    rows = [steps[number] for number in sorted(steps)]
+    rows = each_once(metrics)
     shown = dict.fromkeys(name for row in rows for name in row.shown)
     validated = dict.fromkeys(name for row in rows for name in row.validation)
     columns = {name: np.array([_number(getattr(row, name)) for row in rows]) for name in PLAIN}

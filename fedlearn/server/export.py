@@ -13,7 +13,7 @@ from fedlearn.server.history import Progress, newest
 from fedlearn.server.run import Run
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import StepMetrics, each_once
 from fedlearn.tasks.kind import Exports
 
 Format = Literal["safetensors", "onnx", "csv"]
@@ -89,13 +89,13 @@ def weights_as(
 
 def table(metrics: Path) -> tuple[bytes, int]:
     """`metrics.jsonl` as CSV with a header, and how many steps it has; a step that was taken again stands once."""
-    lines = {line.step: line for line in read_lines(metrics, StepMetrics)}
-    names = {group: sorted({name for line in lines.values() for name in getattr(line, group)}) for group in _TABLES}
+    lines = each_once(read_lines(metrics, StepMetrics))
+    names = {group: sorted({name for line in lines for name in getattr(line, group)}) for group in _TABLES}
     plain = [field for field in StepMetrics.__struct_fields__ if field not in _TABLES]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*plain, *names["shown"], *(f"validation_{name}" for name in names["validation"])])
-    for line in lines.values():
+    for line in lines:
         row: list[Any] = [getattr(line, field) for field in plain]
         row += [getattr(line, group).get(name, "") for group in _TABLES for name in names[group]]
         writer.writerow("" if value is None else value for value in row)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import StepMetrics, each_once
 from fedlearn.storage.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def figure(runs: Iterable[RunFolder], *, axis: Axis = "steps") -> "Figure":
 
 def curve_of(name: str, lines: Sequence[StepMetrics], key: str, *, axis: Axis) -> Curve:
     """A run's loss of this name; a step that was taken again counts once, one without a finite loss is left out."""
-    lines = sorted({line.step: line for line in lines}.values(), key=lambda line: line.step)
+    lines = each_once(lines)
     places = {
         "steps": np.array([line.step for line in lines], dtype=np.float64),
         "seconds": np.array([line.elapsed_s for line in lines], dtype=np.float64),

@@ -1,6 +1,7 @@
 """What a run has been doing: one JSON object a step, one step a line, in `metrics.jsonl`."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,12 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds of training since the run began, without those in which no server had it."""
     validation: dict[str, float] = {}
     """Figures of unperturbed weights on held-out data; measured now and then, and left out of the line where not."""
+
+
+def each_once(lines: Iterable[StepMetrics]) -> list[StepMetrics]:
+    """The steps in order; one that was taken again after a crash stands once, with its last figures."""
+    steps = {line.step: line for line in lines}
+    return [steps[number] for number in sorted(steps)]
 
 
 def read_last_metrics(path: Path, count: int = 1) -> list[StepMetrics]:
