@@ -1,7 +1,6 @@
 """What of a run anybody may see: no addresses, paths or whole identities."""
 
 import re
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from fedlearn.config import RunConfig, Schema
 from fedlearn.coordination.status import RunStatus, VolunteerStatus
 from fedlearn.server.changing import AT_WORK
 from fedlearn.server.run import kind_of, load_run_config
-from fedlearn.server.status_file import live_status
+from fedlearn.server.status_file import is_live, live_status
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
-from fedlearn.storage.status import is_alive, read_status
+from fedlearn.storage.status import read_status
 
 MAX_VOLUNTEERS = 200
 """Of those that are listed; the others are counted."""
@@ -92,7 +91,7 @@ def status_of(folder: RunFolder) -> dict[str, Any] | None:
     status = read_status(folder.status, RunStatus)
     if status is None:
         return None
-    is_over = status.state == "ended" or not is_alive(status.pid, status.time, now=time.time())
+    is_over = not is_live(status)
     volunteers = () if is_over else status.volunteers
     listed = sorted(volunteers, key=lambda volunteer: -volunteer.share)[:MAX_VOLUNTEERS]
     public: dict[str, Any] = msgspec.to_builtins(status)

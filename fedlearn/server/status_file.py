@@ -16,9 +16,12 @@ from fedlearn.storage.status import is_alive, read_status, write_status
 def live_status(folder: RunFolder) -> RunStatus | None:
     """Where a run stands that a server has just now, by what it says itself; None where none does."""
     status = read_status(folder.status, RunStatus)
-    if status is None or status.state == "ended" or not is_alive(status.pid, status.time, now=time.time()):
-        return None
-    return status
+    return status if status is not None and is_live(status) else None
+
+
+def is_live(status: RunStatus) -> bool:
+    """Whether the server that said so still has the run."""
+    return status.state != "ended" and is_alive(status.pid, status.time, now=time.time())
 
 
 @final
