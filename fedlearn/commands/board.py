@@ -5,8 +5,9 @@ import errno
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_root
+from fedlearn.config import ServerSettings
 
-DEFAULT_PORT = 55580
+DEFAULT_PORT = ServerSettings().board
 DEFAULT_HOST = "127.0.0.1"
 
 
