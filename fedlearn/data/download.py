@@ -13,6 +13,7 @@ from typing import Self, final
 from urllib.parse import urldefrag, urlsplit
 
 from fedlearn.data.transfer import Answer, Transfer
+from fedlearn.system.files import cache_folder
 
 ATTEMPTS = 5
 """In a row that bring nothing, after which a download is given up."""
@@ -35,12 +36,7 @@ class Cache:
     @classmethod
     def of_user(cls, environ: Mapping[str, str] | None = None) -> Self:
         """That of who runs this: `fedlearn` in $XDG_CACHE_HOME, else in ~/.cache (Windows: in %LOCALAPPDATA%)."""
-        variables = os.environ if environ is None else environ
-        for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
-            # A path that is not absolute is to be ignored.
-            if (given := Path(variables.get(name, ""))).is_absolute():
-                return cls(given / "fedlearn")
-        return cls(Path.home() / ".cache" / "fedlearn")
+        return cls(cache_folder(os.environ if environ is None else environ) / "fedlearn")
 
     def fetch(self, name: str) -> Path:
         """The file that a URL names, downloaded unless it is there; `#sha256=HEX` says what it must be.

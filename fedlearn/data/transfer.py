@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol, Self, final
 import msgspec
 
 from fedlearn.storage.durable import PARTIAL_SUFFIX
+from fedlearn.system.files import replace
 
 CHUNK_BYTES = 2**18
 
@@ -94,7 +95,7 @@ class Transfer:
 
     def finish(self) -> None:
         """Puts the file into its place."""
-        self._partial.replace(self._path)
+        replace(self._partial, self._path)
         self._version_file.unlink(missing_ok=True)
 
 

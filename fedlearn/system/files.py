@@ -80,6 +80,14 @@ def replace(
             sleep(_RETRY_S)
 
 
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where programs keep what they can have again."""
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        if (given := Path(environ.get(name, ""))).is_absolute():  # XDG: a path that is not is to be ignored
+            return given
+    return Path.home() / ".cache"
+
+
 def settings_folder(environ: Mapping[str, str]) -> Path:
     """Where programs keep a person's settings."""
     config = Path(environ.get("XDG_CONFIG_HOME", ""))
