@@ -7,7 +7,7 @@ from typing import final
 from fedlearn.client.line import Line
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import LINE_INTERVAL_S, Bar
-from fedlearn.terminal.drawing import Block, draw_block
+from fedlearn.terminal.drawing import Block, show_block
 
 INTERVAL_S = 0.4
 
@@ -35,15 +35,13 @@ class Showing:
         if arriving is None:
             self._bar = None
             if screen.mode == "live" and (block := self._block()) is not None:
-                width, height = screen.console.size
-                drawn = draw_block(block, width=width, height=height, ascii_only=not screen.can_draw_blocks)
-                screen.show(drawn)
+                show_block(screen, block)
             return
         if self._bar is None:
             self._bar, self._line_due = Bar("receiving the run", "bytes"), now + LINE_INTERVAL_S
         self._bar.reach(*arriving)
         if screen.mode == "live":
-            screen.show(self._bar.drawn(screen.console.width, ascii_only=not screen.can_draw_blocks))
+            self._bar.show_on(screen)
         elif now >= self._line_due:
             self._line_due = now + LINE_INTERVAL_S
             self._terminal.say(self._bar.said())

@@ -55,7 +55,7 @@ class Bars:
         screen = Screen(self._stream, self._mode)
         while True:
             if live:
-                screen.show(bar.drawn(screen.console.width, ascii_only=not screen.can_draw_blocks))
+                bar.show_on(screen)
             else:
                 screen.line(bar.said())
             if over.wait(RENEWED_S if live else LINE_INTERVAL_S):
@@ -112,6 +112,10 @@ class Bar:
     def said(self) -> str:
         """In a line."""
         return f"{self._what}: {', '.join(self.figures)}"
+
+    def show_on(self, screen: Screen) -> None:
+        """Puts it at the bottom of the screen."""
+        screen.show(self.drawn(screen.console.width, ascii_only=not screen.can_draw_blocks))
 
     def drawn(self, width: int, *, ascii_only: bool = False) -> "Text":
         """On so many columns."""

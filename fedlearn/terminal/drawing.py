@@ -8,6 +8,7 @@ import msgspec
 from fedlearn.terminal.curve import ASCII_BLOCKS, BLOCKS, Curve, sparkline, trend_in_words
 from fedlearn.terminal.figures import counted, format_count, format_duration, format_share
 from fedlearn.terminal.guards import escape, printable
+from fedlearn.terminal.screen import Screen
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,6 +52,12 @@ class Block(msgspec.Struct, frozen=True, eq=False):
     sample: str = ""
     sampled: str = ""
     """When the sample was written, and how good the model was then."""
+
+
+def show_block(screen: Screen, block: Block) -> None:
+    """Puts the block at the bottom of the screen."""
+    width, height = screen.console.size
+    screen.show(draw_block(block, width=width, height=height, ascii_only=not screen.can_draw_blocks))
 
 
 def draw_block(block: Block, *, width: int, height: int = 25, ascii_only: bool = False) -> "Text":

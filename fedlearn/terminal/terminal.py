@@ -16,9 +16,9 @@ from fedlearn.terminal.drawing import (
     Block,
     Goal,
     Loss,
-    draw_block,
     draw_sample,
     names_in_words,
+    show_block,
     work_in_words,
 )
 from fedlearn.terminal.figures import counted, format_figures, format_step
@@ -164,9 +164,7 @@ class Terminal(Callback):
         if self.screen.mode != "live" or now < self._block_due or self._begun is None:
             return
         self._block_due = now + BLOCK_INTERVAL_S
-        width, height = self.screen.console.size
-        block = self._block(width, now)
-        self.screen.show(draw_block(block, width=width, height=height, ascii_only=not self.screen.can_draw_blocks))
+        show_block(self.screen, self._block(self.screen.console.width, now))
 
     def _block(self, width: int, now: float) -> Block:
         assert self._begun is not None
