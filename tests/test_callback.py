@@ -11,10 +11,9 @@ import pytest
 from fedlearn.callback import Begun, Callback, Callbacks
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.metrics import StepMetrics
+from tests.steps import step_metrics
 
-METRICS = StepMetrics(
-    step=3, loss=2.5, shown={}, members=64, work_per_s=1.0, volunteers=1, bytes_in=0, bytes_out=0, digest="", time=0.0
-)
+METRICS = step_metrics(3, shown={}, work_per_s=1.0)
 STATUS = RunStatus(
     run="7", state="running", step=4, steps=0, run_left_s=None, members_per_s=5.0, open_step=None, volunteers=()
 )

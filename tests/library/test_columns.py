@@ -8,20 +8,9 @@ import pytest
 from fedlearn.library import columns as module
 from fedlearn.library.columns import columns_of, table_of
 from fedlearn.storage.metrics import StepMetrics
+from tests.steps import step_metrics
 
-FIRST = StepMetrics(
-    step=3,
-    loss=2.5,
-    shown={"bits_per_character": 3.6},
-    members=64,
-    work_per_s=1000.0,
-    volunteers=1,
-    bytes_in=10,
-    bytes_out=20,
-    digest="00",
-    time=5.0,
-    elapsed_s=1.5,
-)
+FIRST = step_metrics(3, bytes_in=10, bytes_out=20, digest="00", time=5.0, elapsed_s=1.5)
 
 
 def changed(**changes: Any) -> StepMetrics:  # noqa: ANN401 (values of any field)

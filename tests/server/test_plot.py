@@ -11,20 +11,9 @@ from fedlearn.server.plot import Axis, curve_of, figure, plot, smooth, thinned
 from fedlearn.storage.lines import LineLog
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.storage.runs import RunFolder
+from tests.steps import step_metrics
 
-LINE = StepMetrics(
-    step=0,
-    loss=2.0,
-    shown={"bits_per_character": 3.0},
-    members=8,
-    work_per_s=50.0,
-    work=100,
-    volunteers=1,
-    bytes_in=0,
-    bytes_out=0,
-    digest="",
-    time=0.0,
-)
+LINE = step_metrics(0, loss=2.0, shown={"bits_per_character": 3.0}, members=8, work_per_s=50.0, work=100)
 
 
 def line(step: int, **changes: Any) -> StepMetrics:  # noqa: ANN401 (fields of any type)

@@ -5,7 +5,7 @@ import msgspec
 
 from fedlearn.coordination.status import RunStatus, StepStatus
 from fedlearn.server.viewing import INTERVAL_S, View
-from fedlearn.storage.metrics import StepMetrics
+from tests.steps import step_metrics
 
 STATUS = RunStatus(
     run="7",
@@ -17,18 +17,7 @@ STATUS = RunStatus(
     open_step=StepStatus(1.0, 8, 64),
     volunteers=(),
 )
-METRICS = StepMetrics(
-    step=3,
-    loss=2.5,
-    shown={"bits_per_character": 3.6},
-    members=64,
-    work_per_s=1000.0,
-    volunteers=1,
-    bytes_in=0,
-    bytes_out=0,
-    digest="",
-    time=0.0,
-)
+METRICS = step_metrics(3)
 
 
 def test_what_the_server_knows_completes_what_the_coordinator_does() -> None:

@@ -28,6 +28,7 @@ from fedlearn.storage.records import record_of
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.segment import HEADER_BYTES
 from fedlearn.wire.codec import encode
+from tests.steps import step_metrics
 from tests.storage.journals import digest_of, layout_text, open_journal, update_of
 
 STEP = 7
@@ -149,18 +150,7 @@ def test_lines_that_are_nested_deeply_are_passed_over(tmp_path: Path) -> None:
 
 def test_lines_with_a_name_that_is_no_text_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    good = StepMetrics(
-        step=1,
-        loss=1.0,
-        shown={"name": 1.0},
-        members=1,
-        work_per_s=1.0,
-        volunteers=1,
-        bytes_in=1,
-        bytes_out=1,
-        digest="",
-        time=1.0,
-    )
+    good = step_metrics(1, shown={"name": 1.0})
     line = msgspec.json.encode(good)
     path.write_bytes(line.replace(b"name", b"nam\xe5") + b"\n" + line + b"\n")
     assert list(read_lines(path, StepMetrics)) == [good]

@@ -9,21 +9,12 @@ from fedlearn.storage import metrics as metrics_module
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.lines import LineLog
 from fedlearn.storage.metrics import StepMetrics, read_last_metrics
+from tests.steps import step_metrics
 
 
 def metrics_of(step: int) -> StepMetrics:
-    return StepMetrics(
-        step=step,
-        loss=2.5,
-        shown={"bits_per_character": 3.6},
-        members=12288,
-        work_per_s=1e6,
-        volunteers=2,
-        bytes_in=50000,
-        bytes_out=12500,
-        digest="0011223344556677",
-        time=1700000000.5,
-    )
+    figures = {"members": 12288, "work_per_s": 1e6, "volunteers": 2, "bytes_in": 50000, "bytes_out": 12500}
+    return step_metrics(step, **figures, digest="0011223344556677", time=1700000000.5)
 
 
 def append_metrics(path: Path, *steps: StepMetrics) -> None:

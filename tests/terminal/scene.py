@@ -5,6 +5,7 @@ from typing import final
 from fedlearn.callback import Begun
 from fedlearn.coordination.status import Earnings, RunStatus, StepStatus, VolunteerStatus
 from fedlearn.storage.metrics import StepMetrics
+from tests.steps import step_metrics
 
 BEGUN = Begun("12", folder=None, unit="episodes", step=0, n_parameters=1, settings={})
 
@@ -21,18 +22,7 @@ class Clock:
 
 
 def metrics_of(step: int) -> StepMetrics:
-    return StepMetrics(
-        step=step,
-        loss=2.0,
-        shown={"bits_per_character": 2.9},
-        members=64,
-        work_per_s=1e5,
-        volunteers=2,
-        bytes_in=0,
-        bytes_out=0,
-        digest="",
-        time=0.0,
-    )
+    return step_metrics(step, loss=2.0, shown={"bits_per_character": 2.9}, work_per_s=1e5, volunteers=2)
 
 
 def status_of(*names: str, steps: int = 0, run_left_s: float | None = None, step_left_s: float = 1.5) -> RunStatus:
