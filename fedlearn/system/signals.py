@@ -42,7 +42,7 @@ def unlisten(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...
     for number in numbers:
         try:
             loop.remove_signal_handler(number)
-        except NotImplementedError:
+        except NotImplementedError:  # those of Windows again
             signal.signal(number, signal.SIG_DFL)
 
 

@@ -8,7 +8,7 @@ import pytest
 from fedlearn.storage import metrics as metrics_module
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.lines import LineLog
-from fedlearn.storage.metrics import StepMetrics, read_last_metrics
+from fedlearn.storage.metrics import StepMetrics, each_once, read_last_metrics
 from tests.steps import step_metrics
 
 
@@ -109,3 +109,8 @@ def test_disk_that_refuses_is_a_storage_error(path: Path, monkeypatch: pytest.Mo
         log.append(metrics_of(1))
     monkeypatch.undo()
     log.close()
+
+
+def test_a_step_that_was_taken_again_stands_once_with_its_last_figures() -> None:
+    again = msgspec.structs.replace(metrics_of(4), loss=1.0)
+    assert each_once([metrics_of(3), metrics_of(4), metrics_of(5), again]) == [metrics_of(3), again, metrics_of(5)]
