@@ -1,7 +1,7 @@
 """The end of a step: what its leases amount to, what they say of their holders, and how long the next one may be."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import final
 
 import msgspec
@@ -12,6 +12,7 @@ from fedlearn.coordination.divergence import DivergenceWatch
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.open_step import OpenStep
 from fedlearn.coordination.roster import Volunteer
+from fedlearn.coordination.standing import Standing
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.strategy import Strategy, tell
 from fedlearn.es.update import Update
@@ -76,10 +77,17 @@ def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledge
         take_back(step, volunteer, best, now=now)
     for lease in step.leases:
         if lease.n_counted:
-            ledger.add(lease.standing.identity, lease.standing.name, lease.n_counted, lease.duration_s)
+            for holder, n_members in _shared(lease.standing.holders, lease.n_counted):
+                ledger.add(holder.identity, holder.name, n_members, lease.duration_s)
     for copy in step.copies:
         if copy.n_received:
             ledger.add_check(copy.standing.identity, copy.standing.name, copy.n_received, copy.duration_s)
+
+
+def _shared(holders: Sequence[Standing], n_members: int) -> list[tuple[Standing, int]]:
+    """What each has of them: seats of a crew alike, and together as many as there are."""
+    n = len(holders)
+    return [(holder, n_members * (place + 1) // n - n_members * place // n) for place, holder in enumerate(holders)]
 
 
 def take_back(step: OpenStep, volunteer: Volunteer, best: float, *, now: float) -> None:

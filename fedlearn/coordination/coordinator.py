@@ -20,6 +20,7 @@ from fedlearn.coordination.effects import (
     Broadcast,
     EndRun,
     Joined,
+    NeedsSeat,
     Notice,
     Part,
     Peer,
@@ -210,6 +211,9 @@ class Coordinator:
 
     def _synchronise(self, volunteer: Volunteer) -> list[ServerEffect]:
         """Sends the weights, or leaves the volunteer waiting while the server's own replica is between two steps."""
+        if self._plan.is_seated(volunteer.memory_bytes) and not volunteer.standing.seats:
+            volunteer.phase = Phase.SEATED
+            return [NeedsSeat(volunteer.peer)]
         if self._closed is not None:
             return []
         is_first, volunteer.snapshot = volunteer.snapshot is None, (self._step, self._digest)
@@ -231,7 +235,7 @@ class Coordinator:
     def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:
         """More Updates wait for a peer than weights would take: it is sent those instead."""
         volunteer = self._volunteers.get(peer)
-        if volunteer is None or volunteer.phase is not Phase.READY or self._is_over:
+        if volunteer is None or volunteer.phase not in (Phase.READY, Phase.SEATED) or self._is_over:
             return []
         if volunteer.lease is not None:
             volunteer.lease.end()
@@ -243,6 +247,40 @@ class Coordinator:
     def _quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
         effects = self._entrance.quarantine(volunteer, what)
         return [*effects, *self._synchronise(volunteer)] if volunteer.phase is Phase.WAITING else effects
+
+    # ---- crews, which are volunteers like any other from here
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens in the run."""
+        return self._is_over
+
+    @property
+    def position(self) -> tuple[int, bytes]:
+        """The step that is open or comes next, and the digest before it, once the one before is applied."""
+        return self._step, self._digest
+
+    @property
+    def block(self) -> bytes:
+        """The block of data of the step that is open or comes next."""
+        return self._steps.block_of(self._step)
+
+    def volunteer(self, peer: Peer) -> Volunteer:
+        """Who speaks on a connection."""
+        return self._volunteers[peer]
+
+    def seated(self, peer: Peer, name: str, seats: Sequence[Standing]) -> list[ServerEffect]:
+        """Volunteers with these standings hold a replica between them, and are spoken to as one peer."""
+        return self._synchronise(self._entrance.adopt(peer, name, seats))
+
+    def drifted(self, peer: Peer, what: str) -> list[ServerEffect]:
+        """What a seat holds is not what the server's replica has."""
+        return self._quarantine(self._volunteers[peer], what) if peer in self._volunteers else []
+
+    def refuse(self, peer: Peer, reason: str) -> list[ServerEffect]:
+        """A seat said what none may say."""
+        volunteer = self._volunteers.get(peer)
+        return self._entrance.dismiss(volunteer, Farewell("refused", reason)) if volunteer is not None else []
 
     # ---- a step, from its Assignments to its Update
 

@@ -12,7 +12,7 @@ from fedlearn.coordination.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import DataBlock, Farewell, Message, Start, Welcome
+from fedlearn.wire.messages import DataBlock, Farewell, Message, Seat, Start, Welcome
 
 Peer = int
 """A connection, numbered by the shell."""
@@ -40,6 +40,26 @@ class SendWeights(msgspec.Struct, frozen=True):
     """Whether the peer is where a Start may come."""
     held: Held | None = None
     """What the peer says that it holds, where it is where a Start may come."""
+
+
+class NeedsSeat(msgspec.Struct, frozen=True):
+    """Server: bring a peer that can't hold a whole replica to where the replica is now: by a seat, and its part."""
+
+    peer: Peer
+
+
+class DigestParts(msgspec.Struct, frozen=True):
+    """Server: digest these parts of the replica, then call `Crews.digested`."""
+
+    parts: tuple[tuple[str, ...], ...]
+    """Names of the tensors of each."""
+
+
+class SendPart(msgspec.Struct, frozen=True):
+    """Server: send a peer the weights of some tensors as the replica has them, with what the optimizer remembers."""
+
+    peer: Peer
+    tensors: tuple[str, ...]
 
 
 class SendBlock(msgspec.Struct, frozen=True):
@@ -134,6 +154,9 @@ ServerEffect = (
     Send
     | Broadcast
     | SendWeights
+    | NeedsSeat
+    | SendPart
+    | DigestParts
     | SendBlock
     | Part
     | AppendToJournal
@@ -193,6 +216,24 @@ class Evaluate(msgspec.Struct, frozen=True):
     block: bytes
 
 
+class TakeSeat(msgspec.Struct, frozen=True):
+    """Client: hold this part of the model from now on; its weights follow."""
+
+    seat: Seat
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """Client: take some members of one group through the part of the model that is held here.
+
+    The result is what the next seat is sent, or, of the last seat, the losses.
+    """
+
+    trials: Trials
+    block: bytes
+    payload: bytes
+    """What the seat before made of them; none at the first."""
+
+
 class Leave(msgspec.Struct, frozen=True):
     """Client: the conversation is over; come back only if `is_welcome_back`."""
 
@@ -201,5 +242,5 @@ class Leave(msgspec.Struct, frozen=True):
     is_refusal: bool
 
 
-Compute = Build | StoreBlock | Load | Begin | Apply | Evaluate
+Compute = Build | TakeSeat | StoreBlock | Load | Begin | Apply | Evaluate | Pass
 ClientEffect = Reply | Compute | Notice | Leave

@@ -1,6 +1,7 @@
 """Everybody who is connected, from the first word to the last: who is let in, and who is sent away."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import final
 
 from fedlearn.coordination.admission import Admission, AdmissionRules
@@ -62,8 +63,18 @@ class Entrance:
             reason = f"false results of this identity were found {standing.n_caught} times"
             return self.dismiss(volunteer, Farewell("refused", reason))
         volunteer.phase = Phase.WAITING
+        volunteer.memory_bytes = proof.memory_bytes
         volunteer.held = Held(proof.held_step, proof.held_digest) if proof.held_digest else None
         return [Send(volunteer.peer, self._welcome)]
+
+    def adopt(self, peer: Peer, name: str, seats: Sequence[Standing]) -> Volunteer:
+        """A crew, which waits for the weights as one volunteer; its standing is that of its seats together."""
+        identities = b"".join(bytes.fromhex(standing.identity) for standing in seats)
+        is_local = all(standing.is_local for standing in seats)
+        standing = self._standings.of(sha256(identities).hexdigest(), name=name, is_local=is_local)
+        standing.seats = tuple(seats)
+        volunteer = self.volunteers[peer] = Volunteer(peer, name=name, phase=Phase.WAITING, standing=standing)
+        return volunteer
 
     def allow(self, allowed: frozenset[str] | None) -> list[ServerEffect]:
         """The owner's list is another one: sends away whom it no longer has."""

@@ -33,6 +33,7 @@ class Phase(Enum):
     WAITING = "waits for the weights"
     SYNCING = "was sent the weights"
     READY = "holds the weights"
+    SEATED = "holds a part of the weights, or waits for one"
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -48,6 +49,8 @@ class Volunteer(msgspec.Struct):
     peer: int
     name: str = ""
     threads: int = 0
+    memory_bytes: int = 0
+    """That it lends; 0: enough for any replica."""
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None

@@ -43,6 +43,13 @@ class Standing(msgspec.Struct):
     """Steps in a row that it was part of without a single result."""
     benched_until: int = 0
     """Step before which it gets no lease."""
+    seats: "tuple[Standing, ...]" = ()
+    """Of a crew: what is found out about it is found out about each."""
+
+    @property
+    def holders(self) -> "tuple[Standing, ...]":
+        """Whose work it is: its own, or that of all seats of a crew."""
+        return self.seats or (self,)
 
     @property
     def is_proven(self) -> bool:
@@ -78,11 +85,15 @@ class Standing(msgspec.Struct):
     def agreed(self, n_groups: int) -> None:
         """So many groups of it were recomputed, and were what it said."""
         self.n_agreed += n_groups
+        for standing in self.seats:
+            standing.agreed(n_groups)
 
     def was_caught(self) -> None:
         """A result was false: whatever it had earned is gone."""
         self.n_caught += 1
         self.n_agreed = 0
+        for standing in self.seats:
+            standing.was_caught()
 
 
 @final

@@ -41,8 +41,8 @@ class VolunteerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """By its own word."""
     is_local: bool
     """Whether the server started it."""
-    phase: Literal["waiting", "syncing", "ready"]
-    """For the weights; was sent the weights; holds the weights."""
+    phase: Literal["waiting", "syncing", "ready", "seated"]
+    """For the weights; was sent the weights; holds the weights; holds a part of them, or waits for one."""
     members_per_s: float | None
     share: float
     """Of the population of the open step, as far as it was asked for."""
@@ -134,10 +134,11 @@ def run_status(
     )
 
 
-_PHASES: dict[Phase, Literal["waiting", "syncing", "ready"]] = {
+_PHASES: dict[Phase, Literal["waiting", "syncing", "ready", "seated"]] = {
     Phase.WAITING: "waiting",
     Phase.SYNCING: "syncing",
     Phase.READY: "ready",
+    Phase.SEATED: "seated",
 }
 
 

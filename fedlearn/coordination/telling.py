@@ -36,7 +36,7 @@ def tell_credit(
     """A Credit for everybody at work that was told something else before; `is_last`: however short a while ago."""
     effects: list[ServerEffect] = []
     for volunteer in volunteers:
-        if volunteer.phase is not Phase.READY or (now < volunteer.credit_due and not is_last):
+        if volunteer.phase not in (Phase.READY, Phase.SEATED) or (now < volunteer.credit_due and not is_last):
             continue
         credit = ledger.total(volunteer.standing.identity)
         if credit is not None and credit != volunteer.credit:

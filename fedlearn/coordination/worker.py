@@ -19,9 +19,12 @@ from fedlearn.coordination.effects import (
     Leave,
     Load,
     Notice,
+    Pass,
     Reply,
     StoreBlock,
+    TakeSeat,
 )
+from fedlearn.coordination.pipeline import Pipeline
 from fedlearn.coordination.roster import Held
 from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.snapshot import Snapshot
@@ -30,6 +33,7 @@ from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
     PROTOCOL_VERSION,
+    Activations,
     Assignment,
     Challenge,
     Credit,
@@ -41,7 +45,9 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
+    Seat,
     Start,
+    Taken,
     Welcome,
 )
 from fedlearn.wire.proof import Credentials, prove
@@ -66,11 +72,17 @@ _SAFETY = 0.9
 class Worker:
     """One volunteer's part of a run, from Hello to the parting word; `run` is the one that is meant, if any is."""
 
-    def __init__(self, *, name: str, threads: int, credentials: Credentials, run: str = "") -> None:
+    def __init__(
+        self, *, name: str, threads: int, credentials: Credentials, run: str = "", memory_bytes: int = 0
+    ) -> None:
+        """`memory_bytes`: what this machine lends; 0: enough for any whole replica."""
         self._name = name
         self._threads = threads
         self._credentials = credentials
         self._run = run
+        self._memory_bytes = memory_bytes
+        self._pipeline: Pipeline | None = None
+        """Where this machine holds a part of the model."""
         self._hello: Hello | None = None
         self._held: Held | None = None
         self._binding = b""
@@ -87,12 +99,16 @@ class Worker:
         self._is_over = False
         self._leaving: str | None = None
         self._rests_until = 0.0
-        self.bytes_waiting = 0
-        """Of what the server has asked for and this machine has not come to."""
+        self._bytes_waiting = 0
         self.n_steps = 0
         """Steps taken since this machine joined."""
         self.credit: Credit | None = None
         """What the server last said that this identity has earned."""
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Of what the server has asked for and this machine has not come to."""
+        return self._bytes_waiting + (self._pipeline.bytes_waiting if self._pipeline is not None else 0)
 
     def start(self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None) -> list[ClientEffect]:
         """The conversation begins; `nonce` is random, `binding` that of the server's certificate.
@@ -118,6 +134,9 @@ class Worker:
                         f"run: expected {self._run}, the server trains {message.run}; join with the line that it prints"
                     )
                 return self._queue(Build(message), now)
+            case Seat():
+                self._pipeline = Pipeline(message)
+                return self._queue(TakeSeat(message), now)
             case DataBlock():
                 return self._queue(StoreBlock(message), now)
             case Snapshot():
@@ -127,26 +146,44 @@ class Worker:
                 self._ready_at = message.step
                 return self._queue(Begin(message), now)
             case Update():
-                self._assignment = None
+                self._give_up()
                 return self._queue(Apply(message), now)
             case Assignment():
-                self._assignment = message
-                self._assigned_at = now
-                self._deadline = now + message.time_left_s
-                self._n_done = 0
+                self._assign(message, now)
+                return self._proceed(now)
+            case Activations() if self._pipeline is not None:
+                self._pipeline.received(message)
+                return self._proceed(now)
+            case Taken() if self._pipeline is not None:
+                self._pipeline.taken(message)
                 return self._proceed(now)
             case Resync():
-                self._assignment = None
+                self._give_up()
                 return [Notice(f"the server resynchronises this machine: {message.reason}")]
             case Credit():
                 self.credit = message
                 return []
             case Farewell():
-                self._assignment = None
+                self._give_up()
                 self._parting = message
                 return self._proceed(now)
             case _:
                 return []
+
+    def _assign(self, assignment: Assignment, now: float) -> None:
+        if self._pipeline is not None:
+            self._pipeline.assign(assignment, now)
+            return
+        self._assignment = assignment
+        self._assigned_at = now
+        self._deadline = now + assignment.time_left_s
+        self._n_done = 0
+
+    def _give_up(self) -> None:
+        """Nothing more is wanted of the lease."""
+        self._assignment = None
+        if self._pipeline is not None:
+            self._pipeline.clear()
 
     def _prove(self, challenge: Challenge) -> list[ClientEffect]:
         assert self._hello is not None, "challenged before Hello"
@@ -155,6 +192,7 @@ class Worker:
                 "token: the server asks for one, none was given; ask its owner, and name the token's file with --token"
             )
         proof = prove(self._credentials, self._hello, challenge, self._binding)
+        proof = msgspec.structs.replace(proof, memory_bytes=self._memory_bytes)
         if self._held is not None:
             proof = msgspec.structs.replace(proof, held_step=self._held.step, held_digest=self._held.digest)
         return [Reply(proof)]
@@ -177,6 +215,9 @@ class Worker:
             case Evaluate():
                 assert isinstance(result, TrialResults)
                 effects += self._report(compute.trials, result, started, now)
+            case Pass() if self._pipeline is not None:
+                assert result is not None
+                effects += [Reply(said) for said in self._pipeline.passed(compute, result, self._digest, now)]
         return [*effects, *self._proceed(now)]
 
     def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:
@@ -219,7 +260,7 @@ class Worker:
 
     def _queue(self, compute: Compute, now: float) -> list[ClientEffect]:
         self._waiting.append(compute)
-        self.bytes_waiting += _bytes_of(compute)
+        self._bytes_waiting += _bytes_of(compute)
         return self._proceed(now)
 
     def _proceed(self, now: float) -> list[ClientEffect]:
@@ -230,7 +271,7 @@ class Worker:
             return self.stop(self._leaving)
         if self._waiting:
             compute: Compute | None = self._waiting.popleft()
-            self.bytes_waiting -= _bytes_of(compute)
+            self._bytes_waiting -= _bytes_of(compute)
         else:
             compute = self._next_slice(now)
         if compute is None and self._parting is not None:
@@ -242,7 +283,9 @@ class Worker:
         self._under_way = (compute, now)
         return [compute]
 
-    def _next_slice(self, now: float) -> Evaluate | None:
+    def _next_slice(self, now: float) -> Evaluate | Pass | None:
+        if self._pipeline is not None:
+            return self._pipeline.next(self._step, now) if now >= self._rests_until else None
         assignment = self._assignment
         if assignment is None or assignment.step != self._step or now < self._rests_until:
             return None

@@ -44,6 +44,13 @@ class Allowance:
         self._messages = min(self._messages + MESSAGES_PER_LEASE, self._max_messages)
         self._bytes = min(self._bytes + BYTES_PER_S + RESULTS / 2 * result_bytes, self._max_bytes)
 
+    def lease_seat(self, n_messages: int, n_bytes: int) -> None:
+        """On top, so many Activations of so many bytes together, and as many again that a step before left over."""
+        self._max_messages = max(self._max_messages, MESSAGES + 2.0 * n_messages)
+        self._max_bytes = max(self._max_bytes, BYTES + 2.0 * n_bytes)
+        self._messages = min(self._messages + n_messages, self._max_messages)
+        self._bytes = min(self._bytes + n_bytes, self._max_bytes)
+
     def spend(self, n_messages: int, n_bytes: int, now: float) -> None:
         """Takes what came out of the buckets.
 

@@ -19,6 +19,7 @@ from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES, Fram
 from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
     PROTOCOL_VERSION,
+    Activations,
     Assignment,
     Farewell,
     FarewellKind,
@@ -31,6 +32,7 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
+    Seat,
 )
 from fedlearn.wire.outbox import Outbox
 from fedlearn.wire.parcel import PARTING, Parcel, pack, stream_of
@@ -68,6 +70,7 @@ class Connection:
         self._max_snapshot_bytes = max_snapshot_bytes
         self._estimate_bytes = estimate_bytes
         self._result_bytes = limits.MAX_SMALL_BYTES
+        self._seat: Seat | None = None
         self._allowance = Allowance(now)
         self.state = State.OPENING
         self.bytes_in = 0
@@ -142,7 +145,9 @@ class Connection:
         if message_type is Resync:
             self._outbox.drop_steps()
         self._outbox.put(parcel)
-        if isinstance(message, Assignment):
+        if isinstance(message, Seat):
+            self._seat = message
+        elif isinstance(message, Assignment):
             self._lease(message)
         self.state = state
         self._we_parted = message_type in PARTING
@@ -276,13 +281,20 @@ class Connection:
         estimate_bytes = min(width * self._estimate_bytes, limits.LARGEST_ESTIMATE_BYTES) if has_estimate else 0
         limit = limits.result_limit_bytes(assignment.quota, estimate_bytes=estimate_bytes)
         self._result_bytes = max(self._result_bytes, limit)
-        self._parser.max_payload_bytes = min(self._result_bytes, CHUNK_BYTES)
         self._allowance.lease(limit)
+        largest = self._result_bytes
+        if (seat := self._seat) is not None:
+            n_batches = assignment.quota // seat.batch + assignment.quota // assignment.group_size + 1
+            self._allowance.lease_seat(n_batches, limits.lease_of_activations_bytes(seat, assignment))
+            largest = max(largest, limits.activations_limit_bytes(seat))
+        self._parser.max_payload_bytes = min(largest, CHUNK_BYTES)
 
     def _max_bytes(self, message_type: MessageType) -> int:
         """Of what the peer may send in this moment."""
         if message_type is Result:
             return self._result_bytes
+        if message_type is Activations and self._is_server:
+            return limits.activations_limit_bytes(self._seat) if self._seat is not None else 0
         return limits.max_message_bytes(message_type, max_snapshot_bytes=self._max_snapshot_bytes)
 
     def _can_chat(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import DataBlock, Result, Welcome
+from fedlearn.wire.messages import Activations, Assignment, DataBlock, Result, Seat, Welcome
 from fedlearn.wire.states import MessageType
 
 _KIB = 1024
@@ -20,6 +20,7 @@ _MAX_BYTES: Mapping[MessageType, int] = {
     Result: 36 * _MIB + MAX_SMALL_BYTES,  # a million losses, and an estimate of sixteen million parameters
     Update: 36 * _MIB,  # sixteen million utilities or an estimate of as many parameters, and the spans
     DataBlock: 64 * _MIB,
+    Activations: 64 * _MIB,
 }
 
 PING_AFTER_S = 10.0
@@ -51,6 +52,18 @@ def max_message_bytes(message_type: MessageType, *, max_snapshot_bytes: int) -> 
 def result_limit_bytes(n_members: int, *, estimate_bytes: int) -> int:
     """The largest Result of a lease of so many members, each of which costs a float32."""
     return 4 * n_members + estimate_bytes + MAX_SMALL_BYTES
+
+
+def activations_limit_bytes(seat: Seat) -> int:
+    """The largest message of a seat for the next one."""
+    return min(seat.batch * seat.member_bytes + seat.group_bytes + MAX_SMALL_BYTES, _MAX_BYTES[Activations])
+
+
+def lease_of_activations_bytes(seat: Seat, assignment: Assignment) -> int:
+    """All that a seat may send of a lease for the next one."""
+    n_groups = assignment.quota // assignment.group_size
+    n_batches = n_groups * -(-assignment.group_size // seat.batch)
+    return assignment.quota * seat.member_bytes + n_groups * seat.group_bytes + n_batches * MAX_SMALL_BYTES
 
 
 def message_limit_s(length_bytes: int) -> float:

@@ -18,7 +18,7 @@ from fedlearn.es.snapshot import Count, Digest, Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
@@ -27,6 +27,8 @@ _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
 BlockName = Annotated[bytes, Meta(max_length=16)]
 """16 bytes; none where a task has no data."""
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+MAX_SEATS = 256
+"""Of a crew."""
 MAX_REASON_LENGTH = 1000
 Reason = Annotated[str, Meta(max_length=MAX_REASON_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
 MAX_NAME_LENGTH = 64
@@ -34,6 +36,8 @@ Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH, pattern=_NO_CONTROL_CHARA
 Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]
 """Random, and of one conversation only."""
 FarewellKind = Literal["run_ended", "refused", "try_again"]
+WireForm = Literal["float32", "float16", "int8-delta", "int4-delta"]
+"""How activations travel from one seat of a crew to the next."""
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=1):
@@ -60,6 +64,8 @@ class Proof(Struct, frozen=True, array_like=True, tag=7):
     """Of weights that I still hold of a run, before that step; empty where there are none."""
     golden_step: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
     """What my machine computes in the golden step: another one's arithmetic is another version's."""
+    memory_bytes: Count = 0
+    """That I lend: where a whole replica takes more I hold a part of one. 0: enough for any."""
 
 
 class Ready(Struct, frozen=True, array_like=True, tag=2):
@@ -148,6 +154,45 @@ class Assignment(Struct, frozen=True, array_like=True, tag=19):
     """With which each Result brings the exact sum of its members' gradients; None: losses alone are replayed."""
 
 
+class Seat(Struct, frozen=True, array_like=True, tag=25):
+    """Server: of the model hold this part, whose weights follow; together with others you are a crew."""
+
+    crew: Count
+    """Its number, for people."""
+    cuts: Annotated[tuple[Count, ...], Meta(max_length=MAX_SEATS - 1)]
+    """Pieces of the graph behind which it is cut; the parts are one more."""
+    place: Count
+    """Which part is yours: the first gets nothing from others, the last gives losses."""
+    wire: WireForm
+    """How activations travel."""
+    batch: Positive
+    """Members in one Activations, at most."""
+    window: Positive
+    """Of these, how many may be on their way beyond a group."""
+    member_bytes: Count
+    """Of the activations of one member, as they leave you,"""
+    group_bytes: Count
+    """and of what leaves once a group."""
+
+
+class Activations(Struct, frozen=True, array_like=True, tag=33):
+    """Either side: what a seat made of these members of its crew's lease, for the next seat."""
+
+    step: Count
+    first_member: Count
+    n_members: Positive
+    digest: Digest
+    """Of the part of the weights that they went through last."""
+    payload: bytes
+
+
+class Taken(Struct, frozen=True, array_like=True, tag=26):
+    """Server, to the first seat: the losses of all members of your crew's lease before this one are in."""
+
+    step: Count
+    next_member: Count
+
+
 class Resync(Struct, frozen=True, array_like=True, tag=20):
     """Server: your digest differs, or you are far behind; your results don't count, a Snapshot follows."""
 
@@ -190,8 +235,22 @@ class Farewell(Struct, frozen=True, array_like=True, tag=21):
     reason: Reason
 
 
-FromClient = Hello | Proof | Ready | Result | Goodbye | Ping | Pong
+FromClient = Hello | Proof | Ready | Result | Activations | Goodbye | Ping | Pong
 FromServer = (
-    Challenge | Welcome | Snapshot | Start | DataBlock | Assignment | Update | Resync | Credit | Farewell | Ping | Pong
+    Challenge
+    | Welcome
+    | Seat
+    | Snapshot
+    | Start
+    | DataBlock
+    | Assignment
+    | Activations
+    | Taken
+    | Update
+    | Resync
+    | Credit
+    | Farewell
+    | Ping
+    | Pong
 )
 Message = FromClient | FromServer

@@ -14,6 +14,7 @@ import msgspec
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
+    Activations,
     Assignment,
     Challenge,
     Credit,
@@ -27,7 +28,9 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
+    Seat,
     Start,
+    Taken,
     Welcome,
 )
 
@@ -56,11 +59,17 @@ _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
     State.GREETED: {Challenge: State.CHALLENGED},
     State.CHALLENGED: {Proof: State.PROVEN},
     State.PROVEN: {Welcome: State.WELCOMED},
-    State.WELCOMED: {DataBlock: State.WELCOMED, Snapshot: State.SYNCING, Start: State.SYNCING},
+    State.WELCOMED: {
+        Seat: State.WELCOMED,
+        DataBlock: State.WELCOMED,
+        Snapshot: State.SYNCING,
+        Start: State.SYNCING,
+    },
     State.SYNCING: {
         DataBlock: State.SYNCING,
         Update: State.SYNCING,
         Result: State.SYNCING,
+        Activations: State.SYNCING,
         Ready: State.ACTIVE,
     },
     State.ACTIVE: {
@@ -69,11 +78,15 @@ _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
         Credit: State.ACTIVE,
         Update: State.ACTIVE,
         Result: State.ACTIVE,
+        Activations: State.ACTIVE,
+        Taken: State.ACTIVE,
         Resync: State.RESYNCING,
     },
     State.RESYNCING: {
+        Seat: State.RESYNCING,
         DataBlock: State.RESYNCING,
         Result: State.RESYNCING,
+        Activations: State.RESYNCING,
         Snapshot: State.SYNCING,
     },
 }

@@ -1,0 +1,331 @@
+"""Crews as a pure machine between the coordinator and volunteers that can't hold a whole replica.
+
+The coordinator sees a crew as it sees any volunteer, under the number of a connection that does not exist: what it
+wants said there goes to all seats, and what its last seat reports comes from there. Between the seats activations are
+passed on. Every seat applies every Update to its part; the digests of the parts are compared with the server's own
+before a Result counts.
+"""
+
+from collections.abc import Iterable
+from typing import final
+
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.crew import Crew, Line, Planner, Sitter, Tensors
+from fedlearn.coordination.effects import (
+    ApplyUpdate,
+    Broadcast,
+    DigestParts,
+    NeedsSeat,
+    Notice,
+    Part,
+    Peer,
+    Send,
+    SendBlock,
+    SendPart,
+    SendWeights,
+    ServerEffect,
+)
+from fedlearn.coordination.leasing import send_block
+from fedlearn.es.update import Update
+from fedlearn.wire.messages import Activations, Assignment, Message, Ready, Result, Resync, Taken
+
+WINDOW = 4
+"""Messages on their way from seat to seat, beyond a group."""
+
+REPLAN_S = 10.0
+"""An empty place waits so long for somebody who takes it, before the others are seated anew."""
+
+STALL_S = 30.0
+"""Who has had work for so long without an answer loses its seat."""
+
+
+@final
+class Crews:
+    """All of a run; `begun_at` is the step at which the coordinator begins."""
+
+    def __init__(self, coordinator: Coordinator, planner: Planner, *, begun_at: int) -> None:
+        self._coordinator = coordinator
+        self._planner = planner
+        self._sitters: dict[Peer, Sitter] = {}
+        self._crews: list[Crew] = []
+        self._by_peer: dict[Peer, Crew] = {}
+        self._step = begun_at
+        """That the server's replica stands before, once it is not applying."""
+        self._is_applying = False
+        self._digests: dict[tuple[int, Tensors], bytes] = {}
+        self._n_crews = 0
+        self._last_peer = 0
+
+    # ---- what the coordinator wants done
+
+    def translate(self, effects: Iterable[ServerEffect], now: float) -> list[ServerEffect]:
+        """The same for connections that exist; what is translated already stays as it is."""
+        translated: list[ServerEffect] = []
+        for effect in effects:
+            match effect:
+                case NeedsSeat(peer):
+                    translated += self._wants_part(peer, now)
+                case Send(peer, message) if peer in self._by_peer:
+                    translated += self._told(self._by_peer[peer], message, now)
+                case Broadcast(peers, Update() as update):
+                    translated += self._broadcast(peers, update)
+                case SendWeights(peer) if peer in self._by_peer:
+                    ready = Ready(*self._coordinator.position)
+                    translated += self.translate(self._coordinator.received(peer, ready, now), now)
+                case SendBlock(peer, block) if peer in self._by_peer:
+                    for sitter in self._by_peer[peer].seated:
+                        translated += send_block(sitter.volunteer, block)
+                case Part(peer) if peer in self._by_peer:
+                    translated += self._disband(self._by_peer.pop(peer), now)
+                case Part(peer, farewell) if peer in self._sitters:
+                    translated += [effect, *self.disconnected(peer, farewell.reason, now)]
+                case ApplyUpdate(update):
+                    self._step, self._is_applying = update.step + 1, True
+                    translated.append(effect)
+                case _:
+                    translated.append(effect)
+        return translated
+
+    def _told(self, crew: Crew, message: Message, now: float) -> list[ServerEffect]:
+        if not isinstance(message, Assignment):
+            return []  # its seats hear of their own credit
+        crew.assignment = message
+        crew.results.clear()
+        for sitter in crew.seated:
+            sitter.busy_since = now if sitter.place == 0 else None
+        return [Send(sitter.peer, message) for sitter in crew.seated]
+
+    def _broadcast(self, peers: tuple[Peer, ...], update: Update) -> list[ServerEffect]:
+        """The step is over, and every seat takes the Update, too."""
+        seats = [sitter for sitter in self._sitters.values() if sitter.line is not Line.OPEN]
+        real = [peer for peer in peers if peer not in self._by_peer]
+        followers = tuple(dict.fromkeys([*real, *(sitter.peer for sitter in seats)]))
+        self._end_step()
+        blocks = [effect for sitter in seats for effect in send_block(sitter.volunteer, update.block)]
+        return [*blocks, Broadcast(followers, update)]
+
+    def _end_step(self) -> None:
+        for crew in self._crews:
+            crew.assignment = None
+            crew.results.clear()
+            for sitter in crew.seated:
+                sitter.busy_since = None
+
+    # ---- what seats say
+
+    def hears(self, peer: Peer, message: Message) -> bool:
+        """Whether the message is about a seat; all others are the coordinator's."""
+        return peer in self._sitters and isinstance(message, Ready | Activations | Result)
+
+    def received(self, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
+        """A message came that is about a seat."""
+        sitter = self._sitters[peer]
+        match message:
+            case Ready(step, digest):
+                sitter.line, sitter.said = Line.ACTIVE, (step, digest)
+                if sitter.crew is None or sitter.needs_part:
+                    return self._fill(now)  # its crew broke up meanwhile
+                if step != sitter.sent_at:
+                    return self._refuse(sitter, f"Ready: expected step {sitter.sent_at}, got {step}", now)
+                return self._prove(sitter, now)
+            case Activations() | Result():
+                return self._worked(sitter, message, now)
+        raise AssertionError("messages that are about no seat are the coordinator's")
+
+    def _worked(self, sitter: Sitter, said: Activations | Result, now: float) -> list[ServerEffect]:
+        crew = sitter.crew
+        if crew is None or crew.assignment is None or said.step != crew.assignment.step:
+            return []  # of a step that is over, or of a crew that broke up
+        if complaint := crew.complaint(sitter, said):
+            return self._refuse(sitter, complaint, now)
+        sitter.said = (said.step, said.digest)
+        effects: list[ServerEffect] = []
+        if isinstance(said, Activations):
+            follower = crew.sitters[sitter.place + 1]
+            assert follower is not None, "a lease of a crew that is not complete"
+            follower.busy_since = follower.busy_since or now
+            effects.append(Send(follower.peer, said))
+        else:
+            crew.results.append(said)
+        sitter.busy_since = None
+        return [*effects, *self._prove(sitter, now)]
+
+    def _prove(self, sitter: Sitter, now: float) -> list[ServerEffect]:
+        """Compares the digest that a seat said last with the server's own, if that is known by now."""
+        if sitter.said is None or sitter.crew is None or sitter.needs_part:
+            return []
+        step, digest = sitter.said
+        expected = self._digests.get((step, sitter.tensors))
+        if expected is None:
+            return []  # the server's replica is not there yet
+        if digest != expected:
+            drift = f"its digest of step {step} is not the server's"
+            return self.translate(self._coordinator.drifted(sitter.peer, drift), now)
+        sitter.proven_at = step
+        return self._hand_up(sitter.crew, now) if sitter.crew.peer is not None else self._put_up(sitter.crew, now)
+
+    def _put_up(self, crew: Crew, now: float) -> list[ServerEffect]:
+        """The coordinator hears of a crew, once all its seats hold their parts."""
+        if not crew.is_ready:
+            return []
+        self._last_peer -= 1
+        crew.peer = self._last_peer
+        self._by_peer[crew.peer] = crew
+        standings = [sitter.volunteer.standing for sitter in crew.seated]
+        return self.translate(self._coordinator.seated(crew.peer, crew.name, standings), now)
+
+    def _hand_up(self, crew: Crew, now: float) -> list[ServerEffect]:
+        """Gives the coordinator what is in, once every seat's digest of the step was found right."""
+        assignment = crew.assignment
+        if assignment is None or not crew.results or crew.peer is None:
+            return []
+        if any(sitter.proven_at != assignment.step for sitter in crew.seated):
+            return []
+        results, crew.results = crew.results, []
+        effects: list[ServerEffect] = []
+        first = crew.sitters[0]
+        for result in results:
+            if crew.peer is None:
+                break  # it was refused
+            whole = Result(result.step, result.first_member, result.losses, self._coordinator.position[1])
+            taken = Taken(result.step, result.first_member + result.losses.size)
+            if first is not None:
+                effects.append(Send(first.peer, taken))
+            effects += self.translate(self._coordinator.received(crew.peer, whole, now), now)
+        return effects
+
+    # ---- the server's own replica
+
+    def applied(self, now: float) -> list[ServerEffect]:
+        """It took a step: seats that waited for it are sent their parts, and those of all are digested.
+
+        What this gives comes before what the coordinator wants done next.
+        """
+        self._is_applying = False
+        awaited = {sitter.sent_at for sitter in self._sitters.values() if sitter.line is Line.SYNCING}
+        self._digests = {key: digest for key, digest in self._digests.items() if key[0] in awaited}
+        return self._fill(now)
+
+    def digested(self, step: int, digests: dict[Tensors, bytes], now: float) -> list[ServerEffect]:
+        """Parts of the server's replica have these digests before a step."""
+        self._digests.update({(step, tensors): digest for tensors, digest in digests.items()})
+        effects: list[ServerEffect] = []
+        for sitter in list(self._sitters.values()):
+            effects += self._prove(sitter, now)
+        return effects
+
+    def _ask(self) -> list[ServerEffect]:
+        wanted = {sitter.tensors for sitter in self._sitters.values() if sitter.crew is not None}
+        unknown = tuple(sorted(tensors for tensors in wanted if (self._step, tensors) not in self._digests))
+        return [DigestParts(unknown)] if unknown else []
+
+    # ---- seats are given and taken
+
+    def _wants_part(self, peer: Peer, now: float) -> list[ServerEffect]:
+        """A volunteer can't hold a whole replica; or what it holds is not right any more."""
+        if (sitter := self._sitters.get(peer)) is None:
+            self._sitters[peer] = Sitter(self._coordinator.volunteer(peer))
+            return self._fill(now)
+        sitter.line = Line.OPEN
+        effects: list[ServerEffect] = []
+        if sitter.crew is not None:
+            effects += self._take_down(sitter.crew, f"{sitter.volunteer.name} is sent its part again", now)
+        sitter.forget_part()
+        return [*effects, *self._fill(now)]
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
+        """A volunteer is gone."""
+        sitter = self._sitters.pop(peer, None)
+        if sitter is None:
+            return []
+        return [*self._free(sitter, f"{sitter.volunteer.name} left: {reason}", now), *self._fill(now)]
+
+    def fell_behind(self, peer: Peer, now: float) -> list[ServerEffect]:
+        """More Updates wait for a peer than its weights would take."""
+        return self.translate(self._coordinator.fell_behind(peer, now), now)
+
+    def tick(self, now: float) -> list[ServerEffect]:
+        """Time passed: who does not answer loses its seat, and what is never complete is seated anew."""
+        effects: list[ServerEffect] = []
+        for sitter in list(self._sitters.values()):
+            if sitter.busy_since is not None and now - sitter.busy_since >= STALL_S:
+                why = f"{sitter.volunteer.name} has not answered for {STALL_S:g} s"
+                sitter.stalled_at = now
+                effects += [Notice(f"{why}; its seat is free"), *self._free(sitter, why, now)]
+        for crew in list(self._crews):
+            if None in crew.sitters and now - crew.incomplete_since >= REPLAN_S:
+                effects += self._disband(crew, now)
+        return [*effects, *self._fill(now)] if effects else []
+
+    def _refuse(self, sitter: Sitter, reason: str, now: float) -> list[ServerEffect]:
+        return self.translate(self._coordinator.refuse(sitter.peer, reason), now)
+
+    def _free(self, sitter: Sitter, reason: str, now: float) -> list[ServerEffect]:
+        """Takes its place from somebody; the others keep theirs."""
+        if (crew := sitter.crew) is None:
+            return []
+        crew.free(sitter, now)
+        sitter.busy_since = None
+        return self._take_down(crew, reason, now)
+
+    def _take_down(self, crew: Crew, reason: str, now: float) -> list[ServerEffect]:
+        """The crew can't work for now."""
+        crew.assignment = None
+        crew.results.clear()
+        for sitter in crew.seated:
+            sitter.busy_since = None
+        if crew.peer is None:
+            return []
+        peer, crew.peer = crew.peer, None
+        self._by_peer.pop(peer, None)
+        return self.translate(self._coordinator.disconnected(peer, reason, now), now)
+
+    def _disband(self, crew: Crew, now: float) -> list[ServerEffect]:
+        """All of it may sit elsewhere from now on."""
+        effects = self._take_down(crew, "it breaks up", now)
+        for sitter in crew.seated:
+            crew.free(sitter, now)
+        self._crews = [other for other in self._crews if other is not crew]
+        return effects
+
+    def _fill(self, now: float) -> list[ServerEffect]:
+        """Gives seats to those who wait for one, and sends parts to those who need them."""
+        if self._coordinator.is_over:
+            return []
+        for crew in self._crews:
+            for place, holder in enumerate(crew.sitters):
+                if holder is None and (spare := self._spare_for(crew, place)) is not None:
+                    crew.seat(spare, place)
+        while spares := self._spares:
+            draft = self._planner.draft([sitter.volunteer.memory_bytes for sitter in spares])
+            if draft is None:
+                break
+            self._n_crews += 1
+            crew = Crew(self._n_crews, draft)
+            for place, number in enumerate(draft.order):
+                crew.seat(spares[number], place)
+            self._crews.append(crew)
+        return [] if self._is_applying else [*self._send_parts(), *self._ask()]
+
+    def _send_parts(self) -> list[ServerEffect]:
+        effects: list[ServerEffect] = []
+        for sitter in self._sitters.values():
+            crew = sitter.crew
+            if crew is None or not sitter.needs_part or sitter.line is Line.SYNCING:
+                continue
+            if sitter.line is Line.ACTIVE:
+                effects.append(Send(sitter.peer, Resync("it takes another seat")))
+            seat = crew.message(sitter.place, wire=self._planner.wire, window=WINDOW)
+            block = send_block(sitter.volunteer, self._coordinator.block)
+            effects += [Send(sitter.peer, seat), *block, SendPart(sitter.peer, sitter.tensors)]
+            sitter.line, sitter.needs_part, sitter.sent_at = Line.SYNCING, False, self._step
+        return effects
+
+    @property
+    def _spares(self) -> list[Sitter]:
+        spares = [sitter for sitter in self._sitters.values() if sitter.is_spare]
+        return sorted(spares, key=lambda sitter: sitter.stalled_at)
+
+    def _spare_for(self, crew: Crew, place: int) -> Sitter | None:
+        able = (s for s in self._spares if self._planner.fits(crew.places[place], s.volunteer.memory_bytes))
+        return next(able, None)
