@@ -124,7 +124,7 @@ class Crews:
             case Ready(step, digest):
                 sitter.line, sitter.said = Line.ACTIVE, (step, digest)
                 if sitter.crew is None or sitter.needs_part:
-                    return self._fill(now)  # its crew broke up meanwhile
+                    return self._fill()  # its crew broke up meanwhile
                 if step != sitter.sent_at:
                     return self._refuse(sitter, f"Ready: expected step {sitter.sent_at}, got {step}", now)
                 return self._prove(sitter, now)
@@ -176,27 +176,25 @@ class Crews:
 
     def _hand_up(self, crew: Crew, now: float) -> list[ServerEffect]:
         """Gives the coordinator what is in, once every seat's digest of the step was found right."""
-        assignment = crew.assignment
-        if assignment is None or not crew.results or crew.peer is None:
+        assignment, peer = crew.assignment, crew.peer
+        if assignment is None or peer is None:
             return []
         if any(sitter.proven_at != assignment.step for sitter in crew.seated):
             return []
         results, crew.results = crew.results, []
         effects: list[ServerEffect] = []
-        first = crew.sitters[0]
         for result in results:
-            if crew.peer is None:
-                break  # it was refused
-            whole = Result(result.step, result.first_member, result.losses, self._coordinator.position[1])
+            if peer not in self._by_peer:
+                break  # the one before was refused
             taken = Taken(result.step, result.first_member + result.losses.size)
-            if first is not None:
-                effects.append(Send(first.peer, taken))
-            effects += self.translate(self._coordinator.received(crew.peer, whole, now), now)
+            effects += [Send(sitter.peer, taken) for sitter in crew.seated[:1]]
+            whole = Result(result.step, result.first_member, result.losses, self._coordinator.position[1])
+            effects += self.translate(self._coordinator.received(peer, whole, now), now)
         return effects
 
     # ---- the server's own replica
 
-    def applied(self, now: float) -> list[ServerEffect]:
+    def applied(self) -> list[ServerEffect]:
         """It took a step: seats that waited for it are sent their parts, and those of all are digested.
 
         What this gives comes before what the coordinator wants done next.
@@ -204,7 +202,7 @@ class Crews:
         self._is_applying = False
         awaited = {sitter.sent_at for sitter in self._sitters.values() if sitter.line is Line.SYNCING}
         self._digests = {key: digest for key, digest in self._digests.items() if key[0] in awaited}
-        return self._fill(now)
+        return self._fill()
 
     def digested(self, step: int, digests: dict[Tensors, bytes], now: float) -> list[ServerEffect]:
         """Parts of the server's replica have these digests before a step."""
@@ -225,24 +223,20 @@ class Crews:
         """A volunteer can't hold a whole replica; or what it holds is not right any more."""
         if (sitter := self._sitters.get(peer)) is None:
             self._sitters[peer] = Sitter(self._coordinator.volunteer(peer))
-            return self._fill(now)
+            return self._fill()
         sitter.line = Line.OPEN
         effects: list[ServerEffect] = []
         if sitter.crew is not None:
             effects += self._take_down(sitter.crew, f"{sitter.volunteer.name} is sent its part again", now)
         sitter.forget_part()
-        return [*effects, *self._fill(now)]
+        return [*effects, *self._fill()]
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
         """A volunteer is gone."""
         sitter = self._sitters.pop(peer, None)
         if sitter is None:
             return []
-        return [*self._free(sitter, f"{sitter.volunteer.name} left: {reason}", now), *self._fill(now)]
-
-    def fell_behind(self, peer: Peer, now: float) -> list[ServerEffect]:
-        """More Updates wait for a peer than its weights would take."""
-        return self.translate(self._coordinator.fell_behind(peer, now), now)
+        return [*self._free(sitter, f"{sitter.volunteer.name} left: {reason}", now), *self._fill()]
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: who does not answer loses its seat, and what is never complete is seated anew."""
@@ -255,7 +249,7 @@ class Crews:
         for crew in list(self._crews):
             if None in crew.sitters and now - crew.incomplete_since >= REPLAN_S:
                 effects += self._disband(crew, now)
-        return [*effects, *self._fill(now)] if effects else []
+        return [*effects, *self._fill()] if effects else []
 
     def _refuse(self, sitter: Sitter, reason: str, now: float) -> list[ServerEffect]:
         return self.translate(self._coordinator.refuse(sitter.peer, reason), now)
@@ -288,7 +282,7 @@ class Crews:
         self._crews = [other for other in self._crews if other is not crew]
         return effects
 
-    def _fill(self, now: float) -> list[ServerEffect]:
+    def _fill(self) -> list[ServerEffect]:
         """Gives seats to those who wait for one, and sends parts to those who need them."""
         if self._coordinator.is_over:
             return []

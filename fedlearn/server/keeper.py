@@ -1,13 +1,16 @@
 """What a server serves from: a replica, blocks of data, the Updates of late, and a place for what happened."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fedlearn.callback import Begun
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
+from fedlearn.coordination.crew import Tensors
+from fedlearn.coordination.crews import Crews
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.roster import Held
 from fedlearn.es.layout import Float32Array, ParameterLayout
@@ -54,6 +57,23 @@ class Serves(Protocol):
         """Writes the step's figures; byte counts are totals from the start to the step's close."""
 
 
+class Divides(Protocol):
+    """What a performer needs for the effects of crews."""
+
+    def part_message(self, tensors: Tensors) -> Outgoing:
+        """What brings a seat that holds these tensors to where the replica is."""
+
+    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+        """The step that the replica stands before, and the digests of some parts of it."""
+
+
+class Seating(NamedTuple):
+    """Crews, and where their parts come from."""
+
+    crews: Crews
+    parts: Divides
+
+
 class Keeper(Serves, Protocol):
     """What a whole server needs."""
 
@@ -78,6 +98,9 @@ class Keeper(Serves, Protocol):
 
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """The coordinator that goes on where the replica stands."""
+
+    def crews(self, coordinator: Coordinator) -> Seating | None:
+        """What seats those who can't hold a whole replica; None where nobody is seated."""
 
     def begun(self) -> Begun:
         """What callbacks are told first."""

@@ -8,10 +8,12 @@ from typing import Protocol, TypeVar, final
 from fedlearn.callback import Callback
 from fedlearn.coordination.audit import Claim
 from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.crew import Tensors
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
     Broadcast,
+    DigestParts,
     EndRun,
     Joined,
     Left,
@@ -24,12 +26,13 @@ from fedlearn.coordination.effects import (
     SaveCheckpoint,
     Send,
     SendBlock,
+    SendPart,
     SendWeights,
     ServerEffect,
     StepReport,
 )
 from fedlearn.es.update import Update
-from fedlearn.server.keeper import Serves
+from fedlearn.server.keeper import Seating, Serves
 from fedlearn.server.recent import Outgoing
 from fedlearn.storage.checkpoint import step_of
 from fedlearn.storage.metrics import StepMetrics
@@ -65,10 +68,14 @@ class Shell(Protocol):
 class Performer:
     """One run's effects, in the order in which the coordinator gave them."""
 
-    def __init__(self, trainer: Serves, coordinator: Coordinator, shell: Shell, told: Callback) -> None:
+    def __init__(
+        self, trainer: Serves, coordinator: Coordinator, shell: Shell, told: Callback, seating: Seating | None = None
+    ) -> None:
         """`told` hears of everything but steps, of which the shell hears first."""
         self._trainer = trainer
         self._coordinator = coordinator
+        self._crews = seating.crews if seating is not None else None
+        self._parts = seating.parts if seating is not None else None
         self._shell = shell
         self._told = told
         self._effects: deque[ServerEffect] = deque()
@@ -80,7 +87,7 @@ class Performer:
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
         """Performs effects, and those that they lead to."""
-        self._effects += effects
+        self._effects += effects if self._crews is None else self._crews.translate(effects, self._shell.now())
         if self._is_busy:
             return
         self._is_busy = True
@@ -90,10 +97,30 @@ class Performer:
         finally:
             self._is_busy = False
 
+    def received(self, peer: Peer, message: Message) -> list[ServerEffect]:
+        """What follows from a message that its connection found legal."""
+        now = self._shell.now()
+        if self._crews is not None and self._crews.hears(peer, message):
+            return self._crews.received(peer, message, now)
+        return self._coordinator.received(peer, message, now)
+
     def disconnected(self, peer: Peer, reason: str) -> None:
         """A peer is gone."""
         self._behind_weights.pop(peer, None)
-        self.perform(self._coordinator.disconnected(peer, reason, self._shell.now()))
+        now = self._shell.now()
+        self.perform(self._coordinator.disconnected(peer, reason, now))
+        if self._crews is not None:
+            self.perform(self._crews.disconnected(peer, reason, now))
+
+    def tick(self) -> list[ServerEffect]:
+        """What follows from time that passed."""
+        now = self._shell.now()
+        crews = self._crews.tick(now) if self._crews is not None else []
+        return [*self._coordinator.tick(now), *crews]
+
+    def fell_behind(self, peer: Peer) -> None:
+        """More Updates wait for a peer than weights would take: it is sent those instead."""
+        self.perform(self._coordinator.fell_behind(peer, self._shell.now()))
 
     def _perform_one(self, effect: ServerEffect) -> None:
         match effect:
@@ -108,7 +135,11 @@ class Performer:
                     for message, parcel in missed:
                         self._send(peer, message, parcel)
                 else:
-                    self._send_weights(peer, may_replay)
+                    self._send_weights(peer, lambda: self._trainer.weights_messages(may_replay=may_replay))
+            case SendPart(peer, tensors) if (parts := self._parts) is not None:
+                self._send_weights(peer, lambda: [parts.part_message(tensors)])
+            case DigestParts(wanted):
+                self._digest(wanted)
             case SendBlock(peer, block):
                 self._send(peer, *self._trainer.data_block(block))
             case Part(peer, farewell):
@@ -151,7 +182,10 @@ class Performer:
             self._told.on_checkpoint(step_of(path), path)
 
     def _applied(self, digest: bytes) -> None:
-        self.perform(self._coordinator.applied(digest, self._shell.now()))
+        effects = self._coordinator.applied(digest, self._shell.now())
+        # Parts are sent and digested as they are before the next step is taken.
+        parts = self._crews.applied() if self._crews is not None else []
+        self.perform([*parts, *effects])
 
     def _send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
         if peer in self._behind_weights:
@@ -165,7 +199,16 @@ class Performer:
             return self._packed_update[1]
         return pack(message)
 
-    def _send_weights(self, peer: Peer, may_replay: bool) -> None:
+    def _digest(self, wanted: tuple[Tensors, ...]) -> None:
+        crews, parts = self._crews, self._parts
+        if crews is None or parts is None:
+            return
+        self._shell.work(
+            lambda: parts.part_digests(wanted),
+            lambda found: self.perform(crews.digested(*found, self._shell.now())),
+        )
+
+    def _send_weights(self, peer: Peer, encode: Callable[[], list[Outgoing]]) -> None:
         """Encoding a large model takes long; the replica can't change meanwhile, since steps are work, too."""
         waiting: list[tuple[Message, Parcel | None]] = []
         self._behind_weights[peer] = waiting
@@ -177,4 +220,4 @@ class Performer:
             for message, parcel in (*messages, *waiting):
                 self._shell.send(peer, message, parcel)
 
-        self._shell.work(lambda: self._trainer.weights_messages(may_replay=may_replay), send)
+        self._shell.work(encode, send)

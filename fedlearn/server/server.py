@@ -88,7 +88,7 @@ class Server:
         self._begun = trainer.begun()
         self._view = View(self._begun.unit)
         self._told = Callbacks([self._view, *callbacks])
-        self._performer = Performer(trainer, self._coordinator, self, self._told)
+        self._performer = Performer(trainer, self._coordinator, self, self._told, trainer.crews(self._coordinator))
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = self._port = 0
@@ -251,7 +251,7 @@ class Server:
 
     def _receive(self, peer: Peer, message: Message) -> None:
         try:
-            effects = self._coordinator.received(peer, message, self.now())
+            effects = self._performer.received(peer, message)
         except Exception as error:
             what = f"its {type(message).__name__} raised {type(error).__name__}: {error}"
             raise RemoteProtocolError(what) from error
@@ -273,7 +273,7 @@ class Server:
         most = max(trainer.snapshot_bytes, LEAST_LAG_BYTES, LEAST_LAG_UPDATES * trainer.update_bytes)
         for peer, channel in self._channels.items():
             if channel.connection.update_bytes_queued > most:
-                self.perform(self._coordinator.fell_behind(peer, now))
+                self._performer.fell_behind(peer)
 
     def _renew(self, now: float, local: Local) -> None:
         """Goes by the gate's files as they are now."""
@@ -290,7 +290,7 @@ class Server:
     async def _tick(self, local: Local) -> None:
         while not self._ended.done():
             now = self.now()
-            self.perform(self._coordinator.tick(now))
+            self.perform(self._performer.tick())
             self._keep_budget(now)
             if self._view.is_due(now):
                 self._told.on_status(self._status())

@@ -103,7 +103,8 @@ class Swarm:
         """Why the run ended; None while it goes on."""
         self._clock = clock
         self._task = task
-        self._performer = ServerPerformer(trainer, self.coordinator, self, self.told)
+        crews = trainer.crews(self.coordinator)
+        self._performer = ServerPerformer(trainer, self.coordinator, self, self.told, crews)
         self._effects: deque[ServerEffect] = deque()
         self._works: deque[Callable[[], None]] = deque()
         self._last_peer = 0
@@ -147,7 +148,7 @@ class Swarm:
             if participant.left_by is not None:
                 self._remove(peer, participant.left_by.reason)
         now = self._clock()
-        self._effects += self.coordinator.tick(now)
+        self._effects += self._performer.tick()
         if self.reason is None and self._view.is_due(now):
             self._tell_status()
         return moved or bool(self._effects)
@@ -198,7 +199,7 @@ class Swarm:
     def _receive(self, peer: Peer, participant: Participant) -> bool:
         messages = participant.link.to_server(self._clock())
         for message in messages:
-            self._effects += self.coordinator.received(peer, message, self._clock())
+            self._effects += self._performer.received(peer, message)
         return bool(messages)
 
     def _remove(self, peer: Peer, reason: str) -> None:
