@@ -17,5 +17,5 @@ def graph() -> Graph:
             Call(("square",), "pow.Tensor_Scalar", (Value("z"), 2.0)),
             Call(("loss",), "mean.default", (Value("square"), None)),
         ),
-        output="loss",
+        outputs=("loss",),
     )
