@@ -24,7 +24,7 @@ LAYERS = (
     ("library",),
     ("commands",),
     ("fedlearn",),
-    ("launch",),
+    ("start",),
     ("server.py", "client.py", "__main__"),
 )
 """Imports go from a later layer to an earlier one only; "fedlearn" is that package's own `__init__.py`."""
