@@ -18,6 +18,7 @@ def member_signs(
     n_members: int,
     factors: NDArray[np.int64],
     scales: NDArray[np.float32] | None = None,
+    first_signs: NDArray[np.int64] | None = None,
     *,
     antithetic: bool = False,
     threads: int = 0,
@@ -25,9 +26,9 @@ def member_signs(
     """Signs of consecutive members times a scale of their factor, float32 [n_members, sum of lengths].
 
     `factors` has a row (tensor, factor, length) each; their signs stand one factor behind the other, and are those of
-    `sign_noise` from offset 0 on. `scales` has a number each; 1 without. Of antithetic pairs, members 2k and 2k + 1,
-    the odd one has the signs of the even one, those of factors with an even number negated: a product of two factors
-    then changes its sign once.
+    `sign_noise` from an offset on that `first_signs` has for each, 0 without. `scales` has a number each, 1 without. Of
+    antithetic pairs, members 2k and 2k + 1, the odd one has the signs of the even one, those of factors with an even
+    number negated: a product of two factors then changes its sign once.
     """
 
 def random_words(seed: int, step: int, first_stream: int, n_streams: int, count: int) -> NDArray[np.uint32]:
@@ -51,6 +52,7 @@ def estimate_gradient(
     spans: list[tuple[int, int]],
     utilities: NDArray[np.int8],
     row_masks: NDArray[np.uint8] | None,
+    places: NDArray[np.int64] | None = None,
     antithetic: bool = False,
     threads: int = 0,
     naive: bool = False,
@@ -60,6 +62,9 @@ def estimate_gradient(
     `tensors` has a row (offset, rows, columns, rank, mask column) a tensor; `row_masks` [groups, columns] says with 0
     or 1 which rows of the tensors with a mask column take part, groups in the order of the spans. Of antithetic
     pairs, members 2k and 2k + 1, the odd one has the noise of the even one, negated; groups are then even.
+
+    Where the tensors are a part of a model, `places` has a row (number, first sign) for each: its number in the whole,
+    and where its own signs begin among those of the whole tensor, of the rows' factors or, at rank 0, of all elements.
     """
 
 def encode_rows(

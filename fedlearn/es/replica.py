@@ -1,19 +1,19 @@
-"""The replica: weights and optimizer state that every machine holds, equal to the bit.
+"""The replica: weights and optimizer state that every machine holds, equal to the bit; of all tensors or of some.
 
 `apply` is the only way a step changes weights, on the server and on every client; all it reads is the Update, the
 run's seed, and the row masks that follow from the block of data named in it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.digest import run_digest, tensor_digests
-from fedlearn.es.estimate import Int32Array, decode_estimate
+from fedlearn.es.digest import part_digests, run_digest, tensor_digests
+from fedlearn.es.estimate import Int32Array, decode_estimate, estimate_of_part
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
@@ -31,9 +31,19 @@ class Replica:
     """Weights [n_parameters] before step `step`, with what the optimizer remembers: `slots` and `numbers`."""
 
     def __init__(
-        self, layout: ParameterLayout, snapshot: Snapshot, *, seed: int, row_masks: RowMasks, threads: int = 0
+        self,
+        layout: ParameterLayout,
+        snapshot: Snapshot,
+        *,
+        seed: int,
+        row_masks: RowMasks,
+        threads: int = 0,
+        whole: ParameterLayout | None = None,
     ) -> None:
-        """The replica as the snapshot has it; 0 threads: all processors. Raises ValueError for another layout."""
+        """The replica as the snapshot has it; 0 threads: all processors. Raises ValueError for another layout.
+
+        `whole` is the layout that this one is a part of, which the sums in Updates are made for; itself where None.
+        """
         for name, array in (("weights", snapshot.weights), *snapshot.slots.items()):
             if array.shape != (layout.size,) or array.dtype != np.float32:
                 raise ValueError(
@@ -41,6 +51,7 @@ class Replica:
                     "was the checkpoint made for another model?"
                 )
         self.layout = layout
+        self._whole = whole or layout
         self.seed = seed
         self.step = snapshot.step
         self.weights = snapshot.weights.copy()
@@ -52,13 +63,19 @@ class Replica:
     @property
     def digest(self) -> bytes:
         """8 bytes that tell these weights and this optimizer state from any others."""
-        tensors = tensor_digests(self.layout, self.weights, self.slots, threads=self._threads)
-        return run_digest(tensors, self.numbers)
+        return self.digests([self.layout])[0]
 
-    def snapshot(self) -> Snapshot:
-        """The replica as it is now; arrays are copies."""
-        slots = {name: slot.copy() for name, slot in self.slots.items()}
-        return Snapshot(self.step, self.digest, self.weights.copy(), slots, dict(self.numbers))
+    def digests(self, parts: Sequence[ParameterLayout]) -> list[bytes]:
+        """The digests of replicas of these parts, if they are equal to this one. Raises ValueError for no part."""
+        return part_digests(self.layout, parts, self.weights, self.slots, self.numbers, threads=self._threads)
+
+    def snapshot(self, part: ParameterLayout | None = None) -> Snapshot:
+        """The replica as it is now, or a part of it; arrays are copies. Raises ValueError for no part."""
+        part = part or self.layout
+        intervals = self.layout.intervals(part)
+        weights = _gathered(self.weights, intervals)
+        slots = {name: _gathered(slot, intervals) for name, slot in self.slots.items()}
+        return Snapshot(self.step, self.digests([part])[0], weights, slots, dict(self.numbers))
 
     def apply(self, update: Update) -> None:
         """Takes one step. An Update without members moves the optimizer's memory on, like any other.
@@ -69,7 +86,7 @@ class Replica:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
         if update.decay_towards == "start" and START not in self.slots:
             raise ValueError("weight_decay_towards: expected a run that keeps its start, got one that does not")
-        estimate = decode_estimate(self.layout, update.estimate) if update.is_summed else self.replayed(update)
+        estimate = self._summed(update) if update.is_summed else self.replayed(update)
         for name in update.optimizer.slots:
             self.slots.setdefault(name, np.zeros_like(self.weights))
         self.numbers = update.optimizer.advanced(self.numbers)
@@ -96,12 +113,16 @@ class Replica:
             decay=decay if tensor.is_matrix else 0.0,
         )
 
+    def _summed(self, update: Update) -> Int32Array:
+        own = estimate_of_part(self._whole, self.layout, update.estimate)
+        return decode_estimate(self.layout, own)
+
     def replayed(self, update: Update) -> Int32Array:
         """The gradient estimate from the utilities, with everybody's noise regenerated, [n_parameters].
 
         It depends on no weights. Raises ValueError for spans and utilities that can't be.
         """
-        if not update.spans:
+        if not update.spans or not self.layout.tensors:
             return np.zeros(self.layout.size, dtype=np.int32)
         _check_spans(update)
         return es_core.estimate_gradient(
@@ -112,10 +133,16 @@ class Replica:
             group_size=update.group_size,
             spans=list(update.spans),
             utilities=update.utilities,
-            row_masks=self._row_masks(update),
+            row_masks=self._row_masks(update) if self.layout.is_masked else None,
+            places=self.layout.places(update.rank),
             antithetic=update.antithetic,
             threads=self._threads,
         )
+
+
+def _gathered(array: Float32Array, intervals: list[slice]) -> Float32Array:
+    """A copy of these intervals, one after the other."""
+    return np.concatenate([array[:0], *(array[interval] for interval in intervals)])
 
 
 def _check_spans(update: Update) -> None:

@@ -12,8 +12,10 @@ constexpr std::int64_t kItemBlocks = 2048;  // a megabyte of signs: what a threa
 
 }  // namespace
 
-SignFactor sign_factor(std::uint32_t tensor, std::uint32_t factor, std::int64_t length, float scale) {
-    return {(tensor << 16) | factor, length, (length + kSignsPerBlock - 1) / kSignsPerBlock, scale};
+SignFactor sign_factor(std::uint32_t tensor, std::uint32_t factor, std::int64_t first, std::int64_t length, float scale) {
+    const std::int64_t skipped = first % kSignsPerBlock;
+    return {(tensor << 16) | factor,  first / kSignsPerBlock, skipped, length,
+            (skipped + length + kSignsPerBlock - 1) / kSignsPerBlock, scale};
 }
 
 void fill_member_signs(std::span<float> signs, std::span<const SignFactor> factors, const MemberRange& members,

@@ -14,8 +14,9 @@ using fedlearn::SignFactor;
 
 // Where the signs of one block of noise go.
 struct SignPlace {
-    float* even;          // where the source's own signs go; nullptr: not wanted
-    float* odd;           // where those of its mirror go, likewise
+    float* even;            // where the source's own signs go; nullptr: not wanted
+    float* odd;             // where those of its mirror go, likewise
+    std::int64_t n_skipped;  // of the block's signs, before those that are wanted
     std::int64_t n_signs;
     float scale;
     float odd_scale;
@@ -45,14 +46,16 @@ struct SignWalk {
     float* row(std::uint64_t member) const {
         const auto number = static_cast<std::int64_t>(member - wanted.first_member);
         if (number < 0 || number >= wanted.n_members) return nullptr;
-        return signs + number * wanted.n_signs + offset + block * kSignsPerBlock;
+        const std::int64_t before = block == 0 ? 0 : block * kSignsPerBlock - wanted.factors[factor].skipped;
+        return signs + number * wanted.n_signs + offset + before;
     }
 
     SignPlace place() const {
         const SignFactor& at = wanted.factors[factor];
         const bool is_mirrored = at.stream % 2 == 0;
-        return {row(source), wanted.is_antithetic ? row(source + 1) : nullptr,
-                smaller(kSignsPerBlock, at.length - block * kSignsPerBlock), at.scale,
+        const std::int64_t skipped = block == 0 ? at.skipped : 0;
+        const std::int64_t end = smaller(kSignsPerBlock, at.skipped + at.length - block * kSignsPerBlock);
+        return {row(source), wanted.is_antithetic ? row(source + 1) : nullptr, skipped, end - skipped, at.scale,
                 is_mirrored ? -at.scale : at.scale};
     }
 
@@ -89,6 +92,15 @@ struct SignWalk {
     }
 }
 
+// The same from the block's sign number `n_skipped` on.
+[[gnu::always_inline]] inline void write_place(float* signs, const SignPlace& place, float scale,
+                                               const std::uint32_t* words) {
+    if (place.n_skipped == 0) return write_signs(signs, place.n_signs, scale, words);
+    float block[kSignsPerBlock];
+    write_signs(block, kSignsPerBlock, scale, words);
+    std::memcpy(signs, block + place.n_skipped, static_cast<std::size_t>(place.n_signs) * sizeof(float));
+}
+
 void member_signs(float* signs, const Key& key, const MemberSigns& wanted, std::int64_t first_block,
                   std::int64_t n_blocks) {
     SignWalk walk(wanted, signs, first_block);
@@ -98,8 +110,9 @@ void member_signs(float* signs, const Key& key, const MemberSigns& wanted, std::
         std::uint32_t words[4][kLanes] = {};
         for (int lane = 0; lane < n; ++lane, walk.advance()) {
             places[lane] = walk.place();
-            words[0][lane] = static_cast<std::uint32_t>(walk.block);
-            words[1][lane] = wanted.factors[walk.factor].stream;
+            const SignFactor& factor = wanted.factors[walk.factor];
+            words[0][lane] = static_cast<std::uint32_t>(factor.first_block + walk.block);
+            words[1][lane] = factor.stream;
             words[2][lane] = static_cast<std::uint32_t>(walk.source);
             words[3][lane] = static_cast<std::uint32_t>(walk.source >> 32);
         }
@@ -109,8 +122,8 @@ void member_signs(float* signs, const Key& key, const MemberSigns& wanted, std::
         for (int w = 0; w < 4; ++w) store(words[w], counter[w]);
         for (int lane = 0; lane < n; ++lane) {
             const SignPlace& place = places[lane];
-            if (place.even != nullptr) write_signs(place.even, place.n_signs, place.scale, words[0] + lane);
-            if (place.odd != nullptr) write_signs(place.odd, place.n_signs, place.odd_scale, words[0] + lane);
+            if (place.even != nullptr) write_place(place.even, place, place.scale, words[0] + lane);
+            if (place.odd != nullptr) write_place(place.odd, place, place.odd_scale, words[0] + lane);
         }
     }
 }
