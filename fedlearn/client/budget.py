@@ -6,11 +6,8 @@ from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.limits import UNBOUNDED
+from fedlearn.tasks.limits import PARAMETER_BYTES, UNBOUNDED
 from fedlearn.tasks.objective import NamesItsMemory, Objective
-
-PARAMETER_BYTES = 48
-"""Of each parameter: weights and two moments, once held and twice on their way, and estimate with its digest."""
 
 SNAPSHOTS_AT_ONCE = 4
 """What arrives, the same decoded, the replica that is made of it, and the one before."""

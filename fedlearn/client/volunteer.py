@@ -4,19 +4,21 @@ from typing import final
 
 from es_core import usable_processors
 from fedlearn.client.budget import Budget
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, StoreBlock
+from fedlearn.client.place import Place
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, StoreBlock, TakeSeat
 from fedlearn.coordination.roster import KEPT_BLOCKS, Held
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.blocks import block_name, decode_block
-from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.holding import Holding, Replicated
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.kind import Divides
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Reports
 from fedlearn.tasks.registry import find_kind
 from fedlearn.tasks.task import Device
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.messages import DataBlock, Start
+from fedlearn.wire.messages import DataBlock, Seat, Start
 
 
 @final
@@ -35,12 +37,17 @@ class Volunteer:
         self._task = task
         self._device: Device = device
         self._holding: Holding | None = None
+        self._place: Place | None = None
+        """Instead of a whole replica."""
         self._invitation: Invitation | None = None
+        self._refusal = "objective: expected a Welcome first"
+        """Why there is no objective."""
 
     @property
     def replica(self) -> Replica | None:
-        """The replica, once there is one."""
-        return self._holding.replica if self._holding is not None and self._holding.has_replica else None
+        """The replica, once there is one, or the part of it that is held here."""
+        held = self._place.holding if self._place is not None else self._holding
+        return held.replica if held is not None and held.has_replica else None
 
     @property
     def holding(self) -> Holding:
@@ -50,11 +57,14 @@ class Volunteer:
     @property
     def held(self) -> Held | None:
         """Which weights the replica has, computed anew; None where there is none."""
-        return None if self.replica is None else Held(self.replica.step, self.replica.digest)
+        is_whole = self.replica is not None and self._place is None
+        return Held(self.replica.step, self.replica.digest) if self.replica is not None and is_whole else None
 
     @property
     def unit(self) -> str:
         """What the work of trials is counted in; empty before there is an objective."""
+        if self._place is not None:
+            return self._place.holding.part.unit
         return self._holding.objective.unit if self._holding is not None else ""
 
     @property
@@ -73,13 +83,20 @@ class Volunteer:
             case Build(welcome):
                 self._build(welcome.invitation)
                 return None
+            case TakeSeat(seat):
+                self._take(seat)
+                return None
+            case Pass() if self._place is not None:
+                return self._place.passed(compute)
             case StoreBlock(block):
                 self._store(block)
                 return None
             case Load(snapshot):
-                return _checked(self._ready().load(snapshot), snapshot.digest)
+                return _checked(self._replicated().load(snapshot), snapshot.digest)
             case Begin(start):
                 return self._begin(start)
+            case Apply(update) if self._place is not None:
+                return self._place.holding.apply(update)
             case Apply(update):
                 holding = self._ready()
                 self._budget.check_update(holding.objective, holding.held(update.block), update)
@@ -89,16 +106,36 @@ class Volunteer:
                 data = holding.block(name)
                 self._budget.check_trials(holding.objective, data, trials, threads=self._threads or usable_processors())
                 return holding.evaluate(trials, name)
+            case Pass():
+                raise RemoteProtocolError("activations: expected a Seat first")
+
+    def _take(self, seat: Seat) -> None:
+        """Holds a part of the model from now on."""
+        invitation = self._invitation
+        if invitation is None:
+            raise RemoteProtocolError("seat: expected a Welcome first")
+        kind = find_kind(invitation.kind)
+        if not isinstance(kind, Divides):
+            raise RemoteProtocolError(f"seat: expected a run whose model can be divided, got one of {invitation.kind}")
+        self._holding = self._place = None
+        part = kind.part(invitation, seat.cuts, seat.place, device=self._device, max_bytes=self._budget.max_bytes)
+        self._budget.check_layout(part.layout)
+        self._place = Place(part, seat, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
 
     def _build(self, invitation: Invitation) -> None:
         """The objective of a run; whatever is held of the same one is kept."""
         if self._holding is not None and invitation == self._invitation:
             return
-        self._holding, self._invitation = None, invitation
-        objective = find_kind(invitation.kind).join(
-            invitation, self._task, device=self._device, max_bytes=self._budget.max_bytes
-        )
-        self._budget.check_layout(objective.layout)
+        self._holding, self._place, self._invitation = None, None, invitation
+        kind = find_kind(invitation.kind)
+        try:
+            objective = kind.join(invitation, self._task, device=self._device, max_bytes=self._budget.max_bytes)
+            self._budget.check_layout(objective.layout)
+        except ValueError as error:
+            if self._task is not None or not isinstance(kind, Divides):
+                raise
+            self._refusal = str(error)  # unless it is given a seat
+            return
         self._holding = Holding(objective, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
 
     def _begin(self, start: Start) -> bytes:
@@ -113,12 +150,16 @@ class Volunteer:
         columns = decode_block(block.columns)
         if block_name(columns) != block.block:
             raise RemoteProtocolError(f"block {block.block.hex()}: expected data with that hash, got other data")
-        self._ready().store(block.block, columns)
+        self._replicated().store(block.block, columns)
 
     def _ready(self) -> Holding:
         if self._holding is None:
-            raise RemoteProtocolError("objective: expected a Welcome first")
+            raise RemoteProtocolError(self._refusal)
         return self._holding
+
+    def _replicated(self) -> Replicated:
+        """Blocks and replica, of the whole or of a part."""
+        return self._place.holding if self._place is not None else self._ready()
 
 
 def _checked(digest: bytes, expected: bytes) -> bytes:

@@ -200,6 +200,20 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         setting("share of the volunteers' work that is recomputed to check it; 0 = none", ge=0, le=1, resumable=True),
     ] = 0.02
+    seats: Annotated[
+        int,
+        setting(
+            "volunteers that hold one replica between them; 0 = as many as their memory asks for, 1 = each holds a "
+            "whole one",
+            ge=0,
+            le=12,
+            resumable=True,
+        ),
+    ] = 0
+    wire: Annotated[
+        Literal["float32", "float16", "int8-delta", "int4-delta"],
+        setting("how activations travel between the seats of a crew", resumable=True),
+    ] = "float32"
     public_host: Annotated[
         str,
         setting(

@@ -18,6 +18,8 @@ class Place(msgspec.Struct, frozen=True):
     """What a seat of a crew holds, and sends to the next one."""
 
     tensors: Tensors
+    need_bytes: int
+    """Memory that it takes."""
     member_bytes: int
     """Of the activations of one member, as they travel,"""
     group_bytes: int

@@ -115,6 +115,10 @@ class RelayKeeper:
         lottery = SystemRandom()
         return Coordinator(plan, self.steps, step=step, last=None, digest=digest, now=now, lottery=lottery, rules=rules)
 
+    def crews(self, coordinator: Coordinator) -> None:
+        """Those below hold whole replicas."""
+        del coordinator
+
     def desk(self, coordinator: Coordinator) -> None:
         """Orders are given to the server above."""
         del coordinator

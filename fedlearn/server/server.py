@@ -263,11 +263,11 @@ class Server:
     def _keep_budget(self, now: float) -> None:
         if now >= self._budget_due:
             self._budget_due = now + BUDGET_INTERVAL_S
-            self._relieve(now)
+            self._relieve()
             for channel in over_budget(self._channels.values(), max_bytes=self._max_held_bytes, now=now):
                 channel.drop("it kept too much waiting, slower than others who need the room")
 
-    def _relieve(self, now: float) -> None:
+    def _relieve(self) -> None:
         """Whoever has more Updates to take than weights is sent those."""
         trainer = self._trainer
         most = max(trainer.snapshot_bytes, LEAST_LAG_BYTES, LEAST_LAG_UPDATES * trainer.update_bytes)

@@ -1,6 +1,8 @@
 """The server's half of the work: its own replica, the journal, checkpoints and metrics of one run."""
 
 import time
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from random import SystemRandom
 from typing import Self, final
@@ -8,11 +10,13 @@ from typing import Self, final
 import msgspec
 
 from fedlearn.callback import Begun
-from fedlearn.config import journal_bytes_kept
+from fedlearn.config import ConfigError, journal_bytes_kept
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
+from fedlearn.coordination.crew import Tensors
+from fedlearn.coordination.crews import Crews
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.operator import Operator
 from fedlearn.coordination.plan import Plan
@@ -26,10 +30,12 @@ from fedlearn.server.changing import changed
 from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination, examine
 from fedlearn.server.history import Progress, Rebuilt, newest
+from fedlearn.server.keeper import Seating
 from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
 from fedlearn.server.run import Run
+from fedlearn.server.seating import Draftsman
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
@@ -186,6 +192,8 @@ class Trainer:
             checkpoint_time=config.run.checkpoint_time,
             steps=config.run.steps,
             duration_s=config.run.duration,
+            seats=config.server.seats if self._draftsman is not None else 1,
+            replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else 0,
         )
 
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
@@ -204,6 +212,35 @@ class Trainer:
             lottery=SystemRandom(),
             rules=rules,
         )
+
+    def crews(self, coordinator: Coordinator) -> Seating | None:
+        """What seats those who can't hold a whole replica; None where the model is not shared as a graph."""
+        if self._draftsman is None:
+            return None
+        return Seating(Crews(coordinator, self._draftsman, begun_at=self.replica.step), self)
+
+    @cached_property
+    def _draftsman(self) -> Draftsman | None:
+        """Raises ConfigError where crews are wanted of a model that can't be divided."""
+        invitation, server = self.run.prepared.invitation, self.run.config.server
+        if server.seats == 1:
+            return None
+        try:
+            return Draftsman.of(invitation.attachment, seats=server.seats, wire=server.wire)
+        except ValueError as error:
+            if server.seats == 0:
+                return None
+            raise ConfigError(f"seats: expected a model that can be divided into {server.seats}: {error}") from error
+
+    def part_message(self, tensors: Tensors) -> Outgoing:
+        """What brings a seat that holds these tensors to where the replica is."""
+        snapshot = self.replica.snapshot(self.layout.part(tensors))
+        return (snapshot, pack(snapshot))
+
+    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+        """The step that the replica stands before, and the digests of some parts of it."""
+        digests = self.replica.digests([self.layout.part(tensors) for tensors in parts])
+        return self.replica.step, dict(zip(parts, digests, strict=True))
 
     @property
     def elapsed_s(self) -> float:

@@ -1,35 +1,39 @@
-"""What one machine holds of a run: the objective, blocks of data, and the replica."""
+"""What one machine holds of a run: the objective or a part of it, blocks of data, and the replica."""
 
 from collections.abc import Mapping
 from typing import final
 
 from fedlearn.es.exact_sum import exact_sum
-from fedlearn.es.layout import Float32Array
+from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import Replica, UInt8Array, genesis
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK, Columns
-from fedlearn.tasks.objective import MasksRows, Objective, SumsGradients
+from fedlearn.tasks.objective import MasksRows, Objective, PartObjective, SumsGradients, Values
 
 
-@final
-class Holding:
-    """Blocks are given, or come by name; a machine that keeps only the newest `kept` of these forgets the oldest.
+class Replicated:
+    """Blocks and the replica, of all tensors or of some.
 
-    0: keeps all.
+    Blocks are given, or come by name; a machine that keeps only the newest `kept` of these forgets the oldest. 0: keeps
+    all.
     """
 
     def __init__(
         self,
-        objective: Objective,
+        objective: Objective | PartObjective,
         *,
         seed: int,
         threads: int = 0,
         blocks: Mapping[bytes, Columns] | None = None,
         kept: int = 0,
+        whole: ParameterLayout | None = None,
     ) -> None:
-        self.objective = objective
+        """`whole` is the layout that the objective's is a part of."""
+        self._masking = objective if isinstance(objective, MasksRows) else None
+        self._layout = objective.layout
+        self._whole = whole
         self._seed = seed
         self._threads = threads
         self._given = blocks or {}
@@ -82,15 +86,14 @@ class Holding:
             ValueError: the snapshot is of another model.
         """
         self._replica = Replica(
-            self.objective.layout, snapshot, seed=self._seed, row_masks=self._row_masks, threads=self._threads
+            self._layout,
+            snapshot,
+            seed=self._seed,
+            row_masks=self._row_masks,
+            threads=self._threads,
+            whole=self._whole,
         )
         return self._replica.digest
-
-    def begin(self, step: int, *, keeps_start: bool) -> bytes:
-        """Takes the place in which the run began, before `step`; gives the digest."""
-        layout = self.objective.layout
-        weights = self.objective.initial_weights()
-        return self.load(genesis(layout, weights, step=step, keeps_start=keeps_start, threads=self._threads))
 
     def apply(self, update: Update) -> bytes:
         """Takes a step, and gives the digest after it.
@@ -100,6 +103,32 @@ class Holding:
         """
         self.replica.apply(update)
         return self.replica.digest
+
+    def _row_masks(self, update: Update) -> UInt8Array | None:
+        return None if self._masking is None else self._masking.row_masks(update, self.block(update.block))
+
+
+@final
+class Holding(Replicated):
+    """A whole replica, and the objective."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        *,
+        seed: int,
+        threads: int = 0,
+        blocks: Mapping[bytes, Columns] | None = None,
+        kept: int = 0,
+    ) -> None:
+        super().__init__(objective, seed=seed, threads=threads, blocks=blocks, kept=kept)
+        self.objective = objective
+
+    def begin(self, step: int, *, keeps_start: bool) -> bytes:
+        """Takes the place in which the run began, before `step`; gives the digest."""
+        layout = self.objective.layout
+        weights = self.objective.initial_weights()
+        return self.load(genesis(layout, weights, step=step, keeps_start=keeps_start, threads=self._threads))
 
     def evaluate(self, trials: Trials, block: bytes) -> TrialResults:
         """What a volunteer reports of these trials.
@@ -119,7 +148,29 @@ class Holding:
         """These losses with the exact sum of gradients that they amount to, where trials have a shaping."""
         return TrialResults(losses, exact_sum(self.replica, trials, block, losses))
 
-    def _row_masks(self, update: Update) -> UInt8Array | None:
-        if not isinstance(self.objective, MasksRows):
-            return None
-        return self.objective.row_masks(update, self.block(update.block))
+
+@final
+class PartHolding(Replicated):
+    """A part of the replica, and of the objective."""
+
+    def __init__(self, part: PartObjective, *, seed: int, threads: int = 0, kept: int = 0) -> None:
+        super().__init__(part, seed=seed, threads=threads, kept=kept, whole=part.whole)
+        self.part = part
+
+    def load(self, snapshot: Snapshot) -> bytes:
+        digest = super().load(snapshot)
+        self.part.load(self.replica.weights)
+        return digest
+
+    def apply(self, update: Update) -> bytes:
+        digest = super().apply(update)
+        self.part.load(self.replica.weights)
+        return digest
+
+    def members(self, trials: Trials, block: bytes, received: Values) -> Values:
+        """What some members of one group make of what the part before gave, [members, ...] of each value."""
+        return self.part.members(self.block(block), trials, received, threads=self._threads)
+
+    def unperturbed(self, trials: Trials, block: bytes, received: Values) -> Values:
+        """The same of the weights as they are, on the group's data."""
+        return self.part.unperturbed(self.block(block), trials, received, threads=self._threads)

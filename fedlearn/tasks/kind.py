@@ -15,7 +15,7 @@ from fedlearn.tasks.blocks import Columns, NamedBlocks, block_name
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask
-from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.objective import Objective, PartObjective
 from fedlearn.tasks.task import Device
 from fedlearn.text.language_model import LanguageModel
 from fedlearn.text.source import Progress, Source, Texts
@@ -142,6 +142,26 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
         """The blocks by name; without data one that is empty."""
         blocks = self.blocks or ({},)
         return NamedBlocks(self.block_names or tuple(map(block_name, blocks)), blocks)
+
+
+@runtime_checkable
+class Divides(Protocol):
+    """A kind whose replicas several machines may hold between them."""
+
+    def part(
+        self,
+        invitation: Invitation,
+        cuts: Sequence[int],
+        place: int,
+        *,
+        device: Device,
+        max_bytes: int = UNBOUNDED,
+    ) -> PartObjective:
+        """A part of the objective, of a model that is cut behind the pieces of these numbers.
+
+        Raises:
+            ValueError: the model can't be cut there, or the part is too large.
+        """
 
 
 class Kind(Protocol):

@@ -8,3 +8,10 @@ MAX_SUMMED_PARAMETERS = 2**24
 
 UNBOUNDED = 2**62
 """Bytes, where nobody sets a limit."""
+
+PARAMETER_BYTES = 48
+"""Of memory for each parameter: weights and two moments, once held and twice on their way, and estimate with its
+digest."""
+
+MEMBERS_AT_LEAST = 8
+"""Members that memory must have room for: a few run at once, beside weights and data."""

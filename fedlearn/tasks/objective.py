@@ -1,6 +1,7 @@
 """What the inside needs of a task: an objective, and the abilities that one may have beyond the least."""
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from fedlearn.es.layout import Float32Array, ParameterLayout
@@ -39,6 +40,51 @@ class Objective(Protocol):
 
         Last digits may differ between machines.
         """
+
+
+Values = Mapping[str, Float32Array]
+"""What crosses a cut, by name."""
+
+
+class PartObjective(Protocol):
+    """A part of a model that was cut: what comes from the part before, and its own tensors, into what goes on."""
+
+    @property
+    @abstractmethod
+    def whole(self) -> ParameterLayout:
+        """Where each tensor lies in the whole model's flat weights."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> ParameterLayout:
+        """Where each of its own lies in the flat weights of the part."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """Of a member's work."""
+
+    @property
+    @abstractmethod
+    def receives(self) -> Mapping[str, tuple[int, ...]]:
+        """Shape of each value that the part before gives, for one member."""
+
+    @property
+    @abstractmethod
+    def gives(self) -> Sequence[str]:
+        """Names of what goes on, in order; the last part gives losses."""
+
+    @abstractmethod
+    def load(self, weights: Float32Array) -> None:
+        """Takes the weights of the part, [n_parameters]."""
+
+    @abstractmethod
+    def unperturbed(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
+        """What goes on of the weights as they are, on the rows of the group of these trials."""
+
+    @abstractmethod
+    def members(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
+        """The same of some members of one group, [members, ...] of each value."""
 
 
 @runtime_checkable

@@ -98,13 +98,7 @@ class Task(ABC):
     @property
     def layout(self) -> ParameterLayout:
         """Where each tensor lies in the flat weights."""
-        specs, column = [], 0
-        for name, tensor in self.tensors.items():
-            scale = next((scale for part, scale in self.scales.items() if part in name), 1.0)
-            is_masked = name in self.reads
-            specs.append(TensorSpec(name, tensor.shape, scale, column if is_masked else -1))
-            column += tensor.shape[0] if is_masked else 0
-        return ParameterLayout(tuple(specs))
+        return layout_of({name: tensor.shape for name, tensor in self.tensors.items()}, self.scales, self.reads)
 
     def use(self, device: Device, *, threads: int) -> None:  # noqa: B027 (most tasks have nothing to set)
         """Sets where losses are computed and with how many threads; 0 threads: all processors."""
@@ -134,6 +128,19 @@ class Task(ABC):
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         """Named metrics of unperturbed weights on held-out data; empty if there are none."""
         return {}
+
+
+def layout_of(
+    shapes: Mapping[str, tuple[int, ...]], scales: Mapping[str, float], reads: Mapping[str, str]
+) -> ParameterLayout:
+    """The layout of tensors of these shapes; `scales` and `reads` as a task has them."""
+    specs, column = [], 0
+    for name, shape in shapes.items():
+        scale = next((scale for part, scale in scales.items() if part in name), 1.0)
+        is_masked = name in reads
+        specs.append(TensorSpec(name, shape, scale, column if is_masked else -1))
+        column += shape[0] if is_masked else 0
+    return ParameterLayout(tuple(specs))
 
 
 def flat_weights(tensors: Mapping[str, Float32Array]) -> Float32Array:

@@ -1,5 +1,6 @@
 """The kind `graph`: a model that came as data, so that a volunteer needs no file of anybody's."""
 
+from collections.abc import Sequence
 from typing import final
 
 from fedlearn.config import RunConfig
@@ -7,7 +8,7 @@ from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask, check_identity
-from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.objective import Objective, PartObjective
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.task_options import TaskOptions
@@ -52,6 +53,20 @@ class GraphKind:
             raise ValueError(
                 "task: expected PyTorch, since this run's model travels as a graph; pip install 'fedlearn[torch]'"
             ) from error
+
+    def part(
+        self,
+        invitation: Invitation,
+        cuts: Sequence[int],
+        place: int,
+        *,
+        device: Device,
+        max_bytes: int = UNBOUNDED,
+    ) -> PartObjective:
+        from fedlearn.tasks.torch_graph.part import GraphPart
+
+        seed, attachment = invitation.seed, invitation.attachment
+        return GraphPart(attachment, cuts, place, seed=seed, device=device, max_bytes=max_bytes)
 
 
 KIND = GraphKind()

@@ -1,16 +1,18 @@
 """A task as the bytes that travel in an Invitation, and back."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from fedlearn.es.layout import ParameterLayout
 from fedlearn.graphs import codec
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
-from fedlearn.graphs.graph import GraphError
-from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, decode_block, encode_block
-from fedlearn.tasks.limits import UNBOUNDED
-from fedlearn.tasks.task import Task
+from fedlearn.graphs.graph import Graph, GraphError
+from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, Columns, decode_block, encode_block
+from fedlearn.tasks.limits import MEMBERS_AT_LEAST, UNBOUNDED
+from fedlearn.tasks.task import Task, layout_of
 
 
 class Attachment(msgspec.Struct, frozen=True, array_like=True):
@@ -48,10 +50,6 @@ def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:
     return msgspec.msgpack.encode(attachment)
 
 
-MEMBERS_AT_LEAST = 8
-"""Members that memory must have room for: a few run at once, beside weights and data."""
-
-
 def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
     """The task that was shared, for a machine with `max_bytes` for it.
 
@@ -60,10 +58,40 @@ def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
     """
     from fedlearn.tasks.torch_graph.graph_task import GraphTask
 
+    given = unpacked(attachment)
+    return GraphTask(
+        given.graph, given.frozen, scales=given.scales, reads=given.reads, limits=limits_of(max_bytes)
+    )
+
+
+class Shared(msgspec.Struct, frozen=True, eq=False):
+    """What a task consists of that was shared; nothing of it is checked."""
+
+    graph: Graph
+    frozen: Columns
+    scales: Mapping[str, float]
+    reads: Mapping[str, str]
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """Where each tensor lies in the flat weights."""
+        return layout_of({array.name: array.shape for array in self.graph.learned}, self.scales, self.reads)
+
+
+def unpacked(attachment: bytes) -> Shared:
+    """What was shared.
+
+    Raises:
+        GraphError: the bytes are no task.
+    """
     try:
         given = msgspec.msgpack.decode(attachment, type=Attachment)
         frozen = decode_block(given.frozen) if given.frozen else {}
     except (msgspec.MsgspecError, ValueError) as error:
         raise GraphError(f"graph: expected a graph with its tensors, got something else: {error}") from error
-    limits = Limits(max_bytes=min(max_bytes // MEMBERS_AT_LEAST, DEFAULT_LIMITS.max_bytes))
-    return GraphTask(codec.decode(given.graph), frozen, scales=given.scales, reads=given.reads, limits=limits)
+    return Shared(codec.decode(given.graph), frozen, given.scales, given.reads)
+
+
+def limits_of(max_bytes: int) -> Limits:
+    """What a graph may ask for on a machine that has so much for it."""
+    return Limits(max_bytes=min(max_bytes // MEMBERS_AT_LEAST, DEFAULT_LIMITS.max_bytes))

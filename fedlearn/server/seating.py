@@ -1,0 +1,90 @@
+"""How the replica of a run is divided among the seats of a crew: the planner of crews, asked about this run's model."""
+
+from collections.abc import Sequence
+from typing import Self, final
+
+from fedlearn.coordination.crew import Draft, Place
+from fedlearn.graphs.crews import Crew, Machine, PlanError, Seat
+from fedlearn.graphs.parts import Model, Needs
+from fedlearn.graphs.planner import divide, plan
+from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
+from fedlearn.tasks.torch_graph.sharing import unpacked
+from fedlearn.wire.messages import WireForm
+
+NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
+
+MESSAGE_BYTES = 2**20
+"""Of activations in one message, where a member does not take more."""
+
+MOST_AT_ONCE = 64
+"""Members in one message."""
+
+LINE_BYTES_PER_S = 1.25e6
+"""Of those of whom nothing is known: 10 Mbit/s up."""
+
+MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
+"""Speed where none was measured, in proportion to memory."""
+
+
+@final
+class Draftsman:
+    """Implements `fedlearn.coordination.crew.Planner`."""
+
+    def __init__(self, model: Model, *, seats: int, wire: WireForm) -> None:
+        """`seats` in each crew; 0: as many as a replica takes.
+
+        Raises:
+            PlanError: the model has too few pieces for so many.
+        """
+        self._model, self._seats = model, seats
+        self.wire: WireForm = wire
+        self._divided([0] * max(seats, 1))
+
+    @classmethod
+    def of(cls, attachment: bytes, *, seats: int, wire: WireForm) -> Self:
+        """That of a task that was shared as a graph."""
+        return cls(Model.of(unpacked(attachment).graph), seats=seats, wire=wire)
+
+    @property
+    def replica_bytes(self) -> int:
+        """Memory that a whole replica takes."""
+        return self._divided([0]).seats[0].need_bytes
+
+    def fits(self, place: Place, memory_bytes: int) -> bool:
+        return memory_bytes == 0 or place.need_bytes <= memory_bytes
+
+    def draft(self, memories: Sequence[int]) -> Draft | None:
+        if self._seats > 1:
+            return self._draft(self._divided(memories[: self._seats])) if len(memories) >= self._seats else None
+        try:
+            crews = plan(self._model, _machines(memories), NEEDS).crews
+        except PlanError:
+            return None
+        return self._draft(crews[0])
+
+    def _divided(self, memories: Sequence[int]) -> Crew:
+        known = memories if all(memories) else [1 << 62] * len(memories)
+        return divide(self._model, _machines(known), NEEDS).crews[0]
+
+    def _draft(self, crew: Crew) -> Draft:
+        return Draft(
+            cuts=tuple(seat.end for seat in crew.seats[:-1]),
+            places=tuple(map(self._place, crew.seats)),
+            order=tuple(int(seat.machine) for seat in crew.seats),
+        )
+
+    def _place(self, seat: Seat) -> Place:
+        return Place(
+            tensors=tuple(name for name in seat.tensors if name in self._model.learned),
+            need_bytes=seat.need_bytes,
+            member_bytes=seat.sent_bytes,
+            group_bytes=seat.sent_bytes,
+            batch=min(max(MESSAGE_BYTES // max(seat.sent_bytes, 1), 1), MOST_AT_ONCE),
+        )
+
+
+def _machines(memories: Sequence[int]) -> list[Machine]:
+    return [
+        Machine(str(number), float(memory), LINE_BYTES_PER_S, MULTIPLY_ADDS_PER_S_AND_BYTE * memory)
+        for number, memory in enumerate(memories)
+    ]
