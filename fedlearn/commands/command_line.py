@@ -26,6 +26,7 @@ from fedlearn.commands.orders import (
     stop_command,
 )
 from fedlearn.commands.parser import Parser
+from fedlearn.commands.plan import add_plan, plan_command
 from fedlearn.commands.plot import add_plot, plot_command
 from fedlearn.commands.relay import add_relay, relay_command
 from fedlearn.commands.replay import add_replay, replay_command
@@ -46,6 +47,7 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("join", join_command, add_join, "lend this machine to a server"),
     ("relay", relay_command, add_relay, "connect many volunteers to a server as one"),
     ("identity", identity_command, add_identity, "show the identity that servers know this machine by"),
+    ("plan", plan_command, add_plan, "show which machines would hold which part of a model"),
     ("sample", sample_command, add_sample, "let a run's newest weights write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
     ("board", board_command, add_board, "show the runs on a page for browsers"),

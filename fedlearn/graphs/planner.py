@@ -50,7 +50,7 @@ def divide(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
     """
     most = min(MAX_MACHINES, len(model.pieces))
     if len(machines) > most:
-        raise PlanError(f"machines: expected at most {most} for one crew of this model, got {len(machines)}")
+        raise PlanError(f"nodes: expected at most {most} for one crew of this model, got {len(machines)}")
     n, parts = len(machines), _parts(model, len(machines), needs)
     shares = np.stack([parts.need / machine.memory_bytes for machine in machines])
     shares[1:, 0] = np.inf  # whoever is not the first does not begin
@@ -132,8 +132,8 @@ def _missing(row: Sequence[Place], model: Model, machines: Sequence[Machine], pa
     machine, need = machines[number], float(parts.need[left, right])
     tensors = held_by(model, parts.places[left], parts.places[right])
     return PlanError(
-        f"memory: expected machines that can hold the model, which takes {_gb(whole)}, got {_gb(there)} in "
-        f"{len(machines)} of them{in_all}; in the closest division machine {machine.name} with "
+        f"memory: expected nodes that can hold the model, which takes {_gb(whole)}, got {_gb(there)} in "
+        f"{len(machines)} of them{in_all}; in the closest division node {machine.name} with "
         f"{_gb(machine.memory_bytes)} holds {tensors[0]} to {tensors[-1]}, which take {_gb(need)}: "
         f"{_gb(need - machine.memory_bytes)} are missing there"
     )

@@ -209,7 +209,7 @@ def test_refusal_says_how_much_is_missing_in_all_and_where() -> None:
         plan(model, [machine("a", 1e9), machine("b", 0.75e9)], NEEDS)
     said = str(raised.value)
     assert "which takes 3 GB, got 1.75 GB in 2 of them, 1.25 GB too little" in said
-    assert "machine a with 1 GB holds" in said
+    assert "node a with 1 GB holds" in said
     assert said.endswith("which take 2 GB: 1 GB are missing there")
 
 

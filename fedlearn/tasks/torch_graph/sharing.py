@@ -59,9 +59,7 @@ def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
     from fedlearn.tasks.torch_graph.graph_task import GraphTask
 
     given = unpacked(attachment)
-    return GraphTask(
-        given.graph, given.frozen, scales=given.scales, reads=given.reads, limits=limits_of(max_bytes)
-    )
+    return GraphTask(given.graph, given.frozen, scales=given.scales, reads=given.reads, limits=limits_of(max_bytes))
 
 
 class Shared(msgspec.Struct, frozen=True, eq=False):
