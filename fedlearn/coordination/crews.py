@@ -51,6 +51,8 @@ class Crews:
         self._by_peer: dict[Peer, Crew] = {}
         self._step = begun_at
         """That the server's replica stands before, once it is not applying."""
+        self._ended = -1
+        """The last step that is over."""
         self._is_applying = False
         self._digests: dict[tuple[int, Tensors], bytes] = {}
         self._n_crews = 0
@@ -100,11 +102,13 @@ class Crews:
         seats = [sitter for sitter in self._sitters.values() if sitter.line is not Line.OPEN]
         real = [peer for peer in peers if peer not in self._by_peer]
         followers = tuple(dict.fromkeys([*real, *(sitter.peer for sitter in seats)]))
-        self._end_step()
+        if update.step > self._ended:  # it is translated once more on its way
+            self._end_step(update.step)
         blocks = [effect for sitter in seats for effect in send_block(sitter.volunteer, update.block)]
         return [*blocks, Broadcast(followers, update)]
 
-    def _end_step(self) -> None:
+    def _end_step(self, step: int) -> None:
+        self._ended = step
         for crew in self._crews:
             crew.assignment = None
             crew.results.clear()
