@@ -28,6 +28,11 @@ class Budget(msgspec.Struct, frozen=True):
     max_bytes: int = UNBOUNDED
 
     @property
+    def lent_bytes(self) -> int:
+        """As a server is told: 0 where there is no limit."""
+        return self.max_bytes if self.max_bytes < UNBOUNDED else 0
+
+    @property
     def max_snapshot_bytes(self) -> int:
         """The largest Snapshot that there is room for."""
         return self.max_bytes // SNAPSHOTS_AT_ONCE

@@ -48,7 +48,13 @@ class Conversation:
         self._terminal = terminal
         self._budget = budget or Budget()
         self._duty = duty
-        self._worker = Worker(name=name, threads=threads, credentials=credentials, run=address.run)
+        self._worker = Worker(
+            name=name,
+            threads=threads,
+            credentials=credentials,
+            run=address.run,
+            memory_bytes=self._budget.lent_bytes,
+        )
         self._volunteer = volunteer
         has_block = terminal.screen.mode == "live"
         self._performer = Performer(self._worker, self._volunteer, self, has_block=has_block)

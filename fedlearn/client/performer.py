@@ -5,7 +5,7 @@ from typing import Protocol, final
 
 from fedlearn.client.progress import Progress, credit_in_short, credit_in_words
 from fedlearn.client.volunteer import Volunteer
-from fedlearn.coordination.effects import ClientEffect, Compute, Evaluate, Leave, Notice, Reply
+from fedlearn.coordination.effects import Build, ClientEffect, Compute, Evaluate, Leave, Notice, Reply
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.terminal.drawing import Block
@@ -81,6 +81,8 @@ class Performer:
                 compute, result, self._volunteer.replica, n_steps=self._worker.n_steps, now=now, credited=self.credited
             ):
                 self._shell.say(line)
+            if isinstance(compute, Build) and (lacks := self._volunteer.lacks):
+                self._shell.say(f"waiting for a part of the model: {lacks}")
             if isinstance(compute, Evaluate) and not self._has_reported:
                 self._has_reported = True
                 for line in self._volunteer.report.splitlines():

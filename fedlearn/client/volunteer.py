@@ -61,6 +61,12 @@ class Volunteer:
         return Held(self.replica.step, self.replica.digest) if self.replica is not None and is_whole else None
 
     @property
+    def lacks(self) -> str:
+        """Why this machine can't hold the whole model, while it waits for a part of it; else empty."""
+        is_waiting = self._invitation is not None and self._holding is None and self._place is None
+        return self._refusal if is_waiting else ""
+
+    @property
     def unit(self) -> str:
         """What the work of trials is counted in; empty before there is an objective."""
         if self._place is not None:

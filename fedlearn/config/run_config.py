@@ -203,8 +203,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     seats: Annotated[
         int,
         setting(
-            "volunteers that hold one replica between them; 0 = as many as their memory asks for, 1 = each holds a "
-            "whole one",
+            "volunteers that hold one replica between them, and go through members in a fixed order; 0 = as many as "
+            "their memory asks for",
             ge=0,
             le=12,
             resumable=True,

@@ -140,6 +140,8 @@ class Crews:
         crew = sitter.crew
         if crew is None or crew.assignment is None or said.step != crew.assignment.step:
             return []  # of a step that is over, or of a crew that broke up
+        if said.first_member < crew.assignment.first_member:
+            return []  # of a lease that was given up
         if complaint := crew.complaint(sitter, said):
             return self._refuse(sitter, complaint, now)
         sitter.said = (said.step, said.digest)
@@ -245,15 +247,15 @@ class Crews:
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: who does not answer loses its seat, and what is never complete is seated anew."""
         effects: list[ServerEffect] = []
-        for sitter in list(self._sitters.values()):
-            if sitter.busy_since is not None and now - sitter.busy_since >= STALL_S:
-                why = f"{sitter.volunteer.name} has not answered for {STALL_S:g} s"
-                sitter.stalled_at = now
-                effects += [Notice(f"{why}; its seat is free"), *self._free(sitter, why, now)]
-        for crew in list(self._crews):
-            if None in crew.sitters and now - crew.incomplete_since >= REPLAN_S:
-                effects += self._disband(crew, now)
-        return [*effects, *self._fill()] if effects else []
+        stalled = [s for s in self._sitters.values() if s.busy_since is not None and now - s.busy_since >= STALL_S]
+        for sitter in stalled:
+            why = f"{sitter.volunteer.name} has not answered for {STALL_S:g} s"
+            sitter.stalled_at = now
+            effects += [Notice(f"{why}; its seat is free"), *self._free(sitter, why, now)]
+        broken = [c for c in self._crews if None in c.sitters and now - c.incomplete_since >= REPLAN_S]
+        for crew in broken:
+            effects += self._disband(crew, now)
+        return [*effects, *self._fill()] if stalled or broken else []
 
     def _refuse(self, sitter: Sitter, reason: str, now: float) -> list[ServerEffect]:
         return self.translate(self._coordinator.refuse(sitter.peer, reason), now)

@@ -28,13 +28,13 @@ class Plan(msgspec.Struct, frozen=True):
     """Seconds of open steps after which the run ends; 0: never."""
 
     seats: int = 0
-    """Volunteers that hold one replica between them; 0: as many as that takes, 1: each a whole one."""
+    """Volunteers that hold one replica between them; 0: those that lend too little for a whole one, as many as it takes."""
     replica_bytes: int = 0
     """Memory that a whole replica takes."""
 
     def is_seated(self, memory_bytes: int) -> bool:
         """Whether who lends so much holds a part of the replica; 0 is enough for any."""
-        return self.seats > 1 or (self.seats == 0 and 0 < memory_bytes < self.replica_bytes)
+        return self.seats > 0 or 0 < memory_bytes < self.replica_bytes
 
     def completion(self, step: int, elapsed_s: float) -> str:
         """Why a run that stands here has nothing left to do; an empty text where it has."""

@@ -136,7 +136,8 @@ class Worker:
                 return self._queue(Build(message), now)
             case Seat():
                 self._pipeline = Pipeline(message)
-                return self._queue(TakeSeat(message), now)
+                part = f"part {message.place + 1} of {len(message.cuts) + 1} of the model, in crew {message.crew}"
+                return [Notice(f"this machine holds {part}"), *self._queue(TakeSeat(message), now)]
             case DataBlock():
                 return self._queue(StoreBlock(message), now)
             case Snapshot():

@@ -38,6 +38,8 @@ class Draftsman:
         """
         self._model, self._seats = model, seats
         self.wire: WireForm = wire
+        # Of all cuts that there could be: what shares a product decides about last digits, whatever the cuts are.
+        self._most_sent = max(piece.sent_bytes for piece in model.pieces)
         self._divided([0] * max(seats, 1))
 
     @classmethod
@@ -54,7 +56,7 @@ class Draftsman:
         return memory_bytes == 0 or place.need_bytes <= memory_bytes
 
     def draft(self, memories: Sequence[int]) -> Draft | None:
-        if self._seats > 1:
+        if self._seats > 0:
             return self._draft(self._divided(memories[: self._seats])) if len(memories) >= self._seats else None
         try:
             crews = plan(self._model, _machines(memories), NEEDS).crews
@@ -79,7 +81,7 @@ class Draftsman:
             need_bytes=seat.need_bytes,
             member_bytes=seat.sent_bytes,
             group_bytes=seat.sent_bytes,
-            batch=min(max(MESSAGE_BYTES // max(seat.sent_bytes, 1), 1), MOST_AT_ONCE),
+            batch=min(max(MESSAGE_BYTES // self._most_sent, 1), MOST_AT_ONCE),
         )
 
 

@@ -192,7 +192,7 @@ class Trainer:
             checkpoint_time=config.run.checkpoint_time,
             steps=config.run.steps,
             duration_s=config.run.duration,
-            seats=config.server.seats if self._draftsman is not None else 1,
+            seats=config.server.seats,
             replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else 0,
         )
 
@@ -223,14 +223,12 @@ class Trainer:
     def _draftsman(self) -> Draftsman | None:
         """Raises ConfigError where crews are wanted of a model that can't be divided."""
         invitation, server = self.run.prepared.invitation, self.run.config.server
-        if server.seats == 1:
-            return None
         try:
             return Draftsman.of(invitation.attachment, seats=server.seats, wire=server.wire)
         except ValueError as error:
             if server.seats == 0:
                 return None
-            raise ConfigError(f"seats: expected a model that can be divided into {server.seats}: {error}") from error
+            raise ConfigError(f"seats: expected a model that can be divided among {server.seats}: {error}") from error
 
     def part_message(self, tensors: Tensors) -> Outgoing:
         """What brings a seat that holds these tensors to where the replica is."""

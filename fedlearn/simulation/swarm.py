@@ -11,6 +11,7 @@ from typing import TypeVar, final
 
 from es_core import usable_processors
 from fedlearn.callback import Callback, Callbacks
+from fedlearn.client.budget import Budget
 from fedlearn.client.performer import Computed
 from fedlearn.client.performer import Performer as ClientPerformer
 from fedlearn.client.volunteer import Volunteer
@@ -34,11 +35,19 @@ T = TypeVar("T")
 class Participant:
     """One volunteer of a swarm; while `is_stalled` it computes nothing."""
 
-    def __init__(self, name: str, *, threads: int, task: NamedTask | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, *, threads: int, task: NamedTask | None, clock: Callable[[], float], budget: Budget | None = None
+    ) -> None:
         # The same name is the same volunteer, and a run in one process gives the same twice.
         identity = Identity.of_seed(sha256(name.encode()).digest())
-        self.worker = Worker(name=name, threads=threads or usable_processors(), credentials=Credentials(identity))
-        self.volunteer = Volunteer(threads, task=task)
+        budget = budget or Budget()
+        self.worker = Worker(
+            name=name,
+            threads=threads or usable_processors(),
+            credentials=Credentials(identity),
+            memory_bytes=budget.lent_bytes,
+        )
+        self.volunteer = Volunteer(threads, task=task, budget=budget)
         self.link = MemoryLink(now=clock())
         self.is_stalled = False
         self.left_by: Leave | None = None
@@ -122,10 +131,10 @@ class Swarm:
         """The notices that a terminal would show."""
         return self.kept.notices
 
-    def join(self, name: str, *, threads: int = 1) -> Participant:
+    def join(self, name: str, *, threads: int = 1, budget: Budget | None = None) -> Participant:
         """A volunteer connects and says Hello; 0 threads: all processors."""
         self._last_peer += 1
-        participant = Participant(name, threads=threads, task=self._task, clock=self._clock)
+        participant = Participant(name, threads=threads, task=self._task, clock=self._clock, budget=budget)
         self.participants[self._last_peer] = participant
         self._effects += self.coordinator.connected(self._last_peer, self._clock(), nonce=bytes(NONCE_BYTES))
         return participant

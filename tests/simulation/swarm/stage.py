@@ -5,6 +5,7 @@ from typing import Self, final
 
 import pytest
 
+from fedlearn.client.budget import Budget
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.trials import TrialResults
 from fedlearn.server.run import Run
@@ -38,8 +39,9 @@ class Stage:
         self.participants: list[Participant] = []
         self._seen: dict[tuple[int, int], bytes] = {}
 
-    def join(self, *, threads: int = 1) -> Participant:
-        self.participants.append(self.swarm.join(f"volunteer {len(self.participants)}", threads=threads))
+    def join(self, *, threads: int = 1, budget: Budget | None = None) -> Participant:
+        name = f"volunteer {len(self.participants)}"
+        self.participants.append(self.swarm.join(name, threads=threads, budget=budget))
         return self.participants[-1]
 
     def advance(self) -> bool:

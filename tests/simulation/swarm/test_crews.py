@@ -6,20 +6,27 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlearn.client.budget import Budget
+from fedlearn.coordination.crews import REPLAN_S, STALL_S
+from fedlearn.server import history
 from fedlearn.server.creation import create
 from fedlearn.server.run import Run
+from fedlearn.simulation.swarm import Participant
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task_kind import SUPERVISED
-from tests.runs import named, task_config
+from tests.runs import named, reopened, task_config
 from tests.simulation.swarm.stage import Stage, StageOf, journal_of
 
 torch = pytest.importorskip("torch")
 
 STEPS = 6
+N_PARAMETERS = 913
+MEMORY = 60_208
+"""Of a whole replica, as the planner has it."""
 
 
 def residual_task() -> NamedTask:
-    """A sine, by layers that read an early value again at the end; the first and the last layer are tied."""
+    """A sine, by layers of which the last reads what the first made."""
     from torch import nn
 
     from fedlearn.tasks.torch.supervised import supervised
@@ -41,19 +48,106 @@ def residual_task() -> NamedTask:
     def loss(model: nn.Module, rows: dict[str, torch.Tensor]) -> torch.Tensor:
         return ((model(rows["x"])[:, 0] - rows["y"]) ** 2).mean()
 
+    torch.manual_seed(0)
     x = np.random.default_rng(0).uniform(-1, 1, (256, 4)).astype(np.float32)
     return named(supervised(Residual, loss, {"x": x, "y": np.sin(3 * x[:, 0])}, batch_size=8))
 
 
 def run_of(folder: Path, **settings: Any) -> Run:  # noqa: ANN401 (values of any setting)
     folder.mkdir(exist_ok=True)
-    config = task_config(folder, steps=STEPS, **settings)
+    config = task_config(folder, **{"steps": STEPS, **settings})
     return create(SUPERVISED, config, residual_task())
 
 
-def test_a_crew_takes_the_steps_of_a_lone_volunteer(tmp_path: Path, stage_of: StageOf) -> None:
-    alone, crew = run_of(tmp_path / "alone", seats=1), run_of(tmp_path / "crew", seats=3)
+def parameters_of(participants: list[Participant]) -> list[int]:
+    """That each of them holds."""
+    return [p.volunteer.replica.layout.size if p.volunteer.replica else 0 for p in participants]
+
+
+@pytest.mark.parametrize("seats", [2, 3, 5])
+def test_a_crew_takes_the_steps_of_a_lone_volunteer(tmp_path: Path, stage_of: StageOf, seats: int) -> None:
+    alone, crew = run_of(tmp_path / "alone", seats=1), run_of(tmp_path / "crew", seats=seats)
     stage_of(alone).train(volunteers=1)
-    stage = stage_of(crew).train(volunteers=3)
+    stage = stage_of(crew).train(volunteers=seats)
     assert journal_of(crew) == journal_of(alone)
     assert [metrics.volunteers for metrics in stage.swarm.metrics] == [1] * STEPS
+    held = parameters_of(stage.participants)
+    assert sum(held) == N_PARAMETERS
+    assert max(held) < N_PARAMETERS
+    assert history.replay(reopened(crew)).holding.replica.digest == stage.trainer.replica.digest
+
+
+def test_who_lends_too_little_memory_for_a_replica_shares_one(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path))
+    stage.join()
+    for _ in range(3):
+        stage.join(budget=Budget(MEMORY * 4 // 5))
+    stage.settle()
+    held = parameters_of(stage.participants)
+    assert held[0] == N_PARAMETERS
+    assert sum(held[1:]) == N_PARAMETERS
+    assert sorted(held)[0] == 0, "two are enough, and the third waits"
+    assert {metrics.volunteers for metrics in stage.swarm.metrics[1:]} == {2}
+
+
+def test_a_place_that_is_left_goes_to_who_waits(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=3, steps=12))
+    for _ in range(4):
+        stage.join()
+    stage.go_to(3)
+    assert parameters_of(stage.participants)[3] == 0
+    stage.swarm.kill(stage.participants[1])
+    stage.go_to(6)
+    assert sum(parameters_of([stage.participants[i] for i in (0, 2, 3)])) == N_PARAMETERS
+    stage.settle()
+    assert stage.swarm.reason == "all 12 steps are done"
+    replica = stage.trainer.replica
+    for number in (0, 2, 3):
+        part = stage.participants[number].volunteer.replica
+        assert part is not None
+        assert (part.step, part.digest) == (12, replica.digests([part.layout])[0])
+
+
+def test_a_crew_goes_on_when_its_place_is_taken_by_a_newcomer(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=3, steps=8))
+    for _ in range(3):
+        stage.join()
+    stage.go_to(3)
+    stage.swarm.kill(stage.participants[0])
+    stage.settle()
+    assert stage.trainer.replica.step == 3
+    stage.join()
+    stage.settle()
+    assert stage.trainer.replica.step == 8
+
+
+def test_a_place_that_nobody_takes_is_given_up(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, steps=9))
+    stage.join(budget=Budget(MEMORY * 4 // 5))
+    stage.join(budget=Budget(MEMORY * 4 // 5))
+    stage.go_to(2)
+    first, second = stage.participants
+    stage.swarm.kill(first)
+    stage.settle()
+    stage.join(budget=Budget(MEMORY * 3 // 5))
+    stage.settle()
+    assert stage.trainer.replica.step < 9, "the place that is left is too large for the newcomer"
+    stage.clock.now += REPLAN_S
+    stage.settle()
+    assert stage.swarm.reason == "all 9 steps are done"
+    assert sum(parameters_of([second, stage.participants[2]])) == N_PARAMETERS
+
+
+def test_who_does_not_answer_loses_the_seat(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=2, steps=8, time_per_step=2 * STALL_S))
+    for _ in range(3):
+        stage.join()
+    stage.go_to(2)
+    stage.participants[1].is_stalled = True
+    stage.settle()
+    assert stage.trainer.replica.step < 8
+    stage.clock.now += STALL_S
+    stage.settle()
+    assert stage.trainer.replica.step == 8
+    assert any("has not answered for 30 s; its seat is free" in notice for notice in stage.swarm.notices)
+    assert isinstance(stage, Stage)
