@@ -42,6 +42,8 @@ class ModuleTask(Task):
         self._model, self._train = model, train
         self.device, self._threads = torch.device("cpu"), 0
         self._ways = Ways(self._frozen_tensors)
+        self.window = 0
+        """Members of a group that are run at once, as `TorchMembers` takes it."""
 
     def use(self, device: str = "cpu", *, threads: int = 0, clock: Callable[[], float] | None = None) -> None:
         """Lets trials run on a device (cpu, cuda, mps) and on so many threads of this machine; 0 leaves them be.
@@ -109,7 +111,14 @@ class ModuleTask(Task):
 
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> TorchMembers:
         loaded = self.load(weights)
-        return TorchMembers(self.parameters, loaded, as_tensors(noise, self.device), n_groups=n_groups, ways=self._ways)
+        return TorchMembers(
+            self.parameters,
+            loaded,
+            as_tensors(noise, self.device),
+            n_groups=n_groups,
+            ways=self._ways,
+            window=self.window,
+        )
 
     def load(self, weights: Float32Array) -> list[Tensor]:
         """Puts flat weights into the module; gives them as tensors on its device."""
