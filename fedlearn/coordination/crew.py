@@ -8,7 +8,8 @@ import msgspec
 
 from fedlearn.coordination.effects import Peer
 from fedlearn.coordination.roster import Volunteer
-from fedlearn.wire.messages import Activations, Assignment, Result, Seat, WireForm
+from fedlearn.wire.activations import ActivationCodec
+from fedlearn.wire.messages import Activations, Assignment, Result, Seat
 
 Tensors = tuple[str, ...]
 """Names of those that a seat holds."""
@@ -40,7 +41,7 @@ class Draft(msgspec.Struct, frozen=True):
 class Planner(Protocol):
     """Knows the model, and how it can be cut."""
 
-    wire: WireForm
+    wire: ActivationCodec
 
     def fits(self, place: Place, memory_bytes: int) -> bool:
         """Whether who lends so much can take a place."""
@@ -124,7 +125,7 @@ class Crew:
         self.sitters[sitter.place] = sitter.crew = None
         self.incomplete_since = now
 
-    def message(self, place: int, *, wire: WireForm, window: int) -> Seat:
+    def message(self, place: int, *, wire: ActivationCodec, window: int) -> Seat:
         """What is said to who takes a place."""
         its = self.places[place]
         return Seat(

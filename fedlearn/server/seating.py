@@ -1,15 +1,18 @@
 """How the replica of a run is divided among the seats of a crew: the planner of crews, asked about this run's model."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Self, final
 
 from fedlearn.coordination.crew import Draft, Place
 from fedlearn.graphs.crews import Crew, Machine, PlanError, Seat
+from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.parts import Model, Needs
+from fedlearn.graphs.pieces import stages_of
 from fedlearn.graphs.planner import divide, plan
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
 from fedlearn.tasks.torch_graph.sharing import unpacked
-from fedlearn.wire.messages import WireForm
+from fedlearn.wire.activations import ActivationCodec, member_bytes, needs_base
 
 NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
 
@@ -30,22 +33,22 @@ MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
 class Draftsman:
     """Implements `fedlearn.coordination.crew.Planner`."""
 
-    def __init__(self, model: Model, *, seats: int, wire: WireForm) -> None:
+    def __init__(self, graph: Graph, *, seats: int, wire: ActivationCodec) -> None:
         """`seats` in each crew; 0: as many as a replica takes.
 
         Raises:
             PlanError: the model has too few pieces for so many.
         """
-        self._model, self._seats = model, seats
-        self.wire: WireForm = wire
+        self._graph, self._model, self._seats = graph, Model.of(graph), seats
+        self.wire: ActivationCodec = wire
         # Of all cuts that there could be: what shares a product decides about last digits, whatever the cuts are.
-        self._most_sent = max(piece.sent_bytes for piece in model.pieces)
+        self._most_sent = max(piece.sent_bytes for piece in self._model.pieces)
         self._divided([0] * max(seats, 1))
 
     @classmethod
-    def of(cls, attachment: bytes, *, seats: int, wire: WireForm) -> Self:
+    def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec) -> Self:
         """That of a task that was shared as a graph."""
-        return cls(Model.of(unpacked(attachment).graph), seats=seats, wire=wire)
+        return cls(unpacked(attachment).graph, seats=seats, wire=wire)
 
     @property
     def replica_bytes(self) -> int:
@@ -69,18 +72,21 @@ class Draftsman:
         return divide(self._model, _machines(known), NEEDS).crews[0]
 
     def _draft(self, crew: Crew) -> Draft:
+        cuts = tuple(seat.end for seat in crew.seats[:-1])
+        received = [[array.shape for array in stage.received] for stage in stages_of(self._graph, cuts)]
+        sent = [*received[1:], []]
         return Draft(
-            cuts=tuple(seat.end for seat in crew.seats[:-1]),
-            places=tuple(map(self._place, crew.seats)),
+            cuts=cuts,
+            places=tuple(self._place(seat, shapes) for seat, shapes in zip(crew.seats, sent, strict=True)),
             order=tuple(int(seat.machine) for seat in crew.seats),
         )
 
-    def _place(self, seat: Seat) -> Place:
+    def _place(self, seat: Seat, sent: Sequence[tuple[int, ...]]) -> Place:
         return Place(
             tensors=tuple(name for name in seat.tensors if name in self._model.learned),
             need_bytes=seat.need_bytes,
-            member_bytes=seat.sent_bytes,
-            group_bytes=seat.sent_bytes,
+            member_bytes=sum(member_bytes(self.wire, shape) for shape in sent),
+            group_bytes=sum(4 * prod(shape) for shape in sent) if needs_base(self.wire) else 0,
             batch=min(max(MESSAGE_BYTES // self._most_sent, 1), MOST_AT_ONCE),
         )
 

@@ -57,6 +57,10 @@ class Replicated:
         """Whether there are weights."""
         return self._replica is not None
 
+    def take_blocks(self, other: "Replicated") -> None:
+        """Keeps the blocks that came for another one of this machine."""
+        self._stored = other._stored
+
     def store(self, name: bytes, columns: Columns) -> None:
         """Keeps a block."""
         self._stored[name] = columns

@@ -17,6 +17,7 @@ from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Count, Digest, Snapshot
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.wire.activations import ActivationCodec
 
 PROTOCOL_VERSION = 6
 
@@ -36,8 +37,6 @@ Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH, pattern=_NO_CONTROL_CHARA
 Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]
 """Random, and of one conversation only."""
 FarewellKind = Literal["run_ended", "refused", "try_again"]
-WireForm = Literal["float32", "float16", "int8-delta", "int4-delta"]
-"""How activations travel from one seat of a crew to the next."""
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=1):
@@ -163,7 +162,7 @@ class Seat(Struct, frozen=True, array_like=True, tag=25):
     """Pieces of the graph behind which it is cut; the parts are one more."""
     place: Count
     """Which part is yours: the first gets nothing from others, the last gives losses."""
-    wire: WireForm
+    wire: ActivationCodec
     """How activations travel."""
     batch: Positive
     """Members in one Activations, at most."""

@@ -151,3 +151,12 @@ def test_who_does_not_answer_loses_the_seat(tmp_path: Path, stage_of: StageOf) -
     assert stage.trainer.replica.step == 8
     assert any("has not answered for 30 s; its seat is free" in notice for notice in stage.swarm.notices)
     assert isinstance(stage, Stage)
+
+
+@pytest.mark.parametrize("wire", ["float16", "int8-delta", "int4-delta"])
+def test_a_crew_learns_whatever_its_activations_travel_as(tmp_path: Path, stage_of: StageOf, wire: str) -> None:
+    exact = stage_of(run_of(tmp_path / "exact", seats=3)).train(volunteers=3)
+    stage = stage_of(run_of(tmp_path / wire, seats=3, wire=wire)).train(volunteers=3)
+    losses = [metrics.loss for metrics in stage.swarm.metrics]
+    assert losses == pytest.approx([metrics.loss for metrics in exact.swarm.metrics], rel=0.02)
+    assert losses != [metrics.loss for metrics in exact.swarm.metrics]
