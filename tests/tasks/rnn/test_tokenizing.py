@@ -8,6 +8,7 @@ from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.text.documents import DocumentMode
 from fedlearn.text.tokenizer import TokenizerKind
+from tests.tasks.followed import Followed
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 
 PARAGRAPHS = "\n\n".join(f"Paragraph {number} says hello." for number in range(100))
@@ -100,9 +101,11 @@ def test_disk_without_room_is_found_before_anything_is_read(monkeypatch: pytest.
 
 
 def test_progress_reaches_its_end_over_all_passes() -> None:
-    told: list[tuple[int, int]] = []
+    followed = Followed()
     source = TextSource(PARAGRAPHS, PARAGRAPHS)
-    build_dataset(source, MemoryFolder({}), progress=lambda done, total: told.append((done, total)))
+    build_dataset(source, MemoryFolder({}), progress=followed)
+    ((what, unit, told),) = followed.told
+    assert (what, unit) == ("preparing the data", "bytes")
     assert told == sorted(told)
     assert told[-1] == (3 * source.size_bytes, 3 * source.size_bytes)
 
