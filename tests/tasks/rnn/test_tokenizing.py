@@ -6,6 +6,7 @@ import pytest
 from fedlearn.tasks.rnn import tokenizing
 from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.tasks.rnn.tokenizing import build_dataset
+from fedlearn.text import documents
 from fedlearn.text.documents import DocumentMode
 from fedlearn.text.tokenizer import TokenizerKind
 from tests.tasks.followed import Followed
@@ -120,6 +121,7 @@ def test_byte_pairs_are_learned_from_a_bounded_sample(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(tokenizing, "train_tokenizer", train)
     monkeypatch.setattr(tokenizing, "BPE_CHARACTERS", 500)
+    monkeypatch.setattr(documents, "LEAST_PIECE", 1)
     text = "".join(map(chr, range(1000, 3000)))
     with pytest.raises(ValueError, match="enough"):
         built(text, tokenizer="bpe", piece=100)
