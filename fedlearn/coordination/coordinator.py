@@ -152,8 +152,9 @@ class Coordinator:
         return [*self._entrance.send_away(who), *self._close_if_complete(now)]
 
     def replan(self, plan: Plan, now: float) -> None:
-        """The run has other times and another end from now on."""
+        """The run has other times, another end and another share of audits from now on."""
         self._plan = plan
+        self._auditor.plan(plan.audit)
         self._pace.plan(plan.time_per_step)
         self._checkpoint_due = min(self._checkpoint_due, now + plan.checkpoint_time)
 

@@ -110,7 +110,7 @@ def _configured(task: Task | str | Path | None, given: Mapping[str, Value]) -> t
 
 
 def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iterable[Callback]) -> None:
-    agenda = Agenda(trainer.sample_time)
+    agenda = Agenda()
     swarm = Swarm(trainer, time.monotonic, task=task, callbacks=callbacks)
     try:
         with interrupts() as interrupted:
@@ -119,7 +119,7 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
                 swarm.advance()
                 if interrupted.is_set():
                     swarm.stop("interrupted")
-                elif trainer.replica.step and agenda.is_due(time.monotonic()):
+                elif trainer.replica.step and agenda.is_due(time.monotonic(), trainer.sample_time):
                     found = trainer.examine(trainer.copy())
                     swarm.told.on_examined(trainer.replica.step, found.figures, found.sample)
     except BaseException as error:
