@@ -7,7 +7,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedlearn.coordination.rate_limit import RateLimit, network_of
+from fedlearn.coordination.rate_limit import RateLimit
+from fedlearn.wire.networks import network_of
 
 REQUESTS_PER_MINUTE = 3000
 """Of one address; a page takes about ten when it is opened. A whole office may stand behind one."""

@@ -43,7 +43,8 @@ def eval_command(options: argparse.Namespace) -> int:
         if options.data is None:
             figures, source, note = examiner.validate(weights.weights, threads=0), "the run's held-out data", ""
         elif isinstance(examiner, ReadsText):
-            texts = open_source(options.data, options.encoding)
+            texts = open_source(options.data, options.encoding, progress=bar)
+            bar.begin("measuring", "bytes")
             figures, note = examiner.validate_on(weights.weights, texts.texts(_reader(bar, texts)), threads=0)
             source = texts.name
         else:

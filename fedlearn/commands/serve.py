@@ -17,7 +17,6 @@ from fedlearn.commands.parser import Parser
 from fedlearn.config import (
     OPTIONS,
     ConfigError,
-    RunConfig,
     Schema,
     SourceFile,
     add_config_flags,
@@ -28,7 +27,6 @@ from fedlearn.config import (
     task_of,
 )
 from fedlearn.coordination.golden import check_core
-from fedlearn.es.strategy import Strategy
 from fedlearn.server.callback_file import load_callback
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
@@ -37,17 +35,14 @@ from fedlearn.server.repeating import as_begun
 from fedlearn.server.run import Run, edited_settings, kind_named, kind_of, load, load_run_config, named_task
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Begun, Supervisor, tell
-from fedlearn.server.throughput import Throughput
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
-from fedlearn.tasks.blocks import Columns, n_rows
-from fedlearn.tasks.kind import Kind, Measure, WritesText
-from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.blocks import n_rows
+from fedlearn.tasks.kind import Kind, WritesText
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.terminal import printable
-from fedlearn.terminal.bars import Bar
 
 MOST_VOLUNTEERS = 8
 """Of those that a server starts by itself for a task on PyTorch, which takes a few hundred MB in each."""
@@ -109,8 +104,8 @@ def serve_command(options: argparse.Namespace) -> int:
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
             gate = open_gate(config.server, Path(config.run.runs), os.environ)
-            with bars.bar("preparing the data", "bytes") as bar:
-                run = create(kind, config, task, measure=_measured(config, bar), progress=bar.reach)
+            with bars.bar("preparing the run") as bar:
+                run = create(kind, config, task, progress=bar)
             held.enter_context(lock_run(run.folder))
         else:
             run = _resumed(file, options)
@@ -137,17 +132,6 @@ def serve_command(options: argparse.Namespace) -> int:
             terminal=terminal,
             bars=bars,
         )
-
-
-def _measured(config: RunConfig, bar: Bar) -> Measure:
-    """Measures this machine, on the bar of what was prepared before."""
-    throughput = Throughput(config)
-
-    def measure(objective: Objective, strategy: Strategy, data: Columns) -> float:
-        bar.begin("measuring this machine")
-        return throughput(objective, strategy, data)
-
-    return measure
 
 
 def _supervised(options: argparse.Namespace) -> int:

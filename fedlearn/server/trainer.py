@@ -168,6 +168,7 @@ class Trainer:
         config = changed(before, key, text)
         self.run = msgspec.structs.replace(self.run, prepared=msgspec.structs.replace(self.run.prepared, config=config))
         operator.change(self._plan, strategy_of(config), now)
+        self._journal.keep(journal_bytes_kept(config.run))
         name = key.replace("-", "_")
         return f"{name}: {config.get(name)}, it was {before.get(name)}"
 

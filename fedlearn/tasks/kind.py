@@ -43,7 +43,7 @@ class DataFolder(Protocol):
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A file to write, which is on the disk at the end."""
 
-    def source(self, names: Sequence[str], encoding: str) -> Source:
+    def source(self, names: Sequence[str], encoding: str, progress: Progress) -> Source:
         """The texts that a user names.
 
         Raises:

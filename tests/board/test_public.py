@@ -23,7 +23,7 @@ def test_settings_are_shown_with_their_reasons_and_without_paths(run: Run, tmp_p
     assert by_key["hidden_size"].help.startswith("units in each")
     assert by_key["data"].value == "corpus.txt"
     assert (by_key["rank"].is_usual, by_key["sigma"].is_usual) == (True, False)
-    changeable = [by_key[key].is_changeable for key in ("rank", "sample_time", "sigma")]
+    changeable = [by_key[key].is_changeable for key in ("rank", "volunteers", "sigma")]
     assert changeable == [False, False, True]  # the second only when the server starts
     assert not {"host", "token_file", "allow", "tls_key", "public_host", "runs", "step_num"} & set(by_key)
     assert str(tmp_path) not in str(found)

@@ -1,6 +1,6 @@
 """A setting that changes at work, as the trainer passes it on and keeps it."""
 
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -24,6 +24,16 @@ def test_changed_setting_reaches_the_steps_and_the_next_checkpoint(config: RunCo
     assert (kept.optimizer.learning_rate, kept.run.steps) == (0.5, 9)
     assert edited_settings(run.folder, kept) == []
     assert reopened(run).config == kept
+
+
+def test_bound_of_the_journal_and_the_time_of_samples_change_at_once(config: RunConfig) -> None:
+    trainer, _ = Trainer.open(created(config))
+    with trainer._journal as journal, patch.object(journal, "keep") as keep:
+        trainer.change(Mock(spec=Operator), "keep_journal", "5MB", 3.0)
+        trainer.change(Mock(spec=Operator), "keep_journal", "all", 3.0)
+    assert [call.args for call in keep.call_args_list] == [(5_000_000,), (None,)]
+    trainer.change(Mock(spec=Operator), "sample_time", "7", 3.0)
+    assert trainer.sample_time == 7.0
 
 
 def test_refused_setting_changes_nothing(config: RunConfig) -> None:

@@ -14,6 +14,7 @@ from fedlearn.tasks.rnn.options import RnnOptions
 from fedlearn.tasks.task_kind import ENVIRONMENT, FUNCTION, REWARD, SUPERVISED, TaskKind
 from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.task_options import TaskOptions, options_of
+from fedlearn.text.source import Untold
 from tests.runs import STRATEGY
 from tests.tasks.counting import CountingTask
 from tests.tasks.memory_folder import MemoryFolder
@@ -38,12 +39,9 @@ def named(task: CountingTask | None = None, source: bytes = bytes(16)) -> NamedT
     return NamedTask(task or CountingTask(TENSORS, DATA), "/here/count.py:task", source)
 
 
-def silent(*_: int) -> None: ...
-
-
 def started(task: NamedTask | None = None, **settings: Any) -> Prepared:  # noqa: ANN401
     return KIND.start(
-        config_of(**settings), task or named(), folder=MemoryFolder({}), measure=lambda *_: 1000.0, progress=silent
+        config_of(**settings), task or named(), folder=MemoryFolder({}), measure=lambda *_: 1000.0, progress=Untold()
     )
 
 
@@ -200,7 +198,7 @@ def test_a_volunteer_without_the_task_or_with_another_is_told_what_to_do() -> No
 
 def test_a_server_needs_the_task_too() -> None:
     with pytest.raises(ValueError, match="task: expected a file"):
-        KIND.start(config_of(), None, folder=MemoryFolder({}), measure=lambda *_: 1.0, progress=silent)
+        KIND.start(config_of(), None, folder=MemoryFolder({}), measure=lambda *_: 1.0, progress=Untold())
 
 
 def test_options_of_another_kind_are_a_defect() -> None:

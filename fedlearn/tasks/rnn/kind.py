@@ -47,7 +47,7 @@ class RnnKind:
         options = options_of(config)
         check_abilities(config)
         dataset = build_dataset(
-            folder.source(options.data, options.encoding),
+            folder.source(options.data, options.encoding, progress),
             folder,
             tokenizer=options.tokenizer,
             vocab_size=options.vocab_size,

@@ -12,6 +12,7 @@ from fedlearn.tasks.rnn.examiner import VALIDATION_ROWS, RnnExaminer, text_loss
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import Cell
 from fedlearn.tasks.rnn.tokenizing import build_dataset
+from fedlearn.text import documents
 from fedlearn.text.beam_search import beam_search
 from fedlearn.text.documents import DocumentMode
 from fedlearn.text.ngrams import ngram_loss
@@ -160,6 +161,7 @@ def test_long_text_is_read_in_chunks_that_lose_no_token(monkeypatch: pytest.Monk
     examiner = RnnExaminer(objective, dataset)
     whole, _ = examiner.validate_on(weights, texts_of(PARAGRAPHS), threads=1)
     monkeypatch.setattr(examiner_module, "CHUNK_TOKENS", 300)
+    monkeypatch.setattr(documents, "LEAST_PIECE", 1)
     lengths: list[int] = []
 
     def counted(*arguments: Any, **others: Any) -> float:  # noqa: ANN401 (of `text_loss`)

@@ -14,6 +14,7 @@ from fedlearn.tasks.rnn import kind as kind_module
 from fedlearn.tasks.rnn import text_blocks
 from fedlearn.tasks.rnn.kind import KIND
 from fedlearn.tasks.rnn.objective import RnnObjective
+from fedlearn.text.source import Untold
 from tests.runs import STRATEGY, fit_task
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 
@@ -29,9 +30,6 @@ def folder_of(text: str = TEXT) -> MemoryFolder:
     return MemoryFolder({}, TextSource(text))
 
 
-def silent(*_: int) -> None: ...
-
-
 def never(*_: object) -> float:
     raise AssertionError("nothing is left to choose")
 
@@ -42,7 +40,7 @@ def started(**settings: Any) -> Prepared:  # noqa: ANN401
 
 def started_in(folder: MemoryFolder, **settings: Any) -> Prepared:  # noqa: ANN401
     """In a folder that has all files of the run."""
-    prepared = KIND.start(config_of(**settings), None, folder=folder, measure=never, progress=silent)
+    prepared = KIND.start(config_of(**settings), None, folder=folder, measure=never, progress=Untold())
     folder.files |= prepared.files
     return prepared
 
@@ -205,7 +203,7 @@ def test_what_is_left_open_is_chosen_from_one_measurement_at_the_reference_size(
         return 1000.0
 
     open_keys = dict.fromkeys(("hidden_size", "sigma", "learning_rate", "time_per_step"), 0)
-    prepared = KIND.start(config_of(**open_keys), None, folder=folder_of(), measure=measure, progress=silent)
+    prepared = KIND.start(config_of(**open_keys), None, folder=folder_of(), measure=measure, progress=Untold())
     ((objective, strategy, data),) = measured
     assert isinstance(objective, RnnObjective)
     assert objective.shape[1] == 64
