@@ -98,3 +98,12 @@ def show_status(run: Run | RunFolder, **changes: Any) -> None:  # noqa: ANN401
         sample="and so on",
     )
     write_status(folder.status, msgspec.structs.replace(status, **changes))
+
+
+def made_anew(run: Run) -> None:
+    """Another run in the folder of this one."""
+    origin = run.folder.origin.read_bytes()
+    run.folder.origin.unlink()
+    run.folder.metrics.unlink(missing_ok=True)
+    run.folder.origin.with_suffix(".other").write_bytes(b"")  # takes the place that the file had on the disk
+    run.folder.origin.write_bytes(origin)

@@ -39,7 +39,9 @@ export class Operator {
 
   show(described) {
     const keys = described.settings.filter((setting) => setting.is_changeable).map(({ key }) => key);
+    const chosen = by("key").value;
     by("key").replaceChildren(...keys.map((key) => Object.assign(element("option", words(key)), { value: key })));
+    if (keys.includes(chosen)) by("key").value = chosen;
   }
 
   async send(order) {
