@@ -165,6 +165,22 @@ def test_model_that_fails_is_forgotten_and_said_on_the_terminal(
     assert desk._model is None
 
 
+def test_process_has_ended_for_everybody_who_ends_it() -> None:
+    async def main() -> None:
+        process = Models(COMMAND)
+        await asked(process)
+        started = process._process
+        assert started is not None
+        first = asyncio.create_task(process.close())
+        await asyncio.sleep(0)
+        await process.close()
+        assert started.returncode is not None
+        await first
+        assert process._process is None
+
+    asyncio.run(main())
+
+
 def test_model_of_a_run_that_was_made_anew_or_taken_back_is_loaded_again(run: Run) -> None:
     desk = Desk()
     seen = []

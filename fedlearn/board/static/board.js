@@ -78,6 +78,7 @@ function showStatus(found) {
   if (canDo === null) abilities(selected);
   curves.setUnit(found?.unit);
   pages.volunteers.show(found);
+  pages.operator.follow(found);
   figures();
 }
 
@@ -89,6 +90,7 @@ function showDescribed(described) {
 function showRuns(found) {
   runs = found;
   by("empty").hidden = runs.length > 0;
+  by("pick").hidden = runs.length === 0;
   for (const part of document.querySelectorAll("main > section:not(#operator)")) part.hidden = runs.length === 0;
   const text = (run) => `${run.name} · ${run.task}${run.state === "ended" ? "" : `, ${STATES[run.state]?.toLowerCase() ?? run.state}`}`;
   by("run").replaceChildren(...runs.map((run) => Object.assign(element("option", text(run)), { value: run.name })));

@@ -27,8 +27,7 @@ export class Settings {
       value.append(element("b", setting.value || "–"));
       if (setting.set_at != null) {
         value.append(element("p", `Set by the operator at step ${whole(setting.set_at)}; it was ${setting.before || "–"}.`));
-      } else if (setting.reason) value.append(element("p", setting.reason));
-      else if (by("all-settings").checked) value.append(element("p", setting.help));
+      } else value.append(element("p", setting.reason || setting.help));
       entry.append(title, value);
       return entry;
     }));
