@@ -116,7 +116,7 @@ def _on_documents(dataset: Dataset) -> str:
     n_stops = int(dataset.unigram_counts[dataset.tokenizer.stop_token])
     return (
         f"documents: {n_documents} are packed one after another, {n_tokens / n_stops:.3g} tokens each on average; "
-        f"fill rate 100 %: no position is padding, {n_stops / n_tokens:.2%} are <stop>"
+        f"fill rate 100 %: no position is padding, {n_stops / n_tokens:.2%} are <stop>; the state is reset at <stop>"
     )
 
 
