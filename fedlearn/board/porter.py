@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from fedlearn.board.places import NOBODY, Places
-from fedlearn.coordination.rate_limit import network_of
+from fedlearn.wire.networks import network_of
 
 REQUEST_S = 15.0
 """For a whole request, from its connection on or from its first byte."""

@@ -84,7 +84,7 @@ KIND = RnnKind()
 
 
 def _prepared(config: RunConfig, dataset: Dataset, blocks: TextBlocks, names: tuple[bytes, ...]) -> Prepared:
-    described = _described(config, dataset.tokenizer.vocab_size)
+    described = _described(config, dataset)
     objective = RnnObjective.from_options(described, config.run.seed, unigram_counts=dataset.unigram_counts)
     _check_size(config, objective)
     return Prepared(
@@ -117,15 +117,15 @@ def _on_documents(dataset: Dataset) -> str:
     n_stops = int(dataset.unigram_counts[dataset.tokenizer.stop_token])
     return (
         f"documents: {n_documents} are packed one after another, {n_tokens / n_stops:.3g} tokens each on average; "
-        f"fill rate 100 %: no position is padding, {n_stops / n_tokens:.2%} are <stop>"
+        f"fill rate 100 %: no position is padding, {n_stops / n_tokens:.2%} are <stop>; the state is reset at <stop>"
     )
 
 
-def _described(config: RunConfig, vocab_size: int) -> dict[str, Option]:
+def _described(config: RunConfig, dataset: Dataset) -> dict[str, Option]:
     """What volunteers build the objective from."""
     options, strategy = options_of(config), config.strategy
     described: dict[str, Option] = {
-        "vocab_size": vocab_size,
+        "vocab_size": dataset.tokenizer.vocab_size,
         "hidden_size": options.hidden_size,
         "n_layers": options.n_layers,
         "context": options.context,
@@ -138,6 +138,8 @@ def _described(config: RunConfig, vocab_size: int) -> dict[str, Option]:
     if strategy.perturb == "activations":
         described["control_taps"] = options.control_variates
         described["control_features"] = "residuals" if strategy.head == "closed-form" else "tokens"
+    if dataset.record.reset_token >= 0:
+        described["reset_token"] = dataset.record.reset_token
     return described
 
 
@@ -147,10 +149,10 @@ def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measur
         return config, ()
     n_tokens, vocab_size = len(dataset.train.tokens), dataset.tokenizer.vocab_size
     probe, _ = settle(probe_of(config), throughput=1.0, n_training_tokens=n_tokens, vocab_size=vocab_size)
-    objective = RnnObjective.from_options(_described(probe, vocab_size), probe.run.seed)
+    objective = RnnObjective.from_options(_described(probe, dataset), probe.run.seed)
     # A model that no hidden size makes small enough is refused before it takes memory.
     least = config.replace({"hidden_size": options_of(config).hidden_size or LEAST_HIDDEN_SIZE})
-    _check_size(least, RnnObjective.from_options(_described(least, vocab_size), least.run.seed))
+    _check_size(least, RnnObjective.from_options(_described(least, dataset), least.run.seed))
     strategy: Strategy = strategy_of(probe)
     throughput = measure(objective, strategy, data) * objective.work_per_member
     settled, reasons = settle(config, throughput=throughput, n_training_tokens=n_tokens, vocab_size=vocab_size)

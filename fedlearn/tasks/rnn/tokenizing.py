@@ -64,7 +64,8 @@ def build_dataset(
             writers[part].write(piece)
         train, validation, test = (writer.finish() for writer in writers)
     parts = train, validation, test
-    record = DatasetRecord(documents, survey.n_documents, parts, writers[0].counts.tolist())
+    reset_token = -1 if documents == "stream" else trained.stop_token
+    record = DatasetRecord(documents, survey.n_documents, parts, writers[0].counts.tolist(), reset_token)
     return dataset_of(folder, trained, record)
 
 

@@ -41,14 +41,16 @@ def objective_of(dataset: Dataset) -> RnnObjective:
         n_layers=1,
         window=WindowShape(1, 2, 3),
         embedding_scale=1.0,
+        reset_token=dataset.record.reset_token,
         unigram_counts=dataset.unigram_counts,
     )
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
 @pytest.mark.parametrize("n_layers", [1, 2])
-def test_text_loss_equals_pytorchs(n_layers: int, cell: Cell) -> None:
-    objective = rnn_of(n_layers, cell=cell)
+@pytest.mark.parametrize("reset_token", [-1, 5])
+def test_text_loss_equals_pytorchs(n_layers: int, cell: Cell, reset_token: int) -> None:
+    objective = rnn_of(n_layers, cell=cell, reset_token=reset_token)
     weights = weights_of(objective)
     network = TorchRnn(objective, weights)
     n_per_row = 7
@@ -191,6 +193,17 @@ def test_its_language_model_stops_where_the_tokenizer_says() -> None:
     objective = objective_of(dataset)
     model = RnnExaminer(objective, dataset).language_model(objective.initial_weights())
     assert (model.vocab_size, model.stop_token) == (dataset.tokenizer.vocab_size, dataset.tokenizer.stop_token)
+
+
+def test_a_sample_of_documents_begins_from_zeros() -> None:
+    dataset = dataset_of("blank-lines")
+    objective = objective_of(dataset)
+    weights = objective.initial_weights()
+    objective.layout.split(weights)["initial_state"][:] = 0.9
+    model = RnnExaminer(objective, dataset).language_model(weights)
+    begun, _ = model.next_log_probabilities(model.initial_state(1), model.start)
+    expected, _ = model.next_log_probabilities(np.zeros_like(begun), model.start)
+    np.testing.assert_array_equal(begun, expected)
 
 
 @pytest.mark.parametrize("documents", ["stream", "blank-lines"])

@@ -12,6 +12,7 @@ from fedlearn.tasks.kind import Kind, Prepared
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.rnn import kind as kind_module
 from fedlearn.tasks.rnn import text_blocks
+from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.kind import KIND
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.text.source import Untold
@@ -86,9 +87,20 @@ def test_control_matrices_go_with_perturbed_activations(head: str, features: str
     assert "control_taps" not in started(head=head).invitation.options
 
 
-def test_a_volunteer_builds_the_servers_objective() -> None:
-    prepared = started(seed=7, perturb="activations")
+def test_volunteers_are_told_which_token_ends_a_document() -> None:
+    prepared = started(documents="blank-lines")
+    examiner = prepared.examiner
+    assert isinstance(examiner, RnnExaminer)
+    assert prepared.invitation.options["reset_token"] == examiner.tokenizer.stop_token
+    assert "reset_token" not in started().invitation.options
+
+
+@pytest.mark.parametrize("documents", ["stream", "blank-lines"])
+def test_a_volunteer_builds_the_servers_objective(documents: str) -> None:
+    prepared = started(seed=7, perturb="activations", documents=documents)
     joined = KIND.join(prepared.invitation, None, device="cpu")
+    assert isinstance(joined, RnnObjective)
+    assert (joined.reset_token >= 0) == (documents != "stream")
     assert joined.layout == prepared.objective.layout
     trials = Trials(3, Perturbation(0.02, 1), group_size=8, first_member=16, n_members=16)
     weights, (block,) = prepared.objective.initial_weights(), prepared.blocks
@@ -173,7 +185,7 @@ def test_packed_documents_are_told_with_their_fill_rate() -> None:
     assert note.startswith(
         "documents: 100 are packed one after another, 24.9 tokens each on average; fill rate 100 %"
     )
-    assert note.endswith(": no position is padding, 4.02% are <stop>")
+    assert note.endswith(": no position is padding, 4.02% are <stop>; the state is reset at <stop>")
 
 
 def test_source_is_what_the_user_named() -> None:

@@ -52,6 +52,7 @@ def test_documents_end_in_stop(tokenizer: TokenizerKind) -> None:
     dataset = built(tokenizer=tokenizer, documents="blank-lines")
     stop = dataset.tokenizer.stop_token
     assert dataset.record.n_documents == 100
+    assert (dataset.record.reset_token, built(tokenizer=tokenizer).record.reset_token) == (stop, -1)
     assert "?" not in dataset.tokenizer.to_json()[:100]  # as half a surrogate pair would be read
     documents = np.split(dataset.train.tokens, np.flatnonzero(dataset.train.tokens == stop) + 1)
     assert dataset.tokenizer.decode(documents[7][:-1]) == "Paragraph 7 says hello."
