@@ -20,7 +20,7 @@ LAYERS = (
     ("callback", "data"),
     ("terminal",),
     ("server", "client"),
-    ("simulation", "relay", "board"),
+    ("simulation", "relay", "board", "launch"),
     ("library",),
     ("commands",),
     ("fedlearn",),
