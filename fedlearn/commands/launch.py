@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from fedlearn.client.terms import parse_bytes
+from fedlearn.commands.arguments import addresses_of
 from fedlearn.commands.join import add_join
 from fedlearn.commands.parser import Parser
 from fedlearn.launch.k8s import DEFAULT_IMAGE, deployment
@@ -120,7 +121,7 @@ def _check_flags(order: Order) -> None:
     """Refuses before anything is started or printed what `fedlearn join` would refuse later."""
     parser = Parser(prog="fedlearn join")
     add_join(parser)
-    parser.parse_args(order.join()[1:])
+    addresses_of(parser.parse_args(order.join()[1:]))
 
 
 def _size(text: str) -> int:

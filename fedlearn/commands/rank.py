@@ -31,6 +31,8 @@ def rank_command(options: argparse.Namespace) -> int:
     if place.rank == 0:
         runs = Path(getattr(given, "runs", os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS)))
         has_run = runs.is_dir() and bool(list_runs(runs))
-        main(server_arguments(place, options.task, port, options.flags, has_run=has_run))
-    threads = getattr(given, "threads", max(usable_processors() // place.n_local, 1))
-    main(volunteer_arguments(place, options.task, port, threads=threads))
+        arguments = server_arguments(place, options.task, port, options.flags, has_run=has_run)
+    else:
+        threads = getattr(given, "threads", max(usable_processors() // place.n_local, 1))
+        arguments = volunteer_arguments(place, options.task, port, threads=threads)
+    main(arguments)

@@ -9,6 +9,8 @@ from typing import Self
 
 from msgspec import Struct
 
+from fedlearn.launch.order import GIVE_UP_S
+
 _LOOPBACK = "127.0.0.1"
 
 
@@ -69,8 +71,10 @@ def volunteer_arguments(place: Place, task: str, port: int, *, threads: int) -> 
     """Of any other rank, for `fedlearn`."""
     server = f"{_LOOPBACK}:{port}" if place.is_on_one_machine else f"fedlearn+plain://{place.master}:{port}"
     named = ["--task", task] if ":" in task else []
-    name = f"rank-{place.rank}"
-    return ["join", "--server", server, "--name", name, "--threads", str(threads), "--priority", "normal", *named]
+    return [
+        *("join", "--server", server, "--name", f"rank-{place.rank}", "--threads", str(threads)),
+        *("--priority", "normal", "--give-up", str(GIVE_UP_S), *named),
+    ]
 
 
 def _number(environ: Mapping[str, str], key: str, default: int) -> int:

@@ -50,15 +50,15 @@ class Children:
         """Gives the exit code: 0 where all ended well, or were asked to."""
         with stop_signals_call(lambda _: self._stopped.set()):
             try:
-                while not self._stopped.wait(_POLL_S if self.look() else 0.0):
-                    if all(child.code is not None for child in self._children):
-                        return max(min(abs(child.code or 0), 1) for child in self._children)
-                return 0
+                while self.look():
+                    if self._stopped.wait(_POLL_S):
+                        return 0
             finally:
                 self.stop()
+        return 0 if all(child.code in (0, None) for child in self._children) else 1
 
     def look(self) -> bool:
-        """Starts who is due and notes who has ended; whether anybody is left."""
+        """Starts who is due and notes who has ended; whether anybody is left to wait for."""
         now = self._clock()
         for child in self._children:
             if child.process is not None:

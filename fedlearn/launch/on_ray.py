@@ -11,6 +11,7 @@ from fedlearn.client.client import join
 from fedlearn.client.machine import free_bytes
 from fedlearn.client.terms import Terms
 from fedlearn.coordination.golden import check_core
+from fedlearn.launch.order import GIVE_UP_S
 from fedlearn.net.address import parse_address
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
@@ -75,6 +76,7 @@ class Volunteer:
             name=name,
             threads=threads,
             once=False,
+            give_up_s=GIVE_UP_S,
             task=load_task(task) if task is not None else None,
             terms=Terms(on_battery=True),
             # All of them may be on one node.
@@ -103,7 +105,5 @@ def _connected(address: str | None, n_cpus: int) -> Any:  # noqa: ANN401 (Ray it
             num_cpus=max(n_cpus, os.cpu_count() or 1),
             include_dashboard=False,
             object_store_memory=_OBJECT_STORE_BYTES,
-            # Else Ray takes the machine's outer address, and listens there.
-            _node_ip_address="127.0.0.1",
         )
     return cluster

@@ -9,6 +9,9 @@ from msgspec import Struct
 LENT = ("--priority", "normal", "--max-memory", "90%", "--on-battery", "yes")
 """Whoever asks a cluster for processors and memory has lent them already."""
 
+GIVE_UP_S = 300
+"""Whoever begins when the run is over already, and its server gone, would hold processors for nothing."""
+
 _MIB = 2**20
 
 
@@ -26,7 +29,8 @@ class Order(Struct, frozen=True, kw_only=True):
 
     def join(self, *defaults: str) -> list[str]:
         """Arguments of `fedlearn`, without a name; never a token, which everybody on a machine could read."""
-        return ["join", "--server", self.server, "--threads", str(self.cpus), *defaults, *self.flags]
+        usual = ("--threads", str(self.cpus), "--give-up", str(GIVE_UP_S))
+        return ["join", "--server", self.server, *usual, *defaults, *self.flags]
 
     @property
     def memory_mib(self) -> int:
