@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -18,10 +18,13 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 STEPS_OF_A_THIRD_S = ("--population-limit", "8192", "--group-size", "32", "--time-per-step", "60", "--audit", "0")
 
 
-def begin(*command: str, folder: Path, limit_s: float = 60.0, **environ: str) -> subprocess.Popen[str]:
+def begin(
+    *command: str, folder: Path, limit_s: float = 120.0, environ: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     """A process whose output is read by the test; it is killed when it lasts longer."""
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("FEDLEARN_", "RAY_"))}
-    variables |= {"XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder), "FEDLEARN_BOARD": "0"} | environ
+    variables |= {"XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder), "FEDLEARN_BOARD": "0"}
+    variables |= environ or {}
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=variables
     )

@@ -38,7 +38,7 @@ def test_processes_of_srun_are_a_server_and_its_volunteers(tmp_path: Path) -> No
     port = str(free_port())
     gang = {"SLURM_NTASKS": "3", "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "localhost"}
     command = (*FEDLEARN, "rank", VALLEY, "--steps", "8", "--port", port, "--threads", "1", *STEPS_OF_A_THIRD_S)
-    ranks = [begin(*command, folder=tmp_path, SLURM_PROCID=str(rank), **gang) for rank in range(3)]
+    ranks = [begin(*command, folder=tmp_path, environ=gang | {"SLURM_PROCID": str(rank)}) for rank in range(3)]
     with ended_at_exit(*ranks):
         digests = {final_digest(rank) for rank in ranks[1:]}
         assert ranks[0].wait(30) == 0
@@ -77,7 +77,7 @@ def test_killed_actor_of_ray_comes_back_and_the_run_completes(tmp_path: Path) ->
         port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
         order = ("--count", "3", "--server", f"127.0.0.1:{port}")
         begun = time.monotonic()
-        launched = begin(*FEDLEARN, "launch", "ray", *order, folder=tmp_path, limit_s=limit_s, HOME=str(tmp_path))
+        launched = begin(*FEDLEARN, "launch", "ray", *order, folder=tmp_path, limit_s=limit_s)
         with ended_at_exit(launched):
             wait_for(server, r"step +\d+ .* 3 volunteers")
             up_s = time.monotonic() - begun

