@@ -1,6 +1,7 @@
 """`fedlearn join`: lend this machine to a server."""
 
 import argparse
+import math
 import os
 from typing import get_args
 
@@ -69,6 +70,13 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         help="work only at these hours of local time, e.g. 22-7 or 22:30-6:45 (default: always)",
     )
     parser.add_argument("--once", action="store_true", help="do not come back when the connection is lost")
+    parser.add_argument(
+        "--give-up",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="leave when no server has answered for so long (default: never)",
+    )
     add_output(parser)
 
 
@@ -102,6 +110,7 @@ def join_command(options: argparse.Namespace) -> int:
         name=name,
         threads=options.threads,
         once=options.once,
+        give_up_s=options.give_up,
         task=task,
         device=options.device,
         terms=terms,
