@@ -21,6 +21,7 @@ LAYERS = (
     ("terminal",),
     ("server", "client"),
     ("simulation", "relay", "board"),
+    ("hub",),
     ("library",),
     ("commands",),
     ("fedlearn",),
