@@ -34,12 +34,23 @@ from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
 from fedlearn.server.repeating import as_begun
-from fedlearn.server.run import Run, edited_settings, kind_named, kind_of, load, load_run_config, named_task
+from fedlearn.server.run import (
+    Run,
+    edited_settings,
+    kind_named,
+    kind_of,
+    load,
+    load_run_config,
+    named_task,
+    needing_task,
+    task_flag,
+)
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Begun, Supervisor, tell
 from fedlearn.server.throughput import Throughput
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
+from fedlearn.storage.task_file import is_task_file
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
 from fedlearn.tasks.blocks import Columns, n_rows
 from fedlearn.tasks.kind import Kind, Measure, WritesText
@@ -178,6 +189,8 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
     for sentence in edited_settings(folder, written):
         print(printable(sentence))
     config = resume_config(_schema_of(kind, options), written, file, os.environ, vars(options))
+    if is_task_file(config.run.task) and config.run.task != task_of(file, os.environ, vars(options)):
+        raise needing_task(config, "going on")
     task = named_task(config.run.task)
     if (given := kind_named(config.run.task, task)).name != kind.name:
         raise ConfigError(
@@ -228,4 +241,4 @@ def _next(run: Run) -> list[str]:
     folder, root = run.folder.path, Path(os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS))
     name = folder.name if folder.parent == root else shlex.quote(str(folder))
     verbs = ["sample"] if isinstance(run.prepared.examiner, WritesText) else []
-    return [f"{invocation(verb)} {name}" for verb in (*verbs, "eval")]
+    return [*(f"{invocation(verb)} {name}" for verb in verbs), f"{invocation('eval')} {name}{task_flag(run.config)}"]

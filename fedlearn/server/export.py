@@ -82,7 +82,10 @@ def weights_as(
         raise ValueError("onnx: expected the recurrent network, got a task whose code is not here; export safetensors")
     import safetensors.numpy
 
-    note = "the task's code is not here: only what was learned is in the file; use load_state_dict(..., strict=False)"
+    note = (
+        "the task's code was not named (--task FILE.py:NAME, in Python task=): only what was learned is in the file; "
+        "use load_state_dict(..., strict=False)"
+    )
     parts = run.prepared.objective.layout.split(weights)
     return safetensors.numpy.save(parts, {"format": "pt", **about}), (note,)
 

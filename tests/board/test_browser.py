@@ -1,19 +1,16 @@
 """The page in a real Chromium, which is skipped where there is none."""
 
 import shutil
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import uvicorn
 
-from fedlearn.board.app import Board
 from fedlearn.server.run import Run
 from tests.board.conftest import TOKEN
 from tests.board.folders import show_status, volunteer, write_sample, write_steps
+from tests.board.live import listening_board
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -33,15 +30,8 @@ def address(root: Path, run: Run) -> Iterator[str]:
     write_steps(run.folder, range(3000))
     write_sample(run.folder, 100, HOSTILE)
     show_status(run, volunteers=(volunteer(HOSTILE),), step=3000)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = Board(root, token=TOKEN).app()
-        config = uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join()
+    with listening_board(root) as (_, port):
+        yield f"http://127.0.0.1:{port}/"
 
 
 @pytest.fixture
