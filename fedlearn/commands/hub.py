@@ -5,6 +5,7 @@ import errno
 import os
 from pathlib import Path
 
+from fedlearn.commands.board import add_proxies, checked_network
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
 
 DEFAULT_PORT = 4000
@@ -34,6 +35,7 @@ def add_hub(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--public-host", default="", metavar="NAME", help="this machine's name for devices, if it is not its own"
     )
+    add_proxies(parser)
     parser.add_argument(
         "--tokens",
         choices=("auto", "always"),
@@ -47,6 +49,8 @@ def hub_command(options: argparse.Namespace) -> int:
     if not CAN_PASS_DESCRIPTORS:
         raise ValueError("hub: expected Linux or macOS, got Windows; start a server for each job by hand there")
     try:
+        from fedlearn.board.names import checked_name
+        from fedlearn.board.serving import Reach
         from fedlearn.hub.serving import serve
         from fedlearn.hub.settings import HubSettings
     except ModuleNotFoundError as error:
@@ -61,8 +65,14 @@ def hub_command(options: argparse.Namespace) -> int:
         public_host=options.public_host,
         tokens=options.tokens,
     )
+    reach = Reach(
+        host=options.host,
+        port=options.port,
+        public_hosts=(checked_name(options.public_host),) if options.public_host else (),
+        proxies=tuple(map(checked_network, options.trust_proxy)),
+    )
     try:
-        return serve(settings, port=options.port)
+        return serve(settings, reach)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,16 +17,19 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
 
-from fedlearn.board.app import AS_IT_IS, Board, body_of, json_of
+from fedlearn.board.app import AS_IT_IS, Board, body_of, json_of, placed
 from fedlearn.board.app import STATIC as BOARD_STATIC
-from fedlearn.board.limits import Guard, too_many
+from fedlearn.board.limits import Guard
+from fedlearn.board.names import Names
+from fedlearn.board.places import Places
 from fedlearn.client.hub_line import Work
-from fedlearn.hub.behind import Behind
 from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training, read_body, written
 from fedlearn.hub.checks import check_job
 from fedlearn.hub.devices import Device, Devices
-from fedlearn.hub.door import COOKIE, Door, Role
+from fedlearn.hub.door import COOKIE, Door
+from fedlearn.hub.entrance import Entrance
 from fedlearn.hub.errors import answer_of
 from fedlearn.hub.following import OVER, follow_events, follow_log
 from fedlearn.hub.jobs import Jobs
@@ -41,23 +44,21 @@ TICK_S = 0.2
 WAIT_S = 20.0
 """For work to come, until a device is told that there is none and asks again."""
 
-MAX_STREAMS = 200
-"""Logs and events."""
+MAX_STREAMS, STREAMS_OF_ONE = 200, 50
+"""Logs and events, of all and of one address."""
 
 LINK = b'<label class="pick"><span>Run</span>'
 """In the board's page: before it stands a link to the jobs."""
 
 JOBS_LINK = b'<a class="button" href="jobs">Jobs</a>\n  '
 
-Answering = Callable[[Request], Awaitable[Response]]
-
 
 @final
 class Hub:
     """What the addresses answer from."""
 
-    def __init__(self, settings: HubSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: HubSettings, names: Names) -> None:
+        self._settings, self._names = settings, names
         self._devices = Devices()
         self.jobs = Jobs(settings, self._devices)
         self._door = Door(
@@ -65,12 +66,12 @@ class Hub:
             device_token=settings.device_token,
             is_open_on_loopback=settings.is_open_on_loopback,
         )
-        self._board = Board(settings.runs, token=settings.operator_token).app()
-        self._n_streams = 0
+        self._board = Board(settings.runs, token=settings.operator_token, names=names).app()
+        self._streams = Places(MAX_STREAMS, of_one=STREAMS_OF_ONE)
 
     def app(self) -> Starlette:
         """The application."""
-        get, post, job = partial(self._route, methods=["GET"]), partial(self._route, methods=["POST"]), "/api/jobs/{id}"
+        get, post, job = partial(Route, methods=["GET"]), partial(Route, methods=["POST"]), "/api/jobs/{id}"
         routes = [
             post("/api/jobs", self.create),
             get("/api/jobs", self.listed),
@@ -78,11 +79,11 @@ class Hub:
             get(f"{job}/events", self.events),
             get(f"{job}/log", self.log),
             get(f"{job}/model", self.model),
-            post("/api/devices/register", self.register, role="device"),
+            post("/api/devices/register", self.register),
             get("/api/devices", self.devices),
             get("/api/devices/teraflops", self.device_speeds),
-            get("/api/devices/{id}/work", self.work, role="device"),
-            self._route("/api/devices/{id}", self.unregister, methods=["DELETE"], role="device"),
+            get("/api/devices/{id}/work", self.work),
+            Route("/api/devices/{id}", self.unregister, methods=["DELETE"]),
             post("/api/network/initialize/{id}", self.initialize),
             post("/api/network/train/{id}", self.train),
             post("/api/network/stop/{id}", self.stop),
@@ -92,12 +93,11 @@ class Hub:
             Route("/", self.page),
             Route("/jobs", self.static),
             Route("/jobs.js", self.static),
-            Mount("/", Behind(self._board, self._door)),
+            Mount("/", self._board),
         ]
         handlers = dict.fromkeys([RefusedError, HTTPException, StorageError, OSError, Exception], answer_of)
-        return Starlette(
-            routes=routes, middleware=[Middleware(Guard)], exception_handlers=handlers, lifespan=self._lifespan
-        )
+        middleware = [Middleware(Entrance, self._door), Middleware(Guard, self._names)]
+        return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=self._lifespan)
 
     # ---- jobs
 
@@ -138,17 +138,17 @@ class Hub:
         self.jobs.stop(self._job(asked))
         return json_of({"message": "Stopping"})
 
-    async def events(self, asked: Request) -> Response:
+    async def events(self, asked: Request) -> ASGIApp:
         """What happens to a job, as server-sent events."""
         record, last = self._job(asked), asked.headers.get("last-event-id", "")
         after = int(last) if last.isascii() and last.isdecimal() and len(last) < 12 else -1
-        return self._stream(follow_events(self.jobs, record, after), "text/event-stream")
+        return self._stream(asked, follow_events(self.jobs, record, after), "text/event-stream")
 
-    async def log(self, asked: Request) -> Response:
+    async def log(self, asked: Request) -> ASGIApp:
         """What a job's server and the hub said of it; with `follow`, as they say it."""
         record = self._job(asked)
         path, is_followed = self.jobs.folder(record).log, "follow" in asked.query_params
-        return self._stream(follow_log(path, lambda: not is_followed or record.status in OVER), "text/plain")
+        return self._stream(asked, follow_log(path, lambda: not is_followed or record.status in OVER), "text/plain")
 
     async def model(self, asked: Request) -> Response:
         """Where the newest weights of a job are downloaded."""
@@ -242,26 +242,9 @@ class Hub:
 
     # ---- of all of these
 
-    def _route(self, path: str, answer: Answering, *, methods: list[str], role: Role = "operator") -> Route:
-        async def guarded(asked: Request) -> Response:
-            self._door.check(asked, role)
-            return await answer(asked)
-
-        return Route(path, guarded, methods=methods)
-
-    def _stream(self, pieces: AsyncIterator[bytes], kind: str) -> Response:
-        if self._n_streams >= MAX_STREAMS:
-            return too_many("readers of logs and events")
-
-        async def counted() -> AsyncIterator[bytes]:
-            self._n_streams += 1
-            try:
-                async for piece in pieces:
-                    yield piece
-            finally:
-                self._n_streams -= 1
-
-        return StreamingResponse(counted(), media_type=kind, headers=AS_IT_IS)
+    def _stream(self, asked: Request, pieces: AsyncIterator[bytes], kind: str) -> ASGIApp:
+        stream = StreamingResponse(pieces, media_type=kind, headers=AS_IT_IS)
+        return placed(asked, self._streams, stream, "readers of logs and events")
 
     def _job(self, asked: Request) -> JobRecord:
         return self.jobs.get(_number(asked, "job"))

@@ -4,39 +4,27 @@ import asyncio
 import contextlib
 import socket
 
-import uvicorn
-
-from fedlearn.board.serving import page_address
+from fedlearn.board.serving import Reach, page_address, server_of
 from fedlearn.hub.app import Hub
 from fedlearn.hub.settings import DEVICE_TOKEN_FILE, OPERATOR_TOKEN_FILE, HubSettings
 from fedlearn.net.address import is_loopback
 from fedlearn.storage.durable import StorageError
 from fedlearn.system.files import lock_file
 
-PARTING_S = 1
-"""For streams to close; devices and viewers come back by themselves."""
 
-
-def serve(settings: HubSettings, *, port: int) -> int:
+def serve(settings: HubSettings, reach: Reach) -> int:
     """Serves until it is stopped. Raises OSError for a port in use, StorageError for a folder that is in use."""
     with open(settings.folder / "lock", "a+") as lock:
         if not lock_file(lock.fileno()):
             raise StorageError(f"{settings.folder}: expected a folder that no hub uses; stop that one, or name another")
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        with socket.create_server((settings.host, port), family=family, backlog=512) as listening:
-            hub = Hub(settings)
-            for line in [*introduction(settings, listening.getsockname()[1]), *hub.jobs.problems]:
+        family = socket.AF_INET6 if ":" in reach.host else socket.AF_INET
+        with socket.create_server((reach.host, reach.port), family=family, backlog=512) as listening:
+            port = listening.getsockname()[1]
+            hub = Hub(settings, reach.names(port))
+            for line in [*introduction(settings, port), *hub.jobs.problems]:
                 print(line, flush=True)
-            config = uvicorn.Config(
-                hub.app(),
-                log_level="error",
-                access_log=False,
-                timeout_graceful_shutdown=PARTING_S,
-                server_header=False,
-                ws="none",
-            )
             with contextlib.suppress(KeyboardInterrupt):
-                asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
+                asyncio.run(server_of(hub.app(), listening, reach.proxies).serve(sockets=[listening]))
     return 0
 
 

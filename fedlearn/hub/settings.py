@@ -81,15 +81,18 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             arguments += ["--public-host", self.public_host]
         if not is_loopback(self.host):
             arguments += ["--token-file", str(self.folder / DEVICE_TOKEN_FILE)]
-        if record.run:
-            return [*arguments, "--resume", str(self.runs / record.run)]
         model, training = msgspec.convert(record.asked, Asked).model_config, record.training
         assert training is not None, "a job that is started was told how long"
-        if model.kind != "task":
-            return [*arguments, "--task", f"{(folder.path / TASK_FILE).resolve()}:task"]
-        rate = [] if training.learning_rate is None else ["--learning-rate", f"{training.learning_rate:g}"]
-        steps = str(training.epochs * STEPS_PER_EPOCH)
-        return [*arguments, "--task", task_below(self.tasks, model.task), "--steps", steps, *rate]
+        is_own = model.kind == "task"
+        task = task_below(self.tasks, model.task) if is_own else f"{(folder.path / TASK_FILE).resolve()}:task"
+        arguments += ["--task", task]
+        if record.run:
+            return [*arguments, "--resume", str(self.runs / record.run)]
+        if is_own:
+            arguments += ["--steps", str(training.epochs * STEPS_PER_EPOCH)]
+        if is_own and training.learning_rate is not None:
+            arguments += ["--learning-rate", f"{training.learning_rate:g}"]
+        return arguments
 
 
 def _token(path: Path) -> str:
