@@ -64,7 +64,7 @@ class Hub:
         self._door = Door(
             operator_token=settings.operator_token,
             device_token=settings.device_token,
-            is_open_on_loopback=settings.is_open_on_loopback,
+            open_to=Names(names.port, is_public=False) if settings.is_open_on_loopback else None,
         )
         self._board = Board(settings.runs, token=settings.operator_token, names=names).app()
         self._streams = Places(MAX_STREAMS, of_one=STREAMS_OF_ONE)

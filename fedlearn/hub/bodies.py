@@ -107,5 +107,5 @@ def read_body(body: bytes, expected: type[BodyType]) -> BodyType:
 
 def written(body: msgspec.Struct) -> dict[str, Any]:
     """A body as JSON has it, without what was not said."""
-    given: dict[str, Any] = msgspec.to_builtins(body)
+    given: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
     return given

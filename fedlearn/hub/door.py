@@ -3,11 +3,11 @@
 import hmac
 import time
 from typing import Literal, final
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
 from fedlearn.board.limits import network
+from fedlearn.board.names import Names
 from fedlearn.coordination.rate_limit import RateLimit
 from fedlearn.hub.bodies import RefusedError
 from fedlearn.net.address import is_loopback
@@ -28,17 +28,18 @@ Role = Literal["operator", "device"]
 class Door:
     """Lets in who knows the token of a role; an operator may do all that a device may."""
 
-    def __init__(self, *, operator_token: str, device_token: str, is_open_on_loopback: bool) -> None:
+    def __init__(self, *, operator_token: str, device_token: str, open_to: Names | None) -> None:
+        """`open_to`: this machine's own requests need no token under these names; None: all need one."""
         self._tokens: dict[Role, tuple[bytes, ...]] = {
             "operator": (operator_token.encode(),),
             "device": (operator_token.encode(), device_token.encode()),
         }
-        self._is_open_on_loopback = is_open_on_loopback
+        self._open_to = open_to
         self._guesses = RateLimit(GUESSES_PER_MINUTE)
 
     def check(self, asked: Request, role: Role) -> None:
         """Raises RefusedError for a request without the token, and for one more after many of these."""
-        if self._is_open_on_loopback and is_of_this_machine(asked):
+        if self._open_to is not None and is_of_this_machine(asked, self._open_to):
             return
         given = _given(asked)
         if any(hmac.compare_digest(given, token) for token in self._tokens[role]):
@@ -48,7 +49,7 @@ class Door:
         raise RefusedError(401, f"expected the header 'Authorization: Bearer TOKEN' with the hub's token for {role}s")
 
 
-def is_of_this_machine(asked: Request) -> bool:
+def is_of_this_machine(asked: Request, names: Names) -> bool:
     """Whether a request was made on this machine, and by no page of another site that a browser here shows.
 
     Such a page's name resolves to this machine if its owner wants that, but stays its name; and a page of another
@@ -58,16 +59,9 @@ def is_of_this_machine(asked: Request) -> bool:
     host = headers.get("host", "")
     if asked.client is None or not is_loopback(asked.client.host) or any(name in headers for name in FORWARDED):
         return False
-    if len(headers.getlist("host")) != 1 or not is_loopback(_name_of(host)):
+    if len(headers.getlist("host")) != 1 or not names.has(host):
         return False
     return headers.get("origin", f"http://{host}") == f"http://{host}"
-
-
-def _name_of(host: str) -> str:
-    try:
-        return urlsplit(f"http://{host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _given(asked: Request) -> bytes:
