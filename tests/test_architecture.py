@@ -21,6 +21,7 @@ LAYERS = (
     ("terminal",),
     ("server", "client"),
     ("simulation", "relay", "board", "launch"),
+    ("hub",),
     ("library",),
     ("commands",),
     ("fedlearn",),

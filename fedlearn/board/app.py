@@ -140,7 +140,7 @@ class Board:
             media_type="application/octet-stream",
             headers=AS_IT_IS,
         )
-        return _placed(asked, self._downloads, file, "downloads at once")
+        return placed(asked, self._downloads, file, "downloads at once")
 
     async def write(self, asked: Asked) -> ASGIApp:
         """A text as it is written, a line of JSON for each piece."""
@@ -157,7 +157,7 @@ class Board:
                 yield msgspec.json.encode(answer) + b"\n"
 
         answer = StreamingResponse(lines(), media_type="application/x-ndjson", headers=AS_IT_IS)
-        return _placed(asked, self._texts, answer, "texts at once")
+        return placed(asked, self._texts, answer, "texts at once")
 
     async def events(self, asked: Asked) -> ASGIApp:
         """What happens to some runs, as server-sent events."""
@@ -165,7 +165,7 @@ class Board:
         if any(self._watch.folder(name) is None for name in names):
             raise HTTPException(404, "no such run")
         stream = StreamingResponse(self._watch.stream(names), media_type="text/event-stream", headers=AS_IT_IS)
-        return _placed(asked, self._streams, stream, "viewers")
+        return placed(asked, self._streams, stream, "viewers")
 
     async def operator(self, asked: Asked) -> Response:
         """Whether a token is this board's."""
@@ -213,7 +213,7 @@ class Board:
             await self._models.close()
 
 
-def _placed(asked: Asked, places: Places, response: ASGIApp, what: str) -> ASGIApp:
+def placed(asked: Asked, places: Places, response: ASGIApp, what: str) -> ASGIApp:
     """The response, for as long as it takes a place of whom it goes to; without one a word about that."""
     address = network(asked.scope)
     if not places.take(address):

@@ -12,6 +12,7 @@ from typing import cast
 
 import msgspec
 import uvicorn
+from starlette.types import ASGIApp
 
 from fedlearn.board.app import Board
 from fedlearn.board.names import Names
@@ -59,7 +60,7 @@ def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
         address = page_address(reach.host, port)
         print(f"board: {address}")
         print(f"board, for you who may pause the run: {address}#token={token}", flush=True)
-        server = server_of(Board(root, token=token, names=reach.names(port)), listening, reach.proxies)
+        server = server_of(Board(root, token=token, names=reach.names(port)).app(), listening, reach.proxies)
         if is_companion:
             step_back(os.getpid(), NICENESS)
             threading.Thread(target=_leave_with_standard_input, args=(server,), daemon=True).start()
@@ -68,13 +69,13 @@ def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
     return 0
 
 
-def server_of(board: Board, listening: socket.socket, proxies: Networks = ()) -> uvicorn.Server:
+def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) -> uvicorn.Server:
     """A server that is to be run on this socket."""
     # Else the system keeps megabytes for each reader that does not read.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     porter = Porter(proxies=proxies, total=min(MAX_CONNECTIONS, open_files() - OWN_FILES))
     config = uvicorn.Config(
-        board.app(),
+        app,
         http=cast("type[asyncio.Protocol]", porter.protocol),
         log_level="error",
         access_log=False,

@@ -31,6 +31,12 @@ def add_board(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a name of this board, such as board.example.org, besides its addresses; may be repeated",
     )
+    add_proxies(parser)
+    parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
+
+
+def add_proxies(parser: argparse.ArgumentParser) -> None:
+    """Whom a page believes on whose behalf they ask."""
     parser.add_argument(
         "--trust-proxy",
         action="append",
@@ -38,7 +44,6 @@ def add_board(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address or network of a reverse proxy, which is believed who asked (X-Forwarded-For); may be repeated",
     )
-    parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
 
 
 def board_command(options: argparse.Namespace) -> int:
@@ -57,7 +62,7 @@ def board_command(options: argparse.Namespace) -> int:
         host=options.host,
         port=options.port,
         public_hosts=tuple(map(checked_name, options.public_host)),
-        proxies=tuple(map(_network, options.trust_proxy)),
+        proxies=tuple(map(checked_network, options.trust_proxy)),
     )
     try:
         return serve(root, reach, is_companion=options.companion)
@@ -75,7 +80,8 @@ def board_command(options: argparse.Namespace) -> int:
         ) from error
 
 
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def checked_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """An address or a network. Raises ValueError for anything else."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:

@@ -13,6 +13,7 @@ from fedlearn.commands.board import add_board, board_command
 from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
 from fedlearn.commands.export import add_export, export_command
+from fedlearn.commands.hub import add_hub, hub_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
 from fedlearn.commands.launch import add_launch, launch_command
@@ -55,6 +56,7 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("sample", sample_command, add_sample, "let a run's newest weights write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
     ("board", board_command, add_board, "show the runs on a page for browsers"),
+    ("hub", hub_command, add_hub, "take jobs over HTTP, and start a server for each"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
     ("export", export_command, add_export, "write a run's weights or figures for other programs"),
     ("plot", plot_command, add_plot, "draw the curves of runs in one picture"),

@@ -18,7 +18,7 @@ def listening_board(root: Path, proxies: Networks = ()) -> Iterator[tuple[Board,
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listening:
         port: int = listening.getsockname()[1]
         board = Board(root, token=TOKEN, names=Reach().names(port))
-        server = server_of(board, listening, proxies)
+        server = server_of(board.app(), listening, proxies)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
