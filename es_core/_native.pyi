@@ -134,6 +134,7 @@ def rnn_member_losses(
     is_cold: NDArray[np.uint8],
     sigma: float,
     cell: str = "tanh",
+    reset_token: int = -1,
     antithetic: bool = False,
     int8: bool = False,
     threads: int = 0,
@@ -148,6 +149,8 @@ def rnn_member_losses(
     `cell` is "tanh", or "gru" for the units of torch.nn.GRU: then there are three rows for each hidden unit, those of
     reset, update and new state one behind the other, and after a layer's bias stands that of PyTorch's second one which
     the reset gate multiplies, [1, hidden]. In the reset and update rows the first bias is the sum of PyTorch's two.
+
+    Whoever reads `reset_token` does so from a state of zeros, here and in all functions below; -1 is no token.
     """
 
 def rnn_activation_gradient(
@@ -167,6 +170,7 @@ def rnn_activation_gradient(
     logit_sigma: float,
     discount: float,
     cell: str = "tanh",
+    reset_token: int = -1,
     control_taps: int = 0,
     int8: bool = False,
     threads: int = 0,
@@ -193,6 +197,7 @@ def rnn_head_gradient(
     context: int,
     is_cold: NDArray[np.uint8],
     cell: str = "tanh",
+    reset_token: int = -1,
     threads: int = 0,
 ) -> NDArray[np.int32]:
     """The closed-form gradient of head weights and bias on unperturbed texts, as `rnn_activation_gradient` counts it.
@@ -209,6 +214,7 @@ def rnn_text_losses(
     tokens: NDArray[np.uint16],
     state: NDArray[np.float32],
     cell: str = "tanh",
+    reset_token: int = -1,
     threads: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Summed nats of the unperturbed network on each row of `tokens` [rows, n + 1], and its state after them.
@@ -225,6 +231,7 @@ def rnn_next_log_probabilities(
     tokens: NDArray[np.uint16],
     state: NDArray[np.float32],
     cell: str = "tanh",
+    reset_token: int = -1,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Log-probabilities [rows, vocabulary] of what follows `tokens` [rows, n], and the state after reading them."""
 

@@ -67,7 +67,7 @@ py::array_t<float> member_signs(std::uint64_t seed, std::uint32_t step, std::uin
                                 const std::optional<py::array>& first_signs, bool antithetic, int threads) {
     const std::vector<SignFactor> factors = factors_from(table, scales, first_signs);
     std::int64_t n_signs = 0;
-    for (const SignFactor& factor : factors) n_signs += factor.length;
+    for (const SignFactor& factor : factors) n_signs += factor.length - factor.skipped;
     require(n_members >= 0 && n_members <= kMaxSigns / std::max<std::int64_t>(n_signs, 1),
             "n_members: expected zero or more, of at most 2^40 signs together, got " + std::to_string(n_members));
     py::array_t<float> signs({n_members, n_signs});

@@ -47,7 +47,7 @@ class Auditor:
 
     def __init__(self, share: float, ledger: Ledger, *, lottery: Lottery | None) -> None:
         """`lottery` is seeded by the server's secret; without one nothing is ever computed again."""
-        self._share = share if lottery is not None else 0.0
+        self._share = self._planned = share if lottery is not None else 0.0
         self._ledger = ledger
         self._lottery = lottery
         self._n_pending = 0
@@ -56,6 +56,14 @@ class Auditor:
         """Members that counted at once, from volunteers of others' machines."""
         self.n_checked = 0
         """Of these, those that were computed again, by whomever."""
+
+    def plan(self, share: float) -> None:
+        """Another share of the groups, from the next step on."""
+        self._planned = share if self._lottery is not None else 0.0
+
+    def begin_step(self) -> None:
+        """A step is opened; none has two shares, since what is held in it waits for a verdict."""
+        self._share = self._planned
 
     def trusts(self, standing: Standing) -> bool:
         """Whether results count before they are checked."""
@@ -129,7 +137,7 @@ class Auditor:
                 claim.standing.was_caught()
                 earned.caught += 1
             case Finding.UNDECIDABLE:
-                self._share = 0.0
+                self._share = self._planned = 0.0
 
     def _draw(self, claim: Claim) -> list[Claim]:
         # What is held waits for a verdict, so there has to be one.

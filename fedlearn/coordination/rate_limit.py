@@ -1,15 +1,10 @@
 """How often somebody may do something: a token bucket for each, in a table of bounded size."""
 
-import ipaddress
 from collections import OrderedDict
 from typing import final
 
 MAX_ENTRIES = 10_000
 """About two MB; of more, those who did nothing for longest are forgotten."""
-
-LOOPBACK = "loopback"
-_IPV6_PREFIX = 64
-"""What one customer of a provider has at least: all of it counts as one address."""
 
 
 @final
@@ -36,17 +31,3 @@ class RateLimit:
     def __len__(self) -> int:
         """Keys in the table."""
         return len(self._left)
-
-
-def network_of(address: str) -> str:
-    """Whom an address counts for: itself, its /64 of IPv6, or LOOPBACK; what is no address stands for itself."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is None:
-            prefix = ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False)
-            return LOOPBACK if parsed.is_loopback else str(prefix)
-        parsed = parsed.ipv4_mapped
-    return LOOPBACK if parsed.is_loopback else str(parsed)

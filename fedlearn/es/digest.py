@@ -24,7 +24,8 @@ def tensor_digests(
 
     Little-endian float32; 0 threads: all processors.
     """
-    return _digests(layout.intervals(layout), weights, slots, threads)
+    sizes = zip(layout.tensors, layout.offsets, strict=True)
+    return _digests([slice(offset, offset + tensor.size) for tensor, offset in sizes], weights, slots, threads)
 
 
 def part_digests(

@@ -75,9 +75,11 @@ def decode_estimate(layout: ParameterLayout, coded: CodedEstimate) -> Int32Array
         raise ValueError(f"estimate of {layout.size} parameters: {error}") from error
 
 
-def estimate_of_part(layout: ParameterLayout, part: ParameterLayout, coded: CodedEstimate) -> CodedEstimate:
-    """The rows that a part of the layout has of its estimate. Raises ValueError for the estimate of another model."""
+def estimate_of_rows(layout: ParameterLayout, rows: list[slice], coded: CodedEstimate) -> CodedEstimate:
+    """Some rows of an estimate of the layout. Raises ValueError for the estimate of another model."""
     codes = coded.shifts
+    if rows == [slice(0, layout.row_lengths.size)]:
+        return coded
     if codes.size != layout.row_lengths.size:
         raise ValueError(
             f"estimate of {layout.size} parameters: codes: expected one a row, {layout.row_lengths.size}, "
@@ -91,7 +93,6 @@ def estimate_of_part(layout: ParameterLayout, part: ParameterLayout, coded: Code
             f"got {coded.numbers.size}"
         )
     begins = np.append(0, ends)
-    rows = _adjoined(layout.row_intervals(part))
     numbers = [coded.numbers[begins[interval.start] : begins[interval.stop]] for interval in rows]
     return CodedEstimate(_in_one(numbers, coded.numbers), _in_one([codes[interval] for interval in rows], codes))
 
@@ -99,17 +100,6 @@ def estimate_of_part(layout: ParameterLayout, part: ParameterLayout, coded: Code
 def exact_width(n_members: int, rank: int) -> int:
     """Bytes that a parameter of an exact estimate of so many members may take."""
     return min((MAX_UTILITY * n_members * max(rank, 1)).bit_length() // 8 + 1, MAX_EXACT_BYTES)
-
-
-def _adjoined(intervals: list[slice]) -> list[slice]:
-    """The same with neighbours as one, so that what is in one piece need not be copied."""
-    joined: list[slice] = []
-    for interval in intervals:
-        if joined and joined[-1].stop == interval.start:
-            joined[-1] = slice(joined[-1].start, interval.stop)
-        else:
-            joined.append(interval)
-    return joined
 
 
 def _in_one(pieces: list[Bytes], whole: Bytes) -> Bytes:

@@ -134,8 +134,21 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
 
     def places(self, rank: int) -> NDArray[np.int64]:
         """Rows (number, first sign) in the whole model, beside those of the table."""
-        firsts = (tensor.first_sign(rank) for tensor in self.tensors)
-        return np.array(list(zip(self.numbers, firsts, strict=True)), dtype=np.int64).reshape(-1, 2)
+        return self._low_rank_places if rank > 0 else self._full_rank_places
+
+    @cached_property
+    def _low_rank_places(self) -> NDArray[np.int64]:
+        return self._places(1)
+
+    @cached_property
+    def _full_rank_places(self) -> NDArray[np.int64]:
+        return self._places(0)
+
+    def _places(self, rank: int) -> NDArray[np.int64]:
+        rows = [(number, tensor.first_sign(rank)) for number, tensor in zip(self.numbers, self.tensors, strict=True)]
+        places = np.array(rows, dtype=np.int64).reshape(-1, 2)
+        places.flags.writeable = False
+        return places
 
     def part(self, names: Iterable[str], rows: Mapping[str, tuple[int, int]] | None = None) -> "ParameterLayout":
         """The layout of the tensors of these names, in the order that they have here.
@@ -162,12 +175,18 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         return self._found(part, [tensor.size for tensor in self.tensors], rank=0)
 
     def row_intervals(self, part: "ParameterLayout") -> list[slice]:
-        """Where the rows of the part's tensors lie among those of `row_lengths`.
+        """Where the rows of the part's tensors lie among those of `row_lengths`; neighbours are one interval.
 
         Raises:
             ValueError: this layout does not hold them.
         """
-        return self._found(part, [tensor.n_rows for tensor in self.tensors], rank=1)
+        joined: list[slice] = []
+        for interval in self._found(part, [tensor.n_rows for tensor in self.tensors], rank=1):
+            if joined and joined[-1].stop == interval.start:
+                joined[-1] = slice(joined[-1].start, interval.stop)
+            else:
+                joined.append(interval)
+        return joined
 
     def _found(self, part: "ParameterLayout", lengths: list[int], *, rank: int) -> list[slice]:
         """Signs of rank 0 count elements, those of rank 1 rows."""

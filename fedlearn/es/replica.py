@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
-from fedlearn.es.estimate import Int32Array, decode_estimate, estimate_of_part
+from fedlearn.es.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
@@ -40,9 +40,12 @@ class Replica:
         threads: int = 0,
         whole: ParameterLayout | None = None,
     ) -> None:
-        """The replica as the snapshot has it; 0 threads: all processors. Raises ValueError for another layout.
+        """The replica as the snapshot has it; 0 threads: all processors.
 
         `whole` is the layout that this one is a part of, which the sums in Updates are made for; itself where None.
+
+        Raises:
+            ValueError: the snapshot is of another layout, or this layout is no part of the whole.
         """
         for name, array in (("weights", snapshot.weights), *snapshot.slots.items()):
             if array.shape != (layout.size,) or array.dtype != np.float32:
@@ -52,6 +55,7 @@ class Replica:
                 )
         self.layout = layout
         self._whole = whole or layout
+        self._rows = self._whole.row_intervals(layout)
         self.seed = seed
         self.step = snapshot.step
         self.weights = snapshot.weights.copy()
@@ -63,7 +67,8 @@ class Replica:
     @property
     def digest(self) -> bytes:
         """8 bytes that tell these weights and this optimizer state from any others."""
-        return self.digests([self.layout])[0]
+        tensors = tensor_digests(self.layout, self.weights, self.slots, threads=self._threads)
+        return run_digest(tensors, self.numbers)
 
     def digests(self, parts: Sequence[ParameterLayout]) -> list[bytes]:
         """The digests of replicas of these parts, if they are equal to this one. Raises ValueError for no part."""
@@ -114,7 +119,7 @@ class Replica:
         )
 
     def _summed(self, update: Update) -> Int32Array:
-        own = estimate_of_part(self._whole, self.layout, update.estimate)
+        own = estimate_of_rows(self._whole, self._rows, update.estimate)
         return decode_estimate(self.layout, own)
 
     def replayed(self, update: Update) -> Int32Array:

@@ -1,9 +1,10 @@
 """Addresses that nothing is taken from for a while, since a peer there flooded."""
 
-import ipaddress
 from typing import final
 
 import msgspec
+
+from fedlearn.wire.networks import LOOPBACK, network_of
 
 FIRST_S = 60.0
 LONGEST_S = 3600.0
@@ -16,9 +17,6 @@ TURN_S = 0.05
 LONGEST_TURN_S = 1.0
 """Between two connections from this machine after a flood, since its own volunteers come from the same address; twice
 as long after each."""
-
-_IPV6_NETWORK = 64
-"""Bits of an address that a provider gives to one customer."""
 
 
 class _Refusal(msgspec.Struct):
@@ -48,7 +46,7 @@ class Refusals:
         """For how long an address is refused; 0 for who is not, and for this machine."""
         network = network_of(address)
         refusal = self._refusals.get(network)
-        return max(refusal.until - now, 0.0) if refusal is not None and not _is_this_machine(network) else 0.0
+        return max(refusal.until - now, 0.0) if refusal is not None and network != LOOPBACK else 0.0
 
     def turn_s(self, address: str, now: float) -> float:
         """Seconds until a new connection from this machine is listened to; 0 unless something there flooded."""
@@ -58,25 +56,3 @@ class Refusals:
         turn_s = min(TURN_S * refusal.length_s / FIRST_S, LONGEST_TURN_S)
         refusal.next_turn = max(refusal.next_turn, now) + turn_s
         return refusal.next_turn - now
-
-
-def network_of(address: str) -> str:
-    """What is refused with an address: itself, or the /64 of an IPv6 address."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    if parsed.is_loopback:
-        return str(parsed)
-    return str(ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False))
-
-
-def _is_this_machine(network: str) -> bool:
-    try:
-        return ipaddress.ip_address(network).is_loopback
-    except ValueError:
-        return False

@@ -64,8 +64,7 @@ class Journal:
         """Whether the steps that were there lead up to where it goes on."""
         self._identity = header.identity
         self._segments = segments
-        self._keep_bytes = keep_bytes
-        self._segment_bytes = _segment_bytes(keep_bytes)
+        self.keep(keep_bytes)
         self._older_bytes = sum(path.stat().st_size for path in segments[:-1])
         self._file = io.FileIO(segments[-1], "r+")
         self._end = end
@@ -105,6 +104,10 @@ class Journal:
         journal = cls(segments, header, end=end, keep_bytes=keep_bytes)
         journal._cut_tail()
         return journal
+
+    def keep(self, n_bytes: int | None) -> None:
+        """From now on `trim` drops segments beyond so many bytes; None: none."""
+        self._keep_bytes, self._segment_bytes = n_bytes, _segment_bytes(n_bytes)
 
     def append(self, update: Update, digest: bytes) -> None:
         """Returns once the Update, whose step begins with this digest, is in the file, and on its way to the disk.

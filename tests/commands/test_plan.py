@@ -60,6 +60,12 @@ def test_plan_names_nodes_roles_cuts_and_who_is_idle(plan: Plan, tmp_path: Path)
     assert "the nodes' speed was not measured" in shown
 
 
+def test_nodes_that_can_hold_all_of_it_are_clusters_of_one(plan: Plan, tmp_path: Path) -> None:
+    shown = plan(str(EXAMPLES / "cnn.py"), "--nodes", nodes_file(tmp_path, [("0", 8, 20), ("1", 16, 10), ("2", 8, 10)]))
+    assert re.findall(r"node (\d) \S+ (\w+)", shown) == [("0", "whole"), ("1", "whole"), ("2", "whole")]
+    assert "in 3 clusters" in shown
+
+
 def test_plan_as_json_has_the_same(plan: Plan, tmp_path: Path) -> None:
     found: dict[str, Any] = json.loads(plan(str(EXAMPLES / "cnn.py"), "--nodes", nodes_file(tmp_path, SMALL), "--json"))
     (cluster,) = found["clusters"]

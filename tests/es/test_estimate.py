@@ -8,7 +8,7 @@ from fedlearn.es.estimate import (
     decode_estimate,
     encode_estimate,
     encode_exactly,
-    estimate_of_part,
+    estimate_of_rows,
     exact_width,
 )
 from fedlearn.es.layout import ParameterLayout, TensorSpec
@@ -137,21 +137,21 @@ def test_a_part_of_an_estimate_stands_for_the_parts_numbers(encode: Encode, name
     greatest = np.repeat(np.maximum(2.0**sizes, 0.5), WHOLE.row_lengths)
     estimate = (generator.uniform(-1, 1, WHOLE.size) * greatest).astype(np.int32)
     coded = encode(WHOLE, estimate)
-    found = decode_estimate(PARTS[name], estimate_of_part(WHOLE, PARTS[name], coded))
+    found = decode_estimate(PARTS[name], estimate_of_rows(WHOLE, WHOLE.row_intervals(PARTS[name]), coded))
     expected = pieces(WHOLE, PARTS[name], decode_estimate(WHOLE, coded).view(np.float32))
     np.testing.assert_array_equal(found, expected.view(np.int32))
 
 
 def test_the_part_that_is_the_whole_shares_the_estimates_bytes() -> None:
     coded = encode_estimate(WHOLE, np.ones(WHOLE.size, dtype=np.int32))
-    part = estimate_of_part(WHOLE, WHOLE, coded)
+    part = estimate_of_rows(WHOLE, WHOLE.row_intervals(WHOLE), coded)
     assert np.shares_memory(part.numbers, coded.numbers)
     assert (part.numbers.size, part.shifts.size) == (coded.numbers.size, coded.shifts.size)
 
 
 def test_nothing_of_a_model_has_an_empty_estimate() -> None:
     empty = WHOLE.part([])
-    coded = estimate_of_part(WHOLE, empty, encode_estimate(WHOLE, np.ones(WHOLE.size, dtype=np.int32)))
+    coded = estimate_of_rows(WHOLE, [], encode_estimate(WHOLE, np.ones(WHOLE.size, dtype=np.int32)))
     assert decode_estimate(empty, coded).size == 0
 
 
@@ -167,4 +167,10 @@ def test_nothing_of_a_model_has_an_empty_estimate() -> None:
 def test_a_part_of_an_estimate_that_cannot_be_is_refused(n_numbers: int, shifts: list[int], complaint: str) -> None:
     coded = CodedEstimate(np.zeros(n_numbers, dtype=np.int8), np.array(shifts, dtype=np.uint8))
     with pytest.raises(ValueError, match=complaint):
-        estimate_of_part(LAYOUT, LAYOUT.part(["vector"]), coded)
+        estimate_of_rows(LAYOUT, [slice(2, 4)], coded)
+
+
+def test_an_estimate_of_no_more_than_the_rows_wanted_is_refused() -> None:
+    first_rows = CodedEstimate(np.zeros(6, dtype=np.int8), np.zeros(2, dtype=np.uint8))
+    with pytest.raises(ValueError, match="codes: expected one a row, 4, got 2"):
+        estimate_of_rows(LAYOUT, [slice(0, 2)], first_rows)

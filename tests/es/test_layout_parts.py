@@ -67,6 +67,11 @@ def test_intervals_tell_where_a_part_lies_in_the_whole(name: str) -> None:
     np.testing.assert_array_equal(rows, part.row_lengths)
 
 
+def test_rows_of_neighbours_are_one_interval() -> None:
+    assert WHOLE.row_intervals(WHOLE) == [slice(0, WHOLE.row_lengths.size)]
+    assert WHOLE.row_intervals(PARTS["stem"]) == [slice(0, 300), slice(340, 391)]
+
+
 def test_a_part_says_which_of_its_rows_masks_bear_on() -> None:
     assert [PARTS[name].is_masked for name in PARTS] == [True, True, True, False]
 

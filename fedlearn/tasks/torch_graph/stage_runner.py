@@ -29,6 +29,10 @@ Values = Mapping[str, Float32Array]
 """What crosses a cut, by name."""
 
 
+_ALIGNMENT = 64
+"""Of PyTorch's own memory, in bytes; in other memory kernels may add in another order."""
+
+
 @final
 class StageRunner:
     """A stage with its weights; what it is given and what it gives are plain arrays.
@@ -93,15 +97,11 @@ class StageRunner:
         return tensors
 
     def _received(self, values: Values, *members: int) -> dict[str, Tensor]:
-        """As tensors in memory of their own, where kernels have them as if they were made here."""
         for spec in self.stage.received:
             got = values[spec.name].shape if spec.name in values else None
             if got != (*members, *spec.shape):
                 raise GraphError(f"{spec.name!r}: expected {[*members, *spec.shape]} of the stage before, got {got}")
-        return {
-            spec.name: torch.tensor(values[spec.name], dtype=torch.float32, device=self._device)
-            for spec in self.stage.received
-        }
+        return {spec.name: _tensor(values[spec.name]).to(self._device) for spec in self.stage.received}
 
     def _run(self, run: Callable[[], Mapping[str, Tensor]]) -> Values:
         with computing(self._threads):
@@ -115,3 +115,10 @@ class StageRunner:
                     "all seats of a crew must have the same graph and data"
                 ) from error
             return {name: np.asarray(result.cpu().contiguous()) for name, result in results.items()}
+
+
+def _tensor(array: Float32Array) -> Tensor:
+    """As if the stage before had made it here: a copy, where it lies in memory otherwise."""
+    array = np.asarray(array, dtype=np.float32, order="C")
+    is_as_ours = array.flags.writeable and array.ctypes.data % _ALIGNMENT == 0
+    return torch.from_numpy(array) if is_as_ours else torch.tensor(array)
