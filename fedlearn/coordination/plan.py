@@ -28,7 +28,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Seconds of open steps after which the run ends; 0: never."""
 
     seats: int = 0
-    """Volunteers that hold one replica between them; 0: those that lend too little for a whole one, as many as it takes."""
+    """Volunteers that hold one replica between them; 0: as many as it takes of those that lend too little for one."""
     replica_bytes: int = 0
     """Memory that a whole replica takes."""
 

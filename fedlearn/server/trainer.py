@@ -229,6 +229,11 @@ class Trainer:
     def _draftsman(self) -> Draftsman | None:
         """Raises ConfigError where crews are wanted of a model that can't be divided."""
         invitation, server = self.run.prepared.invitation, self.run.config.server
+        if not invitation.attachment and server.seats > 0:
+            raise ConfigError(
+                f"seats: expected a task of a PyTorch module that travels as a graph, got one of the kind "
+                f"{invitation.kind}; leave seats out, and every volunteer holds the whole model"
+            )
         try:
             return Draftsman.of(invitation.attachment, seats=server.seats, wire=server.wire)
         except ValueError as error:

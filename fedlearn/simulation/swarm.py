@@ -36,7 +36,13 @@ class Participant:
     """One volunteer of a swarm; while `is_stalled` it computes nothing."""
 
     def __init__(
-        self, name: str, *, threads: int, task: NamedTask | None, clock: Callable[[], float], budget: Budget | None = None
+        self,
+        name: str,
+        *,
+        threads: int,
+        task: NamedTask | None,
+        clock: Callable[[], float],
+        budget: Budget | None = None,
     ) -> None:
         # The same name is the same volunteer, and a run in one process gives the same twice.
         identity = Identity.of_seed(sha256(name.encode()).digest())

@@ -12,6 +12,7 @@ from fedlearn.tasks.blocks import Columns, block_name, encode_block
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
+    Activations,
     Assignment,
     Challenge,
     Credit,
@@ -27,7 +28,9 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
+    Seat,
     Start,
+    Taken,
     Welcome,
 )
 from fedlearn.wire.states import MessageType
@@ -43,7 +46,7 @@ EXAMPLES: dict[MessageType, Message] = {
     for message in (
         Hello(PROTOCOL_VERSION, "Ada's laptop ⚙", 8, bytes(range(32)), bytes(range(32, 64))),
         Challenge(bytes(range(64, 96)), True),
-        Proof(bytes(range(64)), bytes(32), 12, DIGEST, DIGEST),
+        Proof(bytes(range(64)), bytes(32), 12, DIGEST, DIGEST, 2**33),
         Ready(12, DIGEST),
         Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE),
         Goodbye("the volunteer pressed Ctrl-C"),
@@ -70,6 +73,9 @@ EXAMPLES: dict[MessageType, Message] = {
         Start(DIGEST, 0, 12, True),
         DataBlock(BLOCK, encode_block(COLUMNS)),
         Assignment(12, BLOCK, Perturbation(0.02, 1, "activations", "closed-form", 0.05, 0.8), 64, 640, 1280, 0.25),
+        Seat(3, (2, 5), 1, "int8-delta", 16, 4, 300, 1024),
+        Activations(12, 640, 16, DIGEST, bytes(70_000)),
+        Taken(12, 704),
         Resync("digest differs after step 11"),
         Farewell("try_again", "the server restarts"),
         Update(

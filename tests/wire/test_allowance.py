@@ -28,7 +28,7 @@ def left_over(allowance: Allowance, *, of: str, now: float) -> int:
     """How often one more may be taken out."""
     taken = 0
     try:
-        while taken < 10**6:
+        while taken < 10**7:
             allowance.spend(of == "messages", of == "bytes", now)
             taken += 1
     except FloodError:
@@ -66,3 +66,17 @@ def test_a_clock_that_stands_gives_nothing() -> None:
     allowance = emptied(of="messages")
     with pytest.raises(FloodError):
         allowance.spend(1, 0, -1.0)
+
+
+def test_a_seat_sends_more_messages_and_bytes_for_each_lease() -> None:
+    allowance = Allowance(0.0)
+    allowance.lease(0)
+    left_over(allowance, of="messages", now=0.0)  # and one that was too many
+    allowance.lease_seat(500, 10**6)
+    assert left_over(allowance, of="messages", now=0.0) == 500 - 1
+
+
+def test_a_seat_sends_more_bytes_for_each_lease() -> None:
+    allowance = Allowance(0.0)
+    allowance.lease_seat(1, 10**6)
+    assert left_over(allowance, of="bytes", now=0.0) >= 10**6

@@ -16,6 +16,7 @@ from fedlearn.wire.errors import FloodError, RemoteProtocolError
 from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
+    Activations,
     Assignment,
     Challenge,
     Farewell,
@@ -26,6 +27,7 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
+    Seat,
     Welcome,
 )
 from fedlearn.wire.parcel import pack
@@ -239,3 +241,48 @@ def test_resync_takes_the_place_of_steps_that_wait(ready: Connection, examples: 
     ready.send(examples[Update])
     assert ready.update_bytes_queued == 0, "they are of use once the weights are there"
     assert ready.data_to_send(2**30) == bytes_of(examples[Snapshot]) + bytes_of(examples[Update])
+
+
+SEAT = Seat(1, (2,), 0, "float32", 4, 2, 5000, 0)
+
+
+def in_a_crew(examples: Examples) -> Connection:
+    """A seat that holds its part."""
+    server = Connection("server", now=0.0, estimate_bytes=ESTIMATE_BYTES)
+    server.receive_data(bytes_of(examples[Hello]), 0.0)
+    server.send(examples[Challenge])
+    server.receive_data(bytes_of(examples[Proof]), 0.0)
+    server.send(examples[Welcome])
+    server.send(SEAT)
+    server.send(examples[Snapshot])
+    server.data_to_send(2**30)
+    server.receive_data(bytes_of(examples[Ready]), 0.0)
+    return server
+
+
+def activations(n_bytes: int) -> bytes:
+    return bytes_of(Activations(12, 0, 4, bytes(8), bytes(n_bytes)))
+
+
+def test_activations_are_as_large_as_the_seat_makes_them(examples: Examples) -> None:
+    server = in_a_crew(examples)
+    lease(server, 64)
+    assert len(server.receive_data(activations(4 * 5000), 0.0)) == 1
+    with pytest.raises(RemoteProtocolError, match="expected at most 24096 bytes"):
+        server.receive_data(activations(4 * 5000 + limits.MAX_SMALL_BYTES), 0.0)
+
+
+def test_activations_need_a_seat(ready: Connection) -> None:
+    lease(ready, 64)
+    with pytest.raises(RemoteProtocolError, match="Activations: expected at most 0 bytes"):
+        ready.receive_data(activations(10), 0.0)
+
+
+def test_a_seat_may_send_what_its_leases_amount_to_and_no_more(examples: Examples) -> None:
+    server = in_a_crew(examples)
+    lease(server, 4000)
+    for _ in range(1000):
+        server.receive_data(activations(4 * 5000), 0.0)
+    with pytest.raises(FloodError):
+        for _ in range(1000):
+            server.receive_data(activations(4 * 5000), 0.0)

@@ -1,6 +1,7 @@
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (
+    Activations,
     Assignment,
     Challenge,
     Credit,
@@ -15,7 +16,9 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
+    Seat,
     Start,
+    Taken,
     Welcome,
 )
 from fedlearn.wire.states import MessageType, State, next_state
@@ -28,10 +31,10 @@ LEGAL: dict[State, set[MessageType]] = {
     State.GREETED: {Challenge, *ANY_TIME},
     State.CHALLENGED: {Proof, *ANY_TIME},
     State.PROVEN: {Welcome, *ANY_TIME},
-    State.WELCOMED: {DataBlock, Snapshot, Start, *ANY_TIME},
-    State.SYNCING: {DataBlock, Update, Ready, Result, *ANY_TIME},
-    State.ACTIVE: {DataBlock, Assignment, Update, Credit, Resync, Result, *ANY_TIME},
-    State.RESYNCING: {DataBlock, Snapshot, Result, *ANY_TIME},
+    State.WELCOMED: {Seat, DataBlock, Snapshot, Start, *ANY_TIME},
+    State.SYNCING: {DataBlock, Update, Ready, Result, Activations, *ANY_TIME},
+    State.ACTIVE: {DataBlock, Assignment, Activations, Taken, Update, Credit, Resync, Result, *ANY_TIME},
+    State.RESYNCING: {Seat, DataBlock, Snapshot, Result, Activations, *ANY_TIME},
 }
 
 MOVES: dict[tuple[State, MessageType], State] = {
@@ -57,4 +60,4 @@ def test_only_the_documented_messages_move_the_state(examples: dict[MessageType,
     for state in State:
         for message_type in LEGAL[state]:
             assert next_state(state, message_type) is MOVES.get((state, message_type), state)
-    assert len(examples) == 17
+    assert len(examples) == 20

@@ -3,19 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from fedlearn.client.budget import Budget
+from fedlearn.config import ConfigError
 from fedlearn.coordination.crews import REPLAN_S, STALL_S
 from fedlearn.server import history
 from fedlearn.server.creation import create
-from fedlearn.server.run import Run
+from fedlearn.server.run import Run, load, load_run_config
 from fedlearn.simulation.swarm import Participant
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task_kind import SUPERVISED
+from fedlearn.wire.messages import Activations
 from tests.runs import named, reopened, task_config
-from tests.simulation.swarm.stage import Stage, StageOf, journal_of
+from tests.simulation.swarm.stage import StageOf, journal_of
 
 torch = pytest.importorskip("torch")
 
@@ -150,7 +153,6 @@ def test_who_does_not_answer_loses_the_seat(tmp_path: Path, stage_of: StageOf) -
     stage.settle()
     assert stage.trainer.replica.step == 8
     assert any("has not answered for 30 s; its seat is free" in notice for notice in stage.swarm.notices)
-    assert isinstance(stage, Stage)
 
 
 @pytest.mark.parametrize("wire", ["float16", "int8-delta", "int4-delta"])
@@ -160,3 +162,82 @@ def test_a_crew_learns_whatever_its_activations_travel_as(tmp_path: Path, stage_
     losses = [metrics.loss for metrics in stage.swarm.metrics]
     assert losses == pytest.approx([metrics.loss for metrics in exact.swarm.metrics], rel=0.02)
     assert losses != [metrics.loss for metrics in exact.swarm.metrics]
+
+
+def test_a_seat_that_drifts_is_sent_its_part_again(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=3, steps=8))
+    for _ in range(3):
+        stage.join()
+    stage.go_to(3)
+    drifting = stage.participants[1].volunteer.replica
+    assert drifting is not None
+    drifting.weights[5] += 1.0
+    drifting_digest = drifting.digest
+    stage.settle()
+    assert stage.swarm.reason == "all 8 steps are done"
+    assert any("volunteer 1 drifted: its digest of step" in notice for notice in stage.swarm.notices)
+    mended = stage.participants[1].volunteer.replica
+    assert mended is not None
+    assert mended.digest == stage.trainer.replica.digests([mended.layout])[0] != drifting_digest
+
+
+def test_who_answers_for_members_of_others_is_sent_away(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=2, steps=8))
+    for _ in range(2):
+        stage.join()
+    stage.go_to(2)
+    stage.participants[0].link.client.send(Activations(2, 10**6, 8, bytes(8), b"1"))
+    stage.settle()
+    left = stage.participants[0].left_by
+    assert left is not None
+    assert left.is_refusal
+    assert "expected some of 0 to 63, got 8 from 1000000 on" in left.reason
+
+
+def test_the_work_of_a_crew_is_credited_to_its_seats(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=3)).train(volunteers=3)
+    entries = [msgspec.json.decode(line) for line in stage.run.folder.credit.read_bytes().splitlines()]
+    earned = {volunteer["name"]: volunteer["members"] for entry in entries for volunteer in entry["earned"].values()}
+    assert set(earned) == {"volunteer 0", "volunteer 1", "volunteer 2"}
+    assert sum(earned.values()) == 64 * STEPS
+    assert max(earned.values()) - min(earned.values()) <= STEPS
+
+
+def test_a_crew_and_a_lone_volunteer_share_a_step(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, steps=100))
+    for _ in range(2):
+        stage.join(budget=Budget(MEMORY * 4 // 5))
+    stage.go_to(2)
+    stage.join()
+    stage.go_to(6)
+    names = {volunteer.name: volunteer for volunteer in stage.swarm.coordinator.run_status(0.0).volunteers}
+    assert names["crew 1 (volunteer 0, volunteer 1)"].phase == "ready"
+    assert {names[name].phase for name in ("volunteer 0", "volunteer 1")} == {"seated"}
+    assert names["volunteer 2"].share > 0
+    assert names["crew 1 (volunteer 0, volunteer 1)"].share == 1.0 - names["volunteer 2"].share
+
+
+def test_a_run_that_is_resumed_seats_its_volunteers_again(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path / "a", seats=3, steps=8))
+    for _ in range(3):
+        stage.join()
+    stage.go_to(4)
+    stage.close()
+    run = load(stage.run.folder, load_run_config(stage.run.folder), task=residual_task())
+    again = stage_of(run).train(volunteers=3)
+    straight = stage_of(run_of(tmp_path / "b", seats=3, steps=8)).train(volunteers=3)
+    assert again.trainer.replica.digest == straight.trainer.replica.digest
+
+
+def test_results_of_a_crew_are_checked_like_anybodys(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=2, audit=1.0, wire="int8-delta")).train(volunteers=2)
+    (crew,) = [v for v in stage.swarm.coordinator.run_status(0.0).volunteers if v.name.startswith("crew")] or [None]
+    assert crew is None or crew.caught == 0
+    entries = [msgspec.json.decode(line) for line in stage.run.folder.credit.read_bytes().splitlines()]
+    assert sum(volunteer.get("agreed", 0) for entry in entries for volunteer in entry["earned"].values()) > 0
+    assert not stage.run.folder.audits.exists(), "nobody was caught"
+
+
+def test_a_model_that_has_no_such_parts_is_refused_at_the_start(tmp_path: Path, stage_of: StageOf) -> None:
+    with pytest.raises(ConfigError, match="seats: expected a model that can be divided among 12: .* at most 5"):
+        stage_of(run_of(tmp_path, seats=12))
