@@ -1,6 +1,7 @@
-"""Settings that may change while a server runs: those that a resumed run may change, and that act on the next step.
+"""Settings that may change while a server runs: those that a resumed run may change and that act on the next step.
 
-Nothing else has to know: every Update carries the rates that it was made with, and checkpoints the settings of the day.
+Nothing else needs to know: every Update carries the values that it was made with, and checkpoints carry the settings of
+their time.
 """
 
 import difflib
@@ -29,9 +30,10 @@ AT_WORK = frozenset(
 
 
 def changed(config: RunConfig, key: str, text: str) -> RunConfig:
-    """The settings with another value of a key, as a resumed run would have it.
+    """The settings with another value of a key, as a resumed run would have them.
 
-    Raises ConfigError for a key that can't change, or not while the server runs, and for a value that is out of range.
+    Raises:
+        ConfigError: the key cannot change, or not while the server runs, or the value is out of its range.
     """
     schema, name = Schema(type(config.options)), key.replace("-", "_")
     if name not in schema.fields:

@@ -1,4 +1,4 @@
-"""How a run begins: its folder, with all that replays it."""
+"""How a run begins: its folder, with everything that is needed to replay it."""
 
 import shutil
 from pathlib import Path
@@ -28,12 +28,14 @@ def create(
     measure: Measure | None = None,
     progress: Progress = lambda *_: None,
 ) -> Run:
-    """A new run. Where that fails no folder stays.
+    """A new run; where an error is raised, no folder stays.
 
-    Values that the configuration leaves open are chosen by the kind; `measure` is called only where there are any.
+    The kind chooses the values that the configuration leaves open; `measure` is called only if there are any.
     `progress` is told how much of the data is read.
 
-    Raises ConfigError for a task or a model that can't be had, StorageError where the disk refuses.
+    Raises:
+        ConfigError: the task or its model cannot be had.
+        StorageError: the disk refuses.
     """
     measure = measure or Throughput(config)
     folder, n_parameters = create_run(Path(config.run.runs)), 0

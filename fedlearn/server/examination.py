@@ -1,4 +1,4 @@
-"""A look at what the model can do by now: validation and, of models that write, a short sample."""
+"""What the model can do at present: figures on validation data and, of a model that writes, a short sample."""
 
 from typing import final
 
@@ -13,23 +13,23 @@ SAMPLE_TOKENS = 120
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What came of a look."""
+    """The result of looking at a model."""
 
     figures: dict[str, float]
     sample: str
-    """With its line breaks; empty for models that don't write."""
+    """Text with its line breaks; empty for models that do not write."""
 
 
 @final
 class Agenda:
-    """Says when the next look is due: one every `interval_s`, the first one early; 0: never."""
+    """Says when the model is to be looked at: every `interval_s`, the first time early; 0: never."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._due: float | None = None
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for a look; asks for the next one after another interval."""
+        """Whether it is time; if so, the next time is after another interval."""
         if self._interval_s == 0:
             return False
         if self._due is None:
@@ -41,7 +41,7 @@ class Agenda:
 
 
 def examine(examiner: Examiner, weights: Float32Array) -> Examination:
-    """Measures on held-out data, and lets the model write."""
+    """Measures the weights on validation data, and lets the model write."""
     text = ""
     if isinstance(examiner, WritesText):
         written = sample(
