@@ -15,10 +15,7 @@ from fedlearn.tasks.objective import MasksRows, Objective, SumsGradients
 
 @final
 class Holding:
-    """Blocks are given, or come by name; a machine that keeps only the newest `kept` of these forgets the oldest.
-
-    0: keeps all.
-    """
+    """Blocks are given at the beginning or stored later; of stored ones only the newest `kept` stay, all with 0."""
 
     def __init__(
         self,
@@ -50,11 +47,11 @@ class Holding:
 
     @property
     def has_replica(self) -> bool:
-        """Whether there are weights."""
+        """Whether there is a replica."""
         return self._replica is not None
 
     def store(self, name: bytes, columns: Columns) -> None:
-        """Keeps a block."""
+        """Keeps a block of data."""
         self._stored[name] = columns
         while self._kept and len(self._stored) > self._kept:
             del self._stored[next(iter(self._stored))]
@@ -63,7 +60,7 @@ class Holding:
         """The block of that name.
 
         Raises:
-            ValueError: it is not held.
+            ValueError: it is not held here.
         """
         if name == NO_BLOCK:
             return {}
@@ -72,11 +69,11 @@ class Holding:
         return self._stored[name] if name in self._stored else self._given[name]
 
     def held(self, name: bytes) -> Columns:
-        """The block of that name, or none where it is not held: most steps are taken without data."""
+        """The block of that name, or no columns where it is not held: most steps are taken without data."""
         return self._stored[name] if name in self._stored else self._given.get(name, {})
 
     def load(self, snapshot: Snapshot) -> bytes:
-        """Goes to the snapshot's place in the run, and gives the digest there.
+        """Takes over a snapshot; gives the digest that the replica then has.
 
         Raises:
             ValueError: the snapshot is of another model.
@@ -87,7 +84,7 @@ class Holding:
         return self._replica.digest
 
     def begin(self, step: int, *, keeps_start: bool) -> bytes:
-        """Takes the place in which the run began, before `step`; gives the digest."""
+        """Makes the replica with which the run began, before `step`; gives its digest."""
         layout = self.objective.layout
         weights = self.objective.initial_weights()
         return self.load(genesis(layout, weights, step=step, keeps_start=keeps_start, threads=self._threads))
@@ -102,10 +99,10 @@ class Holding:
         return self.replica.digest
 
     def evaluate(self, trials: Trials, block: bytes) -> TrialResults:
-        """What a volunteer reports of these trials.
+        """The results that a volunteer reports of these trials.
 
         Raises:
-            ValueError: they need what the task can't do.
+            ValueError: the task cannot run such trials.
         """
         objective, weights, data = self.objective, self.replica.weights, self.block(block)
         if not trials.perturbation.is_summed:
@@ -116,7 +113,7 @@ class Holding:
         return objective.gradient_sum(weights, data, trials, threads=self._threads)
 
     def summed(self, trials: Trials, block: bytes, losses: Float32Array) -> TrialResults:
-        """These losses with the exact sum of gradients that they amount to, where trials have a shaping."""
+        """These losses with the exact sum of gradients that follows from them, where the trials have a shaping."""
         return TrialResults(losses, exact_sum(self.replica, trials, block, losses))
 
     def _row_masks(self, update: Update) -> UInt8Array | None:
