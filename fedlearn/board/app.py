@@ -212,7 +212,11 @@ class _Counted(FileResponse):
 
 
 async def body_of(asked: Asked) -> bytes:
-    """A small body. Raises HTTPException for a large one, and for one that another page could send unasked."""
+    """A small body.
+
+    Raises:
+        HTTPException: the body is large, or could have been sent by another page without being asked.
+    """
     if asked.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise HTTPException(415, "expected application/json")
     body = b""

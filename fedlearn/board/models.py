@@ -38,7 +38,11 @@ class Models:
         self._waiting = 0
 
     async def ask(self, request: Request) -> AsyncGenerator[Answer, None]:
-        """The answer, line by line; the last one is `done`. Raises BusyError before the first where too many wait."""
+        """The answer, line by line; the last one is `done`.
+
+        Raises:
+            BusyError: too many wait; raised before the first line.
+        """
         if self._waiting > MAX_WAITING:
             raise BusyError
         self._waiting += 1

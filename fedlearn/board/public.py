@@ -47,7 +47,10 @@ class Shown(msgspec.Struct, frozen=True):
 def describe(folder: RunFolder) -> dict[str, Any]:
     """What never changes of a run: its settings, with the reasons of those that it chose.
 
-    Raises ValueError, StorageError and OSError where its files can't be read.
+    Raises:
+        ValueError: its settings cannot be used.
+        StorageError: its files are damaged or of another version.
+        OSError: its files cannot be read.
     """
     config, schema = load_run_config(folder), Schema(kind_of(folder).options)
     reasons, notes = _reasons_of(folder)
