@@ -193,7 +193,11 @@ def _runs_in(file: SourceFile | None) -> str:
 
 
 def _schema_of(kind: Kind, options: argparse.Namespace) -> Schema:
-    """The settings of runs of this kind. Raises ConfigError for a flag of another kind's."""
+    """The settings of runs of this kind.
+
+    Raises:
+        ConfigError: a flag belongs to another kind.
+    """
     schema = Schema(kind.options)
     for name in kind_names():
         for key in find_kind(name).options.__struct_fields__:
