@@ -34,12 +34,12 @@ from fedlearn.storage.runs import RunFolder, list_runs
 STATIC = Path(__file__).parent / "static"
 MAX_STREAMS = 500
 MAX_STREAM_RUNS = 6
-"""Of one page, laid over each other."""
+"""Runs that one page lays over each other."""
 
 MAX_DOWNLOADS = 4
 MAX_BODY_BYTES = 16 * 1024
 WISHES_PER_MINUTE = 12
-"""Of one address."""
+"""Requests for texts of one address."""
 
 AS_IT_IS = {"Content-Encoding": "identity", "X-Accel-Buffering": "no"}
 """Neither packed, which would hold pieces of a stream back, nor kept by a proxy."""

@@ -15,10 +15,10 @@ MAX_WAITING = 8
 """Requests beside the one that is answered."""
 
 LINE_S = 20.0
-"""For the next line of an answer: a large model is loaded first."""
+"""Seconds for the next line of an answer: a large model must be loaded first."""
 
 ANSWER_S = 60.0
-"""For all of it."""
+"""Seconds for a whole answer."""
 
 MAX_LINE_BYTES = 2**20
 

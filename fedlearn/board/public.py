@@ -18,7 +18,7 @@ from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.status import read_status
 
 MAX_VOLUNTEERS = 200
-"""Of those that are listed; the others are counted."""
+"""The most volunteers that are listed; the others are counted."""
 
 IDENTITY_DIGITS = 8
 
@@ -139,7 +139,7 @@ def _without_path(value: object) -> str:
 
 
 def _reasons_of(folder: RunFolder) -> tuple[dict[str, str], list[str]]:
-    """By key, and those of no key."""
+    """The reasons by key, and those that belong to no key."""
     if not folder.reasons.is_file():  # a device has no end
         return {}, []
     try:

@@ -19,10 +19,10 @@ from fedlearn.system.processes import step_back
 
 TOKEN_FILE = "board-token"
 NICENESS = 10
-"""Of a server's companion: training goes first."""
+"""Niceness of a server's companion, since training goes first."""
 
 PARTING_S = 1
-"""For streams to close; viewers come back by themselves."""
+"""Seconds that streams have to close; viewers come back by themselves."""
 
 
 def serve(root: Path, *, host: str, port: int, is_companion: bool) -> int:

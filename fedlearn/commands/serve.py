@@ -50,7 +50,7 @@ from fedlearn.terminal import printable
 from fedlearn.terminal.bars import Bar
 
 MOST_VOLUNTEERS = 8
-"""Of those that a server starts by itself for a task on PyTorch, which takes a few hundred MB in each."""
+"""Volunteers that a server starts by itself, at most, for a task on PyTorch, which takes a few hundred MB in each."""
 
 SMALL_MODEL = 10_000_000
 """Parameters below which a volunteer for each processor does more than one with all of them."""

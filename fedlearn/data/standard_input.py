@@ -19,7 +19,11 @@ class StandardInputText:
     name = NAME
 
     def __init__(self, stream: BinaryIO, encoding: str) -> None:
-        """Reads all of the stream. Raises ValueError where it is a terminal or empty."""
+        """Reads the whole stream.
+
+        Raises:
+            ValueError: it is a terminal, or empty.
+        """
         if stream.isatty():
             raise ValueError(
                 "data: expected a text on standard input, got a terminal; pipe one in, such as "

@@ -14,7 +14,7 @@ DIGEST_BYTES = 8
 TENSOR_DIGEST_BYTES = 16
 
 _SEVERAL_THREADS_BYTES = 2**20
-"""Of one array; below it, starting threads takes longer than hashing."""
+"""Bytes of one array below which starting threads takes longer than hashing."""
 
 
 def tensor_digests(

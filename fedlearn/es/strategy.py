@@ -34,7 +34,7 @@ class Strategy(msgspec.Struct, frozen=True):
     group_size: int
     population_limit: int
     optimizer: AnyOptimizer
-    """With the full learning rate, which the schedule multiplies."""
+    """Its learning rate is the full one, which the schedule multiplies."""
     fitness_shaping: str
     """A key of `SHAPINGS`."""
     exchange: Exchange = "replay"
