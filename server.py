@@ -5,6 +5,6 @@ import sys
 if __name__ == "__main__":
     # An installed package goes before the sources beside this file, which may lack the compiled core.
     sys.path.append(sys.path.pop(0))
-    from fedlearn.launch import launch
+    from fedlearn.start import start
 
-    launch("serve", "server.py")
+    start("serve", "server.py")

@@ -174,7 +174,7 @@ def watch(address: str, n_viewers: int) -> None:
 
     async def read() -> None:
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"GET /api/events?runs=1 HTTP/1.1\r\nHost: board\r\n\r\n")
+        writer.write(f"GET /api/events?runs=1 HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
         while await reader.read(65536):
             pass
 

@@ -48,6 +48,8 @@ except ImportError:
 
 PEAK_SIZE = 1024
 OURS = "ours"
+RESETTING = 0
+"""The token that ends a document, one of as many as the vocabulary has."""
 
 ENVIRONMENT = {
     # glibc keeps freed memory: fresh pages for every temporary would cost the peers a third of their speed.
@@ -171,6 +173,9 @@ def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple
         OURS: (trial.evaluate, trial.n_tokens),
         f"{OURS}, int8": (partial(trial.evaluate, int8=True), trial.n_tokens),
         f"{OURS}, activations with gradient": (trial.gradient_of_activations, trial.n_tokens),
+        f"{OURS}, documents": (partial(trial.evaluate, reset_token=RESETTING), trial.n_tokens),
+        f"{OURS}, documents, int8": (partial(trial.evaluate, int8=True, reset_token=RESETTING), trial.n_tokens),
+        f"{OURS}, documents, activations": (partial(trial.gradient_of_activations, RESETTING), trial.n_tokens),
     }
     if options.threads > 1:
         evaluations[f"{OURS}, one thread"] = partial(trial.evaluate, threads=1), trial.n_tokens

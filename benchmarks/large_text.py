@@ -20,6 +20,7 @@ LOOK_S = 0.02
 """Between two looks at the processes."""
 
 WORDS = 5000
+REPEATED_BYTES = 2**24
 LIMIT_S = 3600.0
 SETTINGS = (
     "--hidden-size 16 --population-limit 256 --group-size 16 --sigma 0.02 --learning-rate 0.01 --time-per-step 60 "
@@ -70,15 +71,15 @@ def main() -> int:
 
 
 def write_text(path: Path, n_bytes: int) -> None:
-    """Lines of random words, about 60 bytes each, the same for each size."""
+    """Lines of random words, about 60 bytes each, the same for each size; a long text repeats them."""
     choices = random.Random(1)
     letters = "etaoinshrdlucmfwygpbvk"
     words = ["".join(choices.choices(letters, k=choices.randint(1, 10))) for _ in range(WORDS)]
-    written = 0
-    with open(path, "w", encoding="ascii") as file:
-        while written < n_bytes:
-            lines = [" ".join(choices.choices(words, k=10)) for _ in range(2000)]
-            written += file.write("\n".join(lines) + "\n")
+    lines = (" ".join(choices.choices(words, k=10)) for _ in range(min(n_bytes, REPEATED_BYTES) // 60 + 1))
+    repeated = "\n".join(lines).encode() + b"\n"
+    with open(path, "wb") as file:
+        while (missing := n_bytes - file.tell()) > 0:
+            file.write(repeated[:missing])
 
 
 def measure(text: Path, options: argparse.Namespace) -> Report:

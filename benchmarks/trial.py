@@ -54,7 +54,9 @@ class Trial:
         """Tokens of each member, [population, T + 1]."""
         return np.repeat(self.tokens[:, 0], self.group_size, axis=0)
 
-    def evaluate(self, sigma: float = SIGMA, *, int8: bool = False, threads: int | None = None) -> NDArray[np.float32]:
+    def evaluate(
+        self, sigma: float = SIGMA, *, int8: bool = False, reset_token: int = -1, threads: int | None = None
+    ) -> NDArray[np.float32]:
         """Losses of all members; on the trial's threads unless told otherwise."""
         return es_core.rnn_member_losses(
             self.shape,
@@ -70,10 +72,11 @@ class Trial:
             is_cold=self.is_cold,
             sigma=sigma,
             int8=int8,
+            reset_token=reset_token,
             threads=self.threads if threads is None else threads,
         )
 
-    def gradient_of_activations(self) -> NDArray[np.int32]:
+    def gradient_of_activations(self, reset_token: int = -1) -> NDArray[np.int32]:
         """Trials with noise on activations and what they say of the gradient; the head's part in closed form."""
         _, estimate = es_core.rnn_activation_gradient(
             self.shape,
@@ -90,6 +93,7 @@ class Trial:
             sigma=0.05,
             logit_sigma=0.0,
             discount=0.8,
+            reset_token=reset_token,
             threads=self.threads,
         )
         return estimate

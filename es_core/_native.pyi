@@ -21,6 +21,7 @@ def member_signs(
     n_members: int,
     factors: NDArray[np.int64],
     scales: NDArray[np.float32] | None = None,
+    first_signs: NDArray[np.int64] | None = None,
     *,
     antithetic: bool = False,
     threads: int = 0,
@@ -28,9 +29,9 @@ def member_signs(
     """Signs of consecutive members times a scale of their factor, float32 [n_members, sum of lengths].
 
     `factors` has a row (tensor, factor, length) each; their signs stand one factor behind the other, and are those of
-    `sign_noise` from offset 0 on. `scales` has a number each; 1 without. Of antithetic pairs, members 2k and 2k + 1,
-    the odd one has the signs of the even one, those of factors with an even number negated: a product of two factors
-    then changes its sign once.
+    `sign_noise` from an offset on that `first_signs` has for each, 0 without. `scales` has a number each, 1 without. Of
+    antithetic pairs, members 2k and 2k + 1, the odd one has the signs of the even one, those of factors with an even
+    number negated: a product of two factors then changes its sign once.
     """
 
 def random_words(seed: int, step: int, first_stream: int, n_streams: int, count: int) -> NDArray[np.uint32]:
@@ -54,6 +55,7 @@ def estimate_gradient(
     spans: list[tuple[int, int]],
     utilities: NDArray[np.int8],
     row_masks: NDArray[np.uint8] | None,
+    places: NDArray[np.int64] | None = None,
     antithetic: bool = False,
     threads: int = 0,
     naive: bool = False,
@@ -63,6 +65,9 @@ def estimate_gradient(
     `tensors` has a row (offset, rows, columns, rank, mask column) a tensor; `row_masks` [groups, columns] says with 0
     or 1 which rows of the tensors with a mask column take part, groups in the order of the spans. Of antithetic
     pairs, members 2k and 2k + 1, the odd one has the noise of the even one, negated; groups are then even.
+
+    Where the tensors are a part of a model, `places` has a row (number, first sign) for each: its number in the whole,
+    and where its own signs begin among those of the whole tensor, of the rows' factors or, at rank 0, of all elements.
     """
 
 def encode_rows(
@@ -139,6 +144,7 @@ def rnn_member_losses(
     is_cold: NDArray[np.uint8],
     sigma: float,
     cell: str = "tanh",
+    reset_token: int = -1,
     antithetic: bool = False,
     int8: bool = False,
     threads: int = 0,
@@ -153,6 +159,8 @@ def rnn_member_losses(
     `cell` is "tanh", or "gru" for the units of torch.nn.GRU: then there are three rows for each hidden unit, those of
     reset, update and new state one behind the other, and after a layer's bias stands that of PyTorch's second one which
     the reset gate multiplies, [1, hidden]. In the reset and update rows the first bias is the sum of PyTorch's two.
+
+    Whoever reads `reset_token` does so from a state of zeros, here and in all functions below; -1 is no token.
     """
 
 def rnn_activation_gradient(
@@ -172,6 +180,7 @@ def rnn_activation_gradient(
     logit_sigma: float,
     discount: float,
     cell: str = "tanh",
+    reset_token: int = -1,
     control_taps: int = 0,
     int8: bool = False,
     threads: int = 0,
@@ -198,6 +207,7 @@ def rnn_head_gradient(
     context: int,
     is_cold: NDArray[np.uint8],
     cell: str = "tanh",
+    reset_token: int = -1,
     threads: int = 0,
 ) -> NDArray[np.int32]:
     """The closed-form gradient of head weights and bias on unperturbed texts, in the unit of `rnn_activation_gradient`.
@@ -214,6 +224,7 @@ def rnn_text_losses(
     tokens: NDArray[np.uint16],
     state: NDArray[np.float32],
     cell: str = "tanh",
+    reset_token: int = -1,
     threads: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Sum of nats of the unperturbed network on each row of `tokens` [rows, n + 1], and its state after each row.
@@ -230,6 +241,7 @@ def rnn_next_log_probabilities(
     tokens: NDArray[np.uint16],
     state: NDArray[np.float32],
     cell: str = "tanh",
+    reset_token: int = -1,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Log-probabilities [rows, vocabulary] of the token after `tokens` [rows, n], and the state after reading those."""
 

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedlearn import launch
     from fedlearn.callback import Callback
     from fedlearn.library.tensorboard import TensorBoard
     from fedlearn.library.trained import Trained, load
@@ -48,6 +49,7 @@ __all__ = [
     "Trained",
     "environment",
     "function",
+    "launch",
     "load",
     "minimize",
     "reward",
@@ -57,6 +59,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's names are anything)
+    if name == "launch":  # a room, not a value in one
+        return import_module("fedlearn.launch")
     if name not in _PLACES:
         raise AttributeError(f"module 'fedlearn' has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)

@@ -20,11 +20,12 @@ LAYERS = (
     ("callback", "data"),
     ("terminal",),
     ("server", "client"),
-    ("simulation", "relay", "board"),
+    ("simulation", "relay", "board", "launch"),
+    ("hub",),
     ("library",),
     ("commands",),
     ("fedlearn",),
-    ("launch",),
+    ("start",),
     ("server.py", "client.py", "__main__"),
 )
 """Imports go from a later layer to an earlier one only; "fedlearn" is that package's own `__init__.py`."""

@@ -28,8 +28,9 @@ py::array_t<std::int8_t> sign_noise(std::uint64_t seed, std::uint32_t step, std:
     return signs;
 }
 
-// Rows of (tensor, factor, length) with a scale each, checked.
-std::vector<SignFactor> factors_from(const py::array& table, const std::optional<py::array>& scales) {
+// Rows of (tensor, factor, length) with a scale and a first sign each, checked.
+std::vector<SignFactor> factors_from(const py::array& table, const std::optional<py::array>& scales,
+                                     const std::optional<py::array>& first_signs) {
     const auto rows = checked<std::int64_t>("factors", table, 2);
     require(rows.shape(1) == 3, "factors: expected rows of (tensor, factor, length), got " + shape_text(table));
     py::array_t<float> given;
@@ -38,6 +39,13 @@ std::vector<SignFactor> factors_from(const py::array& table, const std::optional
         require(given.size() == rows.shape(0), "scales: expected one a factor, " + std::to_string(rows.shape(0)) +
                                                    ", got " + std::to_string(given.size()));
     }
+    py::array_t<std::int64_t> firsts;
+    if (first_signs.has_value()) {
+        firsts = checked<std::int64_t>("first_signs", *first_signs, 1);
+        require(firsts.size() == rows.shape(0), "first_signs: expected one a factor, " +
+                                                    std::to_string(rows.shape(0)) + ", got " +
+                                                    std::to_string(firsts.size()));
+    }
     std::vector<SignFactor> factors;
     for (py::ssize_t i = 0; i < rows.shape(0); ++i) {
         const std::int64_t tensor = rows.at(i, 0), factor = rows.at(i, 1), length = rows.at(i, 2);
@@ -45,18 +53,21 @@ std::vector<SignFactor> factors_from(const py::array& table, const std::optional
                     length <= kMaxParameters,
                 "factors: expected a tensor and a factor from 0 to 65535 and a length of 1 to 2^31, got " +
                     std::to_string(tensor) + ", " + std::to_string(factor) + ", " + std::to_string(length));
-        factors.push_back(sign_factor(static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(factor), length,
-                                      scales.has_value() ? given.at(i) : 1.0f));
+        const std::int64_t first = first_signs.has_value() ? firsts.at(i) : 0;
+        require(first >= 0 && first <= kMaxParameters,
+                "first_signs: expected 0 to 2^31, got " + std::to_string(first));
+        factors.push_back(sign_factor(static_cast<std::uint32_t>(tensor), static_cast<std::uint32_t>(factor), first,
+                                      length, scales.has_value() ? given.at(i) : 1.0f));
     }
     return factors;
 }
 
 py::array_t<float> member_signs(std::uint64_t seed, std::uint32_t step, std::uint64_t first_member,
                                 std::int64_t n_members, const py::array& table, const std::optional<py::array>& scales,
-                                bool antithetic, int threads) {
-    const std::vector<SignFactor> factors = factors_from(table, scales);
+                                const std::optional<py::array>& first_signs, bool antithetic, int threads) {
+    const std::vector<SignFactor> factors = factors_from(table, scales, first_signs);
     std::int64_t n_signs = 0;
-    for (const SignFactor& factor : factors) n_signs += factor.length;
+    for (const SignFactor& factor : factors) n_signs += factor.length - factor.skipped;
     require(n_members >= 0 && n_members <= kMaxSigns / std::max<std::int64_t>(n_signs, 1),
             "n_members: expected zero or more, of at most 2^40 signs together, got " + std::to_string(n_members));
     py::array_t<float> signs({n_members, n_signs});
@@ -92,10 +103,11 @@ py::array_t<std::int8_t> utilities_of(const py::array& losses, std::int64_t grou
 py::array_t<std::int32_t> gradient_of(const py::array& table, std::int64_t n_parameters, std::uint64_t seed,
                                       std::uint32_t step, std::int64_t group_size,
                                       const std::vector<Span>& spans, const py::array& utilities,
-                                      const std::optional<py::array>& row_masks, bool antithetic, int threads,
+                                      const std::optional<py::array>& row_masks,
+                                      const std::optional<py::array>& places, bool antithetic, int threads,
                                       bool naive) {
     require(n_parameters > 0 && n_parameters <= kMaxParameters, "n_parameters: out of range");
-    const std::vector<Tensor> tensors = tensors_from(table, n_parameters);
+    const std::vector<Tensor> tensors = tensors_from(table, n_parameters, places);
     const auto values = checked<std::int8_t>("utilities", utilities, 1);
     std::int64_t n_members = 0, mask_columns = 0, rank = 1;
     require(group_size > 0, "group_size: expected at least 1, got " + std::to_string(group_size));
@@ -259,12 +271,12 @@ PYBIND11_MODULE(_native, m) {
     using namespace pybind11::literals;
     m.def("sign_noise", sign_noise, "seed"_a, "step"_a, "member"_a, "tensor"_a, "factor"_a, "offset"_a, "count"_a);
     m.def("member_signs", member_signs, "seed"_a, "step"_a, "first_member"_a, "n_members"_a, "factors"_a,
-          "scales"_a = py::none(), py::kw_only(), "antithetic"_a = false, "threads"_a = 0);
+          "scales"_a = py::none(), "first_signs"_a = py::none(), py::kw_only(), "antithetic"_a = false, "threads"_a = 0);
     m.def("random_words", random_words, "seed"_a, "step"_a, "first_stream"_a, "n_streams"_a, "count"_a);
     m.def("normalized_utilities", utilities_of, "losses"_a, "group_size"_a, "scale"_a, "resolution"_a);
     m.def("estimate_gradient", gradient_of, "tensors"_a, "n_parameters"_a, py::kw_only(), "seed"_a, "step"_a,
-          "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "antithetic"_a = false, "threads"_a = 0,
-          "naive"_a = false);
+          "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "places"_a = py::none(), "antithetic"_a = false,
+          "threads"_a = 0, "naive"_a = false);
     m.def("encode_rows", encode_rows_of, "numbers"_a, "row_lengths"_a, py::kw_only(), "exact"_a);
     m.def("decode_rows", decode_rows_of, "numbers"_a, "codes"_a, "row_lengths"_a, "n_numbers"_a);
     m.def("adam_step", adam_of, "weights"_a, "first_moment"_a, "second_moment"_a, "estimate"_a, py::kw_only(),

@@ -38,13 +38,17 @@ struct RnnArguments {
 
     // Control matrices of so many taps stand behind the model's tensors; with those of perturbed logits.
     RnnArguments(Cell cell, const Shape& shape, const py::array& table, const py::array& tensor_scales,
-                 const py::array& flat, std::int64_t control_taps = 0, bool has_perturbed_logits = false)
+                 const py::array& flat, std::int64_t reset_token, std::int64_t control_taps = 0,
+                 bool has_perturbed_logits = false)
         : scales(checked<float>("scales", tensor_scales, 1)), weights(checked<float>("weights", flat, 1)), rnn{} {
         tensors = tensors_from(table, weights.size());
         const auto [vocab, hidden, layers] = shape;
         require(vocab > 1 && vocab <= 65536 && hidden > 1 && hidden <= 65536 && layers > 0 && layers <= kMaxLayers,
                 "shape: expected a vocabulary and a hidden size of 2 to 65536 and 1 to 16 layers, got " +
                     std::to_string(vocab) + ", " + std::to_string(hidden) + ", " + std::to_string(layers));
+        require(reset_token >= -1 && reset_token < vocab,
+                "reset_token: expected -1 (none) or a token below " + std::to_string(vocab) + ", got " +
+                    std::to_string(reset_token));
         auto expected = tensor_sizes(cell, shape);
         const std::int64_t n_features = has_perturbed_logits ? 2 * vocab : vocab;
         for (std::int64_t i = 0; i < layers * control_taps; ++i) expected.emplace_back(n_features, hidden);
@@ -61,7 +65,7 @@ struct RnnArguments {
                     "tensors: expected rank 0 for vectors and one rank for all matrices; tensor " + std::to_string(i) +
                         " has " + std::to_string(tensors[i].rank));
         }
-        rnn = {cell, vocab, hidden, layers, tensors, view(scales), view(weights), false, &current_isa()};
+        rnn = {cell, vocab, hidden, layers, tensors, view(scales), view(weights), false, &current_isa(), reset_token};
     }
 
     void check_tokens(const py::array_t<std::uint16_t>& tokens) const {
@@ -98,8 +102,9 @@ py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table,
                                      const py::array& weights, std::uint64_t seed, std::uint32_t step,
                                      std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
                                      std::int64_t context, const py::array& is_cold, double sigma,
-                                     const std::string& cell, bool antithetic, bool int8, int threads, bool naive) {
-    RnnArguments arguments(cell_from(cell), shape, table, scales, weights);
+                                     const std::string& cell, std::int64_t reset_token, bool antithetic, bool int8,
+                                     int threads, bool naive) {
+    RnnArguments arguments(cell_from(cell), shape, table, scales, weights, reset_token);
     require(!int8 || arguments.rnn.cell == Cell::kTanh,
             "int8: expected the cell tanh, got " + cell + "; use float32");
     arguments.rnn.is_int8 = int8;
@@ -119,12 +124,12 @@ std::tuple<py::array_t<float>, py::array_t<std::int32_t>> rnn_activation_gradien
     const Shape& shape, const py::array& table, const py::array& scales, const py::array& weights, std::uint64_t seed,
     std::uint32_t step, std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
     std::int64_t context, const py::array& is_cold, double sigma, double logit_sigma, double discount,
-    const std::string& cell, std::int64_t control_taps, bool int8, int threads) {
+    const std::string& cell, std::int64_t reset_token, std::int64_t control_taps, bool int8, int threads) {
     require(cell_from(cell) == Cell::kTanh,
             "cell: expected tanh for noise on activations, got " + cell + "; put the noise on weights");
     require(control_taps >= 0 && control_taps <= kMaxControlTaps,
             "control_taps: expected 0 to " + std::to_string(kMaxControlTaps) + ", got " + std::to_string(control_taps));
-    RnnArguments arguments(Cell::kTanh, shape, table, scales, weights, control_taps, logit_sigma > 0.0);
+    RnnArguments arguments(Cell::kTanh, shape, table, scales, weights, reset_token, control_taps, logit_sigma > 0.0);
     arguments.rnn.is_int8 = int8;
     const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma);
     require(group_size > 1, "group_size: expected at least 2 members to compare, got " + std::to_string(group_size));
@@ -145,8 +150,9 @@ std::tuple<py::array_t<float>, py::array_t<std::int32_t>> rnn_activation_gradien
 
 py::array_t<std::int32_t> rnn_head_gradient(const Shape& shape, const py::array& table, const py::array& scales,
                                             const py::array& weights, const py::array& tokens, std::int64_t context,
-                                            const py::array& is_cold, const std::string& cell, int threads) {
-    const RnnArguments arguments(cell_from(cell), shape, table, scales, weights);
+                                            const py::array& is_cold, const std::string& cell,
+                                            std::int64_t reset_token, int threads) {
+    const RnnArguments arguments(cell_from(cell), shape, table, scales, weights, reset_token);
     const TrialArguments given(arguments, 0, 0, 0, 1, tokens, context, is_cold, 0.0);
     py::array_t<std::int32_t> estimate(arguments.weights.size());
     const auto sums = writable("estimate", estimate);
@@ -177,8 +183,9 @@ struct TextArguments {
 std::tuple<py::array_t<float>, py::array_t<float>> rnn_text_losses(const Shape& shape, const py::array& table,
                                                                    const py::array& scales, const py::array& weights,
                                                                    const py::array& tokens, const py::array& state,
-                                                                   const std::string& cell, int threads) {
-    const RnnArguments arguments(cell_from(cell), shape, table, scales, weights);
+                                                                   const std::string& cell, std::int64_t reset_token,
+                                                                   int threads) {
+    const RnnArguments arguments(cell_from(cell), shape, table, scales, weights, reset_token);
     TextArguments text(arguments, tokens, state, 2);
     py::array_t<float> losses(text.tokens.shape(0));
     float* carried = text.state.mutable_data();
@@ -195,8 +202,8 @@ std::tuple<py::array_t<float>, py::array_t<float>> rnn_text_losses(const Shape& 
 std::tuple<py::array_t<float>, py::array_t<float>> rnn_next(const Shape& shape, const py::array& table,
                                                             const py::array& scales, const py::array& weights,
                                                             const py::array& tokens, const py::array& state,
-                                                            const std::string& cell) {
-    const RnnArguments arguments(cell_from(cell), shape, table, scales, weights);
+                                                            const std::string& cell, std::int64_t reset_token) {
+    const RnnArguments arguments(cell_from(cell), shape, table, scales, weights, reset_token);
     TextArguments text(arguments, tokens, state, 1);
     py::array_t<float> log_probabilities({text.tokens.shape(0), static_cast<py::ssize_t>(arguments.rnn.vocab)});
     float* carried = text.state.mutable_data();
@@ -215,18 +222,19 @@ void bind_rnn(py::module_& m) {
     using namespace pybind11::literals;
     m.def("rnn_member_losses", rnn_member_losses, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a, "sigma"_a,
-          "cell"_a = "tanh", "antithetic"_a = false, "int8"_a = false, "threads"_a = 0, "naive"_a = false);
+          "cell"_a = "tanh", "reset_token"_a = -1, "antithetic"_a = false, "int8"_a = false, "threads"_a = 0,
+          "naive"_a = false);
     m.def("rnn_activation_gradient", rnn_activation_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a,
           py::kw_only(), "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a,
-          "sigma"_a, "logit_sigma"_a, "discount"_a, "cell"_a = "tanh", "control_taps"_a = 0, "int8"_a = false,
-          "threads"_a = 0);
+          "sigma"_a, "logit_sigma"_a, "discount"_a, "cell"_a = "tanh", "reset_token"_a = -1, "control_taps"_a = 0,
+          "int8"_a = false, "threads"_a = 0);
     m.def("rnn_head_gradient", rnn_head_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
-          "tokens"_a, "context"_a, "is_cold"_a, "cell"_a = "tanh", "threads"_a = 0);
+          "tokens"_a, "context"_a, "is_cold"_a, "cell"_a = "tanh", "reset_token"_a = -1, "threads"_a = 0);
     m.attr("ESTIMATE_UNIT") = kEstimateUnit;
     m.def("rnn_text_losses", rnn_text_losses, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
-          "tokens"_a, "state"_a, "cell"_a = "tanh", "threads"_a = 0);
+          "tokens"_a, "state"_a, "cell"_a = "tanh", "reset_token"_a = -1, "threads"_a = 0);
     m.def("rnn_next_log_probabilities", rnn_next, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
-          "tokens"_a, "state"_a, "cell"_a = "tanh");
+          "tokens"_a, "state"_a, "cell"_a = "tanh", "reset_token"_a = -1);
 }
 
 }  // namespace fedlearn

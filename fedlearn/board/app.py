@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import msgspec
 from starlette.applications import Starlette
@@ -17,10 +17,14 @@ from starlette.requests import Request as Asked
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from fedlearn.board.limits import Guard, network, too_many
+from fedlearn.board.marks import birth_of
 from fedlearn.board.models import BusyError, Models
+from fedlearn.board.names import Names
 from fedlearn.board.operator import Given, Lock, carry_out
+from fedlearn.board.places import Leaving, Places
 from fedlearn.board.prometheus import exposition
 from fedlearn.board.public import describe, status_of
 from fedlearn.board.watching import Watch
@@ -32,14 +36,22 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, list_runs
 
 STATIC = Path(__file__).parent / "static"
-MAX_STREAMS = 500
+MAX_STREAMS, STREAMS_OF_ONE = 500, 100
+"""Of all, and of one address, behind which a whole office may stand."""
+
+MAX_DOWNLOADS, DOWNLOADS_OF_ONE = 8, 2
+MAX_TEXTS, TEXTS_OF_ONE = 9, 2
+"""At once: one is written, the others wait."""
+
 MAX_STREAM_RUNS = 6
 """Runs that one page lays over each other."""
 
-MAX_DOWNLOADS = 4
 MAX_BODY_BYTES = 16 * 1024
 WISHES_PER_MINUTE = 12
 """Requests for texts of one address."""
+
+AGAIN_S = 10.0
+"""After which a model that could not be loaded is tried again."""
 
 AS_IT_IS = {"Content-Encoding": "identity", "X-Accel-Buffering": "no"}
 """Neither packed, which would hold pieces of a stream back, nor kept by a proxy."""
@@ -54,14 +66,19 @@ def json_of(content: object, *, status: int = 200) -> Response:
 class Board:
     """What the addresses answer from."""
 
-    def __init__(self, root: Path, *, token: str, models: Models | None = None) -> None:
+    def __init__(self, root: Path, *, token: str, names: Names, models: Models | None = None) -> None:
         self._root = root
+        self._names = names
         self._lock = Lock(token)
         self._watch = Watch(root)
         self._models = models or Models()
-        self._abilities: dict[str, Abilities] = {}
+        self._abilities: dict[str, tuple[str, Abilities | None, float]] = {}
+        """Of each run: of which birth, what was found, and when."""
+        self._finding = asyncio.Lock()
         self._wishes = RateLimit(WISHES_PER_MINUTE)
-        self._n_downloads = 0
+        self._streams = Places(MAX_STREAMS, of_one=STREAMS_OF_ONE)
+        self._downloads = Places(MAX_DOWNLOADS, of_one=DOWNLOADS_OF_ONE)
+        self._texts = Places(MAX_TEXTS, of_one=TEXTS_OF_ONE)
 
     def app(self) -> Starlette:
         """The application."""
@@ -78,7 +95,7 @@ class Board:
             Route("/metrics", self.metrics),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ]
-        middleware = [Middleware(Guard), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)]
+        middleware = [Middleware(Guard, self._names), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)]
         return Starlette(routes=routes, middleware=middleware, lifespan=self._lifespan)
 
     async def runs(self, _: Asked) -> Response:
@@ -102,26 +119,30 @@ class Board:
     async def abilities(self, asked: Asked) -> Response:
         """Whether a run's model writes, and what counting alone reaches on its text; null where it can't be loaded."""
         folder = self._folder(asked)
-        if (name := folder.path.name) not in self._abilities:
-            answers = [answer async for answer in self._asked(Request("abilities", str(folder.path)))]
-            if (found := answers[-1].abilities) is None:
-                return json_of(None)
-            self._abilities[name] = found
-        return json_of(self._abilities[name])
+        async with self._finding:  # whoever comes meanwhile has the same answer
+            name, birth, now = folder.path.name, birth_of(folder), time.monotonic()
+            kept = self._abilities.get(name)
+            if kept is None or kept[0] != birth or (kept[1] is None and now > kept[2] + AGAIN_S):
+                answers = [answer async for answer in self._asked(Request("abilities", str(folder.path)))]
+                kept = self._abilities[name] = birth, answers[-1].abilities, now
+        return json_of(kept[1])
 
-    async def weights(self, asked: Asked) -> Response:
+    async def weights(self, asked: Asked) -> ASGIApp:
         """The newest checkpoint as it is."""
         folder = self._folder(asked)
         paths = await asyncio.to_thread(checkpoints_in, folder)
         path, name = (paths[-1], f"step{step_of(paths[-1])}") if paths else (folder.genesis, "genesis")
         if path.is_symlink() or not path.is_file():  # a folder that somebody gave may name any file
             raise HTTPException(404, "no weights in this run's folder")
-        if self._n_downloads >= MAX_DOWNLOADS:
-            return too_many("downloads at once")
-        self._n_downloads += 1
-        return _Counted(path, f"fedlearn-run{folder.path.name}-{name}.safetensors", self._downloaded)
+        file = FileResponse(
+            path,
+            filename=f"fedlearn-run{folder.path.name}-{name}.safetensors",
+            media_type="application/octet-stream",
+            headers=AS_IT_IS,
+        )
+        return placed(asked, self._downloads, file, "downloads at once")
 
-    async def write(self, asked: Asked) -> Response:
+    async def write(self, asked: Asked) -> ASGIApp:
         """A text as it is written, a line of JSON for each piece."""
         folder = self._folder(asked)
         if not self._wishes.take(network(asked.scope), time.monotonic()):
@@ -135,17 +156,16 @@ class Board:
             async for answer in self._asked(Request("write", str(folder.path), wish)):
                 yield msgspec.json.encode(answer) + b"\n"
 
-        return StreamingResponse(lines(), media_type="application/x-ndjson", headers=AS_IT_IS)
+        answer = StreamingResponse(lines(), media_type="application/x-ndjson", headers=AS_IT_IS)
+        return placed(asked, self._texts, answer, "texts at once")
 
-    async def events(self, asked: Asked) -> Response:
+    async def events(self, asked: Asked) -> ASGIApp:
         """What happens to some runs, as server-sent events."""
         names = tuple(name for name in asked.query_params.get("runs", "").split(",") if name)[:MAX_STREAM_RUNS]
         if any(self._watch.folder(name) is None for name in names):
             raise HTTPException(404, "no such run")
-        if self._watch.n_viewers >= MAX_STREAMS:
-            return too_many("viewers")
-        stream = self._watch.stream(names)
-        return StreamingResponse(stream, media_type="text/event-stream", headers=AS_IT_IS)
+        stream = StreamingResponse(self._watch.stream(names), media_type="text/event-stream", headers=AS_IT_IS)
+        return placed(asked, self._streams, stream, "viewers")
 
     async def operator(self, asked: Asked) -> Response:
         """Whether a token is this board's."""
@@ -183,9 +203,6 @@ class Board:
             raise HTTPException(404, "no such run")
         return folder
 
-    def _downloaded(self) -> None:
-        self._n_downloads -= 1
-
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         reading = asyncio.create_task(self._watch.go_on(lambda text: print(f"board: {text}", file=sys.stderr)))
@@ -196,19 +213,12 @@ class Board:
             await self._models.close()
 
 
-@final
-class _Counted(FileResponse):
-    """A file, with a word when it is gone."""
-
-    def __init__(self, path: Path, name: str, then: Any) -> None:  # noqa: ANN401
-        super().__init__(path, filename=name, media_type="application/octet-stream", headers=AS_IT_IS)
-        self._then = then
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 (those of the base)
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._then()
+def placed(asked: Asked, places: Places, response: ASGIApp, what: str) -> ASGIApp:
+    """The response, for as long as it takes a place of whom it goes to; without one a word about that."""
+    address = network(asked.scope)
+    if not places.take(address):
+        return too_many(f"{what} of your address, or of all together")
+    return Leaving(response, lambda: places.free(address))
 
 
 async def body_of(asked: Asked) -> bytes:

@@ -69,11 +69,13 @@ class History:
         version: counts the changes; 0 before anything was read.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
-        self.version = 0
+    def __init__(self, folder: RunFolder, after: "History | None" = None) -> None:
+        """`after`: of the run that had this folder's name before; whoever looked at that one asks for all of it."""
+        self.version: int = after.version if after is not None else 0
         self._metrics = GrowingFile(folder.metrics, Step)
         self._looks = GrowingFile(folder.samples, Sample)
         self._forget_steps()
+        self._curve.epoch = after.epoch + 1 if after is not None else 0
         self._samples: Spaced[Looked] = Spaced(MAX_SAMPLES)
 
     def read(self) -> dict[str, Any] | None:
@@ -91,6 +93,11 @@ class History:
             rows = columns(self._curve.rows[n_whole:])
             change |= {"from": n_whole, "shown": self._shown, "curve": rows, "validation": validations}
         return change
+
+    @property
+    def epoch(self) -> int:
+        """Counts how often what was told before ceased to be so."""
+        return self._curve.epoch
 
     def everything(self) -> dict[str, Any]:
         """The whole history."""

@@ -15,6 +15,7 @@ from typing import final
 import msgspec
 import numpy as np
 
+from fedlearn.board.marks import timeline_of
 from fedlearn.board.wishes import Abilities, Answer, Request, Wish
 from fedlearn.server.history import follow_journal
 from fedlearn.server.run import Run, find
@@ -44,7 +45,12 @@ class Model:
         self.folder = folder
         # Without its task's code: a visitor asks, and must not run what a folder names. Those tasks write no text.
         self.run: Run = find(str(Path(folder).parent), Path(folder).name)
+        self._timeline = timeline_of(self.run.folder)
         self._holding: Holding | None = None
+
+    def is_of(self, folder: str) -> bool:
+        """Whether this folder still has the run, and no steps that were taken back since."""
+        return folder == self.folder and timeline_of(self.run.folder) == self._timeline
 
     def followed(self) -> Holding:
         """The replica at the end of the journal, or as near to it as FOLLOW_S allows."""
@@ -120,7 +126,7 @@ class Desk:
     def answers(self, request: Request) -> Iterator[Answer]:
         """The answer, line by line; the last line is `done`."""
         try:
-            if self._model is None or self._model.folder != request.folder:
+            if self._model is None or not self._model.is_of(request.folder):
                 self._model = None  # before another one takes memory
                 self._model = Model(request.folder)
             if request.what == "abilities":

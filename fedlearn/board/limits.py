@@ -1,13 +1,15 @@
-"""What every answer carries, and how much one address may ask for."""
+"""What every answer carries, whom the board answers, and how much one address may ask for."""
 
 import time
 from typing import final
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedlearn.coordination.rate_limit import RateLimit, network_of
+from fedlearn.board.names import Names
+from fedlearn.coordination.rate_limit import RateLimit
+from fedlearn.wire.networks import network_of
 
 REQUESTS_PER_MINUTE = 3000
 """Requests of one address; a page makes about ten when it is opened, and a whole office may share an address."""
@@ -24,6 +26,9 @@ HEADERS = {
 }
 
 
+_MISDIRECTED = 421
+
+
 def network(scope: Scope) -> str:
     """Whom a request counts for."""
     return network_of(scope["client"][0] if scope.get("client") else "")
@@ -33,8 +38,9 @@ def network(scope: Scope) -> str:
 class Guard:
     """Stands before an application."""
 
-    def __init__(self, app: ASGIApp, *, requests_per_minute: int = REQUESTS_PER_MINUTE) -> None:
+    def __init__(self, app: ASGIApp, names: Names, *, requests_per_minute: int = REQUESTS_PER_MINUTE) -> None:
         self._app = app
+        self._names = names
         self._requests = RateLimit(requests_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,10 +55,14 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        if self._requests.take(network(scope), time.monotonic()):
-            await self._app(scope, receive, send_guarded)
+        host = Headers(scope=scope).get("host", "")
+        if not self._requests.take(network(scope), time.monotonic()):
+            answer: ASGIApp = too_many("requests from your address")
+        elif not self._names.has(host):
+            answer = PlainTextResponse(self._names.refusal(host), _MISDIRECTED)
         else:
-            await too_many("requests from your address")(scope, receive, send_guarded)
+            answer = self._app
+        await answer(scope, receive, send_guarded)
 
 
 def too_many(what: str) -> PlainTextResponse:

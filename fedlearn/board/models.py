@@ -63,12 +63,14 @@ class Models:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Ends the process."""
-        process, self._process = self._process, None
+        """Ends the process; several may ask for that at once, and none goes on before it has ended."""
+        process = self._process
         if process is not None:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+            if self._process is process:
+                self._process = None
 
     async def _exchange(self, request: Request) -> AsyncIterator[Answer]:
         process = await self._started()

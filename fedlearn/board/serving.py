@@ -8,50 +8,84 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import uvicorn
+from starlette.types import ASGIApp
 
 from fedlearn.board.app import Board
-from fedlearn.net.address import ANY_ADDRESS
+from fedlearn.board.names import Names
+from fedlearn.board.porter import MAX_CONNECTIONS, Networks, Porter
+from fedlearn.net.address import ANY_ADDRESS, is_loopback
 from fedlearn.server.gate import own_address
 from fedlearn.storage.credentials import keep_secret
-from fedlearn.system.processes import step_back
+from fedlearn.system.processes import open_files, step_back
 
 TOKEN_FILE = "board-token"
 NICENESS = 10
 """Niceness of a server's companion, since training goes first."""
 
+SEND_BUFFER_BYTES = 128 * 1024
+"""Of a connection; systems take twice as much."""
+
+OWN_FILES = 64
+"""That the board has open besides its connections."""
+
 PARTING_S = 1
 """Seconds that streams have to close; viewers come back by themselves."""
 
 
-def serve(root: Path, *, host: str, port: int, is_companion: bool) -> int:
-    """Serves until it is stopped, or, as a companion, until standard input ends.
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """Who gets to the page, and how."""
 
-    Raises:
-        OSError: the port is in use.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family, backlog=512) as listening:
+    host: str = "127.0.0.1"
+    port: int = 0
+    public_hosts: tuple[str, ...] = ()
+    """Names that the board answers to, besides its addresses."""
+    proxies: Networks = ()
+    """Which are believed whom they carry (`X-Forwarded-For`)."""
+
+    def names(self, port: int) -> Names:
+        """What the board answers to at this port."""
+        return Names(port, not is_loopback(self.host), (*self.public_hosts, self.host.lower()))
+
+
+def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
+    """Serves until it is stopped, or, as a companion, until standard input ends. Raises OSError for a port in use."""
+    family = socket.AF_INET6 if ":" in reach.host else socket.AF_INET
+    with socket.create_server((reach.host, reach.port), family=family, backlog=512) as listening:
         token = keep_secret(root / TOKEN_FILE, lambda: secrets.token_urlsafe(24).encode()).decode().strip()
-        address = page_address(host, listening.getsockname()[1])
+        port = listening.getsockname()[1]
+        address = page_address(reach.host, port)
         print(f"board: {address}")
         print(f"board, for you who may pause the run: {address}#token={token}", flush=True)
-        config = uvicorn.Config(
-            Board(root, token=token).app(),
-            log_level="error",
-            access_log=False,
-            timeout_graceful_shutdown=PARTING_S,
-            server_header=False,
-            ws="none",
-        )
-        server = uvicorn.Server(config)
+        server = server_of(Board(root, token=token, names=reach.names(port)).app(), listening, reach.proxies)
         if is_companion:
             step_back(os.getpid(), NICENESS)
             threading.Thread(target=_leave_with_standard_input, args=(server,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(server.serve(sockets=[listening]))
     return 0
+
+
+def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) -> uvicorn.Server:
+    """A server that is to be run on this socket."""
+    # Else the system keeps megabytes for each reader that does not read.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    porter = Porter(proxies=proxies, total=min(MAX_CONNECTIONS, open_files() - OWN_FILES))
+    config = uvicorn.Config(
+        app,
+        http=cast("type[asyncio.Protocol]", porter.protocol),
+        log_level="error",
+        access_log=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=[str(network) for network in proxies],
+        timeout_graceful_shutdown=PARTING_S,
+        server_header=False,
+        ws="none",
+    )
+    return uvicorn.Server(config)
 
 
 def page_address(host: str, port: int) -> str:

@@ -50,6 +50,7 @@ class _Stay:
         route: Route,
         *,
         once: bool,
+        give_up_s: float,
         terms: Terms,
         begin: Callable[[Address, Terminal], Conversation],
         on_leave: Callable[[], None],
@@ -57,6 +58,7 @@ class _Stay:
     ) -> None:
         self._route = route
         self._once, self._terms, self._begin, self._on_leave = once, terms, begin, on_leave
+        self._give_up_s = give_up_s
         self._terminal = terminal
         self._watch = Watch()
         self._stopped = asyncio.Event()
@@ -82,7 +84,7 @@ class _Stay:
             return await self._converse()
 
     async def _converse(self) -> int:
-        retry_s, is_hopeless = FIRST_RETRY_S, True
+        retry_s, is_hopeless, silent_since = FIRST_RETRY_S, True, math.inf
         while await self._wait_until_lent():
             leave, has_answer, n_steps, summary = await self._converse_once()
             is_hopeless &= not leave.is_welcome_back
@@ -102,6 +104,10 @@ class _Stay:
             if self._once or is_over or is_hopeless:
                 self._terminal.end(f"refused: {leave.reason}" if leave.is_refusal else summary)
                 return 1 if leave.is_refusal or not has_answer else 0
+            silent_since = math.inf if has_answer else min(silent_since, time.monotonic())
+            if time.monotonic() - silent_since > self._give_up_s:
+                self._terminal.end(f"{summary}; gave up after {self._give_up_s:.0f} s without an answer")
+                return 0
             # Jitter keeps a thousand volunteers from coming back in the same second.
             wait_s = retry_s * random.uniform(0.5, 1.5)
             self._terminal.warn(f"{leave.reason}; trying again in {wait_s:.0f} s")
@@ -216,6 +222,7 @@ def join(
     name: str,
     threads: int,
     once: bool,
+    give_up_s: float = math.inf,
     task: NamedTask | None = None,
     device: Device = "cpu",
     terms: Terms | None = None,
@@ -226,10 +233,11 @@ def join(
 ) -> int:
     """Volunteers for a server's run until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
 
-    Where the first server does not admit this machine, `others` are tried in this order, and the first again after each
-    conversation. `task` is what the server trains, where volunteers must name it themselves; trials of PyTorch models
-    run on `device`. The machine is lent while the `terms` hold, with no more memory than the `budget` allows.
-    `on_leave` is called when the person wants to leave without waiting for a computation.
+    Where nobody takes this machine in, `others` are tried in this order, and the first again whenever it was cut off.
+    `task` is what the server trains, where its code does not travel; trials of PyTorch models run on `device`. The
+    machine is lent while the `terms` are kept, and no more of its memory than the `budget` says. It leaves when no
+    server has answered for `give_up_s`. `on_leave` is called when the person wants to leave, who waits for no
+    computation.
     """
     n_processors = usable_processors()
     terms = terms or Terms()
@@ -253,5 +261,5 @@ def join(
         )
 
     route, terminal = Route([address, *others]), terminal or Terminal()
-    stay = _Stay(route, once=once, terms=terms, begin=begin, on_leave=on_leave, terminal=terminal)
+    stay = _Stay(route, once=once, give_up_s=give_up_s, terms=terms, begin=begin, on_leave=on_leave, terminal=terminal)
     return asyncio.run(stay.run())

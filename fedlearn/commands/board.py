@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import ipaddress
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_root
@@ -23,13 +24,33 @@ def add_board(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help=f"address to listen on; 0.0.0.0 = all networks, without encryption (default: {DEFAULT_HOST})",
     )
+    parser.add_argument(
+        "--public-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name of this board, such as board.example.org, besides its addresses; may be repeated",
+    )
+    add_proxies(parser)
     parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
+
+
+def add_proxies(parser: argparse.ArgumentParser) -> None:
+    """Whom a page believes on whose behalf they ask."""
+    parser.add_argument(
+        "--trust-proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="address or network of a reverse proxy, which is believed who asked (X-Forwarded-For); may be repeated",
+    )
 
 
 def board_command(options: argparse.Namespace) -> int:
     """`fedlearn board`: serves the page until it is stopped."""
     try:
-        from fedlearn.board.serving import serve
+        from fedlearn.board.names import checked_name
+        from fedlearn.board.serving import Reach, serve
     except ModuleNotFoundError as error:
         raise ImportError(
             f"board: expected its packages, {error.name} is missing; install them: pip install 'fedlearn[board]'"
@@ -37,8 +58,14 @@ def board_command(options: argparse.Namespace) -> int:
     root = Path(options.runs)
     if not root.is_dir():
         raise ValueError(f"--runs: expected an existing folder of runs, got {options.runs}; name it with --runs")
+    reach = Reach(
+        host=options.host,
+        port=options.port,
+        public_hosts=tuple(map(checked_name, options.public_host)),
+        proxies=tuple(map(checked_network, options.trust_proxy)),
+    )
     try:
-        return serve(root, host=options.host, port=options.port, is_companion=options.companion)
+        return serve(root, reach, is_companion=options.companion)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
@@ -51,3 +78,11 @@ def board_command(options: argparse.Namespace) -> int:
         raise ValueError(
             f"board: expected a free port, but {options.port} is in use, maybe by another board; choose one with --port"
         ) from error
+
+
+def checked_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """An address or a network. Raises ValueError for anything else."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"--trust-proxy: expected an address or a network such as 10.0.0.0/8, got {text!r}") from error

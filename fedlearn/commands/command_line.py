@@ -13,8 +13,10 @@ from fedlearn.commands.board import add_board, board_command
 from fedlearn.commands.check import add_check, check_command
 from fedlearn.commands.evaluate import add_eval, eval_command
 from fedlearn.commands.export import add_export, export_command
+from fedlearn.commands.hub import add_hub, hub_command
 from fedlearn.commands.identity import identity_command
 from fedlearn.commands.join import add_join, join_command
+from fedlearn.commands.launch import add_launch, launch_command
 from fedlearn.commands.orders import (
     add_send_away,
     add_set,
@@ -26,7 +28,9 @@ from fedlearn.commands.orders import (
     stop_command,
 )
 from fedlearn.commands.parser import Parser
+from fedlearn.commands.plan import add_plan, plan_command
 from fedlearn.commands.plot import add_plot, plot_command
+from fedlearn.commands.rank import add_rank, rank_command
 from fedlearn.commands.relay import add_relay, relay_command
 from fedlearn.commands.replay import add_replay, replay_command
 from fedlearn.commands.rollback import add_rollback, rollback_command
@@ -45,10 +49,14 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("serve", serve_command, add_serve, "start a run, or resume one, and the server for its volunteers"),
     ("join", join_command, add_join, "lend this machine to a server"),
     ("relay", relay_command, add_relay, "connect many volunteers to a server as one"),
+    ("launch", launch_command, add_launch, "start many volunteers, here or on a cluster"),
+    ("rank", rank_command, add_rank, "serve or join, as one process of those that torchrun or srun starts"),
     ("identity", identity_command, add_identity, "show the identity that servers know this machine by"),
+    ("plan", plan_command, add_plan, "show which machines would hold which part of a model"),
     ("sample", sample_command, add_sample, "let a run's newest weights write text"),
     ("eval", eval_command, add_eval, "measure a run's newest weights on held-out data"),
     ("board", board_command, add_board, "show the runs on a page for browsers"),
+    ("hub", hub_command, add_hub, "take jobs over HTTP, and start a server for each"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
     ("export", export_command, add_export, "write a run's weights or figures for other programs"),
     ("plot", plot_command, add_plot, "draw the curves of runs in one picture"),

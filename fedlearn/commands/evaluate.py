@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from fedlearn.commands.arguments import add_run
+from fedlearn.commands.arguments import add_run, add_task
 from fedlearn.commands.output import add_output, bars_of, replaying
 from fedlearn.data.sources import open_source
 from fedlearn.es.replica import Replica
 from fedlearn.server import history
-from fedlearn.server.run import Run, find
+from fedlearn.server.run import Run, find, needing_task
+from fedlearn.storage.task_file import is_task_file
 from fedlearn.tasks.kind import ReadsText
 from fedlearn.terminal import format_figures, printable
 from fedlearn.terminal.bars import Bar, Bars
@@ -21,6 +22,7 @@ from fedlearn.text.source import Source
 def add_eval(parser: argparse.ArgumentParser) -> None:
     """What is measured on."""
     add_run(parser)
+    add_task(parser, "whose metrics are measured")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object; its data is null for the run's held-out data"
     )
@@ -36,14 +38,17 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
 
 def eval_command(options: argparse.Namespace) -> int:
     """`fedlearn eval RUN`: prints the figures of unperturbed weights on held-out data."""
-    chosen = find(options.runs, options.run, with_task=True)
+    chosen = find(options.runs, options.run, task=options.task)
+    if options.task is None and is_task_file(chosen.config.run.task):
+        raise needing_task(chosen.config, "measuring")
     bars = bars_of(options)
     examiner, weights = chosen.prepared.examiner, newest(chosen, bars)
     with bars.bar("measuring", "bytes") as bar:
         if options.data is None:
             figures, source, note = examiner.validate(weights.weights, threads=0), "the run's held-out data", ""
         elif isinstance(examiner, ReadsText):
-            texts = open_source(options.data, options.encoding)
+            texts = open_source(options.data, options.encoding, progress=bar)
+            bar.begin("measuring", "bytes")
             figures, note = examiner.validate_on(weights.weights, texts.texts(_reader(bar, texts)), threads=0)
             source = texts.name
         else:
@@ -76,6 +81,6 @@ def newest(chosen: Run, bars: Bars | None = None) -> Replica:
     """The replica as the journal has it by now: up to a checkpoint's time newer than the newest checkpoint."""
     with replaying(bars or Bars(), chosen) as progress:
         rebuilt = history.newest(chosen, progress=progress)
-    for line in (*chosen.prepared.reasons, *rebuilt.problems):
+    for line in (*map(str, chosen.prepared.reasons), *rebuilt.problems):
         print(printable(line), file=sys.stderr)
     return rebuilt.holding.replica

@@ -1,12 +1,17 @@
 """`fedlearn join`: lend this machine to a server."""
 
 import argparse
+import math
 import os
+import sys
+from collections.abc import Sequence
 from typing import get_args
 
 from fedlearn.client.budget import Budget
 from fedlearn.client.client import join
+from fedlearn.client.device import Device as HubDevice
 from fedlearn.client.ending import end, end_soon
+from fedlearn.client.hub_line import HubLine, hub_url
 from fedlearn.client.machine import free_bytes, limit_memory
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
@@ -16,6 +21,7 @@ from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
 from fedlearn.system.processes import give_way, keep_memory
 from fedlearn.tasks.task import Device
+from fedlearn.terminal import Terminal
 from fedlearn.wire.proof import Credentials
 
 
@@ -40,6 +46,12 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Device),
         default="cpu",
         help="where the trials of PyTorch models run (default: cpu)",
+    )
+    parser.add_argument(
+        "--hub", "--api-url", metavar="URL", help="ask this hub which server to join, one after another"
+    )
+    parser.add_argument(
+        "--job", "--job-id", type=int, metavar="N", help="with --hub: work for this job only, and leave when it ends"
     )
     comfort = parser.add_argument_group("limits that the owner sets")
     comfort.add_argument(
@@ -69,11 +81,22 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         help="work only at these hours of local time, e.g. 22-7 or 22:30-6:45 (default: always)",
     )
     parser.add_argument("--once", action="store_true", help="do not come back when the connection is lost")
+    parser.add_argument(
+        "--give-up",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="leave when no server has answered for so long (default: never)",
+    )
     add_output(parser)
 
 
 def join_command(options: argparse.Namespace) -> int:
     """Volunteers until the run ends; gives the exit code."""
+    if options.hub:
+        return _ask_hub(options)
+    if options.job is not None and options.hub is None:
+        raise ValueError(f"--job: expected --hub with it, got {options.job} alone; name the hub, or a server's address")
     address, *others = addresses_of(options)
     name = checked_name(options.name)
     if options.threads < 0:
@@ -102,6 +125,7 @@ def join_command(options: argparse.Namespace) -> int:
         name=name,
         threads=options.threads,
         once=options.once,
+        give_up_s=options.give_up,
         task=task,
         device=options.device,
         terms=terms,
@@ -111,3 +135,17 @@ def join_command(options: argparse.Namespace) -> int:
         terminal=terminal_of(options),
     )
     return end(code)
+
+
+def _ask_hub(options: argparse.Namespace) -> int:
+    """Volunteers for whatever the hub names, each time in a process of its own; gives the exit code."""
+    if options.address or options.server:
+        raise ValueError("--hub: expected no server's address with it, got one; the hub names the server")
+    name, token = checked_name(options.name), read_token(options.token_file, os.environ)
+
+    def command(server: str) -> Sequence[str]:
+        # An empty hub is none; what stands last counts.
+        return [sys.executable, "-m", "fedlearn", *options.given, "--hub", "", "--once", "--server", server]
+
+    line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
+    return HubDevice(line, name=name, job_id=options.job, command=command, terminal=terminal).run()

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.invocation import invocation
 from fedlearn.coordination.status import RunStatus
+from fedlearn.server.changing import AT_WORK
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import (
@@ -51,8 +52,8 @@ def add_send_away(parser: argparse.ArgumentParser) -> None:
 def add_set(parser: argparse.ArgumentParser) -> None:
     """Which run, and what."""
     add_run(parser)
-    parser.add_argument("key", metavar="KEY", help="a setting such as learning_rate")
-    parser.add_argument("value", metavar="VALUE", help="its value from the next step on")
+    parser.add_argument("key", metavar="KEY", help=f"one of {', '.join(sorted(AT_WORK))}")
+    parser.add_argument("value", metavar="VALUE", help="its value from the next step on that is opened")
 
 
 def pause_command(options: argparse.Namespace) -> int:

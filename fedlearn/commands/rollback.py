@@ -7,7 +7,7 @@ from fedlearn.commands.arguments import add_run
 from fedlearn.commands.invocation import invocation
 from fedlearn.commands.output import add_output, bars_of, replaying
 from fedlearn.server.rollback import roll_back
-from fedlearn.server.run import find
+from fedlearn.server.run import find, task_flag
 from fedlearn.storage.runs import lock_run
 from fedlearn.terminal import printable
 
@@ -27,6 +27,6 @@ def rollback_command(options: argparse.Namespace) -> int:
     name = chosen.folder.path.name
     if aside.names:
         print(printable(f"set aside in {aside.folder}: {', '.join(aside.names)}"))
-    command = f"{invocation('serve')} --resume {shlex.quote(str(chosen.folder.path))}"
+    command = f"{invocation('serve')} --resume {shlex.quote(str(chosen.folder.path))}{task_flag(chosen.config)}"
     print(printable(f"run {name} stands at step {options.step}; go on with: {command}"))
     return 0

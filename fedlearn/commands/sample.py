@@ -70,7 +70,7 @@ def _add(group: argparse._ActionsContainer, name: str, kind: type[int] | type[fl
 def sample_command(options: argparse.Namespace) -> int:
     """`fedlearn sample RUN`: prints the prompt and what the model makes of it; the step goes to stderr."""
     check_flags(options)
-    chosen = find(options.runs, options.run, with_task=True)
+    chosen = find(options.runs, options.run)
     examiner = chosen.prepared.examiner
     if not isinstance(examiner, WritesText):
         raise ValueError(f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval")

@@ -17,7 +17,6 @@ from fedlearn.commands.parser import Parser
 from fedlearn.config import (
     OPTIONS,
     ConfigError,
-    RunConfig,
     Schema,
     SourceFile,
     add_config_flags,
@@ -28,26 +27,33 @@ from fedlearn.config import (
     task_of,
 )
 from fedlearn.coordination.golden import check_core
-from fedlearn.es.strategy import Strategy
 from fedlearn.server.callback_file import load_callback
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
 from fedlearn.server.repeating import as_begun
-from fedlearn.server.run import Run, edited_settings, kind_named, kind_of, load, load_run_config, named_task
+from fedlearn.server.run import (
+    Run,
+    edited_settings,
+    kind_named,
+    kind_of,
+    load,
+    load_run_config,
+    named_task,
+    needing_task,
+    task_flag,
+)
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Begun, Supervisor, tell
-from fedlearn.server.throughput import Throughput
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
+from fedlearn.storage.task_file import is_task_file
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
-from fedlearn.tasks.blocks import Columns, n_rows
-from fedlearn.tasks.kind import Kind, Measure, WritesText
-from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.blocks import n_rows
+from fedlearn.tasks.kind import Kind, WritesText
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.terminal import printable
-from fedlearn.terminal.bars import Bar
 
 MOST_VOLUNTEERS = 8
 """Volunteers that a server starts by itself, at most, for a task on PyTorch, which takes a few hundred MB in each."""
@@ -109,8 +115,8 @@ def serve_command(options: argparse.Namespace) -> int:
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
             gate = open_gate(config.server, Path(config.run.runs), os.environ)
-            with bars.bar("preparing the data", "bytes") as bar:
-                run = create(kind, config, task, measure=_measured(config, bar), progress=bar.reach)
+            with bars.bar("preparing the run") as bar:
+                run = create(kind, config, task, progress=bar)
             held.enter_context(lock_run(run.folder))
         else:
             run = _resumed(file, options)
@@ -137,17 +143,6 @@ def serve_command(options: argparse.Namespace) -> int:
             terminal=terminal,
             bars=bars,
         )
-
-
-def _measured(config: RunConfig, bar: Bar) -> Measure:
-    """Measures this machine, on the bar of what was prepared before."""
-    throughput = Throughput(config)
-
-    def measure(objective: Objective, strategy: Strategy, data: Columns) -> float:
-        bar.begin("measuring this machine")
-        return throughput(objective, strategy, data)
-
-    return measure
 
 
 def _supervised(options: argparse.Namespace) -> int:
@@ -178,6 +173,8 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
     for sentence in edited_settings(folder, written):
         print(printable(sentence))
     config = resume_config(_schema_of(kind, options), written, file, os.environ, vars(options))
+    if is_task_file(config.run.task) and config.run.task != task_of(file, os.environ, vars(options)):
+        raise needing_task(config, "going on")
     task = named_task(config.run.task)
     if (given := kind_named(config.run.task, task)).name != kind.name:
         raise ConfigError(
@@ -224,7 +221,7 @@ def _introduction(run: Run, step: int, notices: list[str]) -> list[str]:
         f"run {run.folder.path.name} in {run.folder.path}: {prepared.objective.layout.size} parameters of "
         f"{prepared.entry or run.config.run.task}{data}, population {settings.population_limit}, from step {step}"
     )
-    return [first, *prepared.reasons, *notices]
+    return [first, *map(str, prepared.reasons), *notices]
 
 
 def _next(run: Run) -> list[str]:
@@ -232,4 +229,4 @@ def _next(run: Run) -> list[str]:
     folder, root = run.folder.path, Path(os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS))
     name = folder.name if folder.parent == root else shlex.quote(str(folder))
     verbs = ["sample"] if isinstance(run.prepared.examiner, WritesText) else []
-    return [f"{invocation(verb)} {name}" for verb in (*verbs, "eval")]
+    return [*(f"{invocation(verb)} {name}" for verb in verbs), f"{invocation('eval')} {name}{task_flag(run.config)}"]

@@ -4,9 +4,10 @@ from typing import Literal, final
 
 import msgspec
 
-from fedlearn.coordination.rate_limit import LOOPBACK, RateLimit, network_of
+from fedlearn.coordination.rate_limit import RateLimit
 from fedlearn.es.golden import GOLDEN_STEP
 from fedlearn.wire.messages import PROTOCOL_VERSION, Challenge, Farewell, Hello, Proof
+from fedlearn.wire.networks import LOOPBACK, network_of
 from fedlearn.wire.proof import KEY_BYTES, NONCE_BYTES, is_signed, knows_token
 
 ADMISSION_LIMIT_S = 30.0

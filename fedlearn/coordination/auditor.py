@@ -46,8 +46,8 @@ class Auditor:
     """Has `share` of the groups checked, none with 0, and writes what comes of it in the ledger."""
 
     def __init__(self, share: float, ledger: Ledger, *, lottery: Lottery | None) -> None:
-        """`lottery` is seeded with the server's secret; without one nothing is ever checked."""
-        self._share = share if lottery is not None else 0.0
+        """`lottery` is seeded by the server's secret; without one nothing is ever computed again."""
+        self._share = self._planned = share if lottery is not None else 0.0
         self._ledger = ledger
         self._lottery = lottery
         self._n_pending = 0
@@ -56,6 +56,14 @@ class Auditor:
         """Members that counted at once, from volunteers on other machines."""
         self.n_checked = 0
         """Those of them that were checked, by anybody."""
+
+    def plan(self, share: float) -> None:
+        """Another share of the groups, from the next step on."""
+        self._planned = share if self._lottery is not None else 0.0
+
+    def begin_step(self) -> None:
+        """A step is opened; none has two shares, since what is held in it waits for a verdict."""
+        self._share = self._planned
 
     def trusts(self, standing: Standing) -> bool:
         """Whether an identity's results count before they are checked."""
@@ -130,7 +138,7 @@ class Auditor:
                 claim.standing.was_caught()
                 earned.caught += 1
             case Finding.UNDECIDABLE:
-                self._share = 0.0
+                self._share = self._planned = 0.0
 
     def _draw(self, claim: Claim) -> list[Claim]:
         # A result that is held waits for a verdict, so one must come.

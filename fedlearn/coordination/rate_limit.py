@@ -1,15 +1,10 @@
 """How often somebody may do something: a token bucket for each key, in a table of bounded size."""
 
-import ipaddress
 from collections import OrderedDict
 from typing import final
 
 MAX_ENTRIES = 10_000
 """Keys in the table, about two MB; beyond, those that did nothing for longest are forgotten."""
-
-LOOPBACK = "loopback"
-_IPV6_PREFIX = 64
-"""Bits of an IPv6 address that a provider gives to one customer at least: they count as one address."""
 
 
 @final
@@ -36,17 +31,3 @@ class RateLimit:
     def __len__(self) -> int:
         """Number of keys in the table."""
         return len(self._left)
-
-
-def network_of(address: str) -> str:
-    """What an address counts as: itself, its /64 of IPv6, or LOOPBACK; a text that is no address counts as itself."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is None:
-            prefix = ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False)
-            return LOOPBACK if parsed.is_loopback else str(prefix)
-        parsed = parsed.ipv4_mapped
-    return LOOPBACK if parsed.is_loopback else str(parsed)

@@ -80,7 +80,9 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     """Steps that were taken."""
     steps: int
-    """The step at which it ends; 0: it has no such end."""
+    """At which it ends, 0: never."""
+    duration_s: float = 0.0
+    """Of training after which it ends, 0: never."""
     run_left_s: float | None
     """Seconds of training that are left; None where training has no time limit."""
     members_per_s: float
@@ -123,6 +125,7 @@ def run_status(
         reason=f"{paused_by} paused it" if paused_by else "",
         step=status.step,
         steps=plan.steps,
+        duration_s=plan.duration_s,
         run_left_s=status.run_left_s if math.isfinite(status.run_left_s) else None,
         members_per_s=members_per_s if status.volunteers else 0.0,
         open_step=None if step is None else StepStatus(status.step_left_s, step.n_members, step.population.limit),

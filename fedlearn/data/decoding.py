@@ -25,6 +25,11 @@ def check_encoding(encoding: str) -> None:
         ) from error
 
 
+def as_text(text: str) -> str:
+    """A text of a data set as files have texts: with newlines at the ends of lines, and no half surrogate pairs."""
+    return text.encode("utf-8", errors="replace").decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
 def decode(file: BinaryIO, name: str, encoding: str, read: Callable[[int], None]) -> Iterator[str]:
     """The text of a file, opened for reading bytes, with newlines at the ends of lines and without byte order mark.
 

@@ -14,6 +14,7 @@ from urllib.parse import urldefrag, urlsplit
 
 from fedlearn.data.transfer import Answer, Transfer
 from fedlearn.system.files import cache_folder
+from fedlearn.text.source import Progress, Untold
 
 ATTEMPTS = 5
 """In a row that bring nothing, after which a download is given up."""
@@ -38,18 +39,22 @@ class Cache:
         """That of who runs this: `fedlearn` in $XDG_CACHE_HOME, else in ~/.cache (Windows: in %LOCALAPPDATA%)."""
         return cls(cache_folder(os.environ if environ is None else environ) / "fedlearn")
 
-    def fetch(self, name: str) -> Path:
+    def fetch(self, name: str, progress: Progress | None = None) -> Path:
         """The file that a URL names, downloaded unless it is there; `#sha256=HEX` says what it must be.
 
         Raises:
             ValueError: it can't be had, or is another one.
         """
         url, expected = _parsed(name)
+        progress = progress or Untold()
         path = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}-{_last_part(url)}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                self._download(url, path, is_checked=bool(expected))
+                progress.begin(f"downloading {_last_part(url)}", "bytes")
+                self._download(url, path, progress, is_checked=bool(expected))
+            if expected:
+                progress.begin(f"checking {_last_part(url)}")
             if expected and (found := _hash_of(path)) != expected:
                 path.unlink()
                 raise ValueError(
@@ -63,13 +68,13 @@ class Cache:
             ) from error
         return path
 
-    def _download(self, url: str, path: Path, *, is_checked: bool) -> None:
+    def _download(self, url: str, path: Path, progress: Progress, *, is_checked: bool) -> None:
         transfer = Transfer(path, is_checked=is_checked)
         failures = 0
         while not transfer.is_complete:
             before = transfer.n_bytes
             try:
-                self._attempt(url, transfer)
+                self._attempt(url, transfer, progress)
             except urllib.error.HTTPError as error:
                 with error:
                     if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and before:
@@ -85,7 +90,7 @@ class Cache:
                     ) from error
         transfer.finish()
 
-    def _attempt(self, url: str, transfer: Transfer) -> None:
+    def _attempt(self, url: str, transfer: Transfer, progress: Progress) -> None:
         request = urllib.request.Request(url, headers={"User-Agent": "fedlearn", **transfer.headers})
         with urllib.request.urlopen(request, timeout=30) as response:
             answer = Answer.of(response.status, response.headers)
@@ -94,7 +99,7 @@ class Cache:
                     f"data: expected room for {missing / 1e6:,.0f} MB in {self._folder}, {free / 1e6:,.0f} MB are "
                     "free; make room, or set XDG_CACHE_HOME to another folder"
                 )
-            transfer.receive(answer, response)
+            transfer.receive(answer, response, lambda n_bytes: progress.reach(n_bytes, max(answer.size, 0)))
 
 
 def _parsed(name: str) -> tuple[str, str]:

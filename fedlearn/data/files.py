@@ -23,13 +23,14 @@ class FileTexts:
         self.size_bytes = sum(map(_size_of, paths))
         if self.size_bytes == 0:
             raise ValueError(f"data: expected a text, got {len(paths)} empty file(s) from {name!r}; choose another")
-        self._paths = paths
+        self.paths = paths
         self._encoding = encoding
 
     def texts(self, read: Callable[[int], None]) -> Texts:
-        return (self._text(path, read) for path in self._paths)
+        return (self.text(path, read) for path in self.paths)
 
-    def _text(self, path: Path, read: Callable[[int], None]) -> Iterator[str]:
+    def text(self, path: Path, read: Callable[[int], None]) -> Iterator[str]:
+        """One of the texts, in pieces."""
         try:
             with open(path, "rb") as file:
                 yield from decode(file, str(path), self._encoding, read)

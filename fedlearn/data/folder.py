@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedlearn.data.sources import open_source
 from fedlearn.system.files import sync_folder
-from fedlearn.text.source import Source
+from fedlearn.text.source import Progress, Source
 
 
 @final
@@ -41,5 +41,5 @@ class RunData:
             os.fsync(file.fileno())
         sync_folder(self._path)
 
-    def source(self, names: Sequence[str], encoding: str) -> Source:
-        return open_source(names, encoding)
+    def source(self, names: Sequence[str], encoding: str, progress: Progress) -> Source:
+        return open_source(names, encoding, progress=progress)

@@ -4,10 +4,11 @@ import importlib
 from collections.abc import Callable
 from typing import Any, final
 
+from fedlearn.data.decoding import as_text
+from fedlearn.data.rows import choose_column
 from fedlearn.text.source import Texts
 
 PREFIX = "hf:"
-USUAL_COLUMN = "text"
 BATCH_ROWS = 256
 
 _TEXT_TYPES = ("string", "large_string")
@@ -34,8 +35,7 @@ class DataSetTexts:
             for text in batch[self._column]:
                 if text:
                     read(len(text.encode(errors="replace")))
-                    # JSON can hold half a surrogate pair, which no text has.
-                    yield iter([_with_newlines(text.encode("utf-8", errors="replace").decode())])
+                    yield iter([as_text(text)])
 
 
 def _load(name: str) -> Any:  # noqa: ANN401 (the library's class, absent without the extra)
@@ -56,18 +56,5 @@ def _load(name: str) -> Any:  # noqa: ANN401 (the library's class, absent withou
 
 
 def _column(rows: Any, wanted: str, given: str) -> str:  # noqa: ANN401
-    """The column that was asked for, else `text`, else the only one of texts."""
     columns = [name for name, kind in rows.features.items() if getattr(kind, "dtype", "") in _TEXT_TYPES]
-    if not wanted and USUAL_COLUMN in columns:
-        return USUAL_COLUMN
-    if not wanted and len(columns) == 1:
-        return str(columns[0])
-    if wanted in columns:
-        return wanted
-    raise ValueError(
-        f"data: expected {PREFIX}NAME:COLUMN, got {given}; its columns of text are {', '.join(columns) or 'none'}"
-    )
-
-
-def _with_newlines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return choose_column(columns, wanted, expected=f"{PREFIX}NAME:COLUMN", given=given)

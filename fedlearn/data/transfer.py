@@ -2,9 +2,9 @@
 
 import http.client
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self, final
+from typing import Protocol, Self, final
 
 import msgspec
 
@@ -72,8 +72,8 @@ class Transfer:
             return {}
         return {"Range": f"bytes={self.n_bytes}-"} | ({"If-Range": self._version} if self._version else {})
 
-    def receive(self, answer: Answer, response: Reads) -> None:
-        """Keeps what comes.
+    def receive(self, answer: Answer, response: Reads, told: Callable[[int], None]) -> None:
+        """Keeps what comes; `told` is told how many bytes are there.
 
         Raises http.client.HTTPException and ConnectionError where it ends too early, OSError as the disk does.
         """
@@ -84,7 +84,9 @@ class Transfer:
         self._version = answer.version
         self._version_file.write_text(answer.version, encoding="utf-8")
         with open(self._partial, "ab") as file:
-            _copy(response, file)
+            while chunk := _read(response):
+                file.write(chunk)
+                told(file.tell())
         if 0 <= answer.size != self.n_bytes:
             raise http.client.HTTPException(f"the line was cut at {self.n_bytes} of {answer.size} bytes")
         self.is_complete = True
@@ -97,11 +99,6 @@ class Transfer:
         """Puts the file into its place."""
         replace(self._partial, self._path)
         self._version_file.unlink(missing_ok=True)
-
-
-def _copy(response: Reads, file: BinaryIO) -> None:
-    while chunk := _read(response):
-        file.write(chunk)
 
 
 def _read(response: Reads) -> bytes:

@@ -24,18 +24,42 @@ def tensor_digests(
 
     Little-endian float32; 0 threads: all processors.
     """
-    arrays = [weights, *(slots[name] for name in sorted(slots))]
-    arrays = [array.astype("<f4", copy=False) for array in arrays]
-    return [
-        _hashed([array[offset : offset + tensor.size] for array in arrays], threads)
-        for tensor, offset in zip(layout.tensors, layout.offsets, strict=True)
-    ]
+    sizes = zip(layout.tensors, layout.offsets, strict=True)
+    return _digests([slice(offset, offset + tensor.size) for tensor, offset in sizes], weights, slots, threads)
+
+
+def part_digests(
+    layout: ParameterLayout,
+    parts: Sequence[ParameterLayout],
+    weights: Float32Array,
+    slots: Mapping[str, Float32Array],
+    numbers: Mapping[str, float],
+    *,
+    threads: int,
+) -> list[bytes]:
+    """8 bytes for each part of the layout: what a replica that holds no more than that part has as its digest.
+
+    No interval is hashed twice. Raises ValueError for what is no part of the layout.
+    """
+    places = [[(interval.start, interval.stop) for interval in layout.intervals(part)] for part in parts]
+    distinct = list(dict.fromkeys(place for of_part in places for place in of_part))
+    hashed = _digests([slice(*place) for place in distinct], weights, slots, threads)
+    found = dict(zip(distinct, hashed, strict=True))
+    return [run_digest([found[place] for place in of_part], numbers) for of_part in places]
 
 
 def run_digest(tensors: Sequence[bytes], numbers: Mapping[str, float]) -> bytes:
     """8 bytes: of the tensors' digests, then of the optimizer's numbers in the order of their names, as float64."""
     ordered = np.array([numbers[name] for name in sorted(numbers)], dtype="<f8")
     return blake3(b"".join(tensors) + ordered.tobytes()).digest(DIGEST_BYTES)
+
+
+def _digests(
+    intervals: Sequence[slice], weights: Float32Array, slots: Mapping[str, Float32Array], threads: int
+) -> list[bytes]:
+    arrays = [weights, *(slots[name] for name in sorted(slots))]
+    arrays = [array.astype("<f4", copy=False) for array in arrays]
+    return [_hashed([array[interval] for array in arrays], threads) for interval in intervals]
 
 
 def _hashed(arrays: Sequence[Float32Array], threads: int) -> bytes:

@@ -6,6 +6,8 @@ An exact row has as many bytes for each parameter as its greatest number needs, 
 for integers, which add up exactly.
 """
 
+from typing import TypeVar
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,14 @@ Int8Array = NDArray[np.int8]
 UInt8Array = NDArray[np.uint8]
 Int32Array = NDArray[np.int32]
 Integers = NDArray[np.int32] | NDArray[np.int64]
+Bytes = TypeVar("Bytes", Int8Array, UInt8Array)
 
 MAX_UTILITY = 127
 
 MAX_EXACT_BYTES = 4
+
+EXACT_CODE = 128
+"""From here on a code is that of an exact row, and the bytes of a parameter."""
 
 
 class CodedEstimate(msgspec.Struct, frozen=True, array_like=True, eq=False):
@@ -78,6 +84,32 @@ def decode_estimate(layout: ParameterLayout, coded: CodedEstimate) -> Int32Array
         raise ValueError(f"estimate of {layout.size} parameters: {error}") from error
 
 
+def estimate_of_rows(layout: ParameterLayout, rows: list[slice], coded: CodedEstimate) -> CodedEstimate:
+    """Some rows of an estimate of the layout. Raises ValueError for the estimate of another model."""
+    codes = coded.shifts
+    if rows == [slice(0, layout.row_lengths.size)]:
+        return coded
+    if codes.size != layout.row_lengths.size:
+        raise ValueError(
+            f"estimate of {layout.size} parameters: codes: expected one a row, {layout.row_lengths.size}, "
+            f"got {codes.size}"
+        )
+    widths = np.where(codes < EXACT_CODE, 1, codes.astype(np.int64) - EXACT_CODE)
+    ends = np.cumsum(layout.row_lengths * widths)
+    if coded.numbers.size != (n_bytes := int(ends[-1]) if ends.size else 0):
+        raise ValueError(
+            f"estimate of {layout.size} parameters: numbers: expected {n_bytes} bytes by the codes, "
+            f"got {coded.numbers.size}"
+        )
+    begins = np.append(0, ends)
+    numbers = [coded.numbers[begins[interval.start] : begins[interval.stop]] for interval in rows]
+    return CodedEstimate(_in_one(numbers, coded.numbers), _in_one([codes[interval] for interval in rows], codes))
+
+
 def exact_width(n_members: int, rank: int) -> int:
     """The most bytes that a parameter of the exact sum of `n_members` members needs."""
     return min((MAX_UTILITY * n_members * max(rank, 1)).bit_length() // 8 + 1, MAX_EXACT_BYTES)
+
+
+def _in_one(pieces: list[Bytes], whole: Bytes) -> Bytes:
+    return pieces[0] if len(pieces) == 1 else np.concatenate([whole[:0], *pieces])

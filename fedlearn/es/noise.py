@@ -32,10 +32,10 @@ TensorNoise = LowRank | Dense
 def member_noise(layout: ParameterLayout, trials: Trials, *, seed: int, threads: int = 1) -> list[TensorNoise]:
     """The noise of the trials' members, one entry per tensor: signs times sigma, relative scale and 1/sqrt(rank).
 
-    All entries are views of one array.
+    All entries are views of one array. A part of a model has the noise that its tensors and rows have in the whole.
     """
     perturbation = trials.perturbation
-    factors, scales = _factors(layout, perturbation)
+    factors, scales, first_signs = _factors(layout, perturbation)
     signs = es_core.member_signs(
         seed,
         trials.step,
@@ -43,6 +43,7 @@ def member_noise(layout: ParameterLayout, trials: Trials, *, seed: int, threads:
         trials.n_members,
         factors,
         scales,
+        first_signs,
         antithetic=perturbation.antithetic,
         threads=threads,
     )
@@ -70,20 +71,27 @@ def perturbed(tensor: Float32Array, noise: TensorNoise, member: int) -> Float32A
     return np.asarray(tensor + addition, dtype=np.float32)
 
 
-def _factors(layout: ParameterLayout, perturbation: Perturbation) -> tuple[NDArray[np.int64], Float32Array]:
-    """Rows (tensor, factor, length) of the factors in the order of the noise, and the scale of each."""
-    factors, scales = [], []
+def _factors(
+    layout: ParameterLayout, perturbation: Perturbation
+) -> tuple[NDArray[np.int64], Float32Array, NDArray[np.int64]]:
+    """Rows (tensor, factor, length) of the factors in the order of the noise, the scale and the first sign of each."""
+    factors: list[tuple[int, int, int]] = []
+    scales: list[np.float32] = []
+    first_signs: list[int] = []
     rank = perturbation.rank
-    for i, tensor in enumerate(layout.tensors):
-        sigma = np.float32(perturbation.sigma * tensor.scale)
+    for i, tensor in zip(layout.numbers, layout.tensors, strict=True):
+        sigma, first_sign = np.float32(perturbation.sigma * tensor.scale), tensor.first_sign(rank)
         if tensor.is_matrix and rank > 0:
             n_rows, n_columns = tensor.sides
             factors += [(i, 2 * k, n_rows) for k in range(rank)] + [(i, 2 * k + 1, n_columns) for k in range(rank)]
             scales += [np.float32(sigma / rank**0.5)] * rank + [np.float32(1.0)] * rank
+            first_signs += [first_sign] * rank + [0] * rank
         else:
             factors.append((i, 0, tensor.size))
             scales.append(sigma)
-    return np.array(factors, dtype=np.int64), np.array(scales, dtype=np.float32)
+            first_signs.append(first_sign)
+    table = np.array(factors, dtype=np.int64).reshape(-1, 3)
+    return table, np.array(scales, dtype=np.float32), np.array(first_signs, dtype=np.int64)
 
 
 def _vectors(signs: Float32Array, rank: int) -> Float32Array:

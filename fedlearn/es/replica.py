@@ -1,19 +1,19 @@
-"""The replica: weights and optimizer state that every machine holds, equal to the bit.
+"""The replica: weights and optimizer state that every machine holds, equal to the bit; of all tensors or of some.
 
 `apply` is the only way a step changes weights, on the server and on every client; all it reads is the Update, the
 run's seed, and the row masks that follow from the block of data named in it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.digest import run_digest, tensor_digests
-from fedlearn.es.estimate import Int32Array, decode_estimate
+from fedlearn.es.digest import part_digests, run_digest, tensor_digests
+from fedlearn.es.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
@@ -31,12 +31,21 @@ class Replica:
     """Weights [n_parameters] before step `step`, with the optimizer's state: `slots` and `numbers`."""
 
     def __init__(
-        self, layout: ParameterLayout, snapshot: Snapshot, *, seed: int, row_masks: RowMasks, threads: int = 0
+        self,
+        layout: ParameterLayout,
+        snapshot: Snapshot,
+        *,
+        seed: int,
+        row_masks: RowMasks,
+        threads: int = 0,
+        whole: ParameterLayout | None = None,
     ) -> None:
-        """Copies a snapshot; 0 `threads` means all processors.
+        """The replica as the snapshot has it; 0 threads: all processors.
+
+        `whole` is the layout that this one is a part of, which the sums in Updates are made for; itself where None.
 
         Raises:
-            ValueError: the snapshot is of another layout.
+            ValueError: the snapshot is of another layout, or this layout is no part of the whole.
         """
         for name, array in (("weights", snapshot.weights), *snapshot.slots.items()):
             if array.shape != (layout.size,) or array.dtype != np.float32:
@@ -45,6 +54,8 @@ class Replica:
                     "was the checkpoint made for another model?"
                 )
         self.layout = layout
+        self._whole = whole or layout
+        self._rows = self._whole.row_intervals(layout)
         self.seed = seed
         self.step = snapshot.step
         self.weights = snapshot.weights.copy()
@@ -59,10 +70,17 @@ class Replica:
         tensors = tensor_digests(self.layout, self.weights, self.slots, threads=self._threads)
         return run_digest(tensors, self.numbers)
 
-    def snapshot(self) -> Snapshot:
-        """The replica as it is now; the arrays are copies."""
-        slots = {name: slot.copy() for name, slot in self.slots.items()}
-        return Snapshot(self.step, self.digest, self.weights.copy(), slots, dict(self.numbers))
+    def digests(self, parts: Sequence[ParameterLayout]) -> list[bytes]:
+        """The digests of replicas of these parts, if they are equal to this one. Raises ValueError for no part."""
+        return part_digests(self.layout, parts, self.weights, self.slots, self.numbers, threads=self._threads)
+
+    def snapshot(self, part: ParameterLayout | None = None) -> Snapshot:
+        """The replica as it is now, or a part of it; arrays are copies. Raises ValueError for no part."""
+        part = part or self.layout
+        intervals = self.layout.intervals(part)
+        weights = _gathered(self.weights, intervals)
+        slots = {name: _gathered(slot, intervals) for name, slot in self.slots.items()}
+        return Snapshot(self.step, self.digests([part])[0], weights, slots, dict(self.numbers))
 
     def apply(self, update: Update) -> None:
         """Takes one step. An Update without members changes the optimizer's state like any other.
@@ -74,7 +92,7 @@ class Replica:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
         if update.decay_towards == "start" and START not in self.slots:
             raise ValueError("weight_decay_towards: expected a run that keeps its start, got one that does not")
-        estimate = decode_estimate(self.layout, update.estimate) if update.is_summed else self.replayed(update)
+        estimate = self._summed(update) if update.is_summed else self.replayed(update)
         for name in update.optimizer.slots:
             self.slots.setdefault(name, np.zeros_like(self.weights))
         self.numbers = update.optimizer.advanced(self.numbers)
@@ -101,6 +119,10 @@ class Replica:
             decay=decay if tensor.is_matrix else 0.0,
         )
 
+    def _summed(self, update: Update) -> Int32Array:
+        own = estimate_of_rows(self._whole, self._rows, update.estimate)
+        return decode_estimate(self.layout, own)
+
     def replayed(self, update: Update) -> Int32Array:
         """The gradient estimate, int32 [n_parameters], from the utilities and the noise of all members, computed again.
 
@@ -109,7 +131,7 @@ class Replica:
         Raises:
             ValueError: spans or utilities are malformed.
         """
-        if not update.spans:
+        if not update.spans or not self.layout.tensors:
             return np.zeros(self.layout.size, dtype=np.int32)
         _check_spans(update)
         return es_core.estimate_gradient(
@@ -120,10 +142,16 @@ class Replica:
             group_size=update.group_size,
             spans=list(update.spans),
             utilities=update.utilities,
-            row_masks=self._row_masks(update),
+            row_masks=self._row_masks(update) if self.layout.is_masked else None,
+            places=self.layout.places(update.rank),
             antithetic=update.antithetic,
             threads=self._threads,
         )
+
+
+def _gathered(array: Float32Array, intervals: list[slice]) -> Float32Array:
+    """A copy of these intervals, one after the other."""
+    return np.concatenate([array[:0], *(array[interval] for interval in intervals)])
 
 
 def _check_spans(update: Update) -> None:

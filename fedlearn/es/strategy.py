@@ -58,6 +58,7 @@ class Population(msgspec.Struct, frozen=True):
     """Seconds for which the steps before this one were open."""
     shaping_scale: float
     """Running standard deviation of losses within groups, before this step; 0 when nothing is known yet."""
+    weight_decay: float = 0.0
 
 
 def ask(
@@ -80,6 +81,7 @@ def ask(
         optimizer=msgspec.structs.replace(strategy.optimizer, learning_rate=strategy.optimizer.learning_rate * factor),
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
+        weight_decay=strategy.weight_decay,
     )
 
 
@@ -145,7 +147,7 @@ def tell(
         gradient_scale=gradient_scale,
         optimizer=population.optimizer,
         antithetic=perturbation.antithetic,
-        weight_decay=strategy.weight_decay,
+        weight_decay=population.weight_decay,
         decay_towards=strategy.decay_towards,
         elapsed_s=population.elapsed_s + duration_s,
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,

@@ -102,15 +102,25 @@ def _check_flow(graph: Graph, given: list[str]) -> None:
             read.add(name)
         for name in call.results:
             _add(known, name)
-    results = {name for call in graph.calls for name in call.results}
-    if graph.output not in results:
-        raise GraphError(f"graph: expected the result of a call as its output, got {_quoted(graph.output)}")
+    _check_results(graph)
     for tensor in graph.learned:
         if tensor.name not in read:
             raise GraphError(
                 f"learned tensor {_quoted(tensor.name)}: expected a call that reads it, got none; "
                 "noise on it has no effect: do not train it"
             )
+
+
+def _check_results(graph: Graph) -> None:
+    results = [name for call in graph.calls for name in call.results]
+    given = {*results, *(array.name for array in graph.received)}
+    for name in graph.outputs:
+        if name not in given:
+            raise GraphError(f"graph: expected the result of a call as its output, got {_quoted(name)}")
+    if not graph.outputs or len(set(graph.outputs)) < len(graph.outputs):
+        raise GraphError(f"graph: expected different outputs, got {_quoted(', '.join(graph.outputs))}")
+    if graph.forms and len(graph.forms) != len(results):
+        raise GraphError(f"graph: expected a form for each of {len(results)} results, got {len(graph.forms)}")
 
 
 def _add(known: set[str], name: str) -> None:

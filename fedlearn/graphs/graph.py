@@ -1,6 +1,8 @@
 """A task's forward and loss as data: what it reads, the calls in order, and which value is the loss.
 
 Everything is for the rows of one group. Values have names; a call names the values that it reads, all of them earlier.
+A stage of a model that was cut (`fedlearn.graphs.stages`) is a graph too: it is handed values by the stage before it,
+and may give several.
 """
 
 from collections.abc import Mapping
@@ -84,7 +86,20 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """One for each parameter that the table has, in its order."""
 
 
-class Graph(Struct, frozen=True, forbid_unknown_fields=True, tag="fedlearn-graph-1", tag_field="format"):
+class Form(Struct, frozen=True, array_like=True):
+    """Shape and dtype of a result."""
+
+    shape: Shape
+    dtype: DtypeName
+
+    @property
+    def n_bytes(self) -> int:
+        return prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+class Graph(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="fedlearn-graph-2", tag_field="format"
+):
     """Loss of the rows of one group, as a function of rows and tensors."""
 
     inputs: tuple[ArraySpec, ...]
@@ -95,10 +110,15 @@ class Graph(Struct, frozen=True, forbid_unknown_fields=True, tag="fedlearn-graph
     """Tensors that are not learned, too large to be constants; they travel or are compared by themselves."""
     constants: tuple[Constant, ...]
     calls: tuple[Call, ...]
-    output: Name
-    """Value that is the loss: one number, lower is better."""
+    outputs: tuple[Name, ...]
+    """Of a whole model the loss alone: one number, lower is better. Of a stage, what it hands to the next."""
+    received: tuple[ArraySpec, ...] = ()
+    """What the stage before hands on; each member has its own."""
+    forms: tuple[Form, ...] = ()
+    """Of the results of all calls, in order, for one member. A graph can be run without, but not cut."""
 
     @property
     def given(self) -> tuple[ArraySpec, ...]:
         """All arrays that calls may read before any call is made."""
-        return (*self.inputs, *self.learned, *self.frozen, *(constant.array for constant in self.constants))
+        constants = (constant.array for constant in self.constants)
+        return (*self.inputs, *self.learned, *self.frozen, *constants, *self.received)

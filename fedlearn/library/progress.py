@@ -8,24 +8,24 @@ from typing import TextIO, final
 from fedlearn.callback import Begun, Callback
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.terminal import escape, format_count, format_duration, format_figures
+from fedlearn.terminal import format_count, format_duration, format_figures
+from fedlearn.terminal.redrawn_line import RedrawnLine
 
 INTERVAL_S = 0.2
 
 
 @final
 class Progress(Callback):
-    """Writes to a stream, where a carriage return takes the line back to its beginning."""
+    """Writes to a stream, by default stdout."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+        self._line = RedrawnLine(stream or sys.stdout)
         self._unit = ""
         self._status: RunStatus | None = None
         self._last: StepMetrics | None = None
         self._figures: dict[str, float] = {}
         self._due = 0.0
         self._began = (0.0, 0)
-        self._width = 0
 
     def on_begin(self, begun: Begun) -> None:
         self._unit = begun.unit
@@ -36,7 +36,7 @@ class Progress(Callback):
         now = time.monotonic()
         if now >= self._due:
             self._due = now + INTERVAL_S
-            self._show(self._line(now))
+            self._line.show(self._said(now))
 
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:  # noqa: ARG002
         self._figures = dict(figures)
@@ -45,12 +45,11 @@ class Progress(Callback):
         self._status = status
 
     def on_end(self, reason: str) -> None:
-        line = self._line(time.monotonic())
-        self._show(f"{line}  {reason}" if line else reason)
-        self._stream.write("\n")
-        self._stream.flush()
+        said = self._said(time.monotonic())
+        self._line.show(f"{said}  {reason}" if said else reason)
+        self._line.keep()
 
-    def _line(self, now: float) -> str:
+    def _said(self, now: float) -> str:
         metrics = self._last
         if metrics is None:
             return ""
@@ -69,12 +68,6 @@ class Progress(Callback):
         by_time = [status.run_left_s] if status.run_left_s is not None else []
         by_steps = [(status.steps - step) * (now - began) / (step - first)] if status.steps and step > first else []
         return min([*by_time, *by_steps], default=None)
-
-    def _show(self, line: str) -> None:
-        line = escape(line)
-        self._stream.write("\r" + line.ljust(self._width))
-        self._stream.flush()
-        self._width = len(line)
 
 
 def is_watched() -> bool:

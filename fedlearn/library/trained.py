@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -12,14 +13,14 @@ import numpy as np
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import Replica
-from fedlearn.library.columns import columns_of, table_of
 from fedlearn.server import run as runs_on_disk
 from fedlearn.server.export import Format, export
 from fedlearn.server.history import newest
 from fedlearn.server.plot import Axis, figure
 from fedlearn.server.run import Run, load_run_config
+from fedlearn.storage.columns import columns_of
 from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import StepMetrics, each_once
 from fedlearn.storage.runs import resolve_run
 from fedlearn.tasks.kind import WritesText
 from fedlearn.tasks.named_task import NamedTask
@@ -54,8 +55,8 @@ class Trained:
 
     @property
     def losses(self) -> list[float | None]:
-        """Mean loss of the members in each step."""
-        return [metrics.loss for metrics in read_lines(self._run.folder.metrics, StepMetrics)]
+        """Mean loss of the members in each step; of one that was taken again after a crash, the last one."""
+        return [metrics.loss for metrics in each_once(read_lines(self._run.folder.metrics, StepMetrics))]
 
     def metrics(self) -> Any:  # noqa: ANN401 (pandas may not be here)
         """The run's `metrics.jsonl` as a table: a column for each figure, a row for each step.
@@ -63,7 +64,12 @@ class Trained:
         It is a pandas DataFrame if pandas is installed, else a dictionary of numpy arrays; `run.metrics()["loss"]`
         works in either case.
         """
-        return table_of(columns_of(read_lines(self._run.folder.metrics, StepMetrics)))
+        columns = columns_of(read_lines(self._run.folder.metrics, StepMetrics))
+        if find_spec("pandas") is None:
+            return columns
+        import pandas
+
+        return pandas.DataFrame(columns)
 
     def plot(self, *, over: Axis = "steps") -> "Figure":
         """The loss over steps, seconds or work as a matplotlib figure: a notebook shows it, `savefig` writes it.

@@ -1,8 +1,9 @@
 """`fedlearn.train`: a whole run in this process, for scripts and notebooks."""
 
+import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fedlearn.callback import Callback
@@ -20,6 +21,10 @@ from fedlearn.system.signals import interrupts
 from fedlearn.tasks.kind import Kind
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Setting, Task
+from fedlearn.terminal.bars import Bars
+
+Value = Setting | Path | Sequence[str | Path]
+"""Of a setting, as people write it: `data` takes several texts."""
 
 ALONE: dict[str, Setting] = {"audit": 0.0, "share": "nothing"}
 """Settings of every run in one process, which nobody joins."""
@@ -34,16 +39,16 @@ def train(
     threads: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool | None = None,
-    **settings: Setting | Path,
+    **settings: Value,
 ) -> Trained:
     """Trains in this process for `steps` steps or `duration` seconds, and gives the trained run.
 
     The task is made by `fedlearn.supervised` or one of its siblings, or it is `FILE.py:NAME` of such a task, or a
-    configuration file (TOML or JSON). Without a task, a recurrent network learns the text `data="text.txt"`. `settings`
-    are those of a run, such as `sigma`, `learning_rate` and `group_size`; they override the file's, which override the
-    task's own. The run's folder is made in the folder `runs`, or in a temporary one if that is None. `callbacks` are
-    told what happens; `progress` shows a line, by default in a terminal or notebook. Ctrl-C ends the training and gives
-    the run as it is then.
+    configuration file (TOML or JSON). Without a task, a recurrent network learns the text `data="text.txt"`, or a list
+    of texts. `settings` are those of a run, such as `sigma`, `learning_rate` and `group_size`; they override the
+    file's, which override the task's own. The run's folder is made in the folder `runs`, or in a temporary one if that
+    is None. `callbacks` are told what happens; `progress` shows a line, by default in a terminal or notebook. Ctrl-C
+    ends the training and gives the run as it is then.
 
     >>> from fedlearn import function
     >>> task = function(lambda arrays: float(((arrays["x"] - 3.0) ** 2).sum()), {"x": [0.0, 0.0]})
@@ -57,12 +62,14 @@ def train(
         StorageError: a file can't be written.
     """
     root = str(runs) if runs is not None else tempfile.mkdtemp(prefix="fedlearn-")
-    ends: dict[str, Setting] = {name: end for name, end in (("steps", steps), ("duration", duration)) if end}
-    kind, named, config = _configured(task, {**_as_text(settings), **ends, "runs": root, "threads": threads})
+    ends: dict[str, Value] = {name: end for name, end in (("steps", steps), ("duration", duration)) if end}
+    kind, named, config = _configured(task, {**settings, **ends, "runs": root, "threads": threads})
     if not (config.run.steps or config.run.duration):
         raise ConfigError("steps, duration: expected one of them, so that training ends, got neither")
-    told = [*callbacks, *([Progress()] if (is_watched() if progress is None else progress) else [])]
-    run = create(kind, config, named)
+    is_shown = is_watched() if progress is None else progress
+    told = [*callbacks, *([Progress()] if is_shown else [])]
+    with Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True).bar("preparing the run") as bar:
+        run = create(kind, config, named, progress=bar)
     with lock_run(run.folder):
         trainer, _ = Trainer.open(run)
         try:
@@ -72,14 +79,16 @@ def train(
             trainer.close()
 
 
-def _as_text(settings: Mapping[str, Setting | Path]) -> dict[str, Setting]:
-    return {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
+def _plain(value: Value) -> Setting | list[str]:
+    """As a setting has it: paths are texts."""
+    if isinstance(value, Path):
+        return str(value)
+    return value if isinstance(value, Setting) else [str(one) for one in value]
 
 
-def _configured(
-    task: Task | str | Path | None, settings: dict[str, Setting]
-) -> tuple[Kind, NamedTask | None, RunConfig]:
+def _configured(task: Task | str | Path | None, given: Mapping[str, Value]) -> tuple[Kind, NamedTask | None, RunConfig]:
     """What is trained, and how."""
+    settings = {key: _plain(value) for key, value in given.items()}
     file: SourceFile | None = None
     if isinstance(task, Task):
         named: NamedTask | None = NamedTask(task, f"a task of kind {task.kind}", source=b"")
@@ -101,7 +110,7 @@ def _configured(
 
 
 def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iterable[Callback]) -> None:
-    agenda = Agenda(trainer.sample_time)
+    agenda = Agenda()
     swarm = Swarm(trainer, time.monotonic, task=task, callbacks=callbacks)
     try:
         with interrupts() as interrupted:
@@ -110,7 +119,7 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
                 swarm.advance()
                 if interrupted.is_set():
                     swarm.stop("interrupted")
-                elif trainer.replica.step and agenda.is_due(time.monotonic()):
+                elif trainer.replica.step and agenda.is_due(time.monotonic(), trainer.sample_time):
                     found = trainer.examine(trainer.copy())
                     swarm.told.on_examined(trainer.replica.step, found.figures, found.sample)
     except BaseException as error:

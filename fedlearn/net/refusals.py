@@ -1,9 +1,10 @@
 """Addresses that are refused for a while, because a peer there has flooded."""
 
-import ipaddress
 from typing import final
 
 import msgspec
+
+from fedlearn.wire.networks import LOOPBACK, network_of
 
 FIRST_S = 60.0
 LONGEST_S = 3600.0
@@ -16,9 +17,6 @@ TURN_S = 0.05
 LONGEST_TURN_S = 1.0
 """Seconds between two connections from this machine after a flood, twice as many after each further one. It is not
 refused, since the server's own volunteers have the same address."""
-
-_IPV6_NETWORK = 64
-"""Bits of an IPv6 address that a provider gives to one customer."""
 
 
 class _Refusal(msgspec.Struct):
@@ -48,7 +46,7 @@ class Refusals:
         """For how many seconds an address is still refused; 0 where it is not, and for this machine."""
         network = network_of(address)
         refusal = self._refusals.get(network)
-        return max(refusal.until - now, 0.0) if refusal is not None and not _is_this_machine(network) else 0.0
+        return max(refusal.until - now, 0.0) if refusal is not None and network != LOOPBACK else 0.0
 
     def turn_s(self, address: str, now: float) -> float:
         """Seconds until a new connection from this machine is listened to; 0 unless a peer there has flooded."""
@@ -58,25 +56,3 @@ class Refusals:
         turn_s = min(TURN_S * refusal.length_s / FIRST_S, LONGEST_TURN_S)
         refusal.next_turn = max(refusal.next_turn, now) + turn_s
         return refusal.next_turn - now
-
-
-def network_of(address: str) -> str:
-    """The network that is refused with an address: the address itself, or the /64 of an IPv6 address."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    if parsed.is_loopback:
-        return str(parsed)
-    return str(ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False))
-
-
-def _is_this_machine(network: str) -> bool:
-    try:
-        return ipaddress.ip_address(network).is_loopback
-    except ValueError:
-        return False

@@ -1,7 +1,8 @@
-"""Settings that may change while a server runs: those that a resumed run may change and that act on the next step.
+"""Settings that may change while a server runs: of those that a resumed run may change, all but where it listens, whom
+it lets in, and the processes that it starts.
 
-Nothing else needs to know: every Update carries the values that it was made with, and checkpoints carry the settings of
-their time.
+What is part of a step acts from the next step on that is opened: the open one ends as it began. Nothing else has to
+know: every Update carries the rates that it was made with, and checkpoints the settings of the day.
 """
 
 import difflib
@@ -10,15 +11,18 @@ from fedlearn.config import ConfigError, RunConfig, Schema, flag_of, resume_conf
 
 AT_WORK = frozenset(
     {
+        "audit",
         "beta1",
         "beta2",
         "checkpoint_time",
         "duration",
         "exchange",
+        "keep_journal",
         "learning_rate",
         "learning_rate_schedule",
         "max_population",
         "population_limit",
+        "sample_time",
         "sigma",
         "sigma_schedule",
         "steps",
@@ -27,6 +31,11 @@ AT_WORK = frozenset(
         "weight_decay",
     }
 )
+
+
+def differing_keys(one: RunConfig, other: RunConfig) -> list[str]:
+    """The settings whose values differ."""
+    return [key for key in Schema(type(one.options)).fields if one.get(key) != other.get(key)]
 
 
 def changed(config: RunConfig, key: str, text: str) -> RunConfig:
@@ -46,7 +55,7 @@ def changed(config: RunConfig, key: str, text: str) -> RunConfig:
         )
     if name not in AT_WORK:
         raise ConfigError(
-            f"{name}: expected a setting that acts on the next step, but this one is read when the server starts; "
+            f"{name}: expected a setting that may change while the server runs, but this one is read when it starts; "
             f"stop it, and resume with {flag_of(name)} {text}"
         )
     value = schema.checked(name, text, "the order", strict=False)

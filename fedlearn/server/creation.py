@@ -8,16 +8,19 @@ import msgspec
 from fedlearn.config import ConfigError, RunConfig, Schema, to_json
 from fedlearn.data.folder import RunData
 from fedlearn.es.replica import genesis
+from fedlearn.es.strategy import Strategy
 from fedlearn.server.run import KIND_FILE, Run, settings_of
 from fedlearn.server.throughput import Throughput
 from fedlearn.storage.checkpoint import write_checkpoint
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.origin import Origin, hash_of, to_text
 from fedlearn.storage.runs import create_run
+from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Kind, Measure
 from fedlearn.tasks.limits import MAX_PARAMETERS
 from fedlearn.tasks.named_task import NamedTask
-from fedlearn.text.source import Progress
+from fedlearn.tasks.objective import Objective
+from fedlearn.text.source import Progress, Untold
 
 
 def create(
@@ -26,18 +29,19 @@ def create(
     task: NamedTask | None = None,
     *,
     measure: Measure | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Progress | None = None,
 ) -> Run:
     """A new run; where an error is raised, no folder stays.
 
-    The kind chooses the values that the configuration leaves open; `measure` is called only if there are any.
-    `progress` is told how much of the data is read.
+    Values that the configuration leaves open are chosen by the kind; `measure` is called only where there are any.
+    `progress` is told how far the preparation is.
 
     Raises:
         ConfigError: the task or its model cannot be had.
         StorageError: the disk refuses.
     """
-    measure = measure or Throughput(config)
+    progress = progress or Untold()
+    measure = _told(measure or Throughput(config), progress)
     folder, n_parameters = create_run(Path(config.run.runs)), 0
     try:
         prepared = kind.start(config, task, folder=RunData(folder.data), measure=measure, progress=progress)
@@ -71,6 +75,16 @@ def create(
             ) from error
         raise
     return run
+
+
+def _told(measure: Measure, progress: Progress) -> Measure:
+    """The same, of which `progress` is told."""
+
+    def measured(objective: Objective, strategy: Strategy, data: Columns) -> float:
+        progress.begin("measuring this machine")
+        return measure(objective, strategy, data)
+
+    return measured
 
 
 def _check_size(size: int) -> None:

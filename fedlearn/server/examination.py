@@ -22,21 +22,20 @@ class Examination(msgspec.Struct, frozen=True):
 
 @final
 class Agenda:
-    """Says when the model is to be looked at: every `interval_s`, the first time early; 0: never."""
+    """Says when the next look is due: one every so many seconds, the first one early."""
 
-    def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
-        self._due: float | None = None
+    def __init__(self) -> None:
+        self._last: float | None = None
 
-    def is_due(self, now: float) -> bool:
-        """Whether it is time; if so, the next time is after another interval."""
-        if self._interval_s == 0:
+    def is_due(self, now: float, interval_s: float) -> bool:
+        """Whether it is time for a look, which is then the last one; `interval_s` may change, 0: never."""
+        if interval_s == 0:
             return False
-        if self._due is None:
-            self._due = now + self._interval_s / 3
-        if now < self._due:
+        if self._last is None:
+            self._last = now - interval_s * 2 / 3
+        if now < self._last + interval_s:
             return False
-        self._due = now + self._interval_s
+        self._last = now
         return True
 
 

@@ -4,24 +4,22 @@ import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.server.history import Progress, newest
 from fedlearn.server.run import Run
+from fedlearn.storage.columns import columns_of
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics, each_once
+from fedlearn.storage.metrics import StepMetrics
 from fedlearn.tasks.kind import Exports
 
 Format = Literal["safetensors", "onnx", "csv"]
 
 FORMATS: tuple[Format, ...] = ("safetensors", "onnx", "csv")
-
-_TABLES = ("shown", "validation")
-"""Fields of a line of metrics that hold figures by name, each of which gets a column."""
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -92,21 +90,20 @@ def weights_as(
         raise ValueError("onnx: expected the recurrent network, got a task whose code is not here; export safetensors")
     import safetensors.numpy
 
-    note = "the task's code is not here: only what was learned is in the file; use load_state_dict(..., strict=False)"
+    note = (
+        "the task's code was not named (--task FILE.py:NAME, in Python task=): only what was learned is in the file; "
+        "use load_state_dict(..., strict=False)"
+    )
     parts = run.prepared.objective.layout.split(weights)
     return safetensors.numpy.save(parts, {"format": "pt", **about}), (note,)
 
 
 def table(metrics: Path) -> tuple[bytes, int]:
-    """`metrics.jsonl` as CSV with a header, and the number of its steps; a step that was taken again appears once."""
-    lines = each_once(read_lines(metrics, StepMetrics))
-    names = {group: sorted({name for line in lines for name in getattr(line, group)}) for group in _TABLES}
-    plain = [field for field in StepMetrics.__struct_fields__ if field not in _TABLES]
+    """`metrics.jsonl` as CSV with a header, and how many steps it has; a figure that a step has not is left empty."""
+    columns = {name: column.tolist() for name, column in columns_of(read_lines(metrics, StepMetrics)).items()}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*plain, *names["shown"], *(f"validation_{name}" for name in names["validation"])])
-    for line in lines:
-        row: list[Any] = [getattr(line, field) for field in plain]
-        row += [getattr(line, group).get(name, "") for group in _TABLES for name in names[group]]
-        writer.writerow("" if value is None else value for value in row)
-    return text.getvalue().encode(), len(lines)
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow("" if value != value else value for value in row)  # NaN alone is not equal to itself
+    return text.getvalue().encode(), len(columns["step"])

@@ -1,5 +1,6 @@
 """A run on disk: its folder and its task, ready to be trained, replayed or examined."""
 
+import shlex
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -140,12 +141,33 @@ def kind_named(text: str, task: NamedTask | None) -> Kind:
     return find_kind(task.task.kind if task is not None else text)
 
 
-def find(root: str, text: str, *, with_task: bool = False) -> Run:
-    """The run that `text` names under `root`: a number, `latest`, or a folder; with the code of its task if asked
-    for."""
+def find(root: str, text: str, *, task: str | None = None) -> Run:
+    """The run that `text` names under `root`: a number, `latest`, or a folder.
+
+    Of a task in a file this has the code only where the caller names the file: a folder may come from anybody.
+    """
     folder = resolve_run(Path(root), text)
     config = load_run_config(folder)
-    return load(folder, config, task=named_task(config.run.task) if with_task else None)
+    named = load_task(task) if task is not None else None
+    if named is not None and named.task.kind != (kind := kind_of(folder)).name:
+        raise ConfigError(
+            f"--task: expected a task of kind {kind.name}, as the run's, got {named.entry} of kind {named.task.kind}; "
+            "leave it out, or name the run's own"
+        )
+    return load(folder, config, task=named)
+
+
+def task_flag(config: RunConfig) -> str:
+    """What a command about this run takes in addition, since code has to be named: ` --task FILE`, or nothing."""
+    return f" --task {shlex.quote(config.run.task)}" if is_task_file(config.run.task) else ""
+
+
+def needing_task(config: RunConfig, what: str) -> ConfigError:
+    """The refusal to import code that nobody named but the run's folder."""
+    return ConfigError(
+        f"--task: expected the file of the run's task, since {what} takes its code, and what only a run's folder names "
+        f"is never executed; if you trust it, add:{task_flag(config)}"
+    )
 
 
 def age_of(folder: RunFolder) -> float:

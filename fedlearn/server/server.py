@@ -105,7 +105,7 @@ class Server:
         self._is_compute_shared = compute is not None
         self._compute = compute or ThreadPoolExecutor(max_workers=1)
         self._desk = trainer.desk(self._coordinator)
-        self._agenda = Agenda(trainer.sample_time)
+        self._agenda = Agenda()
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -196,8 +196,8 @@ class Server:
 
     def stepped(self, metrics: StepMetrics) -> None:
         self._told.on_step(metrics)
-        if self._agenda.is_due(self.now()):
-            # The copy is made among the other work, between two steps.
+        if self._agenda.is_due(self.now(), self._trainer.sample_time):
+            # Copied among the work, between two steps.
             self.work(self._trainer.copy, lambda weights: self._start(self._look(weights, metrics.step + 1)))
 
     def ended(self, reason: str) -> None:

@@ -12,7 +12,7 @@ from fedlearn.coordination.divergence import DIVERGED
 from fedlearn.server.board_process import show_board
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
-from fedlearn.server.run import Run
+from fedlearn.server.run import Run, task_flag
 from fedlearn.server.server import Server
 from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
@@ -114,7 +114,7 @@ async def _board(run: Run, terminal: Terminal) -> AsyncIterator[None]:
 
 def _resume_flags(trainer: Trainer) -> str:
     settings, step = trainer.run.config.run, trainer.replica.step
-    flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}"
+    flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}{task_flag(trainer.run.config)}"
     if trainer.has_all_steps:
         flags += f" --steps {2 * step}"
     if trainer.has_all_time:

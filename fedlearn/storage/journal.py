@@ -64,8 +64,7 @@ class Journal:
         """Whether the steps that were there lead up to the step at which it goes on."""
         self._identity = header.identity
         self._segments = segments
-        self._keep_bytes = keep_bytes
-        self._segment_bytes = _segment_bytes(keep_bytes)
+        self.keep(keep_bytes)
         self._older_bytes = sum(path.stat().st_size for path in segments[:-1])
         self._file = io.FileIO(segments[-1], "r+")
         self._end = end
@@ -106,6 +105,10 @@ class Journal:
         journal = cls(segments, header, end=end, keep_bytes=keep_bytes)
         journal._cut_tail()
         return journal
+
+    def keep(self, n_bytes: int | None) -> None:
+        """From now on `trim` drops segments beyond so many bytes; None: none."""
+        self._keep_bytes, self._segment_bytes = n_bytes, _segment_bytes(n_bytes)
 
     def append(self, update: Update, digest: bytes) -> None:
         """Puts an Update into the file, on its way to the disk; `digest` is that of the replica before its step.

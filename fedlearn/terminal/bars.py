@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO, final
 
 from fedlearn.terminal.figures import format_bytes, format_count, format_duration
 from fedlearn.terminal.guards import escape
+from fedlearn.terminal.redrawn_line import RedrawnLine
 from fedlearn.terminal.screen import Screen, mode_on
 
 if TYPE_CHECKING:
@@ -27,9 +28,13 @@ LEAST_BAR_COLUMNS = 8
 class Bars:
     """Shows work on a stream: stderr, since stdout may carry a result."""
 
-    def __init__(self, *, stream: TextIO | None = None, plain: bool = False, quiet: bool = False) -> None:
+    def __init__(
+        self, *, stream: TextIO | None = None, plain: bool = False, quiet: bool = False, redrawn: bool = False
+    ) -> None:
+        """`redrawn`: in one line of text that is written again and again, as notebooks show it too."""
         stream = stream if stream is not None else sys.stderr
         self._stream, self._mode = stream, mode_on(stream, plain=plain, quiet=quiet)
+        self._is_redrawn = redrawn
 
     @contextmanager
     def bar(self, what: str, unit: str = "", *, total: float | None = None) -> Iterator["Bar"]:
@@ -49,18 +54,21 @@ class Bars:
 
     def _show(self, bar: "Bar", over: threading.Event) -> None:
         """On a thread of its own: what is shown may be a single call that takes minutes."""
-        live = self._mode == "live"
-        if over.wait(APPEARS_S if live else LINE_INTERVAL_S):
+        moves = self._mode == "live" or self._is_redrawn
+        if over.wait(APPEARS_S if moves else LINE_INTERVAL_S):
             return
-        screen = Screen(self._stream, self._mode)
+        screen, line = Screen(self._stream, self._mode), RedrawnLine(self._stream)
         while True:
-            if live:
+            if self._is_redrawn:
+                line.show(bar.said())
+            elif moves:
                 bar.show_on(screen)
             else:
                 screen.line(bar.said())
-            if over.wait(RENEWED_S if live else LINE_INTERVAL_S):
+            if over.wait(RENEWED_S if moves else LINE_INTERVAL_S):
                 break
         screen.clear()
+        line.clear()
 
 
 @final

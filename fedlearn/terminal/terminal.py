@@ -174,6 +174,9 @@ class Terminal(Callback):
         if metrics is not None:
             said = work_in_words(metrics.work_per_s, self._unit, self._steps_per_s)
             facts.insert(0, ("speed", said + self._next_in(now)))
+        if self._status is not None and self._status.state == "paused":
+            ending = "; the open step still ends" if self._status.open_step is not None else ""
+            facts.insert(0, ("state", self._status.reason + ending))
         return Block(
             title=self._begun.run,
             goal=self._goal(),
@@ -194,9 +197,8 @@ class Terminal(Callback):
             shares.append(step / status.steps)
             if self._steps_per_s:
                 left_s = min(left_s, max(status.steps - step, 0) / self._steps_per_s)
-        duration_s = float(self._begun.settings.get("duration", 0.0))
-        if duration_s and status.run_left_s is not None:
-            shares.append(1.0 - status.run_left_s / duration_s)
+        if status.duration_s and status.run_left_s is not None:
+            shares.append(1.0 - status.run_left_s / status.duration_s)
         return Goal(step, status.steps, left_s, max(shares) if shares else None)
 
     @property
@@ -216,7 +218,8 @@ class Terminal(Callback):
         if self._status is None or not self._status.volunteers:
             return "waiting for volunteers"
         names = [(one.name, one.share) for one in self._status.volunteers]
-        said = f"{counted(len(names), 'volunteer')}: "
+        waiting = "waiting until one has the weights, " if self._status.state == "waiting" else ""
+        said = f"{waiting}{counted(len(names), 'volunteer')}: "
         return said + names_in_words(names, room - len(said))
 
     def _hold_sample(self, step: int, figures: Mapping[str, float], sample: str) -> None:

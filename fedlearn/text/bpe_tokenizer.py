@@ -3,7 +3,8 @@
 Source: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909, over bytes as in GPT-2.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, final
@@ -17,7 +18,14 @@ from fedlearn.text.tokens import DOCUMENT_END, TokenArray, as_tokens
 DEFAULT_VOCAB_SIZE = 1024
 
 _SLICE = 2**17
-"""Characters that are encoded at a time: the library takes hundreds of bytes for each."""
+"""Characters, about, that are encoded at once: the library takes hundreds of bytes for each."""
+
+_PIECE = 2**12
+"""Characters, about, of a string that the library is given: the longer one is, the slower it is, and many strings are
+spread over the processors."""
+
+_CUT = re.compile(r"(?<=\S)[ \n]")
+"""Where the library itself cuts first of all: a token may begin with white space, but none has it behind a letter."""
 
 
 @final
@@ -39,16 +47,20 @@ class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
         return None
 
     def encode(self, text: str) -> TokenArray:
-        valid_text = text.encode("utf-8", errors="replace").decode()
-        return np.array(_library_tokenizer(self.library_json).encode(valid_text).ids, dtype=np.uint16)
+        return self.encode_marked(text.encode("utf-8", errors="replace").decode())
 
     def encode_marked(self, text: str) -> TokenArray:
-        library, parts = _library_tokenizer(self.library_json), [np.empty(0, dtype=np.uint16)]
-        for start in range(0, len(text), _SLICE):
-            first, *others = library.encode_batch(text[start : start + _SLICE].split(DOCUMENT_END))
-            numbers: list[int] = first.ids
-            for document in others:
-                numbers += (self.stop_token, *document.ids)
+        library, stop = _library_tokenizer(self.library_json), self.stop_token
+        parts = [np.empty(0, dtype=np.uint16)]
+        for piece in _cut(text, _SLICE):
+            documents = [list(_cut(document, _PIECE)) for document in piece.split(DOCUMENT_END)]
+            encodings = iter(library.encode_batch_fast([short for document in documents for short in document]))
+            numbers: list[int] = []
+            for number, document in enumerate(documents):
+                if number > 0:
+                    numbers.append(stop)
+                for _ in document:
+                    numbers += next(encodings).ids
             parts.append(np.array(numbers, dtype=np.uint16))
         return np.concatenate(parts)
 
@@ -84,6 +96,15 @@ def train_bpe_tokenizer(pieces: Iterable[str], vocab_size: int) -> BpeTokenizer:
     )
     tokenizer.train_from_iterator((piece.encode("utf-8", errors="replace").decode() for piece in pieces), trainer)
     return BpeTokenizer(tokenizer.to_str())
+
+
+def _cut(text: str, n_characters: int) -> Iterator[str]:
+    """Pieces of at least so many characters; their tokens are those of the text, wherever it is cut."""
+    start = 0
+    while found := _CUT.search(text, start + n_characters):
+        yield text[start : found.start()]
+        start = found.start()
+    yield text[start:]
 
 
 @lru_cache(maxsize=4)

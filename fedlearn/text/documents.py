@@ -15,6 +15,11 @@ MAX_LINE = 2**24
 """The longest line in characters, where lines matter: a line must fit into memory."""
 
 
+LEAST_PIECE = 2**16
+"""Characters of a piece, but for the last: what is done with each costs some time however short it is, and rows of
+data sets are."""
+
+
 class EncodedText(msgspec.Struct, frozen=True, eq=False):
     """Tokens [n], and the number of characters that they stand for."""
 
@@ -44,11 +49,24 @@ def mark_documents(texts: Iterable[Iterable[str]], mode: DocumentMode) -> Iterat
     """
     match mode:
         case "stream":
-            return _joined(texts)
+            return _gathered(_joined(texts))
         case "files":
-            return _whole(texts)
+            return _gathered(_whole(texts))
         case "lines" | "blank-lines":
-            return _of_lines(texts, are_lines=mode == "lines")
+            return _gathered(_of_lines(texts, are_lines=mode == "lines"))
+
+
+def _gathered(pieces: Iterable[str]) -> Iterator[str]:
+    held: list[str] = []
+    n_characters = 0
+    for piece in pieces:
+        held.append(piece)
+        n_characters += len(piece)
+        if n_characters >= LEAST_PIECE:
+            yield "".join(held)
+            held, n_characters = [], 0
+    if n_characters:
+        yield "".join(held)
 
 
 def _joined(texts: Iterable[Iterable[str]]) -> Iterator[str]:

@@ -1,13 +1,29 @@
 """Where texts are read from: a source can be read several times, in pieces, and need not fit into memory."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
-
-Progress = Callable[[int, int], None]
-"""Called with the amount that is done and the amount in all, which is 0 where nobody knows it."""
+from typing import Protocol, final
 
 Texts = Iterator[Iterator[str]]
 """Texts one after another (files, rows of a data set), each in pieces; one text is read before the next begins."""
+
+
+class Progress(Protocol):
+    """Is told what is being done, and how far it is."""
+
+    def begin(self, what: str, unit: str = "") -> None:
+        """The next piece of work; `unit` is what is counted: bytes."""
+
+    def reach(self, done: float, total: float | None = None) -> None:
+        """So much is done, and of how much; 0 where nobody knows."""
+
+
+@final
+class Untold:
+    """For work that nobody follows."""
+
+    def begin(self, what: str, unit: str = "") -> None: ...
+
+    def reach(self, done: float, total: float | None = None) -> None: ...
 
 
 class Source(Protocol):

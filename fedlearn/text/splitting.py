@@ -42,9 +42,11 @@ class Survey:
         if self.n_documents:
             validation, test = _nearest(self._ends[self._ends < total], (validation, test))
         if not 0 < validation < test < total:
+            of = f"{self.n_documents} document(s) of " if self.n_documents else ""
+            remedy = "more documents, or choose documents = stream" if of else "a longer text"
             raise ValueError(
-                "text: expected enough to split into training, validation and test, "
-                f"got {self.n_documents} document(s), {total} characters; give a longer text"
+                "data: expected enough to split into training, validation and test, "
+                f"got {of}{total} characters; give {remedy}"
             )
         return validation, test, total
 

@@ -7,11 +7,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedlearn.board.app import Board
+from fedlearn.board.names import Names
 from fedlearn.config import RunConfig
 from fedlearn.server.run import Run
 from tests.runs import created
 
 TOKEN = "a token of this board"
+NAMES = Names(80, is_public=False)
+ADDRESS = "http://127.0.0.1"
 
 
 @pytest.fixture
@@ -25,6 +28,11 @@ def root(run: Run) -> Path:
 
 
 @pytest.fixture
-def client(root: Path) -> Iterator[TestClient]:
-    with TestClient(Board(root, token=TOKEN).app()) as opened:
+def board(root: Path) -> Board:
+    return Board(root, token=TOKEN, names=NAMES)
+
+
+@pytest.fixture
+def client(board: Board) -> Iterator[TestClient]:
+    with TestClient(board.app(), ADDRESS) as opened:
         yield opened

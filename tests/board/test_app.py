@@ -8,10 +8,11 @@ from starlette.testclient import TestClient
 
 from fedlearn.board import app as module
 from fedlearn.board.app import Board
-from fedlearn.board.wishes import Answer
+from fedlearn.board.wishes import Abilities, Answer
 from fedlearn.server.run import KIND_FILE, Run
 from fedlearn.storage.checkpoint import checkpoint_at
-from tests.board.folders import show_status, write_sample, write_steps
+from tests.board.conftest import ADDRESS, NAMES
+from tests.board.folders import made_anew, show_status, write_sample, write_steps
 
 
 def test_page_and_its_parts_come_from_here_alone(client: TestClient) -> None:
@@ -91,11 +92,20 @@ def test_link_to_another_file_is_no_download(client: TestClient, run: Run, tmp_p
     assert client.get("/api/runs/1/weights").status_code == 404
 
 
-def test_downloads_at_once_are_few(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(module.MAX_DOWNLOADS + 1):
+def test_downloads_at_once_are_few(board: Board, client: TestClient) -> None:
+    for _ in range(module.DOWNLOADS_OF_ONE + 1):
         assert client.get("/api/runs/1/weights").status_code == 200
-    monkeypatch.setattr(module, "MAX_DOWNLOADS", 0)
+    for _ in range(module.DOWNLOADS_OF_ONE):
+        assert board._downloads.take("testclient")
     assert client.get("/api/runs/1/weights").status_code == 429
+    board._downloads.free("testclient")
+    assert client.get("/api/runs/1/weights").status_code == 200
+
+
+def test_texts_at_once_are_few(board: Board, client: TestClient) -> None:
+    for _ in range(module.TEXTS_OF_ONE):
+        assert board._texts.take("testclient")
+    assert client.post("/api/runs/1/write", json={}).status_code == 429
 
 
 def test_text_comes_in_pieces_as_the_model_writes_it(client: TestClient) -> None:
@@ -146,8 +156,8 @@ def test_one_address_has_few_wishes_a_minute(client: TestClient) -> None:
 
 
 def test_abilities_are_asked_for_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    board, asked = Board(root, token=""), []
-    with TestClient(board.app()) as client:
+    board, asked = Board(root, token="", names=NAMES), []
+    with TestClient(board.app(), ADDRESS) as client:
         found = client.get("/api/runs/1/abilities").json()
         assert found["writes"]
         assert list(found["baselines"]) == ["unigram", "bigram", "trigram", "4-gram"]
@@ -161,6 +171,24 @@ def test_abilities_are_asked_for_once(root: Path, monkeypatch: pytest.MonkeyPatc
     assert asked == []
 
 
+def test_abilities_are_asked_for_again_of_another_run_and_of_one_that_could_not_be_loaded(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, answers = Board(root, token="", names=NAMES), [None, Abilities(True, {}), Abilities(False, {})]
+
+    async def asked(*_: object) -> AsyncIterator[Answer]:
+        yield Answer(abilities=answers.pop(0), done=True)
+
+    monkeypatch.setattr(board, "_asked", asked)
+    with TestClient(board.app(), ADDRESS) as client:
+        assert [client.get("/api/runs/1/abilities").json() for _ in range(2)] == [None, None]
+        monkeypatch.setattr(module, "AGAIN_S", 0.0)
+        assert [client.get("/api/runs/1/abilities").json()["writes"] for _ in range(2)] == [True, True]
+        made_anew(run)
+        assert not client.get("/api/runs/1/abilities").json()["writes"]
+    assert answers == []
+
+
 def test_model_that_can_not_be_loaded_is_told_without_its_path(client: TestClient, run: Run, tmp_path: Path) -> None:
     (run.folder.data / "train.npy").unlink()
     assert client.get("/api/runs/1/abilities").json() is None
@@ -169,9 +197,10 @@ def test_model_that_can_not_be_loaded_is_told_without_its_path(client: TestClien
     assert str(tmp_path) not in answer.text
 
 
-def test_viewers_are_bounded_and_ask_for_runs_there_are(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_viewers_are_bounded_and_ask_for_runs_there_are(board: Board, client: TestClient) -> None:
     assert client.get("/api/events?runs=7").status_code == 404
-    monkeypatch.setattr(module, "MAX_STREAMS", 0)
+    for _ in range(module.STREAMS_OF_ONE):
+        assert board._streams.take("testclient")
     assert client.get("/api/events?runs=1").status_code == 429
 
 
@@ -189,7 +218,15 @@ def test_prometheus_is_told_of_runs_that_go_on(client: TestClient, run: Run) -> 
 
 def test_requests_of_one_address_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedlearn.board.limits.Guard.__init__.__kwdefaults__", {"requests_per_minute": 3})
-    with TestClient(Board(root, token="").app()) as client:
+    with TestClient(Board(root, token="", names=NAMES).app(), ADDRESS) as client:
         answers = [client.get("/api/runs") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200] * 3 + [429]
     assert "Content-Security-Policy" in answers[-1].headers
+
+
+def test_page_of_another_name_reads_nothing(client: TestClient) -> None:
+    for path in ("/", "/api/runs", "/api/runs/1/weights", "/metrics"):
+        answer = client.get(path, headers={"Host": "evil.example"})
+        assert answer.status_code == 421
+        assert "start it with: fedlearn board --public-host evil.example" in answer.text
+        assert "Content-Security-Policy" in answer.headers

@@ -1,27 +1,21 @@
 """The page in a real Chromium, which is skipped where there is none."""
 
-import shutil
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import uvicorn
 
-from fedlearn.board.app import Board
 from fedlearn.server.run import Run
+from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.conftest import TOKEN
 from tests.board.folders import show_status, volunteer, write_sample, write_steps
+from tests.board.live import listening_board
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("there is no Chromium: apt-get install chromium", allow_module_level=True)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
 HOSTILE = '<img src="x" onerror="document.title=1">'
 WIDTHS = (400, 900, 1500)
@@ -33,23 +27,15 @@ def address(root: Path, run: Run) -> Iterator[str]:
     write_steps(run.folder, range(3000))
     write_sample(run.folder, 100, HOSTILE)
     show_status(run, volunteers=(volunteer(HOSTILE),), step=3000)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = Board(root, token=TOKEN).app()
-        config = uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join()
+    with listening_board(root) as (_, port):
+        yield f"http://127.0.0.1:{port}/"
 
 
 @pytest.fixture
 def page(address: str) -> Iterator["Page"]:
     """The page, whose errors fail the test."""
     said: list[str] = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         opened = browser.new_page(viewport={"width": WIDTHS[-1], "height": 900})
         opened.set_default_timeout(30_000)
         playwright.expect.set_options(timeout=30_000)
@@ -57,7 +43,6 @@ def page(address: str) -> Iterator["Page"]:
         opened.on("pageerror", lambda error: said.append(str(error)))
         opened.goto(address)
         yield opened
-        browser.close()
     assert said == []
 
 

@@ -1,6 +1,7 @@
 import asyncio
 import sys
 from contextlib import aclosing
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,9 @@ from fedlearn.board.models import BusyError, Models
 from fedlearn.board.wishes import Answer, Request, Wish
 from fedlearn.server.run import Run
 from fedlearn.server.trainer import Trainer
+from fedlearn.storage.aside import Aside
+from fedlearn.storage.cutting import cut_lines
+from tests.board.folders import made_anew, write_steps
 from tests.runs import created, fit_task, task_config, update_of
 
 ECHO = """
@@ -159,3 +163,35 @@ def test_model_that_fails_is_forgotten_and_said_on_the_terminal(
     assert (answer.done, "odd" in answer.error) == (True, False)
     assert "board: run 1: RuntimeError: odd" in capsys.readouterr().err
     assert desk._model is None
+
+
+def test_process_has_ended_for_everybody_who_ends_it() -> None:
+    async def main() -> None:
+        process = Models(COMMAND)
+        await asked(process)
+        started = process._process
+        assert started is not None
+        first = asyncio.create_task(process.close())
+        await asyncio.sleep(0)
+        await process.close()
+        assert started.returncode is not None
+        await first
+        assert process._process is None
+
+    asyncio.run(main())
+
+
+def test_model_of_a_run_that_was_made_anew_or_taken_back_is_loaded_again(run: Run) -> None:
+    desk = Desk()
+    seen = []
+    write_steps(run.folder, range(3))
+    for change in (lambda: None, lambda: None, lambda: taken_back(run), lambda: made_anew(run)):
+        change()
+        [*desk.answers(Request("abilities", str(run.folder.path)))]
+        seen.append(desk._model)
+    assert [one is other for one, other in pairwise(seen)] == [True, False, False]
+
+
+def taken_back(run: Run) -> None:
+    """As `rollback` leaves the metrics."""
+    cut_lines(run.folder.metrics, 1, Aside(run.folder.path))

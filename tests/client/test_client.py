@@ -107,6 +107,16 @@ def test_volunteer_waits_ever_longer_for_a_server_that_does_not_answer(
     assert shown.endswith("all 9 steps are done; this machine took 3 steps\n")
 
 
+def test_volunteer_gives_up_when_nobody_has_answered_for_long(
+    joined: Callable[..., int], waits: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
+    nobody = (ConnectionRefusedError("refused"), 0)
+    assert joined(nobody, nobody, (LOST, 0), nobody, nobody, nobody, give_up_s=12.0) == 0
+    assert waits == [1, 2, 4, 8, 16], "silent from second 7 on; at second 15 not yet for long"
+    assert capsys.readouterr().out.endswith("; gave up after 12 s without an answer\n")
+
+
 def test_volunteer_that_took_steps_comes_back_soon(joined: Callable[..., int], waits: list[float]) -> None:
     assert joined((LOST, 0), (LOST, 0), (LOST, 5), (LOST, 0), (LOST, 0), (ENDED, 0)) == 0
     assert waits == [1, 2, 1, 2, 4]

@@ -38,6 +38,7 @@ def options_of(run: Run, **options: Any) -> argparse.Namespace:  # noqa: ANN401 
         "encoding": "utf-8",
         "step": None,
         "json": False,
+        "task": None,
     } | dict.fromkeys(flags)
     return argparse.Namespace(**({"run": "1", "runs": run.config.run.runs} | others | options))
 

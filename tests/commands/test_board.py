@@ -37,6 +37,19 @@ def test_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
         called("--runs", str(tmp_path / "none"))
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--public-host", "http://board.example.org/", "expected a name without a port"),
+        ("--trust-proxy", "proxy.example.org", "expected an address or a network"),
+        ("--trust-proxy", "10.0.0.1/8", "expected an address or a network"),
+    ],
+)
+def test_name_or_proxy_that_can_not_be_is_told(tmp_path: Path, flag: str, value: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=f"{flag}: {expected}"):
+        called("--runs", str(tmp_path), flag, value)
+
+
 def test_packages_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imported = builtins.__import__
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from fedlearn.commands.command_line import main
 from fedlearn.commands.evaluate import eval_command
 from fedlearn.commands.sample import sample_command
 from fedlearn.server import history
@@ -51,17 +52,18 @@ def test_eval_measures_a_task_by_its_own_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert eval_command(options_of(fitted(tmp_path, "task"))) == 0
+    assert eval_command(options_of(fitted(tmp_path, "task"), task=f"{tmp_path / 'fit.py'}:task")) == 0
     assert capsys.readouterr().out == "run 1, step 0: loss 25 on the run's held-out data\n"
 
 
 def test_what_a_task_can_not_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     run = fitted(tmp_path, "silent")
+    entry = f"{tmp_path / 'fit.py'}:silent"
     with pytest.raises(ValueError, match="run 1: expected a task with metrics, got one without"):
-        eval_command(options_of(run))
+        eval_command(options_of(run, task=entry))
     with pytest.raises(ValueError, match="--data: expected a run that trains on text, got another; leave it out"):
-        eval_command(options_of(run, data=["text.txt"]))
+        eval_command(options_of(run, data=["text.txt"], task=entry))
     with pytest.raises(ValueError, match="run 1: expected a model that writes text, got another; try eval"):
         sample_command(options_of(run))
 
@@ -83,5 +85,41 @@ def test_task_whose_source_has_changed_is_told(
     monkeypatch.syspath_prepend(str(tmp_path))
     run = fitted(tmp_path, "task")
     (tmp_path / "fit.py").write_text(FIT + "# a remark\n")
-    assert eval_command(options_of(run)) == 0
+    assert eval_command(options_of(run, task=f"{tmp_path / 'fit.py'}:task")) == 0
     assert "its source has changed since the run began" in capsys.readouterr().err
+
+
+def called(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize("verb", ["eval", "sample", "export", "replay"])
+def test_code_that_only_the_runs_folder_names_is_never_run(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = fitted(tmp_path, "task")
+    (tmp_path / "fit.py").write_text("raise AssertionError('this code was run')")
+    called(verb, "1", "--runs", run.config.run.runs)
+    shown = capsys.readouterr()
+    assert "this code was run" not in shown.err + shown.out
+    if verb == "eval":
+        assert f"if you trust it, add: --task {tmp_path / 'fit.py'}:task" in shown.err
+    if verb == "export":
+        assert "the task's code was not named (--task FILE.py:NAME" in shown.err
+        assert (tmp_path / "run-1.safetensors").exists()
+
+
+def test_code_that_is_named_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run, entry = fitted(tmp_path, "task"), f"{tmp_path / 'fit.py'}:task"
+    for verb in ("eval", "export"):
+        assert called(verb, "1", "--runs", run.config.run.runs, "--task", entry) == 0
+    (tmp_path / "fit.py").write_text("raise AssertionError('this code was run')")
+    with pytest.raises(AssertionError, match="this code was run"):
+        called("eval", "1", "--runs", run.config.run.runs, "--task", entry)

@@ -1,6 +1,7 @@
 import argparse
 import getpass
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from fedlearn.commands import orders as module
 from fedlearn.commands.orders import (
+    add_set,
     checkpoint_command,
     go_on_command,
     pause_command,
@@ -20,6 +22,7 @@ from fedlearn.commands.orders import (
     stop_command,
 )
 from fedlearn.coordination.status import RunStatus
+from fedlearn.server.changing import AT_WORK
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import Answer, GoOn, Order, Pause, SendAway, Set, Stop, WriteCheckpoint, reply, take
 from fedlearn.storage.runs import RunFolder, create_run
@@ -186,3 +189,9 @@ def test_user_without_a_name_is_the_operator(
         pause_command(options_of(folder))
     assert taken == [Pause("the operator")]
     assert capsys.readouterr().err == ""
+
+
+def test_settings_that_can_be_set_are_listed() -> None:
+    parser = argparse.ArgumentParser()
+    add_set(parser)
+    assert set(re.findall(r"[a-z_0-9]+", parser.format_help())) >= AT_WORK

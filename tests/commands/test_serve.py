@@ -63,7 +63,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
             callback.on_notice("serving")
         assert terminal.screen.mode == "plain"
         assert isinstance(bars, Bars)
-        assert next_commands[-1].endswith(f"-m fedlearn eval {trainer.run_name}")
+        named = f" --task {trainer.run.prepared.entry}" if trainer.run.prepared.entry else ""
+        assert next_commands[-1].endswith(f"-m fedlearn eval {trainer.run_name}{named}")
         assert command.endswith("-m fedlearn serve")
         assert listening.getsockname()[1] > 0
         assert gate.settings == trainer.run.config.server
@@ -180,8 +181,14 @@ def test_resumed_run_has_what_it_was_begun_with_and_what_is_given_now(
     ("flags", "complaint"),
     [
         (["--task", "rnn"], "task: expected one of kind function, .* got rnn of kind rnn; leave it out"),
-        (["--hidden-size", "8"], "--hidden-size: expected a setting of function, got one of rnn; leave it out"),
-        (["--seed", "2"], "seed: expected 1 as in the run that is resumed, got 2 from flag --seed"),
+        (
+            ["--task", "fit.py:task", "--hidden-size", "8"],
+            "--hidden-size: expected a setting of function, got one of rnn; leave it out",
+        ),
+        (
+            ["--task", "fit.py:task", "--seed", "2"],
+            "seed: expected 1 as in the run that is resumed, got 2 from flag --seed",
+        ),
     ],
 )
 def test_run_is_not_resumed_as_another(served: Serve, tmp_path: Path, flags: list[str], complaint: str) -> None:
@@ -196,7 +203,21 @@ def test_run_that_another_process_serves_is_left_alone(served: Serve, tmp_path: 
         lock_run(resolve_run(tmp_path / "trainingRuns", "1")),
         pytest.raises(StorageError, match="expected a run that no process uses"),
     ):
+        served("--resume", "1", "--task", "fit.py:task")
+
+
+def test_code_that_only_the_runs_folder_names_is_not_run_when_it_goes_on(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served("--task", write_task(tmp_path), *SETTLED)
+    entry = f"{tmp_path / 'fit.py'}:task"
+    content = (tmp_path / "fit.py").read_text()
+    (tmp_path / "fit.py").write_text("raise AssertionError('this code was run')")
+    with pytest.raises(ConfigError, match=rf"since going on takes its code, .*; if you trust it, add: --task {entry}"):
         served("--resume", "1")
+    (tmp_path / "fit.py").write_text(content)
+    monkeypatch.setenv("FEDLEARN_TASK", entry)
+    assert served("--resume", "1").run.task == entry
 
 
 def test_what_the_run_chose_itself_is_told_with_reasons(
@@ -216,7 +237,7 @@ def test_settings_that_were_altered_by_hand_are_named(
     served("--task", write_task(tmp_path), *SETTLED)
     path = tmp_path / "trainingRuns/1/config.json"
     path.write_text(path.read_text().replace('"sigma": 0.1', '"sigma": 0.3'))
-    assert served("--resume", "1", "--steps", "9").strategy.sigma == 0.3
+    assert served("--resume", "1", "--task", "fit.py:task", "--steps", "9").strategy.sigma == 0.3
     assert "sigma: 0.3 in trainingRuns/1/config.json, it was 0.1 when genesis" in capsys.readouterr().out
 
 

@@ -143,6 +143,21 @@ def test_of_the_servers_own_nothing_is_looked_at_but_of_who_says_something_else(
     assert auditor.n_checked == 0
 
 
+def test_another_share_holds_from_the_next_step_on() -> None:
+    auditor = auditor_of(0.0)
+    auditor.plan(0.5)
+    assert auditor.trusts(Standing("new"))
+    auditor.begin_step()
+    assert not auditor.trusts(Standing("new"))
+    auditor.settle(claim_of(), Finding.UNDECIDABLE)
+    auditor.begin_step()
+    assert auditor.trusts(Standing("new")), "what can't be decided is not asked again"
+    without_secret = Auditor(0.0, Ledger(0, 0.0, work_per_member=1), lottery=None)
+    without_secret.plan(0.5)
+    without_secret.begin_step()
+    assert without_secret.trusts(Standing("new"))
+
+
 def test_nothing_is_compared_once_audits_are_off() -> None:
     auditor = auditor_of(0.02)
     auditor.settle(claim_of(), Finding.UNDECIDABLE)

@@ -89,6 +89,15 @@ def test_an_altered_kernel_is_told_by_what_it_computes(
     assert f"instruction set {es_core.current_isa()}" in str(raised.value)
 
 
+def test_a_kernel_without_resets_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = es_core.rnn_member_losses
+    monkeypatch.setattr(
+        es_core, "rnn_member_losses", lambda *given, **named: fast(*given, **named | {"reset_token": -1})
+    )
+    with pytest.raises(AlteredCoreError, match=r"gru units in float32, noise on weights, with resets: expected 3\.826"):
+        check_core()
+
+
 @pytest.mark.parametrize("function", ["encode_rows", "decode_rows"])
 def test_a_sum_that_is_coded_otherwise_is_told(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(coded: Any) -> Any:  # noqa: ANN401

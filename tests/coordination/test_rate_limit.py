@@ -1,7 +1,7 @@
 import pytest
 
 from fedlearn.coordination import rate_limit as module
-from fedlearn.coordination.rate_limit import RateLimit, network_of
+from fedlearn.coordination.rate_limit import RateLimit
 
 
 def test_so_many_may_come_at_once_and_then_at_that_rate() -> None:
@@ -36,23 +36,3 @@ def test_table_does_not_grow_beyond_its_bound_and_keeps_who_came_last(monkeypatc
         assert len(limit) <= 10
     assert not limit.take("flooder", 0.0)
     assert [limit.take("late", 0.0), limit.take("late", 0.0)] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("address", "network"),
-    [
-        ("198.51.100.7", "198.51.100.7"),
-        ("::ffff:198.51.100.7", "198.51.100.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("127.0.0.1", "loopback"),
-        ("127.5.6.7", "loopback"),
-        ("::1", "loopback"),
-        ("::ffff:127.0.0.1", "loopback"),
-        ("", ""),
-        ("/run/socket", "/run/socket"),
-    ],
-)
-def test_address_counts_for_its_network(address: str, network: str) -> None:
-    assert network_of(address) == network

@@ -8,6 +8,7 @@ from fedlearn.data.download import ATTEMPTS, Cache, is_url
 from fedlearn.data.sources import open_source
 from fedlearn.data.transfer import Transfer
 from tests.data.web import Web, serving
+from tests.tasks.followed import Followed
 
 TEXT = "".join(f"line {number}\n" for number in range(20_000)).encode()
 HASH = hashlib.sha256(TEXT).hexdigest()
@@ -31,15 +32,20 @@ def files_in(folder: Path) -> list[str]:
 
 
 def test_file_is_downloaded_once(web: Web, cache: Cache, tmp_path: Path) -> None:
+    followed = Followed()
     for _ in range(2):
-        assert cache.fetch(web.url).read_bytes() == TEXT
+        assert cache.fetch(f"{web.url}#sha256={HASH}", followed).read_bytes() == TEXT
     assert web.asked == [None]
+    name = "some_20text.txt"
+    assert followed.pieces == [f"downloading {name}", f"checking {name}", f"checking {name}"]
+    assert followed.told[0][1:] == ("bytes", [(len(TEXT), len(TEXT))])
     assert files_in(tmp_path) == ["some_20text.txt"]
 
 
 def test_text_of_a_url_is_read_like_a_file(web: Web, cache: Cache) -> None:
     source = open_source([f"{web.url}#sha256={HASH.upper()}"], "utf-8", cache=cache)
     assert source.size_bytes == len(TEXT)
+    assert source.name.endswith(HASH.upper())
     (text,) = ("".join(text) for text in source.texts(lambda _: None))
     assert text.encode() == TEXT
 

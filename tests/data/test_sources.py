@@ -1,4 +1,6 @@
 import io
+import os
+import threading
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -6,6 +8,7 @@ import pytest
 
 from fedlearn.data.sources import open_source
 from fedlearn.text.source import Source
+from tests.tasks.followed import Followed
 
 
 class Terminal(io.BytesIO):
@@ -26,12 +29,34 @@ def test_python_docs_are_the_topics_in_order() -> None:
     assert text.endswith("\n\n" + topics[max(topics)])
 
 
-def test_standard_input_is_one_text_that_can_be_read_again() -> None:
-    stdin = io.BytesIO(b"a\r\nb")
-    source = open_source(["-"], "utf-8", stdin=stdin)
-    assert source.size_bytes == 4
-    assert texts_of(source) == texts_of(source) == ["a\nb"]
-    assert source.name == "standard input"
+def test_standard_input_is_one_text_of_which_progress_is_told() -> None:
+    followed = Followed()
+    source = open_source(["-"], "utf-8", stdin=io.BytesIO(b"a\r\nb"), progress=followed)
+    assert (source.name, source.size_bytes, texts_of(source)) == ("standard input", 4, ["a\nb"])
+    assert followed.told == [("reading standard input", "bytes", [(4, None)])]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+def test_pipe_of_the_shell_is_a_text_like_standard_input(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "pipe")
+    writing = threading.Thread(target=path.write_bytes, args=(b"piped",))
+    writing.start()
+    source = open_source([str(path)], "utf-8")
+    writing.join()
+    assert (source.name, source.size_bytes, texts_of(source)) == (str(path), 5, ["piped"])
+    path.chmod(0)
+    if os.geteuid() != 0:
+        with pytest.raises(ValueError, match=r"expected a pipe that can be read, got '.*pipe': Permission denied"):
+            open_source([str(path)], "utf-8")
+
+
+def test_rows_of_files_that_a_user_names_are_texts_and_those_of_a_folder_are_not(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
+    (tmp_path / "b.jsonl").write_text('{"body": "two", "title": "2"}\n')
+    assert texts_of(open_source([str(tmp_path / "a.jsonl")], "utf-8")) == ["one"]
+    rows = open_source([str(tmp_path / "*.jsonl:body")], "utf-8")
+    assert (rows.name, texts_of(rows)) == (str(tmp_path / "*.jsonl:body"), ["one", "two"])
+    assert texts_of(open_source([str(tmp_path)], "utf-8")) == [path.read_text() for path in sorted(tmp_path.iterdir())]
 
 
 def test_process_without_standard_input_reads_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

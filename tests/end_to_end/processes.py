@@ -20,8 +20,9 @@ SHORT_STEPS = ["--time-per-step", "0.3", "--population-limit", "1000000", "--sam
 def start(
     script: str, *arguments: str, folder: Path, limit_s: float = LIMIT_S, **environ: str
 ) -> subprocess.Popen[str]:
+    program = ["-m", script] if script == "fedlearn" else [str(ROOT / script)]
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / script), *arguments],
+        [sys.executable, *program, *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
-from fedlearn.es.digest import run_digest, tensor_digests
+from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 
 LAYOUT = ParameterLayout((TensorSpec("matrix", (4, 3)), TensorSpec("vector", (5,)), TensorSpec("number", ())))
@@ -88,3 +88,23 @@ def test_threads_do_not_change_the_digest_of_a_large_tensor(threads: int) -> Non
     slots = {"momentum_buffer": weights[::-1].copy()}
     one = tensor_digests(layout, weights, slots, threads=1)
     assert tensor_digests(layout, weights, slots, threads=threads) == one
+
+
+def test_a_parts_digest_is_that_of_the_digests_of_its_own_pieces() -> None:
+    part = LAYOUT.part(["matrix", "number"], {"matrix": (1, 2)})
+    places = [slice(3, 9), slice(17, 18)]
+    hashed = [
+        blake3(b"".join(array[place].tobytes() for array in (WEIGHTS, SLOTS["first"], SLOTS["second"]))).digest(16)
+        for place in places
+    ]
+    found = part_digests(LAYOUT, [part], WEIGHTS, SLOTS, NUMBERS, threads=1)
+    assert found == [run_digest(hashed, NUMBERS)]
+    assert found[0].hex() == "42aa630df298953f"
+
+
+def test_parts_that_share_tensors_have_the_digests_that_each_has_alone() -> None:
+    parts = [LAYOUT.part(["matrix", "vector"]), LAYOUT, LAYOUT.part(["vector"]), LAYOUT.part([])]
+    together = part_digests(LAYOUT, parts, WEIGHTS, SLOTS, NUMBERS, threads=1)
+    assert together == [part_digests(LAYOUT, [part], WEIGHTS, SLOTS, NUMBERS, threads=1)[0] for part in parts]
+    assert together[1] == run_digest(tensor_digests(LAYOUT, WEIGHTS, SLOTS, threads=1), NUMBERS)
+    assert len(set(together)) == 4

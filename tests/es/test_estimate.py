@@ -3,8 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlearn.es.estimate import CodedEstimate, decode_estimate, encode_estimate, encode_exactly, exact_width
+from fedlearn.es.estimate import (
+    CodedEstimate,
+    decode_estimate,
+    encode_estimate,
+    encode_exactly,
+    estimate_of_rows,
+    exact_width,
+)
 from fedlearn.es.layout import ParameterLayout, TensorSpec
+from tests.es.parts import PARTS, WHOLE, Encode, pieces
 
 LAYOUT = ParameterLayout((TensorSpec("matrix", (2, 3)), TensorSpec("vector", (2,))))
 ROWS = [3, 3, 1, 1]
@@ -118,3 +126,51 @@ def test_exact_rows_have_the_bytes_of_the_protocols_example() -> None:
     assert coded.numbers.tobytes().hex() == "2c01feffff"
     assert coded.shifts.tobytes().hex() == "828081"
     assert coded.n_bytes == 8
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("encode", [encode_estimate, encode_exactly])
+def test_a_part_of_an_estimate_stands_for_the_parts_numbers(encode: Encode, name: str) -> None:
+    generator = np.random.default_rng(5)
+    # Rows of all sizes, some without a byte.
+    sizes = generator.integers(-3, 26, WHOLE.row_lengths.size)
+    greatest = np.repeat(np.maximum(2.0**sizes, 0.5), WHOLE.row_lengths)
+    estimate = (generator.uniform(-1, 1, WHOLE.size) * greatest).astype(np.int32)
+    coded = encode(WHOLE, estimate)
+    found = decode_estimate(PARTS[name], estimate_of_rows(WHOLE, WHOLE.row_intervals(PARTS[name]), coded))
+    expected = pieces(WHOLE, PARTS[name], decode_estimate(WHOLE, coded).view(np.float32))
+    np.testing.assert_array_equal(found, expected.view(np.int32))
+
+
+def test_the_part_that_is_the_whole_shares_the_estimates_bytes() -> None:
+    coded = encode_estimate(WHOLE, np.ones(WHOLE.size, dtype=np.int32))
+    part = estimate_of_rows(WHOLE, WHOLE.row_intervals(WHOLE), coded)
+    assert np.shares_memory(part.numbers, coded.numbers)
+    assert (part.numbers.size, part.shifts.size) == (coded.numbers.size, coded.shifts.size)
+
+
+def test_nothing_of_a_model_has_an_empty_estimate() -> None:
+    empty = WHOLE.part([])
+    coded = estimate_of_rows(WHOLE, [], encode_estimate(WHOLE, np.ones(WHOLE.size, dtype=np.int32)))
+    assert decode_estimate(empty, coded).size == 0
+
+
+@pytest.mark.parametrize(
+    ("n_numbers", "shifts", "complaint"),
+    [
+        (7, [0, 0, 0, 0], "estimate of 8 parameters: numbers: expected 8 bytes by the codes, got 7"),
+        (9, [0, 0, 0, 0], "estimate of 8 parameters: numbers: expected 8 bytes by the codes, got 9"),
+        (8, [130, 0, 128, 0], "expected 10 bytes by the codes, got 8"),
+        (8, [0, 0, 0], "estimate of 8 parameters: codes: expected one a row, 4, got 3"),
+    ],
+)
+def test_a_part_of_an_estimate_that_cannot_be_is_refused(n_numbers: int, shifts: list[int], complaint: str) -> None:
+    coded = CodedEstimate(np.zeros(n_numbers, dtype=np.int8), np.array(shifts, dtype=np.uint8))
+    with pytest.raises(ValueError, match=complaint):
+        estimate_of_rows(LAYOUT, [slice(2, 4)], coded)
+
+
+def test_an_estimate_of_no_more_than_the_rows_wanted_is_refused() -> None:
+    first_rows = CodedEstimate(np.zeros(6, dtype=np.int8), np.zeros(2, dtype=np.uint8))
+    with pytest.raises(ValueError, match="codes: expected one a row, 4, got 2"):
+        estimate_of_rows(LAYOUT, [slice(0, 2)], first_rows)

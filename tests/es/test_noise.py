@@ -7,6 +7,7 @@ from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.noise import Dense, LowRank, TensorNoise, member_noise, perturbed
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
+from tests.es.parts import PARTS, WHOLE
 
 SEED = 77
 LAYOUT = ParameterLayout(
@@ -64,6 +65,28 @@ def test_noise_is_that_of_members_drawn_one_by_one(rank: int, antithetic: bool, 
     for found, expected in zip(arrays(drawn), arrays(plain), strict=True):
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("antithetic", [False, True])
+@pytest.mark.parametrize("rank", [0, 1, 3])
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_has_the_noise_that_it_has_in_the_whole(name: str, rank: int, antithetic: bool) -> None:
+    tried, part = trials(rank, antithetic=antithetic), PARTS[name]
+    whole = dict(zip(WHOLE.numbers, member_noise(WHOLE, tried, seed=SEED), strict=True))
+    found = member_noise(part, tried, seed=SEED)
+    for piece, number, noise in zip(part.tensors, part.numbers, found, strict=True):
+        rows = slice(piece.first_row, piece.first_row + piece.shape[0])
+        expected = whole[number]
+        if isinstance(noise, LowRank) and isinstance(expected, LowRank):
+            np.testing.assert_array_equal(noise.rows, expected.rows[:, rows])
+            np.testing.assert_array_equal(noise.columns, expected.columns)
+        else:
+            (of_piece,), (of_tensor,) = arrays([noise]), arrays([expected])
+            np.testing.assert_array_equal(of_piece, of_tensor[:, rows])
+
+
+def test_nothing_of_a_model_has_no_noise() -> None:
+    assert member_noise(WHOLE.part([]), trials(), seed=SEED) == []
 
 
 def test_only_what_is_more_than_a_row_or_a_column_has_noise_of_low_rank() -> None:

@@ -37,6 +37,7 @@ def told(losses: list[float], shaping_scale: float) -> Update:
         optimizer=Adam(0.125, 0.5, 0.75),
         elapsed_s=7.0,
         shaping_scale=shaping_scale,
+        weight_decay=0.25,
     )
     return tell(
         STRATEGY,
@@ -66,6 +67,7 @@ def test_ask_gives_whole_groups_within_the_limit() -> None:
         optimizer=Sgd(0.25, 0.5),
         elapsed_s=0.0,
         shaping_scale=0.0,
+        weight_decay=0.125,
     )
     uneven = msgspec.structs.replace(STRATEGY, population_limit=4007)
     assert ask(uneven, 0, None).limit == 4000
@@ -132,7 +134,7 @@ def test_tell_puts_everything_a_replica_needs_into_the_update() -> None:
     assert (update.step, update.block, update.spans) == (3, BLOCK, ((4, 4),))
     assert (update.rank, update.group_size) == (1, 2)
     assert update.optimizer == Adam(0.125, 0.5, 0.75)
-    assert (update.antithetic, update.weight_decay, update.decay_towards) == (True, 0.125, "start")
+    assert (update.antithetic, update.weight_decay, update.decay_towards) == (True, 0.25, "start")
     assert update.utilities.tolist() == [6, -6, 13, -13]
 
 

@@ -28,6 +28,7 @@ class Case(NamedTuple):
     sigma: float
     logit_sigma: float
     discount: float
+    reset_token: int = -1
 
 
 def case(
@@ -43,6 +44,7 @@ def case(
     taps: int = 0,
     logit_sigma: float = 0.0,
     discount: float = 0.7,
+    reset_token: int = -1,
     seed: int = 0,
 ) -> Case:
     generator = np.random.default_rng(seed)
@@ -56,11 +58,12 @@ def case(
     tokens = generator.integers(0, vocab, (n_groups, batch_size, context + scored + 1)).astype(np.uint16)
     is_cold = generator.integers(0, 2, n_groups) if context else np.ones(n_groups)
     cold = is_cold.astype(np.uint8)
-    return Case(shape, layout, weights, tokens, context, cold, group_size, taps, 0.1, logit_sigma, discount)
+    noise = (group_size, taps, 0.1, logit_sigma, discount)
+    return Case(shape, layout, weights, tokens, context, cold, *noise, reset_token)
 
 
 def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[np.int32]]:  # noqa: ANN401 (options)
-    shape, layout, weights, tokens, context, is_cold, group_size, taps, sigma, logit_sigma, discount = given_case
+    shape, layout, weights, tokens, context, is_cold, group_size, taps, sigma, logit_sigma, discount, reset = given_case
     options: dict[str, Any] = {"threads": 1, "weights": weights, **changes}
     first_group = options.pop("first_group", FIRST_GROUP)
     return es_core.rnn_activation_gradient(
@@ -79,6 +82,7 @@ def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[
         logit_sigma=logit_sigma,
         discount=discount,
         control_taps=taps,
+        reset_token=reset,
         **options,
     )
 
@@ -97,12 +101,17 @@ class Twin:
     def read(self, states: Array, token: int, noise: Array | None = None) -> Array:
         """The states [layers, H] after a token."""
         new = np.zeros_like(states)
+        states = self.before(states, token)
         for layer in range(self.layers):
             inputs = self.parts[f"rnn.weight_hh_l{layer}"] @ states[layer] + self.parts[f"rnn.bias_l{layer}"]
             below = self.parts["embedding.weight"][token]
             inputs += below if layer == 0 else self.parts[f"rnn.weight_ih_l{layer}"] @ new[layer - 1]
             new[layer] = np.tanh(inputs if noise is None else inputs + noise[layer])
         return new
+
+    def before(self, states: Array, token: int) -> Array:
+        """The states that a token is read from."""
+        return np.zeros_like(states) if token == self.case.reset_token else states
 
     def log_probabilities(self, states: Array, noise: Array | float = 0.0) -> Array:
         logits = self.parts["head.weight"] @ states[-1] + self.parts["head.bias"] + noise
@@ -130,6 +139,7 @@ class Twin:
             for token in text[: given_case.context]:
                 states = self.read(states, token)
         text = text[given_case.context :]
+        document = np.cumsum(text[:-1] == given_case.reset_token)  # noise changes losses of its own document alone
         path, probabilities = [states], []
         for t in range(scored):
             path.append(self.read(path[-1], text[t]))
@@ -181,7 +191,7 @@ class Twin:
             for t in range(scored)
             for layer in range(layers)
             for k in range(given_case.taps)
-            if t + k < scored
+            if t + k < scored and document[t + k] == document[t]
         ]
         for t, layer, k in places:
             losses[:, t + k] -= given_case.sigma * noise[:, t, layer] @ s_of(t, layer, k)
@@ -193,7 +203,8 @@ class Twin:
         losses -= losses.mean(axis=0)
         credits = losses.copy()
         for t in range(scored - 2, -1, -1):
-            credits[:, t] += given_case.discount * credits[:, t + 1]
+            if document[t + 1] == document[t]:
+                credits[:, t] += given_case.discount * credits[:, t + 1]
 
         degrees = given_case.group_size - 1
         deltas = np.einsum("it,itlh->tlh", credits, noise) / (degrees * given_case.sigma)
@@ -202,7 +213,7 @@ class Twin:
             if given_case.taps:
                 self.gradient["control.logits"] -= features.T @ residuals
                 residuals = residuals + features @ self.parts["control.logits"]
-        if given_case.is_cold[group]:
+        if given_case.is_cold[group] and document[0] == 0:
             first = np.einsum("i,ilh->lh", credits[:, 0], first_noise) * given_case.discount
             self.gradient["initial_state"] += first.reshape(-1) / (degrees * given_case.sigma)
         corrected = deltas.copy()
@@ -212,9 +223,10 @@ class Twin:
             self.gradient[f"control.l{layer}.t{k}"] -= weight * np.outer(features[t + k], slope * deltas[t, layer])
             corrected[t, layer] += weight * s_of(t, layer, k)
         for t in range(scored):
+            before = self.before(path[t], text[t])
             self.gradient["embedding.weight"][text[t]] += corrected[t, 0]
             for layer in range(layers):
-                self.gradient[f"rnn.weight_hh_l{layer}"] += np.outer(corrected[t, layer], path[t][layer])
+                self.gradient[f"rnn.weight_hh_l{layer}"] += np.outer(corrected[t, layer], before[layer])
                 self.gradient[f"rnn.bias_l{layer}"] += corrected[t, layer]
                 if layer > 0:
                     self.gradient[f"rnn.weight_ih_l{layer}"] += np.outer(corrected[t, layer], path[t + 1][layer - 1])

@@ -16,8 +16,9 @@ from tests.es_core.activity_twin import FIRST_GROUP, Array, Case, Twin, case, ru
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
+    vocab = draw(st.integers(2, 70))
     return case(
-        draw(st.integers(2, 70)),
+        vocab,
         draw(st.integers(2, 70)),
         draw(st.integers(1, 3)),
         group_size=draw(st.sampled_from([2, 3, 5, 70])),
@@ -27,6 +28,7 @@ def cases(draw: st.DrawFn) -> Case:
         scored=draw(st.integers(1, 5)),
         taps=draw(st.integers(0, 3)),
         logit_sigma=draw(st.sampled_from([0.0, 0.07])),
+        reset_token=draw(st.integers(-1, min(vocab, 4) - 1)),
         seed=draw(st.integers(0, 99)),
     )
 

@@ -26,8 +26,10 @@ class Case:
         seed: int,
         gap: int = 0,
         antithetic: bool = False,
+        places: list[tuple[int, int]] | None = None,
     ) -> None:
-        """`shapes` are rows, columns, rank, and whether the rows are masked."""
+        """`shapes` are rows, columns, rank, and whether the rows are masked; places are those in a whole model."""
+        self.places = None if places is None else np.array(places[: len(shapes)], dtype=np.int64)
         generator = np.random.default_rng(seed)
         rows, offset, self.mask_columns = [], 0, 0
         for n_rows, n_columns, rank, is_masked in shapes:
@@ -65,6 +67,7 @@ class Case:
             spans=chosen,
             utilities=self.utilities[members],
             row_masks=self.row_masks[members[:: self.group_size] // self.group_size] if self.mask_columns else None,
+            places=self.places,
             antithetic=self.antithetic,
             threads=threads,
             naive=naive,
@@ -90,6 +93,8 @@ cases = st.builds(
     seed=st.integers(0, 2**32),
     gap=st.integers(0, 3),
     antithetic=st.booleans(),
+    places=st.none()
+    | st.lists(st.tuples(st.integers(0, 65535), st.integers(0, 300) | st.integers(0, 2**31)), min_size=3, max_size=3),
 )
 
 
@@ -206,6 +211,13 @@ def test_a_population_of_nobody_has_no_gradient() -> None:
         ({"row_masks": np.ones((1, 4), dtype=np.uint8)}, r"row_masks: expected \[2, 4\], got uint8\(1, 4\)"),
         ({"row_masks": np.ones((2, 3), dtype=np.uint8)}, r"row_masks: expected \[2, 4\], got uint8\(2, 3\)"),
         ({"row_masks": np.ones((2, 4))}, "row_masks: expected a C-contiguous array of uint8"),
+        ({"places": np.zeros((2, 2), dtype=np.int64)}, r"places: expected a row of .* a tensor, got int64\(2, 2\)"),
+        ({"places": np.zeros((1, 3), dtype=np.int64)}, r"places: expected a row of .* a tensor, got int64\(1, 3\)"),
+        ({"places": np.zeros((1, 2))}, "places: expected a C-contiguous array of int64"),
+        ({"places": np.array([[65536, 0]])}, "a number from 0 to 65535 and a first sign .* got 65536, 0"),
+        ({"places": np.array([[-1, 0]])}, "a number from 0 to 65535 .* got -1, 0"),
+        ({"places": np.array([[0, -1]])}, "a first sign from 0 to 2.31, got 0, -1"),
+        ({"places": np.array([[0, 2**31 + 1]])}, "a first sign from 0 to 2.31, got 0, 2147483649"),
     ],
 )
 def test_wrong_arguments_are_refused(change: dict[str, object], message: str) -> None:
@@ -255,3 +267,36 @@ def test_the_greatest_sum_does_not_overflow_within_a_chunk() -> None:
         row_masks=None,
     )
     assert estimate.tolist() == [127 * n]
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("is_naive", [False, True])
+@pytest.mark.parametrize("rank", [0, 1, 3])
+@pytest.mark.parametrize(("first", "count"), [(0, 7), (1, 30), (31, 40), (96, 129), (127, 2), (128, 300), (297, 3)])
+def test_rows_of_a_tensor_have_the_gradient_that_they_have_in_the_whole(
+    first: int, count: int, rank: int, is_naive: bool
+) -> None:
+    n_rows, n_columns, number = 428, 5, 3
+    generator = np.random.default_rng(first)
+    population: dict[str, object] = {
+        "seed": 2**40 + 1,
+        "step": 3,
+        "group_size": 2,
+        "spans": [(2**33, 6)],
+        "utilities": generator.integers(-127, 128, 6).astype(np.int8),
+        "row_masks": generator.integers(0, 2, (3, n_rows + 2)).astype(np.uint8),
+        "naive": is_naive,
+    }
+
+    def gradient(*tensor: int, first_sign: int) -> Int32Array:
+        places = np.array([(number, first_sign)])
+        return es_core.estimate_gradient(
+            np.array([tensor]),
+            tensor[1] * tensor[2],
+            places=places,
+            **population,  # type: ignore[arg-type]
+        )
+
+    whole = gradient(0, n_rows, n_columns, rank, 2, first_sign=0)
+    rows = gradient(0, count, n_columns, rank, 2 + first, first_sign=first if rank else first * n_columns)
+    np.testing.assert_array_equal(rows, whole[first * n_columns : (first + count) * n_columns])

@@ -163,9 +163,10 @@ def test_signs_of_members_have_the_known_answers(known_answers: KnownAnswers) ->
         seed, step, member, tensor, factor, offset, count = (
             int(answer[key][0]) for key in ("seed", "step", "member", "tensor", "factor", "offset", "count")
         )
-        if offset + count < 1000:
-            signs = es_core.member_signs(seed, step, member, 1, factors_of((tensor, factor, offset + count)))
-            assert packed(signs[0, offset:].astype(np.int8)) == answer["signs"]
+        if offset <= 2**31:
+            first = np.array([offset])
+            signs = es_core.member_signs(seed, step, member, 1, factors_of((tensor, factor, count)), None, first)
+            assert packed(signs[0].astype(np.int8)) == answer["signs"]
 
 
 @pytest.mark.usefixtures("isa")
@@ -201,6 +202,25 @@ def test_each_factor_is_multiplied_by_its_scale(antithetic: bool) -> None:
     np.testing.assert_array_equal(scaled.view(np.uint32), expected.view(np.uint32))
 
 
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("antithetic", [False, True])
+def test_signs_may_begin_anywhere_in_their_factors(antithetic: bool, threads: int) -> None:
+    whole = UNEVEN + np.array([0, 0, 2000])
+    scales = np.arange(1, 7, dtype=np.float32)
+    every = es_core.member_signs(2**63 + 1, 9, 5, 9, whole, scales, antithetic=antithetic)
+    begins = np.cumsum(whole[:, 2]) - whole[:, 2]
+    for first_signs in ([1, 127, 128, 129, 1999, 0], [64, 31, 130, 1000, 256, 1], [0, 0, 0, 0, 0, 0]):
+        signs = es_core.member_signs(
+            2**63 + 1, 9, 5, 9, UNEVEN, scales, np.array(first_signs), antithetic=antithetic, threads=threads
+        )
+        expected = [
+            every[:, begin + first : begin + first + length]
+            for begin, first, length in zip(begins, first_signs, UNEVEN[:, 2], strict=True)
+        ]
+        np.testing.assert_array_equal(signs, np.concatenate(expected, axis=1))
+
+
 def test_nobody_and_nothing_have_no_signs() -> None:
     assert es_core.member_signs(1, 1, 1, 0, UNEVEN).shape == (0, UNEVEN[:, 2].sum())
     assert es_core.member_signs(1, 1, 1, 3, factors_of()).shape == (3, 0)
@@ -219,6 +239,10 @@ def test_nobody_and_nothing_have_no_signs() -> None:
         ({"factors": factors_of((0, 0, 2**31 + 1))}, "factors: .* a length of 1 to 2.31"),
         ({"scales": np.ones(5, dtype=np.float32)}, "scales: expected one a factor, 6, got 5"),
         ({"scales": np.ones(6)}, "scales: expected a C-contiguous array of float32"),
+        ({"first_signs": np.zeros(5, dtype=np.int64)}, "first_signs: expected one a factor, 6, got 5"),
+        ({"first_signs": np.zeros(6)}, "first_signs: expected a C-contiguous array of int64"),
+        ({"first_signs": np.array([0, 0, 0, 0, 0, -1])}, "first_signs: expected 0 to 2.31, got -1"),
+        ({"first_signs": np.array([0, 2**31 + 1, 0, 0, 0, 0])}, "first_signs: expected 0 to 2.31, got 2147483649"),
     ],
 )
 def test_bad_requests_for_signs_are_refused(change: dict[str, object], message: str) -> None:

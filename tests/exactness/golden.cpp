@@ -124,8 +124,8 @@ std::vector<std::uint32_t> random_words(std::uint64_t stream, std::size_t count)
 
 // Antithetic members on both sides of 2^32, an odd one first; scales that are subnormal and zero.
 void print_member_signs(const Options& options) {
-    const std::vector<SignFactor> factors{sign_factor(0, 0, 33, 0.3f), sign_factor(0, 1, 129, 1.0f),
-                                          sign_factor(65535, 4, 128, -1e-42f), sign_factor(7, 0, 5000, 0.0f)};
+    const std::vector<SignFactor> factors{sign_factor(0, 0, 0, 33, 0.3f), sign_factor(0, 1, 0, 129, 1.0f),
+                                          sign_factor(65535, 4, 0, 128, -1e-42f), sign_factor(7, 0, 0, 5000, 0.0f)};
     std::vector<float> signs(9 * (33 + 129 + 128 + 5000));
     const MemberRange members{make_key(kSeed, kStep, Domain::kNoise), 4294967291, 9, true};
     call(options, [&] { fill_member_signs(signs, factors, members, *current_isa().replicated, options.threads); });
@@ -150,8 +150,8 @@ void print_noise(const Options& options) {
 
 // Two masked tensors, and shapes that no tile fits; vectors are one row of rank 0.
 std::vector<Tensor> table(std::int64_t rank, bool is_masked) {
-    std::vector<Tensor> tensors{{0, 33, 17, rank, 0}, {0, 1, 131, 0, -1}, {0, 5, 70, rank, -1}, {0, 64, 48, rank, -1},
-                                {0, 1, 19, 0, 33}};
+    std::vector<Tensor> tensors{{0, 33, 17, rank, 0, 0}, {0, 1, 131, 0, -1, 1}, {0, 5, 70, rank, -1, 2},
+                                {0, 64, 48, rank, -1, 3}, {0, 1, 19, 0, 33, 4}};
     std::int64_t offset = 0;
     for (Tensor& tensor : tensors) {
         tensor.offset = offset;

@@ -31,7 +31,7 @@ std::vector<Tensor> table() {
     std::vector<Tensor> tensors;
     std::int64_t offset = 0;
     const auto add = [&](std::int64_t rows, std::int64_t columns, std::int64_t rank) {
-        tensors.push_back({offset, rows, columns, rank, -1});
+        tensors.push_back({offset, rows, columns, rank, -1, std::ssize(tensors)});
         offset += rows * columns;
     };
     add(kVocab, kHidden, kRank);

@@ -11,7 +11,9 @@ from fedlearn.storage.task_file import load_task
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS = {
+    "cnn": ["torch", "sklearn"],
     "digits": ["torch", "sklearn"],
+    "residual": ["torch"],
     "sums": ["torch", "transformers"],
     "cartpole": ["torch", "gymnasium"],
     "valley": [],

@@ -102,7 +102,7 @@ def test_values_come_before_what_reads_them(graph: Graph) -> None:
 @pytest.mark.parametrize("output", ["x", "layer.weight", "no", "shift"])
 def test_the_loss_is_the_result_of_a_call(graph: Graph, output: str) -> None:
     with pytest.raises(GraphError, match="expected the result of a call as its output"):
-        check(replace(graph, output=output))
+        check(replace(graph, outputs=(output,)))
 
 
 def test_something_is_learned(graph: Graph) -> None:

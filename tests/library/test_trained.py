@@ -1,12 +1,14 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import fedlearn
 from fedlearn.library.trained import Trained, load
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.metrics import StepMetrics
 from tests.library.test_training import SETTINGS, TEXT_SETTINGS
 from tests.runs import fit_task, write_text
 
@@ -90,9 +92,19 @@ def test_model_that_does_not_write_says_so(fitted: Trained) -> None:
         fitted.sample()
 
 
+def test_step_that_was_taken_again_has_one_loss(fitted: Trained) -> None:
+    before, path = fitted.losses, fitted.folder / "metrics.jsonl"
+    written = path.read_text()
+    again = msgspec.structs.replace(msgspec.json.decode(written.splitlines()[1], type=StepMetrics), loss=7.0)
+    path.write_text(written + msgspec.json.encode(again).decode() + "\n")
+    assert fitted.losses == [before[0], 7.0, before[2]]
+    path.write_text(written)
+
+
 def test_metrics_and_curve_come_from_the_folder(fitted: Trained) -> None:
     assert np.asarray(fitted.metrics()["step"]).tolist() == [0, 1, 2]
     assert np.asarray(fitted.metrics()["loss"]).tolist() == pytest.approx(fitted.losses)
+    assert len(fitted.losses) == 3
     pytest.importorskip("matplotlib")
     curve: Any = fitted.plot(over="seconds")
     assert curve.axes[0].get_xlabel() == "seconds of training"

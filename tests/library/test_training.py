@@ -1,6 +1,9 @@
 import argparse
+import io
 import os
 import signal
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,13 @@ from fedlearn.callback import Callback
 from fedlearn.commands.replay import replay_command
 from fedlearn.config import ConfigError
 from fedlearn.coordination.status import RunStatus
+from fedlearn.library import training
+from fedlearn.server.creation import create
+from fedlearn.server.run import Run
 from fedlearn.simulation.kept import Kept
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.storage.status import read_status
+from fedlearn.text.source import Progress
 from tests.runs import TARGET, fit_task, write_text
 
 SETTINGS: dict[str, Any] = {
@@ -169,3 +176,37 @@ def test_progress_is_shown_where_it_is_wanted(tmp_path: Path, capsys: pytest.Cap
     last = capsys.readouterr().out.split("\r")[-1]
     assert last.startswith("step 2/2  loss ")
     assert last.endswith("all 2 steps are done\n")
+
+
+def test_progress_of_the_preparation_is_shown_in_the_same_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, text = io.StringIO(), tmp_path / "a.txt"
+    write_text(text)
+
+    def slow_create(*arguments: Any, progress: Progress) -> Run:  # noqa: ANN401
+        progress.begin("waiting", "bytes")
+        progress.reach(5, 10)
+        for _ in range(1000):
+            if "waiting: 5 B of 10 B" in stream.getvalue():
+                return create(*arguments, progress=progress)
+            threading.Event().wait(0.01)
+        raise AssertionError(stream.getvalue())
+
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr("fedlearn.terminal.bars.APPEARS_S", 0.0)
+    monkeypatch.setattr(training, "create", slow_create)
+    fedlearn.train(data=text, steps=1, runs=tmp_path / "runs", progress=True, **TEXT_SETTINGS)
+    shown = stream.getvalue().split("\r")
+    assert any(line.startswith("waiting: 5 B of 10 B") for line in shown)
+    assert shown[-1].startswith("step 1/1")
+
+
+def test_several_texts_may_be_paths_or_names(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        write_text(tmp_path / name)
+    names: list[str | Path] = [tmp_path / "a.txt", str(tmp_path / "b.txt")]
+    given: list[Sequence[str | Path]] = [names, tuple(names)]
+    for data in given:
+        trained = fedlearn.train(data=data, steps=1, runs=tmp_path / "runs", **TEXT_SETTINGS)
+        assert trained.settings["options"]["data"] == tuple(map(str, names))
+    with pytest.raises(ConfigError, match=r"learning_rate: expected a number, .* got \['1'\] from the task's settings"):
+        fedlearn.train(learning_rate=[1], steps=1, runs=None)  # type: ignore[list-item]

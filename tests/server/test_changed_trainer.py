@@ -1,6 +1,6 @@
 """A setting that changes at work, as the trainer passes it on and keeps it."""
 
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -8,6 +8,8 @@ from fedlearn.config import ConfigError, RunConfig
 from fedlearn.coordination.operator import Operator
 from fedlearn.server.run import edited_settings, load_run_config
 from fedlearn.server.trainer import Trainer
+from fedlearn.storage.changes import Change
+from fedlearn.storage.lines import read_lines
 from tests.runs import created, reopened
 
 
@@ -20,10 +22,24 @@ def test_changed_setting_reaches_the_steps_and_the_next_checkpoint(config: RunCo
     assert (plan.steps, strategy.optimizer.learning_rate, now) == (9, 0.5, 4.0)
     trainer.save_checkpoint()
     trainer.close()
+    written = [
+        (change.step, change.key, change.value, change.before) for change in read_lines(run.folder.changes, Change)
+    ]
+    assert written == [(0, "learning_rate", 0.5, 0.02), (0, "steps", 9, 0)]
     kept = load_run_config(run.folder)
     assert (kept.optimizer.learning_rate, kept.run.steps) == (0.5, 9)
     assert edited_settings(run.folder, kept) == []
     assert reopened(run).config == kept
+
+
+def test_bound_of_the_journal_and_the_time_of_samples_change_at_once(config: RunConfig) -> None:
+    trainer, _ = Trainer.open(created(config))
+    with trainer._journal as journal, patch.object(journal, "keep") as keep:
+        trainer.change(Mock(spec=Operator), "keep_journal", "5MB", 3.0)
+        trainer.change(Mock(spec=Operator), "keep_journal", "all", 3.0)
+    assert [call.args for call in keep.call_args_list] == [(5_000_000,), (None,)]
+    trainer.change(Mock(spec=Operator), "sample_time", "7", 3.0)
+    assert trainer.sample_time == 7.0
 
 
 def test_refused_setting_changes_nothing(config: RunConfig) -> None:
@@ -33,4 +49,5 @@ def test_refused_setting_changes_nothing(config: RunConfig) -> None:
         trainer.change(operator, "hidden_size", "9", 3.0)
     trainer.close()
     assert trainer.run is run
+    assert not run.folder.changes.exists()
     operator.change.assert_not_called()

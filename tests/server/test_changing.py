@@ -41,10 +41,11 @@ def test_value_is_read_as_a_resumed_runs_flag_would_be(
         ),
         ("seed", "9", "seed: expected a setting that may change"),
         ("step_num", "9", "step_num: expected a setting that may change"),
-        ("port", "9", "port: expected a setting that acts on the next step.* stop it, and resume with --port 9"),
-        ("keep_journal", "9MB", "keep_journal: .* resume with --keep-journal 9MB"),
+        ("port", "9", "port: expected a setting that may change while .* stop it, and resume with --port 9"),
+        ("token-file", "x", "token_file: .* resume with --token-file x"),
+        ("keep_journal", "much", "keep_journal: expected .* or all, which drops nothing"),
         ("learning_rat", "1", "learning_rat: expected a setting that may change .* did you mean learning_rate?"),
-        ("zzz", "1", "zzz: expected a setting that may change .* there are beta1, beta2, checkpoint_time"),
+        ("zzz", "1", "zzz: expected a setting that may change .* there are audit, beta1, beta2, checkpoint_time"),
     ],
 )
 def test_what_can_not_change_is_refused_with_the_reason(tmp_path: Path, key: str, text: str, problem: str) -> None:
@@ -52,5 +53,8 @@ def test_what_can_not_change_is_refused_with_the_reason(tmp_path: Path, key: str
         changed(rnn_config(tmp_path), key, text)
 
 
-def test_only_what_a_resumed_run_may_change_changes_at_work() -> None:
+def test_all_that_a_resumed_run_may_change_changes_at_work_but_what_a_server_starts_with() -> None:
+    groups = Schema(RnnOptions).group_of
+    left = Schema(RnnOptions).resumable - AT_WORK
     assert Schema(RnnOptions).resumable > AT_WORK
+    assert {groups[key] for key in left - {"task", "runs"}} == {"server", "volunteers"}

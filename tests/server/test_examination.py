@@ -22,19 +22,27 @@ class Figures:
 
 
 def test_first_look_comes_early_and_one_follows_every_interval() -> None:
-    agenda = Agenda(30.0)
-    looks = [now for now in range(100, 300) if agenda.is_due(float(now))]
+    agenda = Agenda()
+    looks = [now for now in range(100, 300) if agenda.is_due(float(now), 30.0)]
     assert looks == [110, 140, 170, 200, 230, 260, 290]
 
 
 def test_late_look_moves_the_next_one_on() -> None:
-    agenda = Agenda(30.0)
-    assert [agenda.is_due(now) for now in (0.0, 50.0, 79.0, 80.0)] == [False, True, False, True]
+    agenda = Agenda()
+    assert [agenda.is_due(now, 30.0) for now in (0.0, 50.0, 79.0, 80.0)] == [False, True, False, True]
 
 
 def test_no_look_is_due_where_none_is_wanted() -> None:
-    agenda = Agenda(0.0)
-    assert not any(agenda.is_due(float(now)) for now in range(100))
+    agenda = Agenda()
+    assert not any(agenda.is_due(float(now), 0.0) for now in range(100))
+
+
+def test_another_interval_counts_from_the_last_look() -> None:
+    agenda = Agenda()
+    assert [now for now in range(100, 120) if agenda.is_due(float(now), 30.0)] == [110]
+    assert [now for now in range(120, 140) if agenda.is_due(float(now), 15.0)] == [125]
+    assert not agenda.is_due(300.0, 0.0)
+    assert agenda.is_due(300.0, 15.0)
 
 
 def test_look_at_a_model_that_writes_keeps_the_lines_of_its_text(config: RunConfig) -> None:

@@ -110,23 +110,28 @@ def test_what_a_configuration_trains_is_a_kind_or_a_task_in_a_file(task_file: Pa
 def test_run_is_found_with_its_tasks_code_or_with_enough_to_replay_it(task_file: Path, tmp_path: Path) -> None:
     entry = f"{task_file}:task"
     run = created(task_config(tmp_path, task=entry), named_task(entry))
-    assert isinstance(find(run.config.run.runs, "1", with_task=True).prepared.objective, TaskObjective)
+    assert isinstance(find(run.config.run.runs, "1", task=entry).prepared.objective, TaskObjective)
     found = find(run.config.run.runs, "1")
     assert isinstance(found.prepared.objective, RecordedObjective)
     task_file.unlink()
     assert find(run.config.run.runs, "1").prepared.objective.layout == run.prepared.objective.layout
     with pytest.raises(ValueError, match="which does not exist here"):
-        find(run.config.run.runs, "1", with_task=True)
+        find(run.config.run.runs, "1", task=entry)
+
+
+def test_task_of_another_kind_is_not_the_runs(run: Run, task_file: Path) -> None:
+    with pytest.raises(ValueError, match=r"--task: expected a task of kind rnn, .* got .* of kind function; leave it"):
+        find(run.config.run.runs, "1", task=f"{task_file}:task")
 
 
 def test_run_does_not_go_on_with_another_task_than_it_began_with(task_file: Path, tmp_path: Path) -> None:
     entry = f"{task_file}:task"
     run = created(task_config(tmp_path, task=entry), named_task(entry))
     task_file.write_text(task_file.read_text() + "# a remark\n")
-    assert "its source has changed" in find(run.config.run.runs, "1", with_task=True).prepared.reasons[0]
+    assert "its source has changed" in find(run.config.run.runs, "1", task=entry).prepared.reasons[0].why
     task_file.write_text(task_file.read_text().replace("3.0]", "3.0, 4.0]"))
     with pytest.raises(ValueError, match="task: expected the tensors that the run began with"):
-        find(run.config.run.runs, "1", with_task=True)
+        find(run.config.run.runs, "1", task=entry)
 
 
 def test_holding_has_all_blocks_and_no_replica_yet(config: RunConfig) -> None:

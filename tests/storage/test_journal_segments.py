@@ -138,6 +138,18 @@ def test_segments_before_a_step_go_once_the_journal_is_above_its_bound(
     assert segments_in(path) == segments[n_dropped:]
 
 
+def test_bound_may_change_while_the_journal_is_open(path: Path) -> None:
+    with open_journal(path, 0) as journal:
+        for step in range(60):
+            journal.append(update_of(step), digest_of(step))
+        assert len(segments_in(path)) == 1
+        journal.keep(1)
+        journal.append(update_of(60), digest_of(60))
+        journal.trim(before=60)
+        assert segments_in(path) == [journal.path]
+        assert journal.path.name.endswith("60")
+
+
 def test_segment_that_a_step_lies_in_stays(path: Path) -> None:
     segments = write_segments(path, 60)
     with open_journal(path, 60, keep_bytes=1) as journal:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.text.source import Source, Texts
+from fedlearn.text.source import Progress, Source, Texts
 
 
 @final
@@ -57,7 +57,8 @@ class MemoryFolder:
         yield file
         self.files[name] = file.getvalue()
 
-    def source(self, names: Sequence[str], encoding: str) -> Source:
+    def source(self, names: Sequence[str], encoding: str, progress: Progress) -> Source:
+        del progress
         self.asked = names, encoding
         assert self._source is not None, "expected no source to be asked for"
         return self._source

@@ -14,6 +14,7 @@ from fedlearn.tasks.rnn.options import RnnOptions
 from fedlearn.tasks.task_kind import ENVIRONMENT, FUNCTION, REWARD, SUPERVISED, TaskKind
 from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.task_options import TaskOptions, options_of
+from fedlearn.text.source import Untold
 from tests.runs import STRATEGY
 from tests.tasks.counting import CountingTask
 from tests.tasks.memory_folder import MemoryFolder
@@ -38,12 +39,9 @@ def named(task: CountingTask | None = None, source: bytes = bytes(16)) -> NamedT
     return NamedTask(task or CountingTask(TENSORS, DATA), "/here/count.py:task", source)
 
 
-def silent(*_: int) -> None: ...
-
-
 def started(task: NamedTask | None = None, **settings: Any) -> Prepared:  # noqa: ANN401
     return KIND.start(
-        config_of(**settings), task or named(), folder=MemoryFolder({}), measure=lambda *_: 1000.0, progress=silent
+        config_of(**settings), task or named(), folder=MemoryFolder({}), measure=lambda *_: 1000.0, progress=Untold()
     )
 
 
@@ -66,7 +64,7 @@ def test_a_task_whose_code_does_not_travel_has_to_be_named_by_volunteers() -> No
     invitation = prepared.invitation
     assert (invitation.kind, invitation.seed, invitation.options, invitation.attachment) == ("counting", 7, {}, b"")
     assert invitation.identity == named().identity
-    assert prepared.reasons == ("share = nothing: a task of kind counting is code, which does not travel",)
+    assert [*map(str, prepared.reasons)] == ["share = nothing: a task of kind counting is code, which does not travel"]
 
 
 @pytest.mark.parametrize("share", ["auto", "graph"])
@@ -75,7 +73,7 @@ def test_a_task_that_is_data_travels_as_a_graph_with_the_servers_start(share: st
     assert (prepared.invitation.kind, prepared.invitation.attachment) == ("graph", b"graph")
     assert not prepared.needs_task
     assert not prepared.is_start_shared
-    assert prepared.reasons == ("share = graph: volunteers need no file of the task's",)
+    assert [*map(str, prepared.reasons)] == ["share = graph: volunteers need no file of the task's"]
 
 
 def test_nothing_travels_where_nothing_is_to_be_shared() -> None:
@@ -91,7 +89,7 @@ def test_a_graph_is_refused_of_a_task_that_has_none() -> None:
 def test_what_is_left_open_is_chosen_and_said() -> None:
     prepared = started(named(SharedTask(TENSORS, DATA)), sigma=0.0)
     assert prepared.config.strategy.sigma == 0.02
-    assert [reason.partition(" ")[0] for reason in prepared.reasons] == ["sigma", "share"]
+    assert [reason.key for reason in prepared.reasons] == ["sigma", "share"]
 
 
 def test_its_examiner_is_the_task() -> None:
@@ -158,7 +156,7 @@ def test_without_its_task_a_run_is_opened_just_to_be_replayed() -> None:
 
 def test_a_task_whose_source_has_changed_goes_on_with_a_word_about_it() -> None:
     again = reopened(started(), named(source=b"x" * 16))
-    assert again.reasons[0] == "task: its source has changed since the run began; volunteers need the present one"
+    assert again.reasons[0].why == "task: its source has changed since the run began; volunteers need the present one"
     assert again.invitation.identity["source"] == "78" * 16
 
 
@@ -200,7 +198,7 @@ def test_a_volunteer_without_the_task_or_with_another_is_told_what_to_do() -> No
 
 def test_a_server_needs_the_task_too() -> None:
     with pytest.raises(ValueError, match="task: expected a file"):
-        KIND.start(config_of(), None, folder=MemoryFolder({}), measure=lambda *_: 1.0, progress=silent)
+        KIND.start(config_of(), None, folder=MemoryFolder({}), measure=lambda *_: 1.0, progress=Untold())
 
 
 def test_options_of_another_kind_are_a_defect() -> None:

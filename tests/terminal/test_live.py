@@ -2,9 +2,9 @@
 
 import sys
 
+import msgspec
 import pytest
 
-from fedlearn.callback import Begun
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.terminal import BLOCK_INTERVAL_S, KEPT_LINE_INTERVAL_S, LONG_STEP_S
 from tests.terminal.emulator import Emulator
@@ -121,9 +121,37 @@ def test_progress_and_time_left_follow_from_the_steps(clock: Clock) -> None:
 def test_progress_follows_from_the_time_where_that_is_nearer(clock: Clock) -> None:
     screen = Emulator()
     terminal = Terminal(stream=screen, clock=clock)
-    terminal.on_begin(Begun("12", None, "tokens", 0, 1, {"duration": 600.0}))
-    terminal.on_status(status_of("Ada", steps=100, run_left_s=150.0))
+    terminal.on_begin(BEGUN)
+    status = status_of("Ada", steps=100, run_left_s=150.0)
+    terminal.on_status(msgspec.structs.replace(status, duration_s=600.0))
     assert screen.lines[0].endswith("75 %  2 min left")
+    clock.now += BLOCK_INTERVAL_S
+    terminal.on_status(msgspec.structs.replace(status, duration_s=1200.0, run_left_s=750.0))
+    assert screen.lines[0].endswith("38 %  12 min left")
+
+
+def test_a_pause_is_said_as_long_as_it_lasts(clock: Clock) -> None:
+    screen = Emulator()
+    terminal = begun(screen, clock)
+    paused = msgspec.structs.replace(status_of("Ada"), state="paused", reason="Ada paused it")
+    said = []
+    for status in (paused, msgspec.structs.replace(paused, open_step=None), status_of("Ada")):
+        clock.now += BLOCK_INTERVAL_S
+        terminal.on_status(status)
+        said.append([line for line in screen.lines if line.startswith("state")])
+    assert said == [["state    Ada paused it; the open step still ends"], ["state    Ada paused it"], []]
+
+
+def test_what_the_run_waits_for_is_said(clock: Clock) -> None:
+    screen = Emulator()
+    terminal = begun(screen, clock)
+    waiting = [msgspec.structs.replace(status, state="waiting") for status in (status_of("Ada"), status_of())]
+    for status, expected in zip(
+        waiting, ("waiting until one has the weights, 1 volunteer: Ada 100 %", "waiting for volunteers"), strict=True
+    ):
+        clock.now += BLOCK_INTERVAL_S
+        terminal.on_status(status)
+        assert screen.lines[-1] == f"machines {expected}"
 
 
 def test_a_long_step_says_when_it_gives_way(clock: Clock) -> None:

@@ -70,3 +70,34 @@ def test_ends_of_documents_become_stop_wherever_the_text_is_cut(monkeypatch: pyt
         documents = np.split(tokens, np.flatnonzero(tokens == tokenizer.stop_token))
         assert [tokenizer.decode(document) for document in documents] == ["one", "", "two three", ""]
     assert tokenizer.encode_marked("").tolist() == []
+
+
+AWKWARD = (
+    TEXT * 20,
+    "no cuts" + "x" * 20_000 + " end",
+    ("word  two spaces   three\t tab \n\n\n lines\r\x1c\x1f\x85\xa0\u2003\u3000 x") * 400,
+    "é 漢字 don't it's 'll 12 34, !? ... \u200b a\u0301 \U0001f600\U0001f600 " * 300,
+    " " * 20_000,
+    "\n" * 9000 + "a" + " \n" * 9000,
+)
+
+
+@pytest.mark.usefixtures("_library")
+@pytest.mark.parametrize("text", AWKWARD)
+def test_tokens_do_not_depend_on_where_a_long_text_is_cut(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train_bpe_tokenizer([TEXT, *AWKWARD], vocab_size=400)
+    whole = bpe_tokenizer._library_tokenizer(tokenizer.library_json).encode(text).ids
+    assert tokenizer.encode(text).tolist() == whole
+    monkeypatch.setattr(bpe_tokenizer, "_PIECE", 3)
+    monkeypatch.setattr(bpe_tokenizer, "_SLICE", 40)
+    assert tokenizer.encode(text).tolist() == whole
+
+
+@pytest.mark.usefixtures("_library")
+def test_every_character_may_stand_before_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train_bpe_tokenizer([TEXT], vocab_size=300)
+    code_points = (*range(0xD800), *range(0xE000, 0x11000))
+    text = "".join(f"a{chr(point)} {chr(point)}\n b" for point in code_points)
+    whole = bpe_tokenizer._library_tokenizer(tokenizer.library_json).encode(text).ids
+    monkeypatch.setattr(bpe_tokenizer, "_PIECE", 1)
+    assert tokenizer.encode(text).tolist() == whole

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedlearn.text import documents
 from fedlearn.text.byte_tokenizer import ByteTokenizer
-from fedlearn.text.documents import DocumentMode, EncodedText, bits_per_character, mark_documents
+from fedlearn.text.documents import LEAST_PIECE, DocumentMode, EncodedText, bits_per_character, mark_documents
 from fedlearn.text.tokens import DOCUMENT_END
 
 MODES: tuple[DocumentMode, ...] = ("stream", "blank-lines", "lines", "files")
@@ -85,3 +85,12 @@ def test_unknown_characters_cost_bits_of_their_own() -> None:
     encoded = EncodedText(np.zeros(10, dtype=np.uint8), 10, unknown_bits=40.0)
     assert encoded.bits_per_character(math.log(2)) == pytest.approx(1 + 4)
     assert bits_per_character(math.log(2), 10, 5) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_short_texts_come_together_in_few_pieces(mode: DocumentMode) -> None:
+    texts = [["row ", f"{number}\n"] for number in range(20_000)]
+    pieces = list(mark_documents(texts, mode))
+    assert len(pieces) == sum(map(len, pieces)) // LEAST_PIECE + 1
+    assert "".join(pieces).count("row ") == 20_000
+    assert pieces[-1].rstrip(f"\n{DOCUMENT_END}").endswith("row 19999")

@@ -54,9 +54,9 @@ def test_of_many_documents_some_ends_are_remembered_and_they_are_ends(sizes: lis
 
 
 def test_two_documents_can_not_be_split() -> None:
-    with pytest.raises(ValueError, match=r"got 2 document\(s\), 8 characters; give a longer text"):
+    with pytest.raises(ValueError, match=r"got 2 document\(s\) of 8 characters; give more documents, or choose"):
         Survey([ended("one", "two")]).cuts()
-    with pytest.raises(ValueError, match=r"got 0 document\(s\), 4 characters"):
+    with pytest.raises(ValueError, match=r"validation and test, got 4 characters; give a longer text"):
         Survey(["four"]).cuts()
 
 

@@ -19,7 +19,7 @@ ActivationSigns::ActivationSigns(const Rnn& rnn, const Trials& trials, float hid
     rows_.hidden_amplitude = hidden_amplitude;
     rows_.logit_amplitude = logit_amplitude;
     std::vector<Tensor> tensors;
-    const auto add = [&](std::int64_t n) { tensors.push_back({0, 1, n, 0, -1}); };
+    const auto add = [&](std::int64_t n) { tensors.push_back({0, 1, n, 0, -1, std::ssize(tensors)}); };
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) add(n_tokens * rows_.hidden_pitch);
     add(n_tokens * rows_.logit_pitch);
     add(rnn.layers * rows_.hidden_pitch);

@@ -129,26 +129,28 @@ void run_members(const Block& block, const Run& run, std::int64_t sequence, Item
     block.packed.kernels().run(block.packed.view(), rows, scratch.kernel.get());
 }
 
-// Centres the losses of one group's rows on their mean at each token, and sums them backwards into discounted credits.
-void fill_credits(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
+// Centres the losses of one group's rows on their mean at each token, and sums them backwards into discounted credits,
+// each as far as noise at its token reaches.
+void fill_credits(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text, ItemScratch& scratch) {
     const std::int64_t n = block.trials.group_size;
     for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
         float* losses = scratch.losses.data() + t * run.n_rows + first_row;
         float* credits = scratch.credits.data() + t * run.n_rows + first_row;
         const float* later = credits + run.n_rows;
+        const bool is_felt_later = losses_reached(block.rnn, block.trials, text, t, 2) > 1;
         float sum = 0.0f;
         for (std::int64_t i = 0; i < n; ++i) sum += losses[i];
         const float mean = sum / static_cast<float>(n);
         for (std::int64_t i = 0; i < n; ++i) {
             losses[i] -= mean;
-            credits[i] = losses[i] + (t + 1 < block.trials.scored ? block.noise.discount * later[i] : 0.0f);
+            credits[i] = losses[i] + (is_felt_later ? block.noise.discount * later[i] : 0.0f);
         }
     }
 }
 
 // Takes what the noise of one group's members is predicted to do off their losses.
-void take_off_predictions(const Block& block, const Run& run, std::int64_t first_row, std::int64_t item_text,
-                          const SignRows& signs, ItemScratch& scratch) {
+void take_off_predictions(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text,
+                          std::int64_t item_text, const SignRows& signs, ItemScratch& scratch) {
     const PackedRnn& rnn = block.packed.view();
     const std::int64_t scored = block.trials.scored, hidden = rnn.padded_hidden;
     const auto take_off = [&](std::int64_t t, const float* s, std::int64_t n, std::int64_t first_block,
@@ -160,8 +162,9 @@ void take_off_predictions(const Block& block, const Run& run, std::int64_t first
     };
     for (std::int64_t t = 0; block.controls.taps() > 0 && t < scored; ++t) {
         const std::int64_t row = item_text * scored + t, token = signs.first_token + t;
+        const std::int64_t n_reached = losses_reached(block.rnn, block.trials, text, t, block.controls.taps());
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-            for (std::int64_t tap = 0; tap < std::min(block.controls.taps(), scored - t); ++tap)
+            for (std::int64_t tap = 0; tap < n_reached; ++tap)
                 take_off(t + tap, scratch.controls.hidden(layer, tap, row), hidden, signs.hidden_block[layer],
                          token * signs.hidden_pitch, rnn.hidden, block.noise.sigma);
         if (block.has_perturbed_logits())
@@ -179,8 +182,8 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
     const std::int64_t group = run.first_group + first_row / trials.group_size;
     const std::int64_t text = group * trials.batch_size + sequence, scored = trials.scored;
     const SignRows signs = block.signs.rows(scratch.words.data() + first_row * block.signs.n_words(), sequence * scored);
-    take_off_predictions(block, run, first_row, item_text, signs, scratch);
-    fill_credits(block, run, first_row, scratch);
+    take_off_predictions(block, run, first_row, text, item_text, signs, scratch);
+    fill_credits(block, run, first_row, text, scratch);
     // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
     const float degrees = static_cast<float>(trials.group_size - 1);
     const auto scale = [](float* values, std::int64_t n, float factor) {
@@ -202,7 +205,8 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
             scale(residual, block.trajectory.residual_stride, 1.0f / (degrees * block.noise.logit_sigma));
         }
     }
-    if (trials.is_cold[group] == 0) return;
+    // Noise on an initial state that is reset at once changes nothing.
+    if (trials.is_cold[group] == 0 || *scored_tokens(trials, text, 0) == block.rnn.reset_token) return;
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
         kernels.sum_signs(scratch.initial.get(), scratch.credits.data() + first_row, signs, trials.group_size,
                           block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden);

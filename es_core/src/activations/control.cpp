@@ -111,12 +111,15 @@ void ControlVariates::add_features(GradientSums& sums, std::size_t tensor, const
 
 void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64_t layer, float discount) {
     const std::int64_t scored = trials_.scored, stride = hidden_stride_;
+    const auto reaches = [&](std::int64_t row, std::int64_t tap) {
+        return losses_reached(rnn_, trials_, range_.text, row, tap + 1) > tap;
+    };
     float weight = 1.0f;
     for (std::int64_t tap = 0; tap < matrices_.taps(); ++tap, weight *= discount) {
-        // Rows where the loss is; the first `tap` of a text have no noise so early.
+        // Rows where the loss is; none of the noise `tap` tokens earlier may reach it.
         for (std::int64_t row = 0; row < n_rows_; ++row) {
             float* shifted = shifted_.get() + row * stride;
-            if (row % scored < tap) {
+            if (row % scored < tap || !reaches(row - tap, tap)) {
                 std::fill_n(shifted, stride, 0.0f);
                 continue;
             }
@@ -129,7 +132,7 @@ void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64
     weight = 1.0f;
     for (std::int64_t tap = 0; tap < matrices_.taps(); ++tap, weight *= discount)
         for (std::int64_t row = 0; row < n_rows_; ++row) {
-            if (row % scored + tap >= scored) continue;
+            if (!reaches(row, tap)) continue;
             const float* s = hidden(layer, tap, row);
             for (std::int64_t j = 0; j < stride; ++j) deltas[row * stride + j] += weight * s[j];
         }

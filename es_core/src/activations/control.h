@@ -57,7 +57,7 @@ public:
     void start(const Trajectory& trajectory, const TextRange& range);
 
     // s of a layer's noise at row `row` of the range, for the loss `tap` tokens later; [padded H], valid until the next
-    // call. The row's text must have that token.
+    // call. The row's noise must reach that loss.
     const float* hidden(std::int64_t layer, std::int64_t tap, std::int64_t row);
     // s of the noise on the logits of a row, [padded V].
     const float* logits(std::int64_t row) const;

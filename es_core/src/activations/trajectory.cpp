@@ -35,6 +35,14 @@ const std::uint16_t* scored_tokens(const Trials& trials, std::int64_t text, std:
     return trials.tokens + (text + row / trials.scored) * length + trials.context + row % trials.scored;
 }
 
+std::int64_t losses_reached(const Rnn& rnn, const Trials& trials, std::int64_t text, std::int64_t row, std::int64_t most) {
+    const std::uint16_t* tokens = scored_tokens(trials, text, row);
+    most = std::min(most, trials.scored - row % trials.scored);
+    std::int64_t n = 1;
+    while (n < most && tokens[n] != rnn.reset_token) ++n;
+    return n;
+}
+
 Trajectory trace(const PackedWeights& packed, const Trials& trials, const float* states, bool has_residuals,
                  int n_threads) {
     const PackedRnn& rnn = packed.view();
@@ -72,7 +80,11 @@ Trajectory trace(const PackedWeights& packed, const Trials& trials, const float*
                 return buffer.get() + ((first + row) * scored + t) * stride;
             };
             copy_states([&](const float* own, std::int64_t row, std::int64_t offset) {
-                std::copy_n(own, rnn.padded_hidden, place(trajectory.before, row, state_stride) + offset);
+                float* before = place(trajectory.before, row, state_stride) + offset;
+                if (tokens[row * text_length + t] == rnn.reset_token)
+                    std::fill_n(before, rnn.padded_hidden, 0.0f);
+                else
+                    std::copy_n(own, rnn.padded_hidden, before);
             });
             rows.tokens = tokens + t;
             kernels.run(rnn, rows, scratch.get());

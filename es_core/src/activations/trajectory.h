@@ -15,7 +15,7 @@ namespace fedlearn {
 struct Trajectory {
     std::int64_t state_stride;     // floats of one token's states, [layers][padded H]
     std::int64_t residual_stride;  // padded V
-    FloatBuffer before;            // [texts][scored][layers][padded H] states before a token is read
+    FloatBuffer before;            // [texts][scored][layers][padded H] states before a token is read, zero where it resets them
     FloatBuffer after;             // the same after it is read
     FloatBuffer residuals;         // [texts][scored][padded V] probabilities less one for the target
 };
@@ -29,6 +29,10 @@ std::int64_t padded_columns(const RnnKernels& kernels, std::int64_t n);
 
 // The token that is read at a row of consecutive texts' scored tokens, `text` the first; its target stands behind it.
 const std::uint16_t* scored_tokens(const Trials& trials, std::int64_t text, std::int64_t row);
+
+// How many losses the noise at a scored token can change, of `most` from its own on: none beyond the text's end, nor from
+// a reset on, before which nothing is remembered.
+std::int64_t losses_reached(const Rnn& rnn, const Trials& trials, std::int64_t text, std::int64_t row, std::int64_t most);
 
 // Sums of gradients of all tensors, rows padded to whole vectors.
 class GradientSums {

@@ -80,9 +80,9 @@ void estimate_gradient_naive(std::span<std::int32_t> estimate, std::span<const T
                              const Population& population) {
     std::ranges::fill(estimate, 0);
     std::int64_t index = 0;
-    const auto sign_at = [&](std::uint64_t member, std::size_t tensor, std::int64_t factor, std::int64_t offset) {
+    const auto sign_at = [&](std::uint64_t member, const Tensor& tensor, std::int64_t factor, std::int64_t offset) {
         std::int8_t sign;
-        fill_signs({&sign, 1}, population.key, member, static_cast<std::uint32_t>(tensor),
+        fill_signs({&sign, 1}, population.key, member, static_cast<std::uint32_t>(tensor.number),
                    static_cast<std::uint32_t>(factor), static_cast<std::uint64_t>(offset));
         return static_cast<std::int32_t>(sign);
     };
@@ -91,8 +91,7 @@ void estimate_gradient_naive(std::span<std::int32_t> estimate, std::span<const T
             const auto [member, is_negated] =
                 noise_source(first_member + static_cast<std::uint64_t>(i), population.is_antithetic);
             const std::int32_t utility = population.utilities[static_cast<std::size_t>(index)];
-            for (std::size_t t = 0; t < tensors.size(); ++t) {
-                const Tensor& tensor = tensors[t];
+            for (const Tensor& tensor : tensors) {
                 for (std::int64_t row = 0; row < tensor.rows; ++row) {
                     if (population.row_masks != nullptr && tensor.mask_column >= 0 &&
                         population.row_masks[index / population.group_size * population.mask_stride +
@@ -100,9 +99,10 @@ void estimate_gradient_naive(std::span<std::int32_t> estimate, std::span<const T
                         continue;
                     for (std::int64_t column = 0; column < tensor.columns; ++column) {
                         std::int32_t noise = 0;
-                        if (tensor.rank == 0) noise = sign_at(member, t, 0, row * tensor.columns + column);
+                        if (tensor.rank == 0) noise = sign_at(member, tensor, 0, tensor.first_sign + row * tensor.columns + column);
                         for (std::int64_t k = 0; k < tensor.rank; ++k)
-                            noise += sign_at(member, t, 2 * k, row) * sign_at(member, t, 2 * k + 1, column);
+                            noise += sign_at(member, tensor, 2 * k, tensor.first_sign + row) *
+                                     sign_at(member, tensor, 2 * k + 1, column);
                         estimate[static_cast<std::size_t>(tensor.offset + row * tensor.columns + column)] +=
                             utility * (is_negated ? -noise : noise);
                     }

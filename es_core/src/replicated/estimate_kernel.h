@@ -8,6 +8,7 @@
 
 namespace {
 
+using fedlearn::Factor;
 using fedlearn::kBlockMultiple;
 using fedlearn::kChunkMembers;
 using fedlearn::MemberChunk;
@@ -219,11 +220,29 @@ void accumulate_full_rank(std::int32_t* estimate, const NoisePlanView& plan, con
     }
 }
 
+// Moves the bits of cut factors, of members whose words follow one another, to where they would stand if their first
+// blocks began with them. Not inlined: whole models have no such factors, and shall have their loops to themselves.
+[[gnu::noinline]] void move_to_front(std::uint32_t* words, const NoisePlanView& plan, std::int64_t n_members) {
+    for (std::int64_t i = 0; i < n_members * plan.n_cut; ++i) {
+        const Factor& factor = plan.cut[i % plan.n_cut];
+        std::uint32_t* own = words + i / plan.n_cut * plan.n_words() + factor.first_block;
+        const auto word = [&](std::int64_t number) -> std::uint32_t& {
+            return own[number % 4 * plan.n_blocks + number / 4];
+        };
+        const std::int64_t n_words = (factor.skipped + factor.length + 31) / 32;
+        for (std::int64_t from = factor.skipped / 32, to = 0; from < n_words; ++from, ++to) {
+            const std::uint64_t next = from + 1 < n_words ? word(from + 1) : 0;
+            word(to) = static_cast<std::uint32_t>((next << 32 | word(from)) >> factor.skipped % 32);
+        }
+    }
+}
+
 void accumulate_gradient(std::int32_t* estimate, const Key& key, const NoisePlanView& plan, const Tensor* tensors,
                          std::int64_t n_tensors, const MemberChunk& chunk, std::byte* memory) {
     const Scratch scratch = carve(memory, plan, tensors, n_tensors);
     for (std::int64_t i = 0; i < chunk.size; ++i)
         sign_words(scratch.words + i * plan.n_words(), key, plan, chunk.members[i]);
+    move_to_front(scratch.words, plan, chunk.size);
     for (std::int64_t t = 0; t < n_tensors; ++t) {
         if (tensors[t].rank == 0) {
             accumulate_full_rank(estimate, plan, tensors[t], t, chunk, scratch);

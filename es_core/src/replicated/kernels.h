@@ -38,8 +38,10 @@ constexpr std::int64_t kChunkMembers = 256;
 // One factor of one tensor's noise, as numbers: signs times `scale`.
 struct SignFactor {
     std::uint32_t stream;   // tensor * 65536 + factor
-    std::int64_t length;    // signs, 1 or more
-    std::int64_t n_blocks;  // of noise; of the last a part may do
+    std::int64_t first_block;
+    std::int64_t skipped;   // signs of that block before its own
+    std::int64_t length;    // signs with those that are skipped, which count into no member's
+    std::int64_t n_blocks;  // of noise; of the first and the last a part may do
     float scale;
 };
 

@@ -12,8 +12,11 @@ constexpr std::int64_t kItemBlocks = 2048;  // a megabyte of signs: what a threa
 
 }  // namespace
 
-SignFactor sign_factor(std::uint32_t tensor, std::uint32_t factor, std::int64_t length, float scale) {
-    return {(tensor << 16) | factor, length, (length + kSignsPerBlock - 1) / kSignsPerBlock, scale};
+SignFactor sign_factor(std::uint32_t tensor, std::uint32_t factor, std::int64_t first, std::int64_t length, float scale) {
+    const std::int64_t skipped = first % kSignsPerBlock;
+    const std::int64_t end = skipped + length;
+    return {(tensor << 16) | factor, first / kSignsPerBlock, skipped, end, (end + kSignsPerBlock - 1) / kSignsPerBlock,
+            scale};
 }
 
 void fill_member_signs(std::span<float> signs, std::span<const SignFactor> factors, const MemberRange& members,
@@ -26,7 +29,7 @@ void fill_member_signs(std::span<float> signs, std::span<const SignFactor> facto
     wanted.n_members = members.n;
     wanted.is_antithetic = members.is_antithetic;
     for (const SignFactor& factor : factors) {
-        wanted.n_signs += factor.length;
+        wanted.n_signs += factor.length - factor.skipped;
         wanted.n_blocks += factor.n_blocks;
     }
     std::int64_t n_sources = members.n;

@@ -8,8 +8,8 @@
 
 namespace fedlearn {
 
-// A factor of `length` signs, each to be multiplied by `scale`.
-SignFactor sign_factor(std::uint32_t tensor, std::uint32_t factor, std::int64_t length, float scale);
+// `length` signs of a factor from number `first` on, each to be multiplied by `scale`.
+SignFactor sign_factor(std::uint32_t tensor, std::uint32_t factor, std::int64_t first, std::int64_t length, float scale);
 
 // Consecutive members of one step.
 struct MemberRange {

@@ -14,9 +14,10 @@ using fedlearn::SignFactor;
 
 // Where the signs of one block of noise go.
 struct SignPlace {
-    float* even;          // where the source's own signs go; nullptr: not wanted
-    float* odd;           // where those of its mirror go, likewise
-    std::int64_t n_signs;
+    float* even;             // where the source's own signs go; nullptr: not wanted
+    float* odd;              // where those of its mirror go, likewise
+    std::int64_t n_skipped;  // of the block's first signs, whose places are not its own
+    std::int64_t n_signs;    // with those
     float scale;
     float odd_scale;
 };
@@ -28,18 +29,24 @@ struct SignWalk {
     std::uint64_t source;
     std::int64_t factor = 0;
     std::int64_t block;         // of the factor
-    std::int64_t offset = 0;    // of the factor among a member's signs
+    std::int64_t offset;        // of the factor's first block among a member's signs
 
     SignWalk(const MemberSigns& members, float* out, std::int64_t first_block)
         : wanted(members),
           signs(out),
           source(members.first_source +
                  static_cast<std::uint64_t>(first_block / members.n_blocks) * (members.is_antithetic ? 2 : 1)),
-          block(first_block % members.n_blocks) {
+          block(first_block % members.n_blocks),
+          offset(-members.factors[0].skipped) {
         while (block >= wanted.factors[factor].n_blocks) {
             block -= wanted.factors[factor].n_blocks;
-            offset += wanted.factors[factor++].length;
+            enter_next();
         }
+    }
+
+    void enter_next() {
+        offset += wanted.factors[factor].length;
+        if (++factor < wanted.n_factors) offset -= wanted.factors[factor].skipped;
     }
 
     float* row(std::uint64_t member) const {
@@ -51,7 +58,7 @@ struct SignWalk {
     SignPlace place() const {
         const SignFactor& at = wanted.factors[factor];
         const bool is_mirrored = at.stream % 2 == 0;
-        return {row(source), wanted.is_antithetic ? row(source + 1) : nullptr,
+        return {row(source), wanted.is_antithetic ? row(source + 1) : nullptr, block == 0 ? at.skipped : 0,
                 smaller(kSignsPerBlock, at.length - block * kSignsPerBlock), at.scale,
                 is_mirrored ? -at.scale : at.scale};
     }
@@ -59,10 +66,10 @@ struct SignWalk {
     void advance() {
         if (++block < wanted.factors[factor].n_blocks) return;
         block = 0;
-        offset += wanted.factors[factor].length;
-        if (++factor < wanted.n_factors) return;
+        enter_next();
+        if (factor < wanted.n_factors) return;
         factor = 0;
-        offset = 0;
+        offset = -wanted.factors[0].skipped;
         source += wanted.is_antithetic ? 2 : 1;
     }
 };
@@ -89,6 +96,19 @@ struct SignWalk {
     }
 }
 
+// The same without the first signs, in whose places others stand. Not inlined: whole models have no such blocks.
+[[gnu::noinline]] void write_own(const SignPlace& place, const std::uint32_t* words) {
+    float block[kSignsPerBlock];
+    const auto write = [&](float* signs, float scale) {
+        if (signs == nullptr) return;
+        write_signs(block, place.n_signs, scale, words);
+        std::memcpy(signs + place.n_skipped, block + place.n_skipped,
+                    static_cast<std::size_t>(place.n_signs - place.n_skipped) * sizeof(float));
+    };
+    write(place.even, place.scale);
+    write(place.odd, place.odd_scale);
+}
+
 void member_signs(float* signs, const Key& key, const MemberSigns& wanted, std::int64_t first_block,
                   std::int64_t n_blocks) {
     SignWalk walk(wanted, signs, first_block);
@@ -98,8 +118,9 @@ void member_signs(float* signs, const Key& key, const MemberSigns& wanted, std::
         std::uint32_t words[4][kLanes] = {};
         for (int lane = 0; lane < n; ++lane, walk.advance()) {
             places[lane] = walk.place();
-            words[0][lane] = static_cast<std::uint32_t>(walk.block);
-            words[1][lane] = wanted.factors[walk.factor].stream;
+            const SignFactor& factor = wanted.factors[walk.factor];
+            words[0][lane] = static_cast<std::uint32_t>(factor.first_block + walk.block);
+            words[1][lane] = factor.stream;
             words[2][lane] = static_cast<std::uint32_t>(walk.source);
             words[3][lane] = static_cast<std::uint32_t>(walk.source >> 32);
         }
@@ -109,6 +130,10 @@ void member_signs(float* signs, const Key& key, const MemberSigns& wanted, std::
         for (int w = 0; w < 4; ++w) store(words[w], counter[w]);
         for (int lane = 0; lane < n; ++lane) {
             const SignPlace& place = places[lane];
+            if (place.n_skipped > 0) {
+                write_own(place, words[0] + lane);
+                continue;
+            }
             if (place.even != nullptr) write_signs(place.even, place.n_signs, place.scale, words[0] + lane);
             if (place.odd != nullptr) write_signs(place.odd, place.n_signs, place.odd_scale, words[0] + lane);
         }

@@ -25,10 +25,12 @@ NoisePlan make_noise_plan(std::span<const Tensor> tensors) {
             const std::int64_t length = tensor.rank == 0 ? tensor.rows * tensor.columns
                                         : f % 2 == 0     ? tensor.rows
                                                          : tensor.columns;
-            plan.factors[t * kMaxFactors + static_cast<std::size_t>(f)] = {
-                length, static_cast<std::int64_t>(plan.counter0.size())};
-            const auto stream = static_cast<std::uint32_t>(t << 16) | static_cast<std::uint32_t>(f);
-            for (std::int64_t block = 0; block * kSignsPerBlock < length; ++block) {
+            const std::int64_t first = f % 2 == 0 ? tensor.first_sign : 0;
+            const Factor factor{length, static_cast<std::int64_t>(plan.counter0.size()), first % kSignsPerBlock};
+            plan.factors[t * kMaxFactors + static_cast<std::size_t>(f)] = factor;
+            if (factor.skipped > 0) plan.cut.push_back(factor);
+            const auto stream = static_cast<std::uint32_t>(tensor.number << 16) | static_cast<std::uint32_t>(f);
+            for (std::int64_t block = first / kSignsPerBlock; block * kSignsPerBlock < first + length; ++block) {
                 plan.counter0.push_back(static_cast<std::uint32_t>(block));
                 plan.counter1.push_back(stream);
             }

@@ -37,18 +37,21 @@ inline NoiseSource noise_source(std::uint64_t member, bool is_antithetic) {
     return {member & ~std::uint64_t{1}, (member & 1) != 0};
 }
 
-// A tensor of the model as noise sees it. Vectors are one row of rank 0.
+// A tensor of the model as noise sees it, or some rows of one. Vectors are one row of rank 0.
 struct Tensor {
     std::int64_t offset;       // in the flat vector
     std::int64_t rows;
     std::int64_t columns;
     std::int64_t rank;         // 0: one sign an element
     std::int64_t mask_column;  // of its first row in a group's row mask; -1: never masked
+    std::int64_t number;       // in the whole model
+    std::int64_t first_sign = 0;  // of its own: of the factors of rows, or of all elements at rank 0
 };
 
 struct Factor {
     std::int64_t length;       // signs
     std::int64_t first_block;  // in the plan
+    std::int64_t skipped;      // signs of that block before its own, until `move_to_front`
 };
 
 constexpr int kMaxRank = 8;
@@ -61,6 +64,8 @@ struct NoisePlanView {
     const std::uint32_t* counter1;  // [n_blocks]
     std::int64_t n_blocks;          // a multiple of kBlockMultiple
     const Factor* factors;          // [tensor][kMaxFactors]
+    const Factor* cut;              // [n_cut] those that skip signs
+    std::int64_t n_cut;
 
     [[gnu::always_inline]] std::int64_t n_words() const { return 4 * n_blocks; }
     [[gnu::always_inline]] const Factor& factor(std::int64_t tensor, std::int64_t number) const {
@@ -72,9 +77,11 @@ struct NoisePlan {
     std::vector<std::uint32_t> counter0;
     std::vector<std::uint32_t> counter1;
     std::vector<Factor> factors;
+    std::vector<Factor> cut;
 
     NoisePlanView view() const {
-        return {counter0.data(), counter1.data(), static_cast<std::int64_t>(counter0.size()), factors.data()};
+        return {counter0.data(), counter1.data(), static_cast<std::int64_t>(counter0.size()), factors.data(),
+                cut.data(),      static_cast<std::int64_t>(cut.size())};
     }
 };
 

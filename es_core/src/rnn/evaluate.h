@@ -25,6 +25,7 @@ struct Rnn {
     std::span<const float> weights;  // [n_parameters]
     bool is_int8;                    // evaluate low-rank members in int8
     const Isa* isa;                  // whose kernels run it
+    std::int64_t reset_token;        // whoever reads it does so from a state of zeros; -1: there is none
 };
 
 inline std::int64_t gates_of(Cell cell) { return cell == Cell::kGru ? 3 : 1; }

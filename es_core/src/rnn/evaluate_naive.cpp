@@ -49,6 +49,7 @@ void member_losses_naive(std::span<float> losses, const Rnn& rnn, const Trials& 
     std::vector<double> state(static_cast<std::size_t>(rnn.layers) * hidden);
     // Reads one token with the given weights and gives the logits.
     const auto read = [&](const float* weights, std::uint16_t token) {
+        if (token == rnn.reset_token) std::ranges::fill(state, 0.0);
         const auto at = [&](std::size_t tensor) { return weights + rnn.tensors[tensor].offset; };
         std::vector<double> below(hidden);
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {

@@ -34,6 +34,7 @@ struct PackedRnn {
     std::int64_t vocab, hidden, layers, tail;
     std::int64_t padded_columns, padded_hidden;
     bool is_int8;
+    std::int64_t reset_token;            // a row that reads it does so from states of zero; -1: there is none
     const float* embedding;              // [V][gates][padded H], bias of layer 0 added
     PackedMatrix input[kMaxLayers];      // layers above the first
     PackedMatrix recurrent[kMaxLayers];

@@ -40,6 +40,7 @@ PackedWeights::PackedWeights(const Rnn& rnn, const float* weights, bool is_int8)
     view_.hidden = hidden;
     view_.layers = rnn.layers;
     view_.is_int8 = is_int8;
+    view_.reset_token = rnn.reset_token;
     view_.tail = is_int8 ? 0 : kernels_.tail_of(rnn.vocab);
     view_.padded_columns = round_up(rnn.vocab - view_.tail, kernels_.lanes);
     view_.padded_hidden = round_up(hidden, kernels_.lanes);

@@ -13,6 +13,8 @@ using fedlearn::RnnNoise;
 using fedlearn::RnnRows;
 using fedlearn::SignRows;
 
+constexpr int kZeroByte = 128;  // a state of zero in int8
+
 std::int64_t tail_of(std::int64_t vocab) {
     const std::int64_t tail = vocab % kLanes;
     return vocab > kLanes && tail <= kLanes / 5 ? tail : 0;
@@ -169,6 +171,18 @@ struct Run {
         }
     }
 
+    // Before token t: rows that read the reset token do so from states of zero, whose dots are zero, too.
+    void reset_rows(std::int64_t t) const {
+        for (std::int64_t row = 0; row < rows.n_rows; ++row) {
+            if (token(row, t) != rnn.reset_token) continue;
+            for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
+                std::memset(layer_of(states, layer) + row * stride, kIsFloat ? 0 : kZeroByte,
+                            static_cast<std::size_t>(stride) * sizeof(Number));
+                for (std::int64_t k = 0; k < rank; ++k) dots(layer, kRecurrent, k)[row] = 0.0f;
+            }
+        }
+    }
+
     // Advances one layer by one token; the new state replaces the old one.
     void advance_layer(std::int64_t layer, std::int64_t t) const {
         Number* next = layer_of(next_states, layer);
@@ -296,8 +310,8 @@ struct Run {
             std::memcpy(states, rows.state, static_cast<std::size_t>(n * stride) * sizeof(float));
         } else {
             // Padding is the byte of zero in both buffers: products write only whole vectors of outputs.
-            std::memset(states, 128, static_cast<std::size_t>(n * stride));
-            std::memset(next_states, 128, static_cast<std::size_t>(n * stride));
+            std::memset(states, kZeroByte, static_cast<std::size_t>(n * stride));
+            std::memset(next_states, kZeroByte, static_cast<std::size_t>(n * stride));
             for (std::int64_t row = 0; row < n; ++row)
                 for (std::int64_t j = 0; j < rnn.padded_hidden; j += kLanes) {
                     // An initial state is learned and may lie beyond what a byte can say.
@@ -312,6 +326,7 @@ struct Run {
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
             update_dots(layer, layer_of(states, layer), false);
         for (std::int64_t t = 0; t < rows.n_tokens; ++t) {
+            if (rnn.reset_token >= 0) reset_rows(t);
             for (std::int64_t layer = 0; layer < rnn.layers; ++layer) advance_layer(layer, t);
             const bool is_last = t + 1 == rows.n_tokens;
             const bool has_losses = rows.losses != nullptr || rows.token_losses != nullptr;

@@ -35,6 +35,8 @@ class DatasetRecord(msgspec.Struct, frozen=True):
     """For training, validation and test."""
     unigram_counts: list[int]
     """How often each token occurs in training."""
+    reset_token: int = -1
+    """Ends a document: the network reads it from a state of zeros. -1 is no token, as in a stream."""
 
 
 class Dataset(msgspec.Struct, frozen=True, eq=False):

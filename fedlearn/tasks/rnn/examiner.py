@@ -128,6 +128,7 @@ def text_loss(
         tokens=tokens[places].astype(np.uint16),
         state=model.initial_state(n_rows),
         cell=objective.cell,
+        reset_token=objective.reset_token,
         threads=threads,
     )
     return float(losses.sum(dtype=np.float64)) / (n_rows * n_read)

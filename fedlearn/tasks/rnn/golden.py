@@ -18,6 +18,8 @@ N_MEMBERS = 8
 """Of two groups: the first one starts cold, the other one reads a context."""
 
 _VOCAB_SIZE = 29
+_RESET_TOKEN = 4
+"""Both groups read it among the scored tokens, the cold one as the first of them, the warm one in its context, too."""
 _PERTURBATIONS: Mapping[Space, Perturbation] = {
     "weights": Perturbation(sigma=0.05, rank=1),
     "activations": Perturbation(sigma=0.2, rank=0, space="activations", logit_sigma=0.2, discount=0.9),
@@ -32,9 +34,11 @@ class GoldenTrials(msgspec.Struct, frozen=True):
     space: Space
     expected: tuple[float, ...]
     """Of the portable kernels; others may differ as far as audits allow."""
+    reset_token: int = -1
 
     def __str__(self) -> str:
-        return f"{self.cell} units in {self.precision}, noise on {self.space}"
+        resets = "" if self.reset_token < 0 else ", with resets"
+        return f"{self.cell} units in {self.precision}, noise on {self.space}{resets}"
 
     def losses(self) -> Float32Array:
         """What this machine's kernels find, [N_MEMBERS]."""
@@ -47,6 +51,7 @@ class GoldenTrials(msgspec.Struct, frozen=True):
             embedding_scale=3.0,
             precision=self.precision,
             cell=self.cell,
+            reset_token=self.reset_token,
         )
         data = {"tokens": (golden_words(100, 300) % _VOCAB_SIZE).astype(np.uint16)}
         # Between -0.5 and 0.5: units are neither linear nor saturated.
@@ -88,5 +93,19 @@ GOLDEN_TRIALS = (
         "int8",
         "activations",
         (4.3410845, 4.0563135, 4.3961024, 4.42399, 5.1366496, 5.040951, 4.50894, 4.4290404),
+    ),
+    GoldenTrials(
+        "gru",
+        "float32",
+        "weights",
+        (3.8255439, 3.7596552, 3.8383029, 3.8594239, 3.4840329, 3.4206946, 3.5390453, 3.507437),
+        _RESET_TOKEN,
+    ),
+    GoldenTrials(
+        "tanh",
+        "int8",
+        "activations",
+        (4.6179333, 4.532791, 4.606837, 4.721866, 4.858881, 4.84824, 4.7647605, 4.519962),
+        _RESET_TOKEN,
     ),
 )

@@ -12,6 +12,7 @@ from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import MAX_PARAMETERS, MAX_SUMMED_PARAMETERS, UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.dataset import Dataset, dataset_files, dataset_in
 from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.objective import RnnObjective
@@ -47,7 +48,7 @@ class RnnKind:
         options = options_of(config)
         check_abilities(config)
         dataset = build_dataset(
-            folder.source(options.data, options.encoding),
+            folder.source(options.data, options.encoding, progress),
             folder,
             tokenizer=options.tokenizer,
             vocab_size=options.vocab_size,
@@ -59,7 +60,7 @@ class RnnKind:
         names = tuple(map(block_name, blocks))
         prepared = _prepared(settled, dataset, blocks, names)
         files = {**dataset_files(dataset), BLOCKS_FILE: msgspec.json.encode([name.hex() for name in names])}
-        notes = [note for note in (_on_documents(dataset), blocks.note) if note]
+        notes = [Reason(note) for note in (_on_documents(dataset), blocks.note) if note]
         return msgspec.structs.replace(prepared, files=files, reasons=(*notes, *reasons))
 
     def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
@@ -83,7 +84,7 @@ KIND = RnnKind()
 
 
 def _prepared(config: RunConfig, dataset: Dataset, blocks: TextBlocks, names: tuple[bytes, ...]) -> Prepared:
-    described = _described(config, dataset.tokenizer.vocab_size)
+    described = _described(config, dataset)
     objective = RnnObjective.from_options(described, config.run.seed, unigram_counts=dataset.unigram_counts)
     _check_size(config, objective)
     return Prepared(
@@ -116,15 +117,15 @@ def _on_documents(dataset: Dataset) -> str:
     n_stops = int(dataset.unigram_counts[dataset.tokenizer.stop_token])
     return (
         f"documents: {n_documents} are packed one after another, {n_tokens / n_stops:.3g} tokens each on average; "
-        f"fill rate 100 %: no position is padding, {n_stops / n_tokens:.2%} are <stop>"
+        f"fill rate 100 %: no position is padding, {n_stops / n_tokens:.2%} are <stop>; the state is reset at <stop>"
     )
 
 
-def _described(config: RunConfig, vocab_size: int) -> dict[str, Option]:
+def _described(config: RunConfig, dataset: Dataset) -> dict[str, Option]:
     """What volunteers build the objective from."""
     options, strategy = options_of(config), config.strategy
     described: dict[str, Option] = {
-        "vocab_size": vocab_size,
+        "vocab_size": dataset.tokenizer.vocab_size,
         "hidden_size": options.hidden_size,
         "n_layers": options.n_layers,
         "context": options.context,
@@ -137,24 +138,26 @@ def _described(config: RunConfig, vocab_size: int) -> dict[str, Option]:
     if strategy.perturb == "activations":
         described["control_taps"] = options.control_variates
         described["control_features"] = "residuals" if strategy.head == "closed-form" else "tokens"
+    if dataset.record.reset_token >= 0:
+        described["reset_token"] = dataset.record.reset_token
     return described
 
 
-def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measure) -> tuple[RunConfig, tuple[str, ...]]:
+def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
     """The configuration with nothing left open, and why it is so."""
     if config.is_settled:
         return config, ()
     n_tokens, vocab_size = len(dataset.train.tokens), dataset.tokenizer.vocab_size
     probe, _ = settle(probe_of(config), throughput=1.0, n_training_tokens=n_tokens, vocab_size=vocab_size)
-    objective = RnnObjective.from_options(_described(probe, vocab_size), probe.run.seed)
+    objective = RnnObjective.from_options(_described(probe, dataset), probe.run.seed)
     # A model that no hidden size makes small enough is refused before it takes memory.
     least = config.replace({"hidden_size": options_of(config).hidden_size or LEAST_HIDDEN_SIZE})
-    _check_size(least, RnnObjective.from_options(_described(least, vocab_size), least.run.seed))
+    _check_size(least, RnnObjective.from_options(_described(least, dataset), least.run.seed))
     strategy: Strategy = strategy_of(probe)
     throughput = measure(objective, strategy, data) * objective.work_per_member
     settled, reasons = settle(config, throughput=throughput, n_training_tokens=n_tokens, vocab_size=vocab_size)
     measured = f"measured: {throughput / 1e6:.3g} million trial-tokens/s at hidden_size {REFERENCE_HIDDEN_SIZE}"
-    return settled, (measured, *reasons)
+    return settled, (Reason(measured), *reasons)
 
 
 def _check_size(config: RunConfig, objective: RnnObjective) -> None:

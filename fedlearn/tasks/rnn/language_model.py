@@ -29,7 +29,7 @@ class RnnLanguageModel:
         self.stop_token = stop_token
         self.start = np.array([stop_token], dtype=np.uint16) if start is None else start
         self._never = np.zeros(0, dtype=np.int64) if never is None else never
-        self._cell = objective.cell
+        self._cell, self._reset_token = objective.cell, objective.reset_token
         self.arguments = objective.network(weights)
         self._initial_state = objective.layout.split(weights)["initial_state"].reshape(n_layers, hidden_size)
 
@@ -42,6 +42,7 @@ class RnnLanguageModel:
             tokens=np.ascontiguousarray(tokens)[:, np.newaxis],
             state=np.ascontiguousarray(state),
             cell=self._cell,
+            reset_token=self._reset_token,
         )
         log_probabilities[:, self._never] = -np.inf
         return new_state, log_probabilities

@@ -52,6 +52,11 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cell: Cell = "tanh"
     control_taps: Annotated[int, Meta(ge=0, le=16)] = 0
     control_features: Literal["residuals", "tokens"] = "residuals"
+    reset_token: Annotated[int, Meta(ge=-1, le=2**16 - 1)] = -1
+
+    def __post_init__(self) -> None:
+        if self.reset_token >= self.vocab_size:
+            raise ValueError(f"expected a reset_token below vocab_size = {self.vocab_size}, got {self.reset_token}")
 
 
 @final
@@ -71,13 +76,16 @@ class RnnObjective:
         cell: Cell = "tanh",
         control_taps: int = 0,
         control_features: Literal["residuals", "tokens"] = "residuals",
+        reset_token: int = -1,
         unigram_counts: NDArray[np.int64] | None = None,
     ) -> None:
+        """Whoever reads `reset_token`, as what ends a document, does so from a state of zeros; -1 is no token."""
         self.unit = "tokens"
         self.seed = seed
         self.window = window
         self.precision = precision
         self.cell = cell
+        self.reset_token = reset_token
         self.shape = (vocab_size, hidden_size, n_layers)
         self.control_taps = control_taps
         self._unigram_counts = np.ones(vocab_size) if unigram_counts is None else unigram_counts
@@ -115,6 +123,7 @@ class RnnObjective:
             cell=values.cell,
             control_taps=values.control_taps,
             control_features=values.control_features,
+            reset_token=values.reset_token,
         )
 
     @property
@@ -168,6 +177,7 @@ class RnnObjective:
             context=self.window.context,
             is_cold=windows.is_cold[is_finite],
             cell=self.cell,
+            reset_token=self.reset_token,
             threads=threads,
         )
         rest = partial_sum(
@@ -241,6 +251,7 @@ class RnnObjective:
             is_cold=windows.is_cold,
             sigma=trials.perturbation.sigma,
             cell=self.cell,
+            reset_token=self.reset_token,
             antithetic=trials.perturbation.antithetic,
             int8=self.precision == "int8",
             threads=threads,
@@ -264,6 +275,7 @@ class RnnObjective:
             logit_sigma=perturbation.logit_sigma if perturbation.head == "perturbed" else 0.0,
             discount=perturbation.discount,
             cell=self.cell,
+            reset_token=self.reset_token,
             control_taps=self.control_taps,
             int8=self.precision == "int8",
             threads=threads,

@@ -23,7 +23,8 @@ MAX_BYTES = 2**31 - 2**20
 def onnx_step(objective: RnnObjective, weights: Float32Array, about: Mapping[str, str]) -> bytes:
     """A file of the network: `token` int64 [n] and `state` [layers, n, hidden] to `logits` [n, vocab] and `next_state`.
 
-    `initial_state` [layers, 1, hidden] is a third output, the same each time: what a text begins with.
+    `initial_state` [layers, 1, hidden] is a third output, the same each time: what a text begins with. The graph knows
+    of no reset token: whoever feeds it one passes zeros as `state`.
 
     Raises:
         ValueError: the package onnx is missing, or the model is too large for the format.

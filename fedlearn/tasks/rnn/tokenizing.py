@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedlearn.tasks.kind import DataFolder
 from fedlearn.tasks.rnn.dataset import PARTS, Dataset, DatasetRecord, PartRecord, dataset_of
 from fedlearn.text.documents import DocumentMode, mark_documents
-from fedlearn.text.source import Progress, Source
+from fedlearn.text.source import Progress, Source, Untold
 from fedlearn.text.splitting import Cuts, Survey, split
 from fedlearn.text.tokenizer import Tokenizer, TokenizerKind, train_tokenizer
 from fedlearn.text.tokens import DOCUMENT_END, TokenArray, stored_type
@@ -32,7 +32,7 @@ def build_dataset(
     tokenizer: TokenizerKind = "chars",
     vocab_size: int = 0,
     documents: DocumentMode = "stream",
-    progress: Progress = lambda *_: None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """The dataset of the texts in `source`, whose tokenizer is trained here; its token files are written.
 
@@ -42,7 +42,7 @@ def build_dataset(
         ImportError: `bpe` without the `tokenizers` library.
     """
     _check_room(folder, source.size_bytes, source)
-    passes = _Passes(source, documents, progress)
+    passes = _Passes(source, documents, progress or Untold())
     survey = Survey(passes.pieces(0))
     if survey.is_blank:
         raise ValueError(f"data: expected a text, got only white space in {source.name}; choose another")
@@ -64,7 +64,8 @@ def build_dataset(
             writers[part].write(piece)
         train, validation, test = (writer.finish() for writer in writers)
     parts = train, validation, test
-    record = DatasetRecord(documents, survey.n_documents, parts, writers[0].counts.tolist())
+    reset_token = -1 if documents == "stream" else trained.stop_token
+    record = DatasetRecord(documents, survey.n_documents, parts, writers[0].counts.tolist(), reset_token)
     return dataset_of(folder, trained, record)
 
 
@@ -76,6 +77,7 @@ class _Passes:
         self._source = source
         self._documents: DocumentMode = documents
         self._progress = progress
+        progress.begin("preparing the data", "bytes")
 
     def pieces(self, number: int) -> Iterator[str]:
         done, total = number * self._source.size_bytes, _N_PASSES * self._source.size_bytes
@@ -83,7 +85,7 @@ class _Passes:
         def read(n_bytes: int) -> None:
             nonlocal done
             done += n_bytes
-            self._progress(done, total)
+            self._progress.reach(done, total)
 
         return mark_documents(self._source.texts(read), self._documents)
 

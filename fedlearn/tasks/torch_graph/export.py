@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -14,7 +15,7 @@ from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
 from fedlearn.tasks.torch_graph.arrays import spec_of, to_array, to_constant
 from fedlearn.tasks.torch_graph.capture import Loss, capture
 from fedlearn.tasks.torch_graph.given import given_to
-from fedlearn.tasks.torch_graph.measure import measure
+from fedlearn.tasks.torch_graph.measure import measure_whole
 from fedlearn.tasks.torch_graph.program import Program
 from fedlearn.tasks.torch_graph.refusals import REMEDY
 from fedlearn.tasks.torch_graph.translate import Translation
@@ -59,9 +60,9 @@ def export(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor], learned: Ma
         frozen=tuple(frozen),
         constants=tuple(to_constant(spec, tensors[spec.name]) for spec in constants),
         calls=calls,
-        output=output,
+        outputs=(output,),
     )
-    measure(graph)
+    graph = replace(graph, forms=measure_whole(graph).forms)
     exported = Exported(graph, {spec.name: to_array(tensors[spec.name]) for spec in frozen})
     _compare(exported, learned, partial(loss, model), rows)
     return exported

@@ -16,7 +16,7 @@ from fedlearn.tasks.task import Batch, Members, Setting
 from fedlearn.tasks.torch.module_task import ModuleTask
 from fedlearn.tasks.torch.ways import N_TRIED
 from fedlearn.tasks.torch_graph.arrays import to_tensor
-from fedlearn.tasks.torch_graph.measure import Extent, measure
+from fedlearn.tasks.torch_graph.measure import Extent, measure_whole
 from fedlearn.tasks.torch_graph.program import Program
 from fedlearn.tasks.torch_graph.refusals import first_line
 
@@ -45,7 +45,7 @@ class GraphTask(ModuleTask):
             GraphError: the graph is not well formed, asks for more than `limits`, or has other arrays than these.
         """
         self.graph = graph
-        self.extent: Extent = measure(graph, limits)
+        self.extent: Extent = measure_whole(graph, limits)
         self.batch_size = _batch_size(graph)
         self.data, self.reads = data or {}, reads or {}
         if self.data:

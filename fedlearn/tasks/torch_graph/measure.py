@@ -3,8 +3,9 @@
 Each call is made on PyTorch's `meta` device, and what it asks for is compared with the limits before the next one is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits, check, in_words
-from fedlearn.graphs.graph import Graph, GraphError
-from fedlearn.tasks.torch_graph.arrays import DTYPES
+from fedlearn.graphs.graph import Form, Graph, GraphError
+from fedlearn.tasks.torch_graph.arrays import DTYPES, NAMES
 from fedlearn.tasks.torch_graph.recurrent import GATES, refuse_other_shapes
 from fedlearn.tasks.torch_graph.refusals import first_line
 from fedlearn.tasks.torch_graph.steps import Step, plan
@@ -32,6 +33,8 @@ class Extent(Struct, frozen=True):
     """The most that is alive at one time while one member runs, `tensor_bytes` included."""
     n_kernels: int
     """Operations that PyTorch is asked for."""
+    forms: tuple[Form, ...]
+    """Of the results of all calls, in order."""
 
 
 def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
@@ -40,7 +43,8 @@ def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
     What a kernel needs for itself while it runs is not in the figures.
 
     Raises:
-        GraphError: it is not well formed, a call does not fit its arguments, or it asks for more than it is allowed.
+        GraphError: it is not well formed, a call does not fit its arguments, it asks for more than it is allowed, or
+            its results are of other forms than it says.
     """
     check(graph, limits)
     values = {array.name: torch.empty(array.shape, dtype=DTYPES[array.dtype], device=_META) for array in graph.given}
@@ -48,21 +52,41 @@ def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
     meter = _Meter(limits)
     for value in values.values():
         meter.hold(value)
+    forms: dict[str, Form] = {}
     once, each_time = plan(graph)
     for step in (*once, *each_time):
         last_read = [values[name] for name in step.last_read if name in values]
         with meter.reading(step):
             if step.call.operator in GATES:
                 refuse_other_shapes(step.call.operator, *step.given(values))
-            meter.look_at(step.run(values, _META))
+            results = step.run(values, _META)
+            meter.look_at(results)
+        forms.update(zip(step.call.results, map(_form_of, results), strict=True))
         peak_bytes = max(peak_bytes, meter.bytes_alive)
         for name in step.call.results:
             if name in values:
                 meter.hold(values[name])
         for value in last_read:
             meter.release(value)
-    _check_output(values[graph.output])
-    return Extent(tensor_bytes, peak_bytes, meter.n_kernels)
+    names = [name for call in graph.calls for name in call.results]
+    _check_forms(graph, names, forms)
+    return Extent(tensor_bytes, peak_bytes, meter.n_kernels, tuple(forms[name] for name in names))
+
+
+def measure_whole(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
+    """Measures a graph that is a whole model: nothing is handed to it, and all that it gives is one number.
+
+    Raises:
+        GraphError: as `measure`; it is a stage; its loss has several numbers.
+    """
+    extent = measure(graph, limits)
+    names = [name for call in graph.calls for name in call.results]
+    loss = extent.forms[names.index(graph.outputs[0])] if graph.outputs[0] in names else None
+    if graph.received or len(graph.outputs) > 1 or loss is None:
+        raise GraphError("graph: expected a whole model, got a stage of one; only a seat of a crew runs that")
+    if prod(loss.shape) != 1:
+        raise GraphError(f"graph: expected one number as its loss, got {list(loss.shape)}; let the loss end in a mean")
+    return extent
 
 
 class _Memory(Struct):
@@ -161,8 +185,15 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
 
-def _check_output(output: Tensor) -> None:
-    if output.numel() != 1:
-        raise GraphError(
-            f"graph: expected one number as its loss, got {list(output.shape)}; let the loss end in a mean"
-        )
+def _form_of(result: Tensor) -> Form:
+    return Form(tuple(result.shape), NAMES[result.dtype])
+
+
+def _check_forms(graph: Graph, names: Sequence[str], found: Mapping[str, Form]) -> None:
+    """What others plan and reserve by what a graph says must be what it does."""
+    for name, said in zip(names, graph.forms, strict=bool(graph.forms)):
+        if said != found[name]:
+            raise GraphError(
+                f"{first_line(name)}: expected the form {said.dtype} {list(said.shape)} that the graph says, "
+                f"got {found[name].dtype} {list(found[name].shape)}; export it again"
+            )

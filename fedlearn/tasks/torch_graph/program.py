@@ -1,4 +1,4 @@
-"""A graph that runs: its learned tensors are parameters of a module, and it gives the loss of rows."""
+"""A graph that runs: its learned tensors are parameters of a module, it gives the loss of rows or a stage's values."""
 
 from collections.abc import Mapping
 from typing import Any, final
@@ -39,7 +39,7 @@ class Program:
             for path, module in self.module.named_modules()
             for name in module._parameters
         ]
-        self._inputs, self._output, self._plan = graph.inputs, graph.output, plan(graph)
+        self._graph, self._plan = graph, plan(graph)
         self._constants = {constant.array.name: of_constant(constant) for constant in graph.constants}
         self._kept: tuple[torch.device, Values] | None = None
 
@@ -61,17 +61,28 @@ class Program:
         Raises:
             GraphError: the rows are others than the graph was made for.
         """
+        (loss,) = self.run(rows, {}).values()
+        return loss.reshape(())
+
+    def run(self, rows: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the graph gives of the rows of one group and what the stage before gives, by name.
+
+        Raises:
+            GraphError: rows or values are others than the graph was made for.
+        """
         known = dict(self.prepare())
         for full_name, parameters, name in self._learned:
             parameter = parameters[name]
             assert parameter is not None
             known[full_name] = parameter
-        for spec in self._inputs:
+        for spec in self._graph.inputs:
             known[spec.name] = _checked(rows, spec)
+        for spec in self._graph.received:
+            known[spec.name] = _checked(received, spec)
         device = self._device
         for step in self._plan.each_time:
             step.run(known, device)
-        return known[self._output].reshape(())
+        return {name: known[name] for name in self._graph.outputs}
 
     @property
     def _device(self) -> torch.device:
@@ -99,10 +110,10 @@ def _zeros(spec: ArraySpec) -> nn.Parameter:
     return nn.Parameter(torch.from_numpy(np.zeros(spec.shape, dtype=np.float32)))
 
 
-def _checked(rows: Mapping[str, Tensor], spec: ArraySpec) -> Tensor:
-    column = rows.get(spec.name)
+def _checked(given: Mapping[str, Tensor], spec: ArraySpec) -> Tensor:
+    column = given.get(spec.name)
     if column is None:
-        raise GraphError(f"rows: expected a column {spec.name!r}, got {sorted(rows)}")
+        raise GraphError(f"rows: expected a column {spec.name!r}, got {sorted(given)}")
     if column.shape != spec.shape or column.dtype is not DTYPES[spec.dtype]:
         raise GraphError(
             f"column {spec.name!r}: expected {spec.dtype} {list(spec.shape)}, "

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedlearn.graphs import codec
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
-from fedlearn.graphs.graph import GraphError
+from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, decode_block, encode_block
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.task import Task
@@ -60,10 +60,22 @@ def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
     """
     from fedlearn.tasks.torch_graph.graph_task import GraphTask
 
+    given = _decoded(attachment)
     try:
-        given = msgspec.msgpack.decode(attachment, type=Attachment)
         frozen = decode_block(given.frozen) if given.frozen else {}
-    except (msgspec.MsgspecError, ValueError) as error:
+    except ValueError as error:
         raise GraphError(f"graph: expected a graph with its tensors, got something else: {error}") from error
     limits = Limits(max_bytes=min(max_bytes // MEMBERS_AT_LEAST, DEFAULT_LIMITS.max_bytes))
     return GraphTask(codec.decode(given.graph), frozen, scales=given.scales, reads=given.reads, limits=limits)
+
+
+def graph_of(attachment: bytes) -> Graph:
+    """The graph of a task that was shared. Raises GraphError for other bytes."""
+    return codec.decode(_decoded(attachment).graph)
+
+
+def _decoded(attachment: bytes) -> Attachment:
+    try:
+        return msgspec.msgpack.decode(attachment, type=Attachment)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise GraphError(f"graph: expected a graph with its tensors, got something else: {error}") from error

@@ -61,13 +61,13 @@ class Plan(NamedTuple):
     """All calls of a graph in an order in which they can be made."""
 
     once: list[Step]
-    """Calls that read neither rows nor learned tensors: masks, positions, first states. Their results are kept."""
+    """Calls that nothing learned, received or of the rows reaches: masks, positions, first states. Results are kept."""
     each_time: list[Step]
 
 
 def plan(graph: Graph) -> Plan:
     """The calls of a checked graph."""
-    moving = {array.name for array in (*graph.inputs, *graph.learned)}
+    moving = {array.name for array in (*graph.inputs, *graph.learned, *graph.received)}
     once: list[Call] = []
     each_time: list[Call] = []
     for call in graph.calls:
@@ -76,7 +76,7 @@ def plan(graph: Graph) -> Plan:
         else:
             moving.update(call.results)
             each_time.append(call)
-    kept = {array.name for array in graph.given} | {graph.output}
+    kept = {array.name for array in graph.given} | set(graph.outputs)
     kept.update(name for call in each_time for name in values_read(call) if name not in moving)
     return Plan(_steps(once, kept), _steps(each_time, kept))
 

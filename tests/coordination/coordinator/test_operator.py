@@ -1,8 +1,10 @@
+from random import Random
+
 import msgspec
 import pytest
 
 from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.effects import EndRun, Notice, SaveCheckpoint
+from fedlearn.coordination.effects import EndRun, Notice, Recompute, SaveCheckpoint
 from fedlearn.es.update import elapsed_s_after
 from fedlearn.wire.messages import Assignment
 from tests.coordination.coordinator.scene import (
@@ -183,6 +185,7 @@ def test_changed_settings_hold_for_the_steps_that_are_opened_from_now_on() -> No
         STRATEGY,
         population_limit=HALF,
         optimizer=STRATEGY.optimizer.configured(learning_rate=0.25, beta1=0.9, beta2=0.999),
+        weight_decay=0.5,
     )
     plan = msgspec.structs.replace(PLAN, time_per_step=3.0, steps=2, checkpoint_time=1.0)
     scene.operator.change(plan, strategy, scene.now)
@@ -193,8 +196,28 @@ def test_changed_settings_hold_for_the_steps_that_are_opened_from_now_on() -> No
     assert scene.assignments[1].quota == HALF
     assert scene.assignments[1].time_left_s == pytest.approx(3.0)
     scene.report(1)
-    assert [update.optimizer.learning_rate for update in scene.journal] == [0.01, 0.25]
+    assert [(update.optimizer.learning_rate, update.weight_decay) for update in scene.journal] == [
+        (0.01, 0),
+        (0.25, 0.5),
+    ]
     assert of(EndRun, scene.applied()) == [EndRun("all 2 steps are done")]
+
+
+@pytest.mark.parametrize(("before", "after", "n_checked"), [(0.0, 1.0, [0, 1]), (1.0, 0.0, [1, 0])])
+def test_audits_begin_and_end_with_a_step(before: float, after: float, n_checked: list[int]) -> None:
+    scene = Scene(audit=before, lottery=Random(1))
+    scene.join(1)
+    found = []
+    for _ in range(2):
+        scene.operator.change(msgspec.structs.replace(PLAN, audit=after), STRATEGY, scene.now)
+        scene.now += 1.0
+        claims = [effect.claim for effect in of(Recompute, scene.report(1))]
+        found.append(min(len(claims), 1))
+        for claim in claims:
+            scene.recomputed(claim, claim.losses)
+        scene.applied()
+    assert found == n_checked
+    assert len(scene.journal) == 2, "nothing waits for a verdict that does not come"
 
 
 def test_later_checkpoints_do_not_move_the_one_that_is_due() -> None:

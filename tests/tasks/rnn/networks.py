@@ -30,6 +30,7 @@ def rnn_of(
     batch_size: int = 2,
     seed: int = SEED,
     cell: Cell = "tanh",
+    reset_token: int = -1,
     unigram_counts: NDArray[np.int64] | None = None,
 ) -> RnnObjective:
     """An objective of 10 hidden units over VOCAB tokens."""
@@ -41,6 +42,7 @@ def rnn_of(
         window=WindowShape(batch_size=batch_size, context=context, scored=scored),
         embedding_scale=10.0,
         cell=cell,
+        reset_token=reset_token,
         unigram_counts=unigram_counts,
     )
 
@@ -61,7 +63,7 @@ class TorchRnn:
 
     def __init__(self, objective: RnnObjective, weights: Float32Array) -> None:
         self.torch: Any = pytest.importorskip("torch", reason="compares with PyTorch, the torch extra")
-        self.vocab_size = objective.shape[0]
+        self.vocab_size, self.reset_token = objective.shape[0], objective.reset_token
         named = {
             name: self.torch.from_numpy(array.copy())
             for name, array in to_torch_names(objective.layout, weights).items()
@@ -82,9 +84,13 @@ class TorchRnn:
         """Logits after each of the tokens [rows, n], and the state."""
         text = self.torch.from_numpy(tokens.astype(np.int64))
         one_hot = self.torch.nn.functional.one_hot(text, self.vocab_size).float()
+        outputs = []
         with self.torch.no_grad():
-            hidden, state = self.module["rnn"](one_hot, state)
-            return self.module["head"](hidden), state
+            for place in range(text.shape[1]):
+                state = state * (text[:, place] != self.reset_token)[None, :, None]
+                hidden, state = self.module["rnn"](one_hot[:, place : place + 1], state)
+                outputs.append(hidden)
+            return self.module["head"](self.torch.cat(outputs, dim=1)), state
 
     def start(self, n_rows: int) -> Tensor:
         """The initial state, once a row."""

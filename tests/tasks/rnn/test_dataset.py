@@ -99,6 +99,13 @@ def test_files_of_another_version_are_refused() -> None:
         restored(files | {"dataset.json": json.dumps(record).encode()})
 
 
+def test_a_run_from_before_resets_goes_on_without() -> None:
+    files = files_of(documents="blank-lines")
+    record = json.loads(files["dataset.json"])
+    assert record.pop("reset_token") >= 0
+    assert restored(files | {"dataset.json": json.dumps(record).encode()}).record.reset_token == -1
+
+
 def test_record_that_is_nested_deeply_is_refused() -> None:
     with pytest.raises(ValueError, match="recursion depth"):
         restored(files_of() | {"dataset.json": b'{"other":' + b"[" * 5000})

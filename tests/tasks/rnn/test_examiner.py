@@ -12,6 +12,7 @@ from fedlearn.tasks.rnn.examiner import VALIDATION_ROWS, RnnExaminer, text_loss
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import Cell
 from fedlearn.tasks.rnn.tokenizing import build_dataset
+from fedlearn.text import documents
 from fedlearn.text.beam_search import beam_search
 from fedlearn.text.documents import DocumentMode
 from fedlearn.text.ngrams import ngram_loss
@@ -40,14 +41,16 @@ def objective_of(dataset: Dataset) -> RnnObjective:
         n_layers=1,
         window=WindowShape(1, 2, 3),
         embedding_scale=1.0,
+        reset_token=dataset.record.reset_token,
         unigram_counts=dataset.unigram_counts,
     )
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
 @pytest.mark.parametrize("n_layers", [1, 2])
-def test_text_loss_equals_pytorchs(n_layers: int, cell: Cell) -> None:
-    objective = rnn_of(n_layers, cell=cell)
+@pytest.mark.parametrize("reset_token", [-1, 5])
+def test_text_loss_equals_pytorchs(n_layers: int, cell: Cell, reset_token: int) -> None:
+    objective = rnn_of(n_layers, cell=cell, reset_token=reset_token)
     weights = weights_of(objective)
     network = TorchRnn(objective, weights)
     n_per_row = 7
@@ -160,6 +163,7 @@ def test_long_text_is_read_in_chunks_that_lose_no_token(monkeypatch: pytest.Monk
     examiner = RnnExaminer(objective, dataset)
     whole, _ = examiner.validate_on(weights, texts_of(PARAGRAPHS), threads=1)
     monkeypatch.setattr(examiner_module, "CHUNK_TOKENS", 300)
+    monkeypatch.setattr(documents, "LEAST_PIECE", 1)
     lengths: list[int] = []
 
     def counted(*arguments: Any, **others: Any) -> float:  # noqa: ANN401 (of `text_loss`)
@@ -189,6 +193,17 @@ def test_its_language_model_stops_where_the_tokenizer_says() -> None:
     objective = objective_of(dataset)
     model = RnnExaminer(objective, dataset).language_model(objective.initial_weights())
     assert (model.vocab_size, model.stop_token) == (dataset.tokenizer.vocab_size, dataset.tokenizer.stop_token)
+
+
+def test_a_sample_of_documents_begins_from_zeros() -> None:
+    dataset = dataset_of("blank-lines")
+    objective = objective_of(dataset)
+    weights = objective.initial_weights()
+    objective.layout.split(weights)["initial_state"][:] = 0.9
+    model = RnnExaminer(objective, dataset).language_model(weights)
+    begun, _ = model.next_log_probabilities(model.initial_state(1), model.start)
+    expected, _ = model.next_log_probabilities(np.zeros_like(begun), model.start)
+    np.testing.assert_array_equal(begun, expected)
 
 
 @pytest.mark.parametrize("documents", ["stream", "blank-lines"])

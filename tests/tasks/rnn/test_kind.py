@@ -12,8 +12,10 @@ from fedlearn.tasks.kind import Kind, Prepared
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.rnn import kind as kind_module
 from fedlearn.tasks.rnn import text_blocks
+from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.kind import KIND
 from fedlearn.tasks.rnn.objective import RnnObjective
+from fedlearn.text.source import Untold
 from tests.runs import STRATEGY, fit_task
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 
@@ -29,9 +31,6 @@ def folder_of(text: str = TEXT) -> MemoryFolder:
     return MemoryFolder({}, TextSource(text))
 
 
-def silent(*_: int) -> None: ...
-
-
 def never(*_: object) -> float:
     raise AssertionError("nothing is left to choose")
 
@@ -42,7 +41,7 @@ def started(**settings: Any) -> Prepared:  # noqa: ANN401
 
 def started_in(folder: MemoryFolder, **settings: Any) -> Prepared:  # noqa: ANN401
     """In a folder that has all files of the run."""
-    prepared = KIND.start(config_of(**settings), None, folder=folder, measure=never, progress=silent)
+    prepared = KIND.start(config_of(**settings), None, folder=folder, measure=never, progress=Untold())
     folder.files |= prepared.files
     return prepared
 
@@ -88,9 +87,20 @@ def test_control_matrices_go_with_perturbed_activations(head: str, features: str
     assert "control_taps" not in started(head=head).invitation.options
 
 
-def test_a_volunteer_builds_the_servers_objective() -> None:
-    prepared = started(seed=7, perturb="activations")
+def test_volunteers_are_told_which_token_ends_a_document() -> None:
+    prepared = started(documents="blank-lines")
+    examiner = prepared.examiner
+    assert isinstance(examiner, RnnExaminer)
+    assert prepared.invitation.options["reset_token"] == examiner.tokenizer.stop_token
+    assert "reset_token" not in started().invitation.options
+
+
+@pytest.mark.parametrize("documents", ["stream", "blank-lines"])
+def test_a_volunteer_builds_the_servers_objective(documents: str) -> None:
+    prepared = started(seed=7, perturb="activations", documents=documents)
     joined = KIND.join(prepared.invitation, None, device="cpu")
+    assert isinstance(joined, RnnObjective)
+    assert (joined.reset_token >= 0) == (documents != "stream")
     assert joined.layout == prepared.objective.layout
     trials = Trials(3, Perturbation(0.02, 1), group_size=8, first_member=16, n_members=16)
     weights, (block,) = prepared.objective.initial_weights(), prepared.blocks
@@ -141,7 +151,7 @@ def test_text_that_is_too_large_for_a_block_comes_in_turns_by_itself(monkeypatch
     prepared = started_in(folder, block_tokens=300)
     assert prepared.steps_per_block == text_blocks.STEPS_PER_BLOCK
     np.testing.assert_array_equal(np.concatenate([block["tokens"] for block in prepared.blocks]), whole["tokens"])
-    assert prepared.reasons[0].endswith(
+    assert prepared.reasons[0].why.endswith(
         "300 at a time, others every 100 steps (new_tokens_interval sets another number)"
     )
     again = KIND.reopen(prepared.config, None, folder=folder)
@@ -171,9 +181,11 @@ def test_names_of_blocks_that_are_damaged_are_refused(damage: bytes | None) -> N
 
 
 def test_packed_documents_are_told_with_their_fill_rate() -> None:
-    (note,) = started(documents="blank-lines").reasons
-    assert note.startswith("documents: 100 are packed one after another, 24.9 tokens each on average; fill rate 100 %")
-    assert note.endswith(": no position is padding, 4.02% are <stop>")
+    note = str(started(documents="blank-lines").reasons[0])
+    assert note.startswith(
+        "documents: 100 are packed one after another, 24.9 tokens each on average; fill rate 100 %"
+    )
+    assert note.endswith(": no position is padding, 4.02% are <stop>; the state is reset at <stop>")
 
 
 def test_source_is_what_the_user_named() -> None:
@@ -205,12 +217,12 @@ def test_what_is_left_open_is_chosen_from_one_measurement_at_the_reference_size(
         return 1000.0
 
     open_keys = dict.fromkeys(("hidden_size", "sigma", "learning_rate", "time_per_step"), 0)
-    prepared = KIND.start(config_of(**open_keys), None, folder=folder_of(), measure=measure, progress=silent)
+    prepared = KIND.start(config_of(**open_keys), None, folder=folder_of(), measure=measure, progress=Untold())
     ((objective, strategy, data),) = measured
     assert isinstance(objective, RnnObjective)
     assert objective.shape[1] == 64
     assert strategy.group_size == 8
     assert data["tokens"].size == prepared.blocks[0]["tokens"].size
     assert prepared.config.is_settled
-    assert prepared.reasons[0] == "measured: 0.008 million trial-tokens/s at hidden_size 64"
-    assert [reason.partition(" ")[0] for reason in prepared.reasons[1:]] == list(open_keys)
+    assert prepared.reasons[0].why == "measured: 0.008 million trial-tokens/s at hidden_size 64"
+    assert [reason.key for reason in prepared.reasons[1:]] == list(open_keys)

@@ -14,13 +14,14 @@ def model_of(n_layers: int = 1, stop_token: int = 0, cell: Cell = "tanh") -> Rnn
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
-def test_log_probabilities_equal_pytorchs(cell: Cell) -> None:
-    objective = rnn_of(2, cell=cell)
+@pytest.mark.parametrize("reset_token", [-1, 5])
+def test_log_probabilities_equal_pytorchs(cell: Cell, reset_token: int) -> None:
+    objective = rnn_of(2, cell=cell, reset_token=reset_token)
     network = TorchRnn(objective, weights_of(objective))
-    model: LanguageModel = model_of(2, stop_token=1, cell=cell)
+    model: LanguageModel = RnnLanguageModel(objective, weights_of(objective), stop_token=1)
     assert (model.vocab_size, model.stop_token) == (VOCAB, 1)
     state, torch_state = model.initial_state(3), network.start(3)
-    for tokens in text_of(15).reshape(5, 3):
+    for tokens in text_of(60).reshape(20, 3):
         state, log_probabilities = model.next_log_probabilities(state, tokens)
         logits, torch_state = network.read(tokens[:, np.newaxis], torch_state)
         expected = logits[:, 0].log_softmax(dim=-1).numpy()

@@ -147,6 +147,7 @@ def test_options_make_the_objective_that_they_describe() -> None:
     np.testing.assert_array_equal(built.initial_weights(), plain.initial_weights())
     controlled = RnnObjective.from_options({**OPTIONS, "control_taps": 2, "control_features": "tokens"}, SEED)
     assert len(controlled.layout.tensors) == len(plain.layout.tensors) + 5
+    assert (built.reset_token, RnnObjective.from_options({**OPTIONS, "reset_token": 3}, SEED).reset_token) == (-1, 3)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,8 @@ def test_options_make_the_objective_that_they_describe() -> None:
         {"precision": "float64"},
         {"control_taps": 17},
         {"control_features": "words"},
+        {"reset_token": -2},
+        {"reset_token": VOCAB},
         {"dropout": 0.5},
         {"embedding_scale": "large"},
     ],

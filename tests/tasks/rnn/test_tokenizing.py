@@ -6,8 +6,10 @@ import pytest
 from fedlearn.tasks.rnn import tokenizing
 from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.tasks.rnn.tokenizing import build_dataset
+from fedlearn.text import documents
 from fedlearn.text.documents import DocumentMode
 from fedlearn.text.tokenizer import TokenizerKind
+from tests.tasks.followed import Followed
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 
 PARAGRAPHS = "\n\n".join(f"Paragraph {number} says hello." for number in range(100))
@@ -50,6 +52,7 @@ def test_documents_end_in_stop(tokenizer: TokenizerKind) -> None:
     dataset = built(tokenizer=tokenizer, documents="blank-lines")
     stop = dataset.tokenizer.stop_token
     assert dataset.record.n_documents == 100
+    assert (dataset.record.reset_token, built(tokenizer=tokenizer).record.reset_token) == (stop, -1)
     assert "?" not in dataset.tokenizer.to_json()[:100]  # as half a surrogate pair would be read
     documents = np.split(dataset.train.tokens, np.flatnonzero(dataset.train.tokens == stop) + 1)
     assert dataset.tokenizer.decode(documents[7][:-1]) == "Paragraph 7 says hello."
@@ -100,9 +103,11 @@ def test_disk_without_room_is_found_before_anything_is_read(monkeypatch: pytest.
 
 
 def test_progress_reaches_its_end_over_all_passes() -> None:
-    told: list[tuple[int, int]] = []
+    followed = Followed()
     source = TextSource(PARAGRAPHS, PARAGRAPHS)
-    build_dataset(source, MemoryFolder({}), progress=lambda done, total: told.append((done, total)))
+    build_dataset(source, MemoryFolder({}), progress=followed)
+    ((what, unit, told),) = followed.told
+    assert (what, unit) == ("preparing the data", "bytes")
     assert told == sorted(told)
     assert told[-1] == (3 * source.size_bytes, 3 * source.size_bytes)
 
@@ -117,6 +122,7 @@ def test_byte_pairs_are_learned_from_a_bounded_sample(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(tokenizing, "train_tokenizer", train)
     monkeypatch.setattr(tokenizing, "BPE_CHARACTERS", 500)
+    monkeypatch.setattr(documents, "LEAST_PIECE", 1)
     text = "".join(map(chr, range(1000, 3000)))
     with pytest.raises(ValueError, match="enough"):
         built(text, tokenizer="bpe", piece=100)

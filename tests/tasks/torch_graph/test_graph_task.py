@@ -95,7 +95,7 @@ def one_layer() -> Graph:
         Call(("y",), "embedding.default", (Value("table"), Value("ids"))),
         Call(("loss",), "mean.default", (Value("y"), None)),
     )
-    return Graph((ArraySpec("ids", (2, 3), "int64"),), (ArraySpec("table", (5, 4)),), (), (), calls, "loss")
+    return Graph((ArraySpec("ids", (2, 3), "int64"),), (ArraySpec("table", (5, 4)),), (), (), calls, ("loss",))
 
 
 def test_a_volunteer_begins_with_zeros() -> None:

@@ -60,7 +60,7 @@ GRAPH = Graph(
         Call(("t",), "add.Tensor", (Value("r"), Value("p"), 1)),
         Call(("loss",), "sum.default", (Value("t"), None)),
     ),
-    output="loss",
+    outputs=("loss",),
 )
 GRAPH = msgspec.structs.replace(
     GRAPH, calls=(*GRAPH.calls[:7], Call(("q",), "gt.Scalar", (Value("j"), 9.0)), *GRAPH.calls[7:])
@@ -206,7 +206,7 @@ def calls(draw: st.DrawFn, operator: Operator) -> Call:
 @given(st.sampled_from(list(OPERATORS.values())).flatmap(calls))
 def test_any_call_that_is_taken_takes_what_was_measured(call: Call) -> None:
     loss = Call(("loss",), "sum.default", (Value("w"), None))
-    graph = Graph(SPECS, (ArraySpec("w", (4, 4)),), (), (), (call, loss), "loss")
+    graph = Graph(SPECS, (ArraySpec("w", (4, 4)),), (), (), (call, loss), ("loss",))
     if not is_taken(encode(graph)):
         return
     extent = measure(graph, LIMITS)

@@ -2,9 +2,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fedlearn.graphs.checks import Limits
-from fedlearn.graphs.graph import Argument, ArraySpec, Call, Constant, Dtype, Graph, GraphError, Value
+from fedlearn.graphs.graph import Argument, ArraySpec, Call, Constant, Dtype, Form, Graph, GraphError, Value
 
 torch = pytest.importorskip("torch")
 
@@ -12,7 +13,7 @@ from torch import Tensor  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from fedlearn.tasks.torch_graph.measure import Extent, measure  # noqa: E402
+from fedlearn.tasks.torch_graph.measure import Extent, measure, measure_whole  # noqa: E402
 
 X, W = Value("x"), Value("w")
 SMALL = Limits(max_bytes=2**20)
@@ -23,7 +24,7 @@ def graph_of(*calls: tuple[str, tuple[Argument, ...]], x: ArraySpec | None = Non
     made = [Call((f"r{number}",), operator, arguments) for number, (operator, arguments) in enumerate(calls)]
     loss = Call(("loss",), "mean.default", (W, None))
     x = x or ArraySpec("x", (2, 3))
-    return Graph((x,), (ArraySpec("w", (4, 3)),), (), (), (*made, loss), "loss")
+    return Graph((x,), (ArraySpec("w", (4, 3)),), (), (), (*made, loss), ("loss",))
 
 
 class OnlyShapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -75,7 +76,7 @@ HUGE: list[tuple[str, tuple[Argument, ...]]] = [
 def test_a_huge_result_is_refused_before_it_is_there(operator: str, arguments: tuple[Argument, ...]) -> None:
     others = (ArraySpec("ids", (2,), "int64"), ArraySpec("image", (1, 1, 4, 4)), ArraySpec("row", (2**10,)))
     graph = graph_of((operator, arguments))
-    graph = Graph((*graph.inputs, *others), graph.learned, (), (), graph.calls, "loss")
+    graph = Graph((*graph.inputs, *others), graph.learned, (), (), graph.calls, ("loss",))
     with OnlyShapes(), pytest.raises(GraphError, match=f"^r0 = {operator}: "):
         measure(graph, SMALL)
 
@@ -130,7 +131,7 @@ def test_a_graph_of_many_calls_is_measured_in_time_that_grows_with_them() -> Non
     learned = tuple(ArraySpec(f"w{number}", (1,)) for number in range(3000))
     calls = [Call((f"r{number}",), "neg.default", (Value(f"w{number}"),)) for number in range(3000)]
     loss = Call(("loss",), "neg.default", (Value("r0"),))
-    graph = Graph((ArraySpec("x", (1,)),), learned, (), (), (*calls, loss), "loss")
+    graph = Graph((ArraySpec("x", (1,)),), learned, (), (), (*calls, loss), ("loss",))
     assert measure(graph).n_kernels == 3001
 
 
@@ -138,7 +139,27 @@ def test_an_extent_is_counted() -> None:
     graph = graph_of(("mul.Scalar", (X, 2.0)), ("reshape.default", (Value("r0"), (6,))))
     tensor_bytes = 4 * (2 * 3 + 4 * 3)
     # A multiplication by a number is one operation, a view one more, and a mean the last.
-    assert measure(graph) == Extent(tensor_bytes, peak_bytes=tensor_bytes + 24, n_kernels=3)
+    forms = (Form((2, 3), "float32"), Form((6,), "float32"), Form((), "float32"))
+    assert measure(graph) == Extent(tensor_bytes, peak_bytes=tensor_bytes + 24, n_kernels=3, forms=forms)
+
+
+@pytest.mark.parametrize("form", [Form((3, 2), "float32"), Form((2, 3), "float64"), Form((2**48,), "float32")])
+def test_results_are_of_the_forms_that_the_graph_says(form: Form) -> None:
+    graph = graph_of(("mul.Scalar", (X, 2.0)))
+    said = (Form((2, 3), "float32"), Form((), "float32"))
+    assert measure(replace(graph, forms=said)).forms == said
+    with pytest.raises(GraphError, match=r"r0: expected the form .* that the graph says, got float32 \[2, 3\]"):
+        measure(replace(graph, forms=(form, said[1])))
+
+
+def test_a_stage_is_measured_with_what_it_receives_and_is_no_whole_model() -> None:
+    graph = graph_of(("mul.Tensor", (Value("h"), X)))
+    stage = replace(graph, received=(ArraySpec("h", (2, 3)),), outputs=("r0", "h"))
+    assert measure(stage).tensor_bytes == measure(graph_of()).tensor_bytes + 24
+    several = replace(graph_of(("mul.Scalar", (X, 2.0))), outputs=("loss", "r0"))
+    for part in (stage, replace(stage, outputs=("loss",)), several):
+        with pytest.raises(GraphError, match="expected a whole model, got a stage"):
+            measure_whole(part)
 
 
 def test_operations_inside_a_call_are_counted() -> None:
@@ -149,7 +170,7 @@ def test_operations_inside_a_call_are_counted() -> None:
         Call(("y", "last"), "rnn_tanh.input", (X, Value("state"), weights, False, 1, False, False)),
         Call(("loss",), "mean.default", (Value("y"), None)),
     )
-    graph = Graph(specs, learned, (), (), calls, "loss")
+    graph = Graph(specs, learned, (), (), calls, ("loss",))
     assert measure(graph).n_kernels > 1000
     with pytest.raises(GraphError, match=r"rnn_tanh\.input: expected at most 1000 operations in all, got more"):
         measure(graph, Limits(max_kernels=1000))
@@ -185,11 +206,11 @@ def test_the_loss_is_one_number() -> None:
     graph = graph_of()
     calls = (Call(("loss",), "relu.default", (W,)),)
     with pytest.raises(GraphError, match=r"expected one number as its loss, got \[4, 3\]"):
-        measure(Graph(graph.inputs, graph.learned, (), (), calls, "loss"))
+        measure_whole(Graph(graph.inputs, graph.learned, (), (), calls, ("loss",)))
 
 
 def test_constants_and_frozen_tensors_count() -> None:
     graph = graph_of()
     constant = Constant(ArraySpec("c", (8,), "uint8"), bytes(8))
-    more = Graph(graph.inputs, graph.learned, (ArraySpec("f", (2,)),), (constant,), graph.calls, "loss")
+    more = Graph(graph.inputs, graph.learned, (ArraySpec("f", (2,)),), (constant,), graph.calls, ("loss",))
     assert measure(more).tensor_bytes == measure(graph).tensor_bytes + 16

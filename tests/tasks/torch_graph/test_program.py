@@ -26,7 +26,7 @@ GRAPH = Graph(
         Call(("z",), "add.Tensor", (Value("y"), Value("twice"), 1)),
         Call(("loss",), "mean.default", (Value("z"), None)),
     ),
-    output="loss",
+    outputs=("loss",),
 )
 BIAS = {"layer.bias": np.arange(4, dtype=np.float32)}
 ROWS = {"x": torch.arange(6.0).reshape(2, 3)}

@@ -4,7 +4,7 @@ missing."""
 import sys
 
 
-def launch(verb: str, program: str) -> None:
+def start(verb: str, program: str) -> None:
     """Runs one verb with the arguments of this process."""
     try:
         from fedlearn.commands.command_line import main

@@ -29,6 +29,6 @@ def test_python_without_the_package_is_told_how_to_install_it(script: str) -> No
 def test_installed_package_goes_before_the_sources_beside_the_script(script: str, verb: str, tmp_path: Path) -> None:
     (tmp_path / "fedlearn").mkdir()
     (tmp_path / "fedlearn/__init__.py").touch()
-    (tmp_path / "fedlearn/launch.py").write_text("def launch(*given): print('installed', *given)")
+    (tmp_path / "fedlearn/start.py").write_text("def start(*given): print('installed', *given)")
     # Without site packages, where an editable install has a finder of its own.
     assert outcome("-S", str(ROOT / script), PYTHONPATH=str(tmp_path)).stdout == f"installed {verb} {script}\n"

@@ -1,12 +1,9 @@
-import importlib.util
 from typing import Any
 
 import msgspec
 import numpy as np
-import pytest
 
-from fedlearn.library import columns as module
-from fedlearn.library.columns import columns_of, table_of
+from fedlearn.storage.columns import PLAIN, columns_of
 from fedlearn.storage.metrics import StepMetrics
 from tests.steps import step_metrics
 
@@ -24,8 +21,9 @@ def test_each_figure_has_a_column_and_what_is_missing_is_nan() -> None:
     np.testing.assert_array_equal(columns["loss"], [2.5, np.nan])
     np.testing.assert_array_equal(columns["bits_per_character"], [3.6, np.nan])
     np.testing.assert_array_equal(columns["validation_bits_per_character"], [np.nan, 3.5])
-    assert list(columns)[: len(module.PLAIN)] == list(module.PLAIN)
+    assert list(columns)[: len(PLAIN)] == list(PLAIN)
     assert columns["elapsed_s"].tolist() == [1.5, 2.5]
+    assert columns["digest"].tolist() == ["00", "00"]
 
 
 def test_step_that_was_repeated_counts_as_it_went_at_last() -> None:
@@ -35,17 +33,4 @@ def test_step_that_was_repeated_counts_as_it_went_at_last() -> None:
 
 
 def test_run_without_a_step_has_empty_columns() -> None:
-    assert {name: len(column) for name, column in columns_of([]).items()} == dict.fromkeys(module.PLAIN, 0)
-
-
-def test_a_table_is_a_data_frame_where_pandas_is_installed() -> None:
-    pandas = pytest.importorskip("pandas")
-    table = table_of(columns_of([FIRST]))
-    assert isinstance(table, pandas.DataFrame)
-    assert table["loss"].tolist() == [2.5]
-
-
-def test_a_table_is_its_columns_where_pandas_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "pandas" else find(name))
-    assert table_of(columns_of([FIRST]))["loss"].tolist() == [2.5]
+    assert {name: len(column) for name, column in columns_of([]).items()} == dict.fromkeys(PLAIN, 0)

@@ -1,0 +1,120 @@
+"""A device's words with a hub, over HTTP: it asks, and is never asked."""
+
+import http.client
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Literal, final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fedlearn.net.address import is_loopback
+
+DEFAULT_PORT = 4000
+TIMEOUT_S = 30.0
+"""Longer than a hub lets a device wait for work."""
+
+MAX_ANSWER_BYTES = 64 * 1024
+
+
+class HubError(Exception):
+    """The hub refused."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class HubAwayError(Exception):
+    """Nobody answered, or not as a hub does."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a device is told: join a server, wait, or leave, since the job that it came for has ended."""
+
+    state: Literal["join", "wait", "leave"]
+    job_id: int | None = None
+    server: str = ""
+
+
+def hub_url(text: str) -> str:
+    """The address of a hub: a URL, HOST:PORT or HOST. Raises ValueError for anything else."""
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.username is not None:
+        raise ValueError(f"--hub: expected a URL such as http://HOST:{DEFAULT_PORT}, got {text!r}")
+    if "://" not in text and port is None:
+        url = f"{url.rstrip('/')}:{DEFAULT_PORT}"
+    return url.rstrip("/")
+
+
+@final
+class HubLine:
+    """Requests to one hub, with the token for devices where one is given."""
+
+    def __init__(self, url: str, token: bytes) -> None:
+        self.url = url
+        self._headers = {"Content-Type": "application/json", "User-Agent": "fedlearn"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token.decode(errors='replace')}"
+        # Requests to this machine go to no proxy, as those of a volunteer.
+        host = urlsplit(url).hostname or ""
+        handlers = [urllib.request.ProxyHandler({})] if is_loopback(host) else []
+        self._opener = urllib.request.build_opener(*handlers, _NoRedirect())
+
+    def register(self, name: str, job_id: int | None) -> int:
+        """The device's number. Raises HubError where the hub refuses, HubAwayError where none answers."""
+        body = {"name": name} | ({} if job_id is None else {"job_id": job_id})
+        answer = self._ask("POST", "/api/devices/register", body)
+        if not isinstance(answer, dict) or not isinstance(answer.get("device_id"), int):
+            raise HubAwayError("expected a hub's answer, got another")
+        return int(answer["device_id"])
+
+    def work(self, device: int, *, has: str) -> Work:
+        """What to do for this device, which has joined the server `has`; waits for something new. Raises as above."""
+        query = urllib.parse.urlencode({"has": has})
+        answer = self._ask("GET", f"/api/devices/{device}/work?{query}")
+        try:
+            return msgspec.convert(answer, Work)
+        except msgspec.ValidationError as error:
+            raise HubAwayError(f"expected a hub's answer, got another: {error}") from error
+
+    def unregister(self, device: int, *, timeout_s: float) -> None:
+        """Lets the hub know that the device is gone. Raises as above."""
+        self._ask("DELETE", f"/api/devices/{device}", timeout_s=timeout_s)
+
+    def _ask(self, method: str, path: str, body: object = None, *, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers=self._headers, method=method)
+        try:
+            with self._opener.open(request, timeout=timeout_s) as response:
+                return _read(response.read(MAX_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                said = _read(error.read(MAX_ANSWER_BYTES))
+            text = said.get("error") if isinstance(said, dict) else None
+            if text is None or error.code >= 500:
+                raise HubAwayError(f"{self.url} answered {error.code}") from error
+            raise HubError(error.code, str(text)) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise HubAwayError(f"no hub answers at {self.url}: {getattr(error, 'reason', error)}") from error
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A hub sends nobody elsewhere, and the token is for it alone."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401
+        return None
+
+
+def _read(body: bytes) -> Any:  # noqa: ANN401
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise HubAwayError("expected a hub's answer, got another") from error

@@ -1,0 +1,97 @@
+"""What calls cost, by the shapes of what they read and give: for planning, so an estimate is enough."""
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from fedlearn.graphs.checks import values_read
+from fedlearn.graphs.graph import Argument, Call, GraphError, Shape, Value
+from fedlearn.graphs.operators import OPERATORS
+
+Shapes = Mapping[str, Shape]
+"""By the name of a value."""
+
+
+def multiply_adds(call: Call, shapes: Shapes) -> float:
+    """For one member on the rows of one group; what makes no products counts once an element of its results."""
+    count = _COUNTS.get(call.operator)
+    if count is None:
+        return float(sum(prod(shapes[name]) for name in call.results))
+    return float(count(call, shapes))
+
+
+def makes_products(call: Call) -> bool:
+    """Whether a call costs more than one pass over its results, as a linear layer does."""
+    return call.operator in _COUNTS
+
+
+def _shape(call: Call, parameter: str, shapes: Shapes) -> Shape:
+    names = [one.name for one in OPERATORS[call.operator].parameters]
+    argument = call.arguments[names.index(parameter)]
+    if not isinstance(argument, Value):
+        raise GraphError(f"{call.operator}: expected a value as {parameter}, got {argument}")
+    return shapes[argument.name]
+
+
+def _depth_of(parameter: str) -> Callable[[Call, Shapes], int]:
+    """Each number of the result is a sum along the last dimension of an argument."""
+    return lambda call, shapes: prod(shapes[call.results[0]]) * _shape(call, parameter, shapes)[-1]
+
+
+def _convolution(call: Call, shapes: Shapes) -> int:
+    return prod(shapes[call.results[0]]) * prod(_shape(call, "weight", shapes)[1:])
+
+
+def _transposed_convolution(call: Call, shapes: Shapes) -> int:
+    return prod(_shape(call, "input", shapes)) * prod(_shape(call, "weight", shapes)[1:])
+
+
+def _attention(call: Call, shapes: Shapes) -> int:
+    n_keys = _shape(call, "key", shapes)[-2]
+    return n_keys * (prod(_shape(call, "query", shapes)) + prod(shapes[call.results[0]]))
+
+
+def _bilinear(call: Call, shapes: Shapes) -> int:
+    return prod(shapes[call.results[0]]) * prod(_shape(call, "weight", shapes)[1:])
+
+
+def _recurrent(call: Call, shapes: Shapes) -> int:
+    steps = prod(_shape(call, "input", shapes)[:-1])
+    return steps * sum(prod(shapes[name]) for name in values_read(call) if _is_weight(name, call, shapes))
+
+
+def _is_weight(name: str, call: Call, shapes: Shapes) -> bool:
+    params: Argument = call.arguments[2]
+    return len(shapes[name]) == 2 and isinstance(params, tuple) and Value(name) in params
+
+
+def _einsum(call: Call, shapes: Shapes) -> int:
+    """One product for each choice of all indices; dots, which stand for any, count as the result has them."""
+    extents: dict[str, int] = {}
+    terms = str(call.arguments[0]).replace(" ", "").split("->")[0].split(",")
+    for term, name in zip(terms, values_read(call), strict=False):
+        letters = [letter for letter in term if letter != "."]
+        extents.update(zip(reversed(letters), reversed(shapes[name]), strict=False))
+    return max(prod(extents.values()), prod(shapes[call.results[0]]))
+
+
+_COUNTS: Mapping[str, Callable[[Call, Shapes], int]] = {
+    "addmm.default": _depth_of("mat1"),
+    "baddbmm.default": _depth_of("batch1"),
+    "bilinear.default": _bilinear,
+    "bmm.default": _depth_of("self"),
+    "dot.default": _depth_of("self"),
+    "einsum.default": _einsum,
+    "linear.default": _depth_of("input"),
+    "matmul.default": _depth_of("self"),
+    "mm.default": _depth_of("self"),
+    "mv.default": _depth_of("self"),
+    "scaled_dot_product_attention.default": _attention,
+    **dict.fromkeys(
+        ("conv1d.default", "conv1d.padding", "conv2d.default", "conv2d.padding", "conv3d.default", "conv3d.padding"),
+        _convolution,
+    ),
+    **dict.fromkeys(
+        ("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input"), _transposed_convolution
+    ),
+    **dict.fromkeys(("gru.input", "lstm.input", "rnn_relu.input", "rnn_tanh.input"), _recurrent),
+}

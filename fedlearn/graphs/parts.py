@@ -1,0 +1,107 @@
+"""What each run of pieces costs that a machine might be given: memory, work, and what crosses its ends."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Self
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from fedlearn.graphs.graph import Graph
+from fedlearn.graphs.pieces import Piece, pieces
+
+Float64Array = NDArray[np.float64]
+
+
+class Model(Struct, frozen=True):
+    """What is divided: pieces in order, and how large the tensors are that they read."""
+
+    pieces: Sequence[Piece]
+    learned: Mapping[str, int]
+    """Numbers in each tensor that is learned."""
+    frozen: Mapping[str, int]
+    """Bytes of each other one."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """That of a checked graph."""
+        learned = {array.name: array.n_bytes // 4 for array in graph.learned}
+        return cls(pieces(graph), learned, {array.name: array.n_bytes for array in graph.frozen})
+
+
+class Needs(Struct, frozen=True):
+    """What a machine's memory must have room for."""
+
+    parameter_bytes: int
+    """For each parameter: its weight, what the optimizer remembers, and what a step and their arrival take."""
+    members: int
+    """Members that are tried at once, each with its activations and what it makes of tensors that are not learned."""
+
+
+class Parts(Struct, frozen=True, eq=False):
+    """All runs of pieces between two places where a cut may stand, the beginning and the end among them."""
+
+    places: tuple[int, ...]
+    """Numbers of pieces before each place, ascending from 0."""
+    work: Float64Array
+    """[places]: multiply-adds of a member before each."""
+    sent: Float64Array
+    """[places]: bytes of a member that cross each; nothing crosses the beginning and the end."""
+    need: Float64Array
+    """[places, places]: bytes of memory for what lies between two; infinite where nothing does."""
+
+
+def parts_of(model: Model, needs: Needs, *, max_places: int) -> Parts:
+    """The parts between at most so many places.
+
+    Of more, each stretch of equal work and memory keeps the one that the fewest bytes cross.
+    """
+    work = [0.0, *accumulate(piece.multiply_adds for piece in model.pieces)]
+    places = _places(model, work, max_places - 2)
+    sent = [0 if place in (0, len(model.pieces)) else model.pieces[place - 1].sent_bytes for place in places]
+    return Parts(
+        places, np.array([work[place] for place in places]), np.array(sent, np.float64), _need(model, needs, places)
+    )
+
+
+def held_by(model: Model, first: int, end: int) -> tuple[str, ...]:
+    """Tensors of pieces `first` to `end`, each once, in the order in which they are first read."""
+    return tuple(dict.fromkeys(name for piece in model.pieces[first:end] for name in piece.tensors))
+
+
+def _places(model: Model, work: Sequence[float], max_cuts: int) -> tuple[int, ...]:
+    n_pieces = len(model.pieces)
+    if n_pieces - 1 <= max_cuts:
+        return tuple(range(n_pieces + 1))
+    held, seen = [0], set[str]()
+    for piece in model.pieces:
+        held.append(held[-1] + sum(model.learned.get(name, 0) for name in set(piece.tensors) - seen))
+        seen.update(piece.tensors)
+    best: dict[int, int] = {}
+    for place in range(1, n_pieces):
+        share = (work[place] / work[-1] + held[place] / held[-1]) / 2
+        stretch = min(int(share * max_cuts), max_cuts - 1)
+        other = best.get(stretch)
+        if other is None or model.pieces[place - 1].sent_bytes < model.pieces[other - 1].sent_bytes:
+            best[stretch] = place
+    return (0, *best.values(), n_pieces)
+
+
+def _need(model: Model, needs: Needs, places: Sequence[int]) -> Float64Array:
+    alive = [
+        (model.pieces[number - 1].sent_bytes if number else 0) + piece.sent_bytes
+        for number, piece in enumerate(model.pieces)
+    ]
+    need = np.full((len(places), len(places)), np.inf)
+    for left, first in enumerate(places):
+        held, most_alive, n_bytes, until = set[str](), 0, 0, dict[int, int]()
+        for number in range(first, len(model.pieces)):
+            new = set(model.pieces[number].tensors) - held
+            held |= new
+            n_bytes += sum(needs.parameter_bytes * model.learned.get(name, 0) for name in new)
+            n_bytes += sum(needs.members * model.frozen.get(name, 0) for name in new)
+            most_alive = max(most_alive, alive[number])
+            until[number + 1] = n_bytes + needs.members * most_alive
+        need[left, left + 1 :] = [until[place] for place in places[left + 1 :]]
+    return need

@@ -1,0 +1,75 @@
+"""Where a graph may be cut, and what each piece between two such places costs: what a plan of stages is made from."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from fedlearn.graphs.checks import values_read
+from fedlearn.graphs.costs import multiply_adds
+from fedlearn.graphs.flow import Flow
+from fedlearn.graphs.graph import Graph, GraphError
+from fedlearn.graphs.stages import Stage, cut
+
+
+class Piece(Struct, frozen=True):
+    """One call or an inseparable run of calls, in order; a cut may stand after it."""
+
+    calls: range
+    """Positions in the graph's calls."""
+    tensors: tuple[str, ...]
+    """Learned and frozen tensors that it reads; one that several pieces read, such as a tied one, is in each."""
+    multiply_adds: float
+    """For one member on the rows of one group."""
+    sent_bytes: int
+    """As float32, what crosses a cut right after this piece for one member; of the last piece, its loss."""
+
+
+def pieces(graph: Graph) -> tuple[Piece, ...]:
+    """The pieces of a checked graph, each with at least one learned tensor.
+
+    Between two calls that read learned tensors there is one place for a cut at most: where the fewest bytes cross.
+
+    Raises:
+        GraphError: the graph does not say of what form its results are.
+    """
+    flow = Flow(graph)
+    shapes = {name: form.shape for name, form in flow.forms.items()}
+    costs = [multiply_adds(call, shapes) for call in graph.calls]
+    edges = [0, *_places(flow), len(graph.calls)]
+    return tuple(_piece(flow, range(left, right), costs) for left, right in pairwise(edges))
+
+
+def stages_of(graph: Graph, cuts: Sequence[int]) -> tuple[Stage, ...]:
+    """The stages of a checked graph with a cut after so many pieces, for each of the ascending `cuts`.
+
+    Raises:
+        GraphError: the cuts are out of order, or there are fewer pieces.
+    """
+    places = _places(Flow(graph))
+    if list(cuts) != sorted(set(cuts)) or not all(0 < number <= len(places) for number in cuts):
+        raise GraphError(f"cuts: expected ascending numbers from 1 to {len(places)}, got {list(cuts)}")
+    return cut(graph, [places[number - 1] for number in cuts])
+
+
+def _places(flow: Flow) -> list[int]:
+    """Positions of the calls before which a cut may stand."""
+    readers = [number for number, call in enumerate(flow.graph.calls) if flow.reads_learned(call)]
+    places: list[int] = []
+    for reader, following in pairwise(readers):
+        # Where as much crosses everywhere, calls without tensors stay with the call that they work on.
+        possible = [position for position in range(following, reader, -1) if flow.can_be_cut(position)]
+        if possible:
+            places.append(min(possible, key=flow.sent_bytes))
+    return places
+
+
+def _piece(flow: Flow, calls: range, costs: Sequence[float]) -> Piece:
+    graph = flow.graph
+    read = {name for call in flow.calls_between(calls.start, calls.stop) for name in values_read(call)}
+    return Piece(
+        calls,
+        tuple(array.name for array in (*graph.learned, *graph.frozen) if array.name in read),
+        sum(costs[calls.start : calls.stop]),
+        flow.sent_bytes(calls.stop),
+    )

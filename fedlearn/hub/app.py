@@ -1,0 +1,312 @@
+"""The hub's addresses."""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from fedlearn.board.app import AS_IT_IS, Board, body_of, json_of, placed
+from fedlearn.board.app import STATIC as BOARD_STATIC
+from fedlearn.board.limits import Guard
+from fedlearn.board.names import Names
+from fedlearn.board.places import Places
+from fedlearn.client.hub_line import Work
+from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training, read_body, written
+from fedlearn.hub.checks import check_job
+from fedlearn.hub.devices import Device, Devices
+from fedlearn.hub.door import COOKIE, Door
+from fedlearn.hub.entrance import Entrance
+from fedlearn.hub.errors import answer_of
+from fedlearn.hub.following import OVER, follow_events, follow_log
+from fedlearn.hub.jobs import Jobs
+from fedlearn.hub.places import TASK_SUFFIX, files_in
+from fedlearn.hub.records import JobRecord
+from fedlearn.hub.settings import HubSettings
+from fedlearn.hub.speed import device_speed, teraflops_of
+from fedlearn.storage.durable import StorageError
+
+STATIC = Path(__file__).parent / "static"
+TICK_S = 0.2
+WAIT_S = 20.0
+"""For work to come, until a device is told that there is none and asks again."""
+
+MAX_STREAMS, STREAMS_OF_ONE = 200, 50
+"""Logs and events, of all and of one address."""
+
+LINK = b'<label class="pick"><span>Run</span>'
+"""In the board's page: before it stands a link to the jobs."""
+
+JOBS_LINK = b'<a class="button" href="jobs">Jobs</a>\n  '
+
+
+@final
+class Hub:
+    """What the addresses answer from."""
+
+    def __init__(self, settings: HubSettings, names: Names) -> None:
+        self._settings, self._names = settings, names
+        self._devices = Devices()
+        self.jobs = Jobs(settings, self._devices)
+        self._door = Door(
+            operator_token=settings.operator_token,
+            device_token=settings.device_token,
+            open_to=Names(names.port, is_public=False) if settings.is_open_on_loopback else None,
+        )
+        self._board = Board(settings.runs, token=settings.operator_token, names=names).app()
+        self._streams = Places(MAX_STREAMS, of_one=STREAMS_OF_ONE)
+
+    def app(self) -> Starlette:
+        """The application."""
+        get, post, job = partial(Route, methods=["GET"]), partial(Route, methods=["POST"]), "/api/jobs/{id}"
+        routes = [
+            post("/api/jobs", self.create),
+            get("/api/jobs", self.listed),
+            get(job, self.one),
+            get(f"{job}/events", self.events),
+            get(f"{job}/log", self.log),
+            get(f"{job}/model", self.model),
+            post("/api/devices/register", self.register),
+            get("/api/devices", self.devices),
+            get("/api/devices/teraflops", self.device_speeds),
+            get("/api/devices/{id}/work", self.work),
+            Route("/api/devices/{id}", self.unregister, methods=["DELETE"]),
+            post("/api/network/initialize/{id}", self.initialize),
+            post("/api/network/train/{id}", self.train),
+            post("/api/network/stop/{id}", self.stop),
+            get("/api/teraflops", self.speed),
+            get("/api/files", self.files),
+            post("/api/session", self.session),
+            Route("/", self.page),
+            Route("/jobs", self.static),
+            Route("/jobs.js", self.static),
+            Mount("/", self._board),
+        ]
+        handlers = dict.fromkeys([RefusedError, HTTPException, StorageError, OSError, Exception], answer_of)
+        middleware = [Middleware(Entrance, self._door), Middleware(Guard, self._names)]
+        return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=self._lifespan)
+
+    # ---- jobs
+
+    async def create(self, asked: Request) -> Response:
+        """A job that is made, not yet trained."""
+        wanted = read_body(await body_of(asked), Asked)
+        note = check_job(wanted, self._settings, has=lambda name: find_spec(name) is not None)
+        record = self.jobs.create(wanted, note)
+        message = f"Job created; {note}" if note else "Job created"
+        return json_of({"message": message, "job_id": record.job_id}, status=201)
+
+    async def listed(self, _: Request) -> Response:
+        """All jobs."""
+        return json_of([self._view(record) for _, record in sorted(self.jobs.records.items())])
+
+    async def one(self, asked: Request) -> Response:
+        """One job."""
+        return json_of(self._view(self._job(asked)))
+
+    async def initialize(self, asked: Request) -> Response:
+        """Devices have their layers: each of them all, since a model is not split over devices."""
+        record = self._job(asked)
+        self.jobs.initialize(record)
+        devices = [self._device(device, record) for device in self._devices.of(record.job_id)]
+        message = "Network initialized; every device holds the whole model and tries members of its own"
+        return json_of({"message": message, "devices": devices})
+
+    async def train(self, asked: Request) -> Response:
+        """A job that is trained from now on."""
+        record = self._job(asked)
+        is_empty = asked.headers.get("content-length", "0") == "0" and "transfer-encoding" not in asked.headers
+        training = read_body(b"" if is_empty else await body_of(asked), Training)
+        self.jobs.train(record, training)
+        return json_of({"message": "Training started", **written(record.training or training)})
+
+    async def stop(self, asked: Request) -> Response:
+        """A job that is trained no longer; `train` goes on with it."""
+        self.jobs.stop(self._job(asked))
+        return json_of({"message": "Stopping"})
+
+    async def events(self, asked: Request) -> ASGIApp:
+        """What happens to a job, as server-sent events."""
+        record, last = self._job(asked), asked.headers.get("last-event-id", "")
+        after = int(last) if last.isascii() and last.isdecimal() and len(last) < 12 else -1
+        return self._stream(asked, follow_events(self.jobs, record, after), "text/event-stream")
+
+    async def log(self, asked: Request) -> ASGIApp:
+        """What a job's server and the hub said of it; with `follow`, as they say it."""
+        record = self._job(asked)
+        path, is_followed = self.jobs.folder(record).log, "follow" in asked.query_params
+        return self._stream(asked, follow_log(path, lambda: not is_followed or record.status in OVER), "text/plain")
+
+    async def model(self, asked: Request) -> Response:
+        """Where the newest weights of a job are downloaded."""
+        record = self._job(asked)
+        if not record.run:
+            raise RefusedError(404, f"job {record.job_id}: it has no weights before it is trained")
+        return RedirectResponse(f"/api/runs/{record.run}/weights")
+
+    # ---- devices
+
+    async def register(self, asked: Request) -> Response:
+        """A device that is taken in."""
+        wanted = read_body(await body_of(asked), Registration)
+        if wanted.job_id is not None:
+            self.jobs.get(wanted.job_id)
+        address = asked.client.host if asked.client is not None else ""
+        device = self._devices.register(wanted, address=address, now=time.monotonic())
+        return json_of({"message": "Device registered", "device_id": device.device_id}, status=201)
+
+    async def unregister(self, asked: Request) -> Response:
+        """A device that is let go."""
+        self._devices.unregister(_number(asked, "device"))
+        return json_of({"message": "Device unregistered"})
+
+    async def devices(self, _: Request) -> Response:
+        """All devices, with the job that each works for."""
+        return json_of([self._device(device, self._job_of(device)) for device in self._devices.all()])
+
+    async def work(self, asked: Request) -> Response:
+        """What a device is to do: at once if it does something else, else when that changes, or after a while."""
+        number, has = _number(asked, "device"), asked.query_params.get("has", "")
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            device = self._devices.get(number)
+            device.seen = now = time.monotonic()
+            found = self._work_for(device)
+            if found.state == "leave" or found.server != has or now >= deadline:
+                return json_of(found)
+            await self._devices.wait(deadline - now)
+
+    def _work_for(self, device: Device) -> Work:
+        record = self._job_of(device)
+        if record is None or (record.status in OVER and device.asked.job_id is None):
+            training = [r for r in self.jobs.records.values() if self.jobs.server(r)]
+            if not training:
+                return Work("wait")
+            record = min(training, key=lambda found: (len(self._devices.of(found.job_id)), found.job_id))
+            device.job_id = record.job_id
+        if record.status in ("completed", "failed"):
+            return Work("leave", record.job_id)
+        server = self.jobs.server(record)
+        return Work("join" if server else "wait", record.job_id, server)
+
+    # ---- speed, pages
+
+    async def speed(self, _: Request) -> Response:
+        """Of all jobs that are trained."""
+        found = [teraflops_of(record, self.jobs.status(record)) for record in self._training()]
+        return json_of({"teraflops": sum(found)})
+
+    async def device_speeds(self, _: Request) -> Response:
+        """Of each device."""
+        statuses = {record.job_id: self.jobs.status(record) for record in self._training()}
+        jobs = {device.device_id: self._job_of(device) for device in self._devices.all()}
+        lines = [
+            device_speed(device, job := jobs[device.device_id], statuses.get(job.job_id) if job is not None else None)
+            for device in self._devices.all()
+        ]
+        return json_of({"devices": lines})
+
+    async def files(self, _: Request) -> Response:
+        """Names that a new job may use, for people to choose from."""
+        data, tasks = await asyncio.to_thread(files_in, self._settings.data), files_in(self._settings.tasks)
+        return json_of({"data": data, "tasks": [name for name in tasks if name.endswith(TASK_SUFFIX)]})
+
+    async def session(self, _: Request) -> Response:
+        """Lets a page's streams and downloads in, which can't send a header."""
+        answer = json_of(None)
+        answer.set_cookie(COOKIE, self._settings.operator_token, httponly=True, samesite="strict")
+        return answer
+
+    async def page(self, _: Request) -> Response:
+        """The board's page, with a link to the jobs."""
+        text = (BOARD_STATIC / "index.html").read_bytes()
+        return Response(text.replace(LINK, JOBS_LINK + LINK), media_type="text/html")
+
+    async def static(self, asked: Request) -> Response:
+        """The page of jobs, and what makes it move."""
+        name = {"/jobs": "jobs.html", "/jobs.js": "jobs.js"}[asked.url.path]
+        return FileResponse(STATIC / name)
+
+    # ---- of all of these
+
+    def _stream(self, asked: Request, pieces: AsyncIterator[bytes], kind: str) -> ASGIApp:
+        stream = StreamingResponse(pieces, media_type=kind, headers=AS_IT_IS)
+        return placed(asked, self._streams, stream, "readers of logs and events")
+
+    def _job(self, asked: Request) -> JobRecord:
+        return self.jobs.get(_number(asked, "job"))
+
+    def _job_of(self, device: Device) -> JobRecord | None:
+        return self.jobs.records.get(device.job_id) if device.job_id is not None else None
+
+    def _training(self) -> list[JobRecord]:
+        return [record for record in self.jobs.records.values() if record.status == "training"]
+
+    def _view(self, record: JobRecord) -> dict[str, Any]:
+        status = self.jobs.status(record)
+        return {
+            "job_id": record.job_id,
+            "status": record.status,
+            "devices": [self._device(device, record) for device in self._devices.of(record.job_id)],
+            "dataset_config": {},
+            **record.asked,
+            "note": record.note,
+            "reason": record.reason,
+            "run": record.run,
+            "step": status.step if status is not None else 0,
+            "steps": status.steps if status is not None else 0,
+            "loss": status.loss if status is not None else None,
+            "validation": status.validation if status is not None else {},
+        }
+
+    def _device(self, device: Device, record: JobRecord | None) -> dict[str, Any]:
+        asked, layers = device.asked, 0
+        if record is not None and record.status != "created":
+            layers = msgspec.convert(record.asked, Asked).model_config.n_shared
+        return {
+            "device_id": device.device_id,
+            "ip": asked.ip or device.address,
+            "port": asked.port,
+            "name": asked.name,
+            "job_id": device.job_id,
+            "layers": list(range(layers)),
+        }
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self.jobs.take_up()
+        looking = asyncio.create_task(self._look())
+        try:
+            async with self._board.router.lifespan_context(self._board):
+                yield
+        finally:
+            looking.cancel()
+            await asyncio.to_thread(self.jobs.close)
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                self.jobs.tick()
+            except (OSError, StorageError, RefusedError) as error:  # a disk that refuses is no end of all jobs
+                print(f"hub: {error}", file=sys.stderr, flush=True)
+            await asyncio.sleep(TICK_S)
+
+
+def _number(asked: Request, what: str) -> int:
+    text: str = asked.path_params["id"]
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise RefusedError(400, f"{what}: expected a number, got {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,111 @@
+"""What requests to the hub bring, with the ranges of all of it."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+MAX_LAYERS = 16
+MAX_EPOCHS = 100_000
+
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Size = Annotated[int, Meta(ge=1, le=65536)]
+Positive = Annotated[float, Meta(gt=0, le=1000)]
+
+BodyType = TypeVar("BodyType", bound=msgspec.Struct)
+
+
+class RefusedError(Exception):
+    """A request that can't be fulfilled: the status of the answer, and a sentence for whoever asked."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status, self.text = status, text
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is trained: layers by their sizes, a small transformer, or a task in a file of the hub's tasks folder."""
+
+    type: Literal["", "mlp", "transformer", "task"] = ""
+    layer_sizes: Annotated[tuple[Size, ...], Meta(max_length=MAX_LAYERS + 1)] = ()
+    context: Annotated[int, Meta(ge=2, le=1024)] = 32
+    width: Annotated[int, Meta(ge=2, le=1024)] = 32
+    n_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)] = 1
+    n_heads: Annotated[int, Meta(ge=1, le=64)] = 2
+    task: Annotated[str, Meta(max_length=512)] = ""
+    """FILE.py:NAME"""
+
+    @property
+    def kind(self) -> Literal["mlp", "transformer", "task"]:
+        """The type, which sizes of layers say by themselves."""
+        return self.type or "mlp"
+
+    @property
+    def n_shared(self) -> int:
+        """Layers, as far as the hub knows of them."""
+        return {"mlp": len(self.layer_sizes) - 1, "transformer": self.n_layers, "task": 1}[self.kind]
+
+
+class Normalize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of pixels from 0 to 1: what is taken away, and what the rest is divided by."""
+
+    mean: tuple[float]
+    std: tuple[Positive]
+
+
+class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What it is trained on."""
+
+    name: Annotated[str, Meta(max_length=64)] = ""
+    path: Annotated[str, Meta(max_length=512)] = ""
+    """Of the four files of MNIST: a folder within the hub's data folder."""
+    url: Annotated[str, Meta(max_length=512)] = ""
+    """Of the folder on the web that has them."""
+    source: Annotated[str, Meta(max_length=512)] = ""
+    """A text within the hub's data folder."""
+    batch_size: Size = 0
+    val_batch_size: Size = 0
+    """Is taken and changes nothing: what is held out is measured in one piece."""
+    normalize: Normalize | None = None
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that is to be made."""
+
+    model_config: ModelConfig
+    dataset_config: DatasetConfig = DatasetConfig()
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a job is trained, and how fast."""
+
+    epochs: Annotated[int, Meta(ge=1, le=MAX_EPOCHS)] = 10
+    learning_rate: Positive | None = None
+    """None: the one that suits the model."""
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A device that offers itself."""
+
+    ip: Annotated[str, Meta(max_length=64)] = ""
+    """Where it says that it is; nobody connects to it."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """The number that it wants to be known by; 0: any."""
+    job_id: Annotated[int, Meta(ge=1)] | None = None
+    """None: whichever job is trained."""
+    name: Annotated[str, Meta(max_length=256)] = ""
+    """What it calls itself as a volunteer."""
+
+
+def read_body(body: bytes, expected: type[BodyType]) -> BodyType:
+    """What a body says; an empty one says nothing but defaults. Raises RefusedError that names the key."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=expected)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusedError(400, f"body: {str(error)[0].lower()}{str(error)[1:]}") from error
+
+
+def written(body: msgspec.Struct) -> dict[str, Any]:
+    """A body as JSON has it, without what was not said."""
+    given: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
+    return given

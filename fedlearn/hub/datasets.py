@@ -1,0 +1,92 @@
+"""Handwritten digits to classify: MNIST's files where they are given, else the small ones of scikit-learn."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.data.download import Cache
+from fedlearn.data.idx import read_idx
+from fedlearn.es.layout import Float32Array
+from fedlearn.hub.bodies import Normalize
+
+MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+N_CLASSES = 10
+MNIST_PIXELS = 28 * 28
+SMALL_PIXELS = 8 * 8
+SMALL_MAX = 16.0
+"""The brightest pixel of the small ones."""
+
+HELD_OUT_SHARE = 5
+"""One in so many of the small ones is held out; MNIST has files for that."""
+
+
+class Digits(msgspec.Struct, frozen=True, eq=False):
+    """Images [rows, pixels] with pixels from 0 to 1, and classes [rows]."""
+
+    name: str
+    images: Float32Array
+    labels: NDArray[np.int64]
+    held_out_images: Float32Array
+    held_out_labels: NDArray[np.int64]
+
+    def normalized(self, by: Normalize | None) -> "Digits":
+        """The same with shifted and scaled pixels."""
+        if by is None:
+            return self
+        mean, std = np.float32(by.mean[0]), np.float32(by.std[0])
+        return msgspec.structs.replace(
+            self, images=(self.images - mean) / std, held_out_images=(self.held_out_images - mean) / std
+        )
+
+
+def small_digits() -> Digits:
+    """Those of scikit-learn, in an order that is the same everywhere."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    images, labels = (images[order] / SMALL_MAX).astype(np.float32), labels[order].astype(np.int64)
+    cut = len(labels) - len(labels) // HELD_OUT_SHARE
+    return Digits("scikit-learn's digits", images[:cut], labels[:cut], images[cut:], labels[cut:])
+
+
+def mnist(folder: Path) -> Digits:
+    """Those whose four files lie in a folder. Raises ValueError that names the file that is missing or wrong."""
+    return _of_files([_packed_or_not(folder, name) for name in MNIST_FILES], name=f"MNIST in {folder.name}")
+
+
+def mnist_from(url: str) -> Digits:
+    """Those whose four files lie packed at an address on the web. Raises ValueError where they can't be had."""
+    cache = Cache.of_user(os.environ)
+    return _of_files([cache.fetch(f"{url.rstrip('/')}/{name}.gz") for name in MNIST_FILES], name=f"MNIST from {url}")
+
+
+def _packed_or_not(folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            return path
+    raise ValueError(f"{name}: expected it, or the same with .gz, in the folder {folder.name}; put MNIST's files there")
+
+
+def _of_files(paths: list[Path], *, name: str) -> Digits:
+    images, labels, held_out_images, held_out_labels = map(read_idx, paths)
+    for some, of_them in ((images, labels), (held_out_images, held_out_labels)):
+        if some.shape[1:] != (28, 28) or of_them.shape != (len(some),) or not len(some) or of_them.max() >= N_CLASSES:
+            raise ValueError(
+                f"{name}: expected images of 28 x 28 with a class each, got {some.shape} and {of_them.shape}"
+            )
+    return Digits(
+        name, _pixels(images), labels.astype(np.int64), _pixels(held_out_images), held_out_labels.astype(np.int64)
+    )
+
+
+def _pixels(images: NDArray[np.uint8]) -> Float32Array:
+    return images.reshape(len(images), -1).astype(np.float32) / np.float32(255.0)

@@ -1,0 +1,105 @@
+"""Devices that offer themselves, and which job each of them works for. Nobody connects to a device: it asks."""
+
+import asyncio
+from typing import final
+
+import msgspec
+
+from fedlearn.hub.bodies import RefusedError, Registration
+
+FORGET_S = 90.0
+"""After which a device that asked nothing more is gone; those that live ask about every 20 s."""
+
+MAX_DEVICES = 10_000
+
+
+class Device(msgspec.Struct, kw_only=True):
+    """One that is registered."""
+
+    device_id: int
+    asked: Registration
+    address: str
+    """Where its request came from."""
+    seen: float
+    job_id: int | None
+    """It works for this one; None: for none just now."""
+
+
+@final
+class Devices:
+    """All that are registered. A hub that is started again knows none, and they register anew by themselves."""
+
+    def __init__(self) -> None:
+        self._devices: dict[int, Device] = {}
+        self._changed = asyncio.Event()
+
+    def register(self, asked: Registration, *, address: str, now: float) -> Device:
+        """Takes a device in. Raises RefusedError where its number is another's."""
+        self.forget(now)
+        if len(self._devices) >= MAX_DEVICES:
+            raise RefusedError(409, f"devices: expected at most {MAX_DEVICES}, and so many are registered")
+        number = asked.port or self._free_number()
+        if (other := self._devices.get(number)) is not None and (other.address, other.asked) != (address, asked):
+            raise RefusedError(
+                409, f"port: {number} is the number of another device; register with another, or with none"
+            )
+        device = Device(device_id=number, asked=asked, address=address, seen=now, job_id=asked.job_id)
+        self._devices[number] = device
+        self.wake()
+        return device
+
+    def unregister(self, number: int) -> None:
+        """Lets it go. Raises RefusedError for one that is not there."""
+        self.get(number)
+        del self._devices[number]
+        self.wake()
+
+    def get(self, number: int) -> Device:
+        """Raises RefusedError for one that is not there."""
+        if (device := self._devices.get(number)) is None:
+            raise RefusedError(404, f"device {number}: none with this number is registered; register it first")
+        return device
+
+    def forget(self, now: float) -> None:
+        """Those that are silent."""
+        self._devices = {k: device for k, device in self._devices.items() if now - device.seen < FORGET_S}
+
+    def all(self) -> list[Device]:
+        """By their numbers."""
+        return [self._devices[number] for number in sorted(self._devices)]
+
+    def of(self, job_id: int) -> list[Device]:
+        """Those that work for a job."""
+        return [device for device in self.all() if device.job_id == job_id]
+
+    def give_idle_to(self, job_id: int) -> None:
+        """Those that came for no job in particular and have none work for this one."""
+        for device in self._devices.values():
+            if device.job_id is None:
+                device.job_id = job_id
+        self.wake()
+
+    def free(self, job_id: int) -> None:
+        """Its job has ended: whoever came for any job has none now."""
+        for device in self.of(job_id):
+            device.job_id = device.asked.job_id
+        self.wake()
+
+    def wake(self) -> None:
+        """Something changed: whoever waits looks again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until something changes, or for so long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _free_number(self) -> int:
+        number = 1
+        while number in self._devices:
+            number += 1
+        return number

@@ -1,0 +1,229 @@
+"""The jobs of a hub: a server's process for each that is trained, started again from its journal when it dies."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import final
+
+import msgspec
+
+from fedlearn.coordination.divergence import DIVERGED
+from fedlearn.coordination.status import RunStatus
+from fedlearn.hub.bodies import Asked, RefusedError, Training, written
+from fedlearn.hub.devices import Devices
+from fedlearn.hub.job_task import ORDER_FILE, TASK_FILE, TASK_SOURCE, Order
+from fedlearn.hub.records import JobFolder, JobRecord, Status, find_jobs
+from fedlearn.hub.served import GONE, Served
+from fedlearn.hub.settings import HubSettings
+from fedlearn.server.restarts import Restarts
+from fedlearn.storage.durable import write_durably
+from fedlearn.storage.runs import RunFolder
+from fedlearn.storage.status import read_status
+from fedlearn.system.signals import how_it_ended
+
+MAX_JOBS = 10_000
+MAX_TRAINING = 16
+"""At once: each is a process, with a replica of its model."""
+
+STOP_S = 15.0
+WRONG_USAGE = 2
+
+
+@final
+class Jobs:
+    """Whatever `tick` finds out, and whatever is asked for, is on the disk before anybody is told."""
+
+    def __init__(self, settings: HubSettings, devices: Devices, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._devices, self._clock = settings, devices, clock
+        self.records, self.problems = find_jobs(settings.jobs)
+        self._served: dict[int, Served] = {}
+        self._restarts: dict[int, Restarts] = {}
+        self._began: dict[int, float] = {}
+        self._due: dict[int, float] = {}
+        """When a server that died is started again."""
+
+    def take_up(self) -> None:
+        """Goes on with what was trained when the hub ended: its server may still be alive."""
+        for record in self.records.values():
+            if record.status != "training":
+                continue
+            served = Served.find(record.process) if record.process is not None else None
+            if served is not None and record.run:
+                self.folder(record).say("the hub is back, and its server goes on")
+                self._served[record.job_id], self._began[record.job_id] = served, self._clock()
+            elif record.process is not None and record.run:
+                self._ended(record, GONE)  # in the hub's absence
+            else:
+                if served is not None:
+                    served.kill()  # which run it has nobody knows
+                self.folder(record).say("the hub is back, and starts its server again")
+                self._start(record)
+
+    def folder(self, record: JobRecord) -> JobFolder:
+        """Where its files lie."""
+        return JobFolder(self._settings.jobs / str(record.job_id))
+
+    def run(self, record: JobRecord) -> RunFolder | None:
+        """Its run's folder, once there is one."""
+        return RunFolder(self._settings.runs / record.run) if record.run else None
+
+    def get(self, number: int) -> JobRecord:
+        """Raises RefusedError for one that is not there."""
+        if (record := self.records.get(number)) is None:
+            raise RefusedError(404, f"job {number}: there is none; GET /api/jobs lists them")
+        return record
+
+    def server(self, record: JobRecord) -> str:
+        """The address that volunteers are told; empty where nobody listens."""
+        if record.status != "training" or record.job_id not in self._served or not (record.port and record.run):
+            return ""
+        return str(self._settings.gate.public_address(record.port, run=record.run))
+
+    def create(self, asked: Asked, note: str) -> JobRecord:
+        """A new job. Raises RefusedError where there are too many, StorageError where the disk refuses."""
+        if len(self.records) >= MAX_JOBS:
+            raise RefusedError(
+                409, f"jobs: expected at most {MAX_JOBS}; remove folders of old ones, and restart the hub"
+            )
+        # Also after the numbers of folders that can't be read.
+        taken = [int(path.name) for path in self._settings.jobs.iterdir() if path.name.isdecimal()]
+        number = max([*taken, *self.records], default=0) + 1
+        record = JobRecord(job_id=number, asked=written(asked), note=note)
+        self.folder(record).save(record)
+        self.folder(record).say(note or "created")
+        self.records[number] = record
+        return record
+
+    def initialize(self, record: JobRecord) -> None:
+        """Devices are given their layers. Raises RefusedError in a status that has none to give."""
+        if record.status not in ("created", "initialized"):
+            raise RefusedError(409, f"job {record.job_id}: expected it created or initialized, it is {record.status}")
+        self._devices.give_idle_to(record.job_id)
+        if not self._devices.of(record.job_id):
+            raise RefusedError(
+                400, f"devices: expected one or more, none is registered; fedlearn join --hub URL --job {record.job_id}"
+            )
+        self._change(record, "initialized")
+        self.folder(record).say(f"initialized with {len(self._devices.of(record.job_id))} devices")
+
+    def train(self, record: JobRecord, training: Training) -> None:
+        """Starts its server, or goes on with one that was stopped. Raises RefusedError where that can't be."""
+        asked, number = msgspec.convert(record.asked, Asked), record.job_id
+        if number in self._served and record.status != "training":
+            raise RefusedError(409, f"job {number}: its server is still ending; try again in a moment")
+        if record.status in ("training", "completed"):
+            raise RefusedError(409, f"job {number}: it is {record.status} already; create another job")
+        if record.status == "created" and asked.model_config.kind == "mlp":
+            raise RefusedError(
+                409, f"job {number}: expected it initialized first; POST /api/network/initialize/{number}"
+            )
+        if len([r for r in self.records.values() if r.status == "training"]) >= MAX_TRAINING:
+            raise RefusedError(409, f"jobs: expected at most {MAX_TRAINING} in training, and so many are; wait for one")
+        self._devices.give_idle_to(number)
+        if not record.run:
+            record.training, record.n_local = training, 0 if self._devices.of(number) else 1
+            self._write_order(record, asked, training)
+        self._restarts.pop(number, None)
+        record.reason = ""
+        self._start(record)
+        self._devices.wake()
+
+    def stop(self, record: JobRecord) -> None:
+        """Ends its server, as Ctrl-C does. Raises RefusedError where none has it."""
+        if record.status != "training":
+            raise RefusedError(409, f"job {record.job_id}: expected it in training, it is {record.status}")
+        self._due.pop(record.job_id, None)
+        if (served := self._served.get(record.job_id)) is not None:
+            served.terminate()
+        self._end(record, "stopped", "its operator stopped it")
+
+    def tick(self) -> None:
+        """Looks at the processes: which run they have, and whether they are alive."""
+        for number, served in list(self._served.items()):
+            record = self.records[number]
+            if (begun := served.told()) is not None:
+                record.run, record.port = Path(begun.folder).name, begun.port
+                self.folder(record).save(record)
+                self._devices.wake()
+            if (code := served.poll()) is not None:
+                del self._served[number]
+                if record.status == "training":
+                    self._ended(record, code)
+        for number in [number for number, due in self._due.items() if self._clock() >= due]:
+            del self._due[number]
+            self._start(self.records[number])
+
+    @property
+    def n_alive(self) -> int:
+        """Servers that have not ended."""
+        return len(self._served)
+
+    def close(self) -> None:
+        """Lets all servers end; the next hub goes on with their jobs. Those that do not are killed."""
+        for number, served in self._served.items():
+            if (record := self.records[number]).status == "training":
+                record.process = None  # so that whoever finds it ended knows by whom
+                self.folder(record).save(record)
+            served.terminate()
+        deadline = time.monotonic() + STOP_S
+        for served in self._served.values():
+            while served.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if served.poll() is None:
+                served.kill()
+
+    def status(self, record: JobRecord) -> RunStatus | None:
+        """What its server said last."""
+        run = self.run(record)
+        return read_status(run.status, RunStatus) if run is not None else None
+
+    def _ended(self, record: JobRecord, code: int) -> None:
+        """Its server is gone, and nobody asked it to go."""
+        status = self.status(record)
+        if status is not None and status.state == "ended" and 0 < status.steps <= status.step:
+            self._end(record, "completed", "")
+        elif status is not None and status.state == "ended" and status.reason.startswith(DIVERGED):
+            self._end(record, "failed", status.reason)
+        elif code == 0 or (code == GONE and status is not None and status.state == "ended"):
+            self._end(record, "stopped", status.reason if status is not None else "its server was stopped")
+        elif not record.run or code == WRONG_USAGE:
+            self._end(record, "failed", "its server could not begin; the log says why")
+        else:
+            self._die(record, code)
+
+    def _die(self, record: JobRecord, code: int) -> None:
+        number = record.job_id
+        restarts = self._restarts.setdefault(number, Restarts())
+        pause_s = restarts.died(self._clock() - self._began.get(number, -math.inf))
+        how = "is gone" if code == GONE else how_it_ended(code)
+        if pause_s is None:
+            self._end(record, "failed", f"its server {how} again and again; the log says more")
+            return
+        self.folder(record).say(f"the server {how}; it is restarted from its journal in {pause_s:.0f} s")
+        self._due[number] = self._clock() + pause_s
+        self._devices.wake()
+
+    def _end(self, record: JobRecord, status: Status, reason: str) -> None:
+        record.reason, record.process = reason, None
+        self._change(record, status)
+        self.folder(record).say(f"{status}{': ' + reason if reason else ''}")
+        self._devices.free(record.job_id)
+
+    def _change(self, record: JobRecord, status: Status) -> None:
+        record.status = status
+        self.folder(record).save(record)
+
+    def _write_order(self, record: JobRecord, asked: Asked, training: Training) -> None:
+        order = Order(asked=asked, training=training, data=str(self._settings.data.resolve()))
+        folder = self.folder(record).path
+        write_durably(folder / ORDER_FILE, msgspec.json.encode(order))
+        write_durably(folder / TASK_FILE, TASK_SOURCE.encode())
+
+    def _start(self, record: JobRecord) -> None:
+        folder = self.folder(record)
+        arguments = self._settings.arguments_of(record, folder)
+        served = Served.start(arguments, log=folder.log)
+        self._served[record.job_id], self._began[record.job_id] = served, self._clock()
+        record.process = served.process
+        self._change(record, "training")

@@ -1,0 +1,86 @@
+"""A job's folder: what was asked for, where it stands, its log. Only `job.json` changes."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from fedlearn.hub.bodies import Training
+from fedlearn.storage.durable import make_folder, write_durably
+
+Status = Literal["created", "initialized", "training", "completed", "stopped", "failed"]
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A server that was started for a job, so that a hub that was restarted knows it again."""
+
+    pid: int
+    created: float
+    """When the system began it: tells it from a later one of the same number."""
+
+
+class JobRecord(msgspec.Struct, kw_only=True):
+    """A job, as `job.json` keeps it."""
+
+    job_id: int
+    asked: dict[str, Any]
+    """`model_config` and `dataset_config`, as they came."""
+    status: Status = "created"
+    note: str = ""
+    """What the hub understood otherwise than it was asked."""
+    reason: str = ""
+    """Why it is stopped, or failed."""
+    training: Training | None = None
+    n_local: int = 0
+    """Volunteers that its server has on the hub's machine."""
+    run: str = ""
+    """Name of its run; empty before there is one."""
+    port: int = 0
+    """Where its server listens, or did last."""
+    process: Process | None = None
+
+
+class JobFolder(msgspec.Struct, frozen=True):
+    """Where a job's files lie."""
+
+    path: Path
+
+    @property
+    def record(self) -> Path:
+        """The JobRecord."""
+        return self.path / "job.json"
+
+    @property
+    def log(self) -> Path:
+        """What the hub and the job's server say of it."""
+        return self.path / "job.log"
+
+    def save(self, record: JobRecord) -> None:
+        """Keeps the record, in one piece. Raises StorageError."""
+        make_folder(self.path)
+        write_durably(self.record, msgspec.json.format(msgspec.json.encode(record), indent=1))
+
+    def say(self, text: str) -> None:
+        """Adds a line to the log."""
+        with open(self.log, "a", encoding="utf-8", errors="replace") as log:
+            log.write(f"hub: {text}\n")
+
+
+def find_jobs(root: Path) -> tuple[dict[int, JobRecord], list[str]]:
+    """The jobs whose folders lie there, by their numbers, and sentences about those that can't be read."""
+    found, problems = {}, []
+    numbers = sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal()) if root.is_dir() else []
+    for number in numbers:
+        path = JobFolder(root / str(number)).record
+        try:
+            record = msgspec.json.decode(path.read_bytes(), type=JobRecord)
+        except FileNotFoundError:
+            continue  # the hub died before the job was there
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            problems.append(f"{path}: expected a job, got: {error}; it is left out")
+            continue
+        if record.job_id == number:
+            found[number] = record
+        else:
+            problems.append(f"{path}: expected job {number}, got {record.job_id}; it is left out")
+    return found, problems

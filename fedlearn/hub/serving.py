@@ -1,0 +1,47 @@
+"""The hub's process from its first line to its last."""
+
+import asyncio
+import contextlib
+import socket
+
+from fedlearn.board.serving import Reach, page_address, server_of
+from fedlearn.hub.app import Hub
+from fedlearn.hub.settings import DEVICE_TOKEN_FILE, OPERATOR_TOKEN_FILE, HubSettings
+from fedlearn.net.address import is_loopback
+from fedlearn.storage.durable import StorageError
+from fedlearn.system.files import lock_file
+
+
+def serve(settings: HubSettings, reach: Reach) -> int:
+    """Serves until it is stopped. Raises OSError for a port in use, StorageError for a folder that is in use."""
+    with open(settings.folder / "lock", "a+") as lock:
+        if not lock_file(lock.fileno()):
+            raise StorageError(f"{settings.folder}: expected a folder that no hub uses; stop that one, or name another")
+        family = socket.AF_INET6 if ":" in reach.host else socket.AF_INET
+        with socket.create_server((reach.host, reach.port), family=family, backlog=512) as listening:
+            port = listening.getsockname()[1]
+            hub = Hub(settings, reach.names(port))
+            for line in [*introduction(settings, port), *hub.jobs.problems]:
+                print(line, flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                asyncio.run(server_of(hub.app(), listening, reach.proxies).serve(sockets=[listening]))
+    return 0
+
+
+def introduction(settings: HubSettings, port: int) -> list[str]:
+    """The first lines, for whoever starts jobs and whoever lends devices."""
+    address = page_address(settings.host, port)
+    lines = [
+        f"hub: {address}",
+        f"page for you who operate it: {address}jobs#token={settings.operator_token}",
+        f"devices join with: fedlearn join --hub {address.rstrip('/')}",
+        f"texts and MNIST's files are looked for in {settings.data}, tasks in {settings.tasks}",
+    ]
+    if settings.is_open_on_loopback:
+        lines.append("requests of this machine need no token; behind a proxy start it with --tokens always")
+    if not is_loopback(settings.host):
+        lines.append(
+            f"others need the token in {settings.folder / OPERATOR_TOKEN_FILE}, devices that in "
+            f"{settings.folder / DEVICE_TOKEN_FILE}; HTTP is not encrypted: put a proxy with a certificate before it"
+        )
+    return lines

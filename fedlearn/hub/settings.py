@@ -1,0 +1,107 @@
+"""Where a hub keeps things and how it listens, and what its jobs' servers are told of that."""
+
+import secrets
+import socket
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from fedlearn.config import ServerSettings
+from fedlearn.hub.bodies import Asked
+from fedlearn.hub.job_task import STEPS_PER_EPOCH, TASK_FILE
+from fedlearn.hub.places import task_below
+from fedlearn.hub.records import JobFolder, JobRecord
+from fedlearn.net.address import is_loopback
+from fedlearn.server.gate import Gate, open_gate
+from fedlearn.storage.credentials import keep_secret
+from fedlearn.storage.durable import make_folder
+
+OPERATOR_TOKEN_FILE = "hub-token"
+DEVICE_TOKEN_FILE = "device-token"
+SAMPLE_S = "2"
+"""Between looks at a model: jobs are small, and people wait for the accuracy."""
+
+
+class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One hub's."""
+
+    folder: Path
+    data: Path
+    tasks: Path
+    host: str
+    public_host: str
+    is_open_on_loopback: bool
+    """Whether this machine's own requests need no token."""
+    operator_token: str
+    device_token: str
+    gate: Gate
+    """That of the jobs' servers, which are one like the other."""
+
+    @classmethod
+    def open(
+        cls, folder: Path, *, data: Path | None, tasks: Path | None, host: str, public_host: str, tokens: str
+    ) -> Self:
+        """Makes what is not there yet. Raises StorageError or OSError where that can't be."""
+        for path in (folder / "jobs", folder / "runs"):
+            make_folder(path)
+        for given, name in ((data, "data"), (tasks, "tasks")):
+            if given is None:
+                make_folder(folder / name)
+            elif not given.is_dir():
+                raise ValueError(f"--{name}: expected an existing folder, got {str(given)!r}")
+        return cls(
+            folder=folder,
+            data=data or folder / "data",
+            tasks=tasks or folder / "tasks",
+            host=host,
+            public_host=public_host,
+            is_open_on_loopback=tokens == "auto",
+            operator_token=_token(folder / OPERATOR_TOKEN_FILE),
+            device_token=_token(folder / DEVICE_TOKEN_FILE),
+            gate=open_gate(ServerSettings(host=host, public_host=public_host), folder / "runs", {}),
+        )
+
+    @property
+    def jobs(self) -> Path:
+        """A folder a job."""
+        return self.folder / "jobs"
+
+    @property
+    def runs(self) -> Path:
+        """The run folders of all jobs."""
+        return self.folder / "runs"
+
+    def arguments_of(self, record: JobRecord, folder: JobFolder) -> list[str]:
+        """The words that start a job's server, or let one go on. Raises RefusedError where a task's file is gone."""
+        arguments = ["serve", "--plain", "--runs", str(self.runs), "--host", self.host, "--board", "0"]
+        arguments += ["--port", str(record.port if _is_free(self.host, record.port) else 0)]
+        arguments += ["--volunteers", str(record.n_local), "--sample-time", SAMPLE_S, "--share", "graph"]
+        if self.public_host:
+            arguments += ["--public-host", self.public_host]
+        if not is_loopback(self.host):
+            arguments += ["--token-file", str(self.folder / DEVICE_TOKEN_FILE)]
+        model, training = msgspec.convert(record.asked, Asked).model_config, record.training
+        assert training is not None, "a job that is started was told how long"
+        is_own = model.kind == "task"
+        task = task_below(self.tasks, model.task) if is_own else f"{(folder.path / TASK_FILE).resolve()}:task"
+        arguments += ["--task", task]
+        if record.run:
+            return [*arguments, "--resume", str(self.runs / record.run)]
+        if is_own:
+            arguments += ["--steps", str(training.epochs * STEPS_PER_EPOCH)]
+        if is_own and training.learning_rate is not None:
+            arguments += ["--learning-rate", f"{training.learning_rate:g}"]
+        return arguments
+
+
+def _token(path: Path) -> str:
+    return keep_secret(path, lambda: secrets.token_urlsafe(24).encode()).decode().strip()
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError:
+        return False
+    return True

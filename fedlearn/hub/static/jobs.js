@@ -1,0 +1,128 @@
+// The hub's jobs: made, started and stopped here; their curves are on the board's page.
+
+import { element, exact, whole } from "./format.js";
+
+const by = (id) => document.getElementById(id);
+const KEY = "board-token"; // the board's page keeps it there, too
+const SHOWN = 100_000;
+
+const given = new URLSearchParams(location.hash.slice(1)).get("token");
+if (given) {
+  sessionStorage.setItem(KEY, given);
+  history.replaceState(null, "", location.pathname);
+}
+
+async function ask(method, path, body) {
+  const token = sessionStorage.getItem(KEY);
+  const headers = { ...(token && { Authorization: `Bearer ${token}` }), ...(body && { "Content-Type": "application/json" }) };
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.error ?? `the hub answered ${answer.status}`);
+  return found;
+}
+
+// Whatever goes wrong is said in the page.
+const said = (act) => async (...given) => {
+  try {
+    by("note").textContent = (await act(...given))?.message ?? "";
+  } catch (error) {
+    by("note").textContent = error.message;
+  }
+  await look();
+};
+
+function button(text, act) {
+  const made = Object.assign(element("button", text), { type: "button" });
+  made.addEventListener("click", said(act));
+  return made;
+}
+
+function actions(job) {
+  const number = job.job_id;
+  const rate = by("rate").valueAsNumber;
+  const training = { epochs: by("epochs").valueAsNumber || 10, ...(rate > 0 && { learning_rate: rate }) };
+  const found = [];
+  if (["created", "initialized"].includes(job.status)) found.push(button("Initialize", () => ask("POST", `api/network/initialize/${number}`)));
+  if (!["training", "completed"].includes(job.status)) found.push(button("Train", () => ask("POST", `api/network/train/${number}`, training)));
+  if (job.status === "training") found.push(button("Stop", () => ask("POST", `api/network/stop/${number}`)));
+  found.push(button("Log", async () => follow(number)));
+  if (job.run) {
+    found.push(Object.assign(element("a", "Curve"), { href: `./#${job.run}` }));
+    found.push(Object.assign(element("a", "Model"), { href: `api/jobs/${number}/model`, download: "" }));
+  }
+  return found;
+}
+
+function row(job) {
+  const model = job.model_config.layer_sizes?.join("-") ?? job.model_config.task ?? job.model_config.type;
+  const held = Object.entries(job.validation).map(([name, value]) => `${name} ${exact(value)}`).join(", ");
+  const cells = [
+    `${job.job_id} · ${model}`, job.reason ? `${job.status}: ${job.reason}` : job.status,
+    job.steps ? `${whole(job.step)} of ${whole(job.steps)}` : "", job.loss === null ? "" : exact(job.loss), held, whole(job.devices.length),
+  ].map((text) => element("td", text));
+  const last = element("td", "");
+  last.append(...actions(job));
+  const made = element("tr", "");
+  made.append(...cells, last);
+  return made;
+}
+
+let shown = "";
+
+async function look() {
+  try {
+    const jobs = await ask("GET", "api/jobs");
+    by("line").textContent = "";
+    if (JSON.stringify(jobs) === shown) return;
+    shown = JSON.stringify(jobs);
+    by("jobs").tBodies[0].replaceChildren(...jobs.reverse().map(row));
+  } catch (error) {
+    by("line").textContent = error.message;
+  }
+}
+
+let following = null;
+
+async function follow(number) {
+  following?.abort();
+  following = new AbortController();
+  by("log").textContent = "";
+  const answer = await fetch(`api/jobs/${number}/log?follow=1`, { signal: following.signal });
+  read(answer.body.pipeThrough(new TextDecoderStream()).getReader()).catch(() => {});
+}
+
+async function read(reader) {
+  for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
+    by("log").textContent = (by("log").textContent + value).slice(-SHOWN);
+  }
+}
+
+const FORMS = {
+  digits: () => ({
+    model_config: { layer_sizes: by("layers").value.split(",").map(Number) },
+    dataset_config: { name: "MNIST" },
+  }),
+  text: () => ({ model_config: { type: "transformer" }, dataset_config: { source: by("source").value } }),
+  task: () => ({ model_config: { type: "task", task: `${by("file").value}:${by("name").value}` } }),
+};
+
+by("what").addEventListener("change", () => {
+  const what = by("what").value;
+  by("layers-field").hidden = what !== "digits";
+  by("source-field").hidden = what !== "text";
+  by("task-field").hidden = by("name-field").hidden = what !== "task";
+});
+by("new").addEventListener("submit", (event) => {
+  event.preventDefault();
+  said(() => ask("POST", "api/jobs", FORMS[by("what").value]()))();
+});
+for (const id of ["epochs", "rate"]) by(id).addEventListener("change", () => { shown = ""; look(); });
+
+// The log's stream and downloads send no header: a cookie lets them in, where a token is needed.
+if (sessionStorage.getItem(KEY)) await ask("POST", "api/session").catch(() => {});
+const files = await ask("GET", "api/files").catch(() => ({ data: [], tasks: [] }));
+const options = (names) => names.map((name) => Object.assign(element("option", name), { value: name }));
+by("source").replaceChildren(...options(files.data));
+by("file").replaceChildren(...options(files.tasks));
+await look();
+setInterval(look, 2000);

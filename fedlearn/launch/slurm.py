@@ -1,0 +1,27 @@
+"""A job array for Slurm: each job of it is a volunteer, started again when its machine fails.
+
+Source: https://slurm.schedmd.com/sbatch.html
+"""
+
+import shlex
+
+from fedlearn.launch.order import LENT, Order, program
+
+# Of the variable's value nothing is printed: scripts lie in shared folders.
+_SCRIPT = """\
+#!/bin/sh
+#SBATCH --job-name=fedlearn
+#SBATCH --array=1-{count}
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task={cpus}
+{memory}#SBATCH --requeue
+# Submit with: sbatch FILE. A server's token belongs into FEDLEARN_TOKEN there, which sbatch hands on.
+exec {command} --name "slurm-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID"
+"""
+
+
+def job_array(order: Order) -> str:
+    """The script, for `sbatch`."""
+    memory = f"#SBATCH --mem={order.memory_mib}M\n" if order.memory_bytes else ""
+    command = shlex.join(program(order.join(*LENT)))
+    return _SCRIPT.format(count=order.count, cpus=order.cpus, memory=memory, command=command)

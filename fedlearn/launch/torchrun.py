@@ -1,0 +1,15 @@
+"""The line that starts a server and its volunteers as one gang, for those who start everything with torchrun."""
+
+import shlex
+
+from fedlearn.launch.order import Order
+from fedlearn.net.address import parse_address
+
+_RESTARTS = 3
+
+
+def torchrun_line(order: Order, task: str) -> str:
+    """For one machine: rank 0 is the server, on the port of the order's address, and one more rank each volunteer."""
+    address = parse_address(order.server)
+    line = ["torchrun", "--nproc-per-node", str(order.count + 1), "--max-restarts", str(_RESTARTS)]
+    return shlex.join([*line, "-m", "fedlearn", "rank", task, "--port", str(address.port), *order.flags])

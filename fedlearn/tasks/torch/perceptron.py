@@ -1,0 +1,58 @@
+"""A classifier of layers, as a list of their sizes describes it."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.task import Setting
+from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised
+
+Examples = tuple[Float32Array, NDArray[np.int64]]
+"""Inputs [rows, features], and classes [rows] counted from 0."""
+
+
+def perceptron(layer_sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them: features, hidden units, classes."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(layer_sizes):
+        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def classifier(
+    layer_sizes: Sequence[int],
+    training: Examples,
+    held_out: Examples,
+    *,
+    batch_size: int,
+    settings: Mapping[str, Setting],
+) -> Supervised:
+    """The task that trains it by cross-entropy; `accuracy` and `loss` are measured on what is held out."""
+    return supervised(
+        lambda: perceptron(layer_sizes),
+        _loss,
+        _columns(training),
+        held_out=_columns(held_out),
+        batch_size=batch_size,
+        metrics={"accuracy": _accuracy, "loss": _loss},
+        settings=settings,
+    )
+
+
+def _columns(examples: Examples) -> dict[str, ArrayLike]:
+    return {"x": examples[0], "y": examples[1]}
+
+
+def _loss(model: nn.Module, rows: Rows) -> Tensor:
+    return functional.cross_entropy(model(rows["x"]), rows["y"])
+
+
+def _accuracy(model: nn.Module, rows: Rows) -> Tensor:
+    are_right: Tensor = model(rows["x"]).argmax(-1) == rows["y"]
+    return are_right.to(torch.float32).mean()

@@ -1,0 +1,46 @@
+"""Commands as users type them, as real processes on loopback."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+from tests.end_to_end.processes import ROOT
+
+EXAMPLES = ROOT / "examples"
+VALLEY = f"{EXAMPLES / 'valley.py'}:task"
+FEDLEARN = (sys.executable, "-m", "fedlearn")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+STEPS_OF_A_THIRD_S = ("--population-limit", "8192", "--group-size", "32", "--time-per-step", "60", "--audit", "0")
+
+
+def begin(
+    *command: str, folder: Path, limit_s: float = 120.0, environ: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """A process whose output is read by the test; it is killed when it lasts longer."""
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("FEDLEARN_", "RAY_"))}
+    variables |= {"XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder), "FEDLEARN_BOARD": "0"}
+    variables |= environ or {}
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=variables
+    )
+    watchdog = threading.Timer(limit_s, process.kill)
+    watchdog.daemon = True
+    watchdog.start()
+    return process
+
+
+def below(process: subprocess.Popen[str], is_wanted: Callable[[list[str]], bool]) -> list[psutil.Process]:
+    """Its descendants whose command line is wanted."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if is_wanted(child.cmdline()):
+                found.append(child)
+        except psutil.Error:  # it has just ended
+            continue
+    return found

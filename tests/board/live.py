@@ -1,0 +1,28 @@
+"""A board that listens, in a thread of this process."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedlearn.board.app import Board
+from fedlearn.board.porter import Networks
+from fedlearn.board.serving import Reach, server_of
+from tests.board.conftest import TOKEN
+
+
+@contextmanager
+def listening_board(root: Path, proxies: Networks = ()) -> Iterator[tuple[Board, int]]:
+    """The board and its port on 127.0.0.1."""
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listening:
+        port: int = listening.getsockname()[1]
+        board = Board(root, token=TOKEN, names=Reach().names(port))
+        server = server_of(board.app(), listening, proxies)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield board, port
+        finally:
+            server.should_exit = True
+            thread.join()

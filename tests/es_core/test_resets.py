@@ -1,0 +1,297 @@
+"""Whatever reads the reset token does so from a state of zeros: nothing before it has a part in what follows."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import es_core
+from fedlearn.tasks.rnn.layout import rnn_layout
+from fedlearn.tasks.rnn.options import Cell
+from tests.es_core.activity_twin import Array, Case, case, run
+
+Float32Array = NDArray[np.float32]
+Tokens = NDArray[np.uint16]
+
+TOLERANCE = 1e-5  # nats per token
+STOP = 3
+CONTEXT = 5
+
+
+class Network:
+    """Weights of a size at which units are neither linear nor saturated, and an initial state far from zero."""
+
+    def __init__(self, cell: Cell, vocab: int = 19, hidden: int = 13, layers: int = 2, rank: int = 1) -> None:
+        layout = rnn_layout(vocab, hidden, layers, 3.0, cell)
+        weights = np.random.default_rng(7).standard_normal(layout.size).astype(np.float32) * np.float32(0.5)
+        for name, tensor in layout.split(weights).items():
+            if "weight_" in name or name == "head.weight":
+                tensor *= 2.0 / hidden**0.5
+        scales = np.array([tensor.scale for tensor in layout.tensors], dtype=np.float32)
+        self.cell, self.vocab = cell, vocab
+        self.zeros = (layers, hidden)
+        self.arguments = ((vocab, hidden, layers), layout.table(rank), scales, weights)
+
+    def member_losses(self, tokens: Tokens, reset_token: int = STOP, **options: Any) -> Float32Array:  # noqa: ANN401
+        """[groups, 6] of windows [groups, sequences, CONTEXT + scored + 1], every second group cold."""
+        return es_core.rnn_member_losses(
+            *self.arguments,
+            seed=77,
+            step=5,
+            first_member=600,
+            group_size=6,
+            tokens=tokens,
+            context=CONTEXT,
+            is_cold=(np.arange(len(tokens)) % 2).astype(np.uint8),
+            sigma=0.05,
+            cell=self.cell,
+            reset_token=reset_token,
+            **options,
+        ).reshape(-1, 6)
+
+    def text_losses(self, tokens: Tokens, state: Float32Array, reset_token: int) -> tuple[Float32Array, Float32Array]:
+        return es_core.rnn_text_losses(
+            *self.arguments,
+            tokens=np.ascontiguousarray(tokens),
+            state=state,
+            cell=self.cell,
+            reset_token=reset_token,
+        )
+
+    def read(self, tokens: Tokens, state: Float32Array) -> tuple[Float32Array, Float32Array]:
+        return es_core.rnn_next_log_probabilities(
+            *self.arguments, tokens=tokens, state=state, cell=self.cell, reset_token=STOP
+        )
+
+
+def windows_of(vocab: int = 19, n_groups: int = 4, scored: int = 9, seed: int = 1) -> Tokens:
+    """Windows of two sequences without STOP."""
+    tokens = np.random.default_rng(seed).integers(0, vocab - 1, (n_groups, 2, CONTEXT + scored + 1))
+    return (tokens + (tokens >= STOP)).astype(np.uint16)
+
+
+def states_of(n_rows: int, shape: tuple[int, int]) -> Float32Array:
+    return np.random.default_rng(4).standard_normal((n_rows, *shape)).astype(np.float32)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("cell", ["tanh", "gru"])
+def test_a_text_of_documents_costs_what_they_cost_apart(cell: Cell) -> None:
+    rnn = Network(cell)
+    first, second = windows_of(seed=2)[:, 0], windows_of(seed=3)[:, 1]
+    second[:, 0] = STOP
+    zeros, start = np.zeros((4, *rnn.zeros), np.float32), states_of(4, rnn.zeros)
+    # The first document's last prediction is that it ends.
+    ended = np.concatenate([first, second[:, :1]], axis=1)
+    apart = rnn.text_losses(ended, start, -1)[0] + rnn.text_losses(second, zeros, -1)[0]
+    whole = np.concatenate([first, second], axis=1)
+    losses, state = rnn.text_losses(whole, start, STOP)
+    np.testing.assert_allclose(losses, apart, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(state, rnn.text_losses(second, zeros, -1)[1], rtol=0, atol=TOLERANCE)
+    assert (np.abs(losses - rnn.text_losses(whole, start, -1)[0]) > 0.01).all()
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("cell", ["tanh", "gru"])
+def test_a_carried_state_ends_where_a_row_reads_the_reset_token(cell: Cell) -> None:
+    rnn = Network(cell)
+    tokens, state = np.array([[STOP], [1], [STOP]], np.uint16), states_of(3, rnn.zeros)
+    log_probabilities, after = rnn.read(tokens, state)
+    expected, from_zero = rnn.read(tokens, np.where([[[True]], [[False]], [[True]]], np.float32(0.0), state))
+    np.testing.assert_array_equal(log_probabilities, expected)
+    np.testing.assert_array_equal(after, from_zero)
+    np.testing.assert_array_equal(after[0], after[2])
+    assert np.abs(after[0]).min() > 1e-3  # what follows knows that a document begins
+
+
+KINDS = [
+    ("tanh", False, 0),
+    ("tanh", False, 1),
+    ("tanh", False, 3),
+    ("tanh", True, 1),
+    ("tanh", True, 2),
+    ("gru", False, 1),
+]
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
+def test_members_forget_what_stands_before_the_reset_token(cell: Cell, int8: bool, rank: int) -> None:
+    rnn = Network(cell, rank=rank)
+    tokens, others = windows_of(seed=2), windows_of(seed=3)
+    others[:, :, CONTEXT:] = tokens[:, :, CONTEXT:]
+    assert (rnn.member_losses(tokens, int8=int8) != rnn.member_losses(others, int8=int8))[::2].all()
+    for window in (tokens, others):
+        window[:, :, CONTEXT] = STOP
+    losses = rnn.member_losses(tokens, int8=int8)
+    np.testing.assert_array_equal(losses, rnn.member_losses(others, int8=int8))
+    assert (losses != rnn.member_losses(tokens, reset_token=-1, int8=int8)).all()
+    # The noise on a cold group's initial state is forgotten, too.
+    shape, table, scales, weights = rnn.arguments
+    weights = weights.copy()
+    weights[-rnn.zeros[0] * rnn.zeros[1] :] = 0.9
+    rnn.arguments = (shape, table, scales, weights)
+    np.testing.assert_array_equal(losses, rnn.member_losses(tokens, int8=int8))
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
+def test_a_reset_within_the_context_counts(cell: Cell, int8: bool, rank: int) -> None:
+    rnn = Network(cell, rank=rank)
+    tokens = windows_of()
+    tokens[:, :, 2] = STOP
+    others = tokens.copy()
+    others[:, :, :2] = 1
+    losses = rnn.member_losses(tokens, int8=int8)
+    np.testing.assert_array_equal(losses, rnn.member_losses(others, int8=int8))
+    assert (losses != rnn.member_losses(tokens, reset_token=-1, int8=int8))[::2].all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(["tanh", "gru"]),
+    st.tuples(st.integers(2, 40), st.integers(2, 40), st.integers(1, 3)),
+    st.integers(0, 3),
+    st.integers(0, 99),
+    st.sampled_from([1, 3]),
+)
+def test_fast_losses_agree_with_the_naive_ones(
+    cell: Cell, shape: tuple[int, int, int], rank: int, seed: int, threads: int
+) -> None:
+    rnn = Network(cell, *shape, rank=rank)
+    tokens = np.random.default_rng(seed).integers(0, min(shape[0], 5), (3, 2, 14)).astype(np.uint16)
+    reset_token = seed % min(shape[0], 5)
+    naive = rnn.member_losses(tokens, reset_token, naive=True)
+    before = es_core.current_isa()
+    try:
+        for isa in es_core.supported_isas():
+            es_core.select_isa(isa)
+            fast = rnn.member_losses(tokens, reset_token, threads=threads)
+            np.testing.assert_allclose(fast, naive, rtol=0, atol=TOLERANCE, err_msg=isa)
+    finally:
+        es_core.select_isa(before)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(("hidden", "layers", "rank"), [(64, 1, 1), (33, 3, 1), (20, 2, 2)])
+def test_int8_losses_stay_near_those_of_float32(hidden: int, layers: int, rank: int) -> None:
+    rnn = Network("tanh", hidden=hidden, layers=layers, rank=rank)
+    tokens = windows_of(scored=16)
+    tokens[:, :, CONTEXT + 3 :: 4] = STOP
+    exact, rough = rnn.member_losses(tokens), rnn.member_losses(tokens, int8=True)
+    assert np.abs(rough - exact).max() < 0.03
+    assert np.abs(exact - rnn.member_losses(tokens, reset_token=-1)).mean() > 3 * np.abs(rough - exact).mean()
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
+def test_a_text_without_the_reset_token_costs_the_same_to_the_bit(cell: Cell, int8: bool, rank: int) -> None:
+    rnn = Network(cell, rank=rank)
+    plain = rnn.member_losses(windows_of(), reset_token=-1, int8=int8)
+    np.testing.assert_array_equal(rnn.member_losses(windows_of(), int8=int8), plain)
+
+
+@pytest.mark.usefixtures("isa")
+def test_the_heads_closed_form_knows_of_resets() -> None:
+    rnn, tokens = Network("gru"), windows_of()
+    tokens[:, :, CONTEXT + 4] = STOP
+
+    def estimate(text: Tokens, reset_token: int) -> NDArray[np.int32]:
+        is_cold = np.ones(len(text), np.uint8)
+        return es_core.rnn_head_gradient(
+            *rnn.arguments, tokens=text, context=0, is_cold=is_cold, cell="gru", reset_token=reset_token
+        )
+
+    # A text of one document after another has the gradients of both, weighed by their lengths.
+    first, second = tokens[:, :, : CONTEXT + 5].copy(), tokens[:, :, CONTEXT + 4 :].copy()
+    zeros = rnn.arguments[3].copy()
+    zeros[-rnn.zeros[0] * rnn.zeros[1] :] = 0.0
+    n_first, n_second = first.shape[2] - 1, second.shape[2] - 1
+    expected = n_first * estimate(first, -1).astype(np.float64)
+    whole = estimate(tokens, STOP)
+    rnn.arguments = (*rnn.arguments[:3], zeros)
+    expected += n_second * estimate(second, -1)
+    np.testing.assert_allclose((n_first + n_second) * whole.astype(np.float64), expected, rtol=0, atol=20 * n_first)
+
+
+def documents(*, taps: int, logit_sigma: float = 0.0) -> Case:
+    """A population on texts in which every third token ends a document, one of them at the very beginning."""
+    tried = case(
+        12,
+        16,
+        1,
+        group_size=8,
+        n_groups=4000,
+        scored=6,
+        taps=taps,
+        logit_sigma=logit_sigma,
+        discount=1.0,
+        reset_token=2,
+    )
+    tried.tokens[tried.tokens == 2] = 1
+    tried.tokens[:, :, 3::3] = 2
+    tried.layout.split(tried.weights)["head.weight"][:] *= 2.0
+    return tried
+
+
+def spread(tried: Case) -> tuple[Array, Array]:
+    """Mean and variance of the recurrent weights' estimate over 20 parts of the population."""
+    parts = []
+    for part in range(20):
+        own = slice(part * 200, part * 200 + 200)
+        _, estimate = run(tried._replace(tokens=tried.tokens[own], is_cold=tried.is_cold[own]), first_group=part * 200)
+        recurrent = estimate[tried.layout.offsets[1] : tried.layout.offsets[2]]
+        parts.append(recurrent / es_core.ESTIMATE_UNIT / 200)
+    return np.mean(parts, axis=0), np.var(parts, axis=0)
+
+
+@pytest.mark.parametrize("logit_sigma", [0.0, 0.1])
+def test_control_variates_across_resets_leave_the_mean_and_lessen_the_variance(logit_sigma: float) -> None:
+    plain = documents(taps=0)._replace(logit_sigma=logit_sigma)
+    controlled = documents(taps=4, logit_sigma=logit_sigma)
+    controlled.weights[:] = 0.0
+    controlled.weights[: plain.layout.size] = plain.weights
+    parts = controlled.layout.split(controlled.weights)
+    heads, guess = parts["head.weight"], parts["control.l0.t0"]
+    if logit_sigma:
+        # As far as target and input tell it, if all tokens are likely alike.
+        guess[:12], guess[12:] = -heads, heads.mean(axis=0)
+        parts["control.logits"][:12], parts["control.logits"][12:] = -np.eye(12), 1 / 12
+    else:
+        guess[:] = heads  # the exact effect of a unit on its own token's loss
+    mean, variance = spread(plain)
+
+    def excess(found: tuple[Array, Array]) -> float:
+        """The greatest difference of the means, in standard errors."""
+        error = np.sqrt((variance.mean() + found[1].mean()) / 20)
+        return float(np.abs(found[0] - mean).max() / error)
+
+    good = spread(controlled)
+    assert good[1].mean() < 0.8 * variance.mean()
+    assert excess(good) < 5
+    # Documents are three tokens long: nothing three tokens later is in reach, however wild the guess.
+    generator = np.random.default_rng(9)
+    parts["control.l0.t3"][:] = generator.standard_normal(guess.shape)
+    for same, expected in zip(spread(controlled), good, strict=True):
+        np.testing.assert_array_equal(same, expected)
+    for tap in (1, 2):
+        parts[f"control.l0.t{tap}"][:] = 0.3 * generator.standard_normal(guess.shape)
+    assert excess(spread(controlled)) < 5
+
+
+def test_credits_that_end_with_their_document_lessen_the_variance() -> None:
+    tried = documents(taps=0)
+    mean, variance = spread(tried)
+    # Without resets the same population credits noise with the losses of the next document, too.
+    _, carried = spread(tried._replace(reset_token=-1))
+    assert variance.mean() < 0.7 * carried.mean()
+    assert np.abs(mean).max() > 5 * np.sqrt(variance.mean() / 20)
+
+
+@pytest.mark.parametrize("reset_token", [-2, 19])
+def test_a_reset_token_outside_of_the_vocabulary_is_refused(reset_token: int) -> None:
+    with pytest.raises(ValueError, match=rf"reset_token: expected -1 \(none\) or a token below 19, got {reset_token}"):
+        Network("tanh").member_losses(windows_of(), reset_token)

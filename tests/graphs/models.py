@@ -1,0 +1,22 @@
+"""Models by their pieces, and machines, in round numbers."""
+
+from collections.abc import Sequence
+
+from fedlearn.graphs.crews import Machine
+from fedlearn.graphs.parts import Model, Needs
+from fedlearn.graphs.pieces import Piece
+
+NEEDS = Needs(parameter_bytes=10, members=2)
+
+
+def model_of(
+    work: Sequence[float], sent: Sequence[int], *, size: int = 100, tensors: Sequence[tuple[str, ...]] = ()
+) -> Model:
+    """A piece for each amount of work; tensors `t0`, `t1`, ... of `size` numbers, one a piece, unless named."""
+    named = tensors or [(f"t{number}",) for number in range(len(work))]
+    pieces = [Piece(range(n, n + 1), named[n], work[n], sent[n]) for n in range(len(work))]
+    return Model(pieces, {name: size for names in named for name in names}, {})
+
+
+def machine(name: str, memory: float, *, line: float = 1e9, speed: float = 1.0) -> Machine:
+    return Machine(name, memory, line, speed)

@@ -1,0 +1,81 @@
+import functools
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlearn.hub.bodies import Normalize
+from fedlearn.hub.datasets import mnist, mnist_from, small_digits
+from tests.hub.digit_files import arrays, write_mnist
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_files_of_mnist_are_images_from_nought_to_one(tmp_path: Path, packed: bool) -> None:
+    digits = mnist(write_mnist(tmp_path / "mnist", packed=packed))
+    images, labels, held_out, _ = arrays()
+    assert (digits.images.shape, digits.images.dtype, digits.labels.dtype) == ((40, 784), np.float32, np.int64)
+    assert np.allclose(digits.images * 255, images.reshape(40, -1), atol=1e-3)
+    assert digits.labels.tolist() == labels.tolist()
+    assert len(digits.held_out_images) == len(digits.held_out_labels) == len(held_out)
+
+
+def test_a_missing_file_and_images_of_another_size_are_told(tmp_path: Path) -> None:
+    folder = write_mnist(tmp_path / "small", side=8)
+    with pytest.raises(ValueError, match="expected images of 28 x 28"):
+        mnist(folder)
+    with pytest.raises(ValueError, match="train-images-idx3-ubyte: expected it"):
+        mnist(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links take a privilege there")
+def test_a_file_that_a_link_leads_out_to_is_missing(tmp_path: Path) -> None:
+    elsewhere, folder = write_mnist(tmp_path / "elsewhere", packed=False), tmp_path / "mnist"
+    folder.mkdir()
+    for path in elsewhere.iterdir():
+        (folder / path.name).symlink_to(path)
+    with pytest.raises(ValueError, match="expected it"):
+        mnist(folder)
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:  # noqa: ANN401
+            return
+
+    folder = write_mnist(tmp_path / "web" / "mnist").parent
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_files_are_fetched_once(web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    assert mnist_from(f"{web}/mnist/").images.shape == (40, 784)
+    (tmp_path / "web" / "mnist").rename(tmp_path / "web" / "gone")
+    assert mnist_from(f"{web}/mnist/").images.shape == (40, 784)
+    with pytest.raises(ValueError, match="404"):
+        mnist_from(f"{web}/other")
+
+
+def test_small_digits_are_the_same_everywhere_and_normalized_as_asked() -> None:
+    pytest.importorskip("sklearn")
+    digits = small_digits()
+    assert digits.images.shape == (1438, 64)
+    assert len(digits.held_out_labels) == 359
+    assert digits.labels[:8].tolist() == small_digits().labels[:8].tolist()
+    assert 0.0 == digits.images.min() < digits.images.max() == 1.0
+    shifted = digits.normalized(Normalize((0.5,), (0.25,)))
+    assert np.allclose(shifted.images, (digits.images - 0.5) / 0.25)
+    assert np.allclose(shifted.held_out_images, (digits.held_out_images - 0.5) / 0.25)
+    assert digits.normalized(None) is digits

@@ -1,0 +1,23 @@
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fedlearn.tasks.torch.perceptron import classifier, perceptron  # noqa: E402
+
+
+def test_layers_are_linear_with_relu_between_them_only() -> None:
+    model = perceptron((4, 8, 3))
+    assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU", "Linear"]
+    assert [tuple(parameter.shape) for parameter in model.parameters()] == [(8, 4), (8,), (3, 8), (3,)]
+
+
+def test_loss_and_accuracy_of_unperturbed_weights_are_those_of_held_out_rows() -> None:
+    x, y = np.eye(3, dtype=np.float32), np.arange(3)
+    task = classifier((3, 3), (x, y), (x, (y + 1) % 3), batch_size=2, settings={"sigma": 0.1})
+    weights = np.concatenate([10 * np.eye(3, dtype=np.float32).reshape(-1), np.zeros(3, dtype=np.float32)])
+    found = task.evaluate(weights, threads=1)
+    assert (found["accuracy"], found["loss"] > 9.0) == (0.0, True)
+    right = classifier((3, 3), (x, y), (x, y), batch_size=2, settings={}).evaluate(weights, threads=1)
+    assert (right["accuracy"], right["loss"] < 0.01) == (1.0, True)
+    assert (task.batch_size, task.settings) == (2, {"sigma": 0.1})
