@@ -52,7 +52,11 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
-    """Serves until it is stopped, or, as a companion, until standard input ends. Raises OSError for a port in use."""
+    """Serves until it is stopped, or, as a companion, until standard input ends.
+
+    Raises:
+        OSError: the port is in use.
+    """
     family = socket.AF_INET6 if ":" in reach.host else socket.AF_INET
     with socket.create_server((reach.host, reach.port), family=family, backlog=512) as listening:
         token = keep_secret(root / TOKEN_FILE, lambda: secrets.token_urlsafe(24).encode()).decode().strip()

@@ -46,7 +46,7 @@ class Auditor:
     """Has `share` of the groups checked, none with 0, and writes what comes of it in the ledger."""
 
     def __init__(self, share: float, ledger: Ledger, *, lottery: Lottery | None) -> None:
-        """`lottery` is seeded by the server's secret; without one nothing is ever computed again."""
+        """`lottery` is seeded with the server's secret; without one nothing is ever checked."""
         self._share = self._planned = share if lottery is not None else 0.0
         self._ledger = ledger
         self._lottery = lottery

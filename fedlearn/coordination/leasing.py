@@ -11,7 +11,7 @@ from fedlearn.tasks.blocks import NO_BLOCK
 
 
 def lease_out(step: OpenStep, ready: Sequence[Volunteer], auditor: Auditor, *, last_s: float) -> list[ServerEffect]:
-    """Shares the step among those who are ready; the last one took `last_s`."""
+    """Shares the step among those who are ready; the last step took `last_s`."""
     auditor.begin_step()
     effects: list[ServerEffect] = []
     number, group_size = step.population.step, step.population.group_size

@@ -80,7 +80,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     """Steps that were taken."""
     steps: int
-    """At which it ends, 0: never."""
+    """The step at which it ends; 0: it has no such end."""
     duration_s: float = 0.0
     """Of training after which it ends, 0: never."""
     run_left_s: float | None

@@ -131,7 +131,11 @@ SUPERVISED, FUNCTION, ENVIRONMENT, REWARD = (
 
 
 def _changed(task: NamedTask, record: TaskRecord) -> Reasons:
-    """What to say of a task that is not to the letter what the run began with; ValueError if it can't go on so."""
+    """A note about a task whose source has changed since the run began.
+
+    Raises:
+        ValueError: more than its source has changed.
+    """
     different = differences(task.identity, record.identity)
     if vital := [what for what in different if what != "source"]:
         raise ValueError(
@@ -145,7 +149,7 @@ def _changed(task: NamedTask, record: TaskRecord) -> Reasons:
 def _prepared(
     name: str, config: RunConfig, named: NamedTask, objective: TaskObjective, blocks: tuple[Columns, ...]
 ) -> tuple[Prepared, Reasons]:
-    """The task as it is trained, and what is to be said of what travels."""
+    """The task ready for training, and notes about whether it travels."""
     attachment, notes = _attachment(named.task, options_of(config))
     prepared = Prepared(
         config=config,
@@ -162,7 +166,7 @@ def _prepared(
 
 
 def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, Reasons]:
-    """The task as data, or nothing and why."""
+    """The task as data, or empty; with a note that says why."""
     if options.share == "nothing":
         return b"", ()
     try:

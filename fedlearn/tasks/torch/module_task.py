@@ -139,7 +139,7 @@ class ModuleTask(Task):
         return {name: tensor for name, tensor in named if id(tensor) not in learned}
 
     def computing(self) -> AbstractContextManager[None]:
-        """No gradients, and the threads that trials may use."""
+        """Turns gradients off, and sets the number of threads for trials."""
         return computing(self._threads)
 
 
