@@ -85,7 +85,11 @@ def decode_estimate(layout: ParameterLayout, coded: CodedEstimate) -> Int32Array
 
 
 def estimate_of_rows(layout: ParameterLayout, rows: list[slice], coded: CodedEstimate) -> CodedEstimate:
-    """Some rows of an estimate of the layout. Raises ValueError for the estimate of another model."""
+    """Some rows of an estimate of the layout.
+
+    Raises:
+        ValueError: the estimate is of another model.
+    """
     codes = coded.shifts
     if rows == [slice(0, layout.row_lengths.size)]:
         return coded

@@ -71,11 +71,19 @@ class Replica:
         return run_digest(tensors, self.numbers)
 
     def digests(self, parts: Sequence[ParameterLayout]) -> list[bytes]:
-        """The digests of replicas of these parts, if they are equal to this one. Raises ValueError for no part."""
+        """The digests of replicas that hold these parts, if they are equal to this one.
+
+        Raises:
+            ValueError: a part is not of the layout.
+        """
         return part_digests(self.layout, parts, self.weights, self.slots, self.numbers, threads=self._threads)
 
     def snapshot(self, part: ParameterLayout | None = None) -> Snapshot:
-        """The replica as it is now, or a part of it; arrays are copies. Raises ValueError for no part."""
+        """The replica as it is now, or a part of it; the arrays are copies.
+
+        Raises:
+            ValueError: the part is not of the layout.
+        """
         part = part or self.layout
         intervals = self.layout.intervals(part)
         weights = _gathered(self.weights, intervals)

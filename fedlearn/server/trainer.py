@@ -168,7 +168,9 @@ class Trainer:
     def change(self, operator: Operator, key: str, text: str, now: float) -> str:
         """Goes on with another value of a setting, which the next checkpoint has too; gives a sentence about it.
 
-        Raises ConfigError for what can't be changed, StorageError where it can't be written down.
+        Raises:
+            ConfigError: the setting cannot be changed.
+            StorageError: the change cannot be written down.
         """
         before = self.run.config
         config = changed(before, key, text)

@@ -70,7 +70,11 @@ def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
 
 
 def graph_of(attachment: bytes) -> Graph:
-    """The graph of a task that was shared. Raises GraphError for other bytes."""
+    """The graph of a task that was shared.
+
+    Raises:
+        GraphError: the bytes are of something else.
+    """
     return codec.decode(_decoded(attachment).graph)
 
 
