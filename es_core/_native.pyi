@@ -1,15 +1,18 @@
-"""Typed face of the C++ core; every array is C-contiguous, a wrong dtype or shape raises ValueError."""
+"""The typed interface of the C++ core.
+
+Every array must be C-contiguous; a wrong dtype or shape raises ValueError. 0 `threads` means all processors.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
 ESTIMATE_UNIT: float
-"""What a gradient of 1 nat per token counts in the estimates of `rnn_activation_gradient` and `rnn_head_gradient`."""
+"""The number that stands for 1 nat per token in the estimates of `rnn_activation_gradient` and `rnn_head_gradient`."""
 
 def sign_noise(
     seed: int, step: int, member: int, tensor: int, factor: int, offset: int, count: int
 ) -> NDArray[np.int8]:
-    """Signs (+1, -1) number `offset` to `offset + count` of one factor of one tensor of one member's noise."""
+    """Signs (+1, -1), int8 [count], from number `offset` on, of one factor of one tensor of one member's noise."""
 
 def member_signs(
     seed: int,
@@ -32,14 +35,14 @@ def member_signs(
     """
 
 def random_words(seed: int, step: int, first_stream: int, n_streams: int, count: int) -> NDArray[np.uint32]:
-    """The first `count` random words of consecutive streams, e.g. groups, apart from all noise: [streams, count]."""
+    """The first `count` random words of consecutive streams, such as groups; no noise uses them: [n_streams, count]."""
 
 def normalized_utilities(
     losses: NDArray[np.float32], group_size: int, scale: float, resolution: float
 ) -> NDArray[np.int8]:
     """`clip(round(resolution * (group mean - loss) / scale))` of every member, int8 [n].
 
-    Zero for groups with a non-finite loss, and for all where the scale is zero.
+    It is 0 in groups with a loss that is not finite, and everywhere where the scale is 0.
     """
 
 def estimate_gradient(
@@ -70,16 +73,23 @@ def estimate_gradient(
 def encode_rows(
     numbers: NDArray[np.int64], row_lengths: NDArray[np.int64], *, exact: bool
 ) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:
-    """Bytes of the integers, row by row, and a code each row that says how to read them: see `fedlearn.es.estimate`.
+    """Bytes of the integers, row by row, and a code for each row that says how to read it: see `fedlearn.es.estimate`.
 
-    Rounded to a byte a number and a shift, 0 to 24; or, where they are to stay exact, as many bytes a number as the
-    row's greatest needs, 0 to 4: its code is 128 and those. ValueError for what 32 bits don't hold.
+    Rounded rows have a byte per number, and a shift from 0 to 24 as their code. With `exact`, rows have as many bytes
+    per number as their greatest number needs, 0 to 4, and 128 plus those as their code.
+
+    Raises:
+        ValueError: a number does not fit into 32 bits, with `exact`.
     """
 
 def decode_rows(
     numbers: NDArray[np.int8], codes: NDArray[np.uint8], row_lengths: NDArray[np.int64], n_numbers: int
 ) -> NDArray[np.int32]:
-    """The integers [n_numbers] that the bytes stand for; ValueError for bytes that are not of such codes and rows."""
+    """The integers [n_numbers] that the bytes stand for.
+
+    Raises:
+        ValueError: the bytes do not fit the codes and rows.
+    """
 
 def adam_step(
     weights: NDArray[np.float32],
@@ -96,9 +106,9 @@ def adam_step(
     correction2: float,
     decay: float = 0.0,
 ) -> None:
-    """One Adam step in place over arrays of one length; the corrections are `1 / (1 - beta**t)`.
+    """One Adam step in place over arrays of one length [n]; the corrections are `1 / (1 - beta**t)`.
 
-    Before the step `decay`, a share, is taken off the weights.
+    Weight decay is decoupled, as in AdamW: before the step the share `decay` is taken off the weights.
     """
 
 def sgd_step(
@@ -111,12 +121,12 @@ def sgd_step(
     momentum: float,
     decay: float = 0.0,
 ) -> None:
-    """One step of gradient descent with momentum, in place over arrays of one length; `decay` as with Adam."""
+    """One step of gradient descent with momentum, in place over arrays [n]; `decay` is as in `adam_step`."""
 
 def pull_towards(weights: NDArray[np.float32], start: NDArray[np.float32], share: float) -> None:
-    """Takes the weights that share of the way to `start`, in place: `(1 - share) * weights + share * start`.
+    """Moves the weights by a share of their way to `start`, in place: `(1 - share) * weights + share * start`.
 
-    Both factors are rounded to float32 once. It is weight decay that leads back to where training began.
+    Both factors are rounded to float32 once. This is weight decay towards the weights with which training began.
     """
 
 def rnn_member_losses(
@@ -200,9 +210,9 @@ def rnn_head_gradient(
     reset_token: int = -1,
     threads: int = 0,
 ) -> NDArray[np.int32]:
-    """The closed-form gradient of head weights and bias on unperturbed texts, as `rnn_activation_gradient` counts it.
+    """The closed-form gradient of head weights and bias on unperturbed texts, in the unit of `rnn_activation_gradient`.
 
-    int32 [n_parameters], a sum over groups, zero outside the head.
+    It is int32 [n_parameters], a sum over groups, and zero outside of the head.
     """
 
 def rnn_text_losses(
@@ -217,7 +227,7 @@ def rnn_text_losses(
     reset_token: int = -1,
     threads: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Summed nats of the unperturbed network on each row of `tokens` [rows, n + 1], and its state after them.
+    """Sum of nats of the unperturbed network on each row of `tokens` [rows, n + 1], and its state after each row.
 
     `state` is [rows, layers, hidden].
     """
@@ -233,16 +243,20 @@ def rnn_next_log_probabilities(
     cell: str = "tanh",
     reset_token: int = -1,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Log-probabilities [rows, vocabulary] of what follows `tokens` [rows, n], and the state after reading them."""
+    """Log-probabilities [rows, vocabulary] of the token after `tokens` [rows, n], and the state after reading those."""
 
 def supported_isas() -> list[str]:
-    """Instruction sets that this build and this processor share, best first."""
+    """The instruction sets that this build has and this processor supports, best first."""
 
 def current_isa() -> str:
     """The instruction set in use."""
 
 def select_isa(name: str) -> None:
-    """Uses another supported instruction set from the next call on; ValueError names the choices."""
+    """Uses another supported instruction set from the next call on.
+
+    Raises:
+        ValueError: it is not supported; the message lists those that are.
+    """
 
 def usable_processors() -> int:
-    """Processors this process may use, by affinity and control group."""
+    """Number of processors that this process may use, by its affinity and control group."""

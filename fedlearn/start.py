@@ -1,4 +1,5 @@
-"""What `server.py` and `client.py` begin with: it needs nothing but Python, and says so where something is missing."""
+"""How `server.py` and `client.py` begin: it needs nothing but Python, and says what to install where that is
+missing."""
 
 import sys
 

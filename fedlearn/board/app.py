@@ -44,11 +44,11 @@ MAX_TEXTS, TEXTS_OF_ONE = 9, 2
 """At once: one is written, the others wait."""
 
 MAX_STREAM_RUNS = 6
-"""Of one page, laid over each other."""
+"""Runs that one page lays over each other."""
 
 MAX_BODY_BYTES = 16 * 1024
 WISHES_PER_MINUTE = 12
-"""Of one address."""
+"""Requests for texts of one address."""
 
 AGAIN_S = 10.0
 """After which a model that could not be loaded is tried again."""
@@ -222,7 +222,11 @@ def placed(asked: Asked, places: Places, response: ASGIApp, what: str) -> ASGIAp
 
 
 async def body_of(asked: Asked) -> bytes:
-    """A small body. Raises HTTPException for a large one, and for one that another page could send unasked."""
+    """A small body.
+
+    Raises:
+        HTTPException: the body is large, or could have been sent by another page without being asked.
+    """
     if asked.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise HTTPException(415, "expected application/json")
     body = b""

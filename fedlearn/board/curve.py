@@ -1,4 +1,5 @@
-"""A run's figures over its steps in bounded memory: neighbouring steps share a bucket, more as the run goes on."""
+"""A run's figures over its steps in bounded memory: neighbouring steps share a bucket, and more of them in a long
+run."""
 
 from typing import final
 
@@ -6,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 CAPACITY = 2000
-"""Buckets of a curve at most, an even number: as many points as a wide screen has."""
+"""The most buckets of a curve, an even number: as many points as a wide screen has."""
 
 AXES = ("step", "seconds", "work")
-"""Of a bucket's last step, seconds of training and work counted from the run's beginning."""
+"""The last step of a bucket, with the seconds of training and the work since the run's beginning."""
 
 FIGURES = ("loss", "shown", "work_per_s", "volunteers", "bytes_in", "bytes_out")
 
@@ -24,7 +25,7 @@ _WIDTH = 1 + len(AXES) + 3 * len(FIGURES)
 
 
 def rows_of(axes: NDArray[np.float64], figures: NDArray[np.float64]) -> Rows:
-    """A row a step, from `axes` [n, axes] and `figures` [n, figures], where NaN stands for none."""
+    """One row for each step, from `axes` [n, axes] and `figures` [n, figures], where NaN stands for none."""
     return np.hstack([np.ones((len(axes), 1)), axes, figures, figures, figures])
 
 
@@ -41,7 +42,7 @@ class Curve:
         self._width = 1
         self._whole: Rows = np.empty((0, _WIDTH))
         self._begun: Rows = np.empty((0, _WIDTH))
-        """Rows of single steps that don't fill a bucket yet."""
+        """Rows of single steps that do not fill a bucket yet."""
 
     @property
     def n_whole(self) -> int:
@@ -50,7 +51,7 @@ class Curve:
 
     @property
     def rows(self) -> Rows:
-        """All of it, the bucket that is not full yet as the last row."""
+        """All rows; the last one is a bucket that may not be full yet."""
         return np.vstack([self._whole, _merged(self._begun, len(self._begun))]) if len(self._begun) else self._whole
 
     @property
@@ -73,14 +74,14 @@ class Curve:
                 self.epoch += 1
 
     def cut(self, step: int) -> None:
-        """Forgets this step and those after it, and what shares a bucket with them."""
+        """Forgets this step, later steps, and what shares a bucket with them."""
         self._whole = self._whole[self._whole[:, 1] < step]
         self._begun = self._begun[self._begun[:, 1] < step]
         self.epoch += 1
 
 
 def columns(rows: Rows) -> dict[str, dict[str, list[float]]]:
-    """The same by axis and figure: values of each axis, and of each figure its mean, least and greatest ones."""
+    """The rows by axis and figure: the values of each axis, and mean, least and greatest of each figure."""
 
     def listed(values: NDArray[np.float64]) -> list[float]:
         return [float(f"{value:.6g}") for value in values]
@@ -94,7 +95,7 @@ def columns(rows: Rows) -> dict[str, dict[str, list[float]]]:
 
 
 def _merged(rows: Rows, width: int) -> Rows:
-    """A row for each `width` rows, of which there is a multiple."""
+    """One row for every `width` rows, whose number is a multiple of that."""
     parts = rows.reshape(-1, width, _WIDTH)
     merged = parts[:, -1].copy()
     merged[:, 0] = parts[:, :, 0].sum(axis=1)

@@ -1,4 +1,4 @@
-"""Files of lines that others append to, read piece by piece."""
+"""Files of lines to which other processes append, read piece by piece."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, final
 import msgspec
 
 PIECE_BYTES = 4 * 2**20
-"""Read at once."""
+"""Bytes read at a time."""
 
 MAX_LINE_BYTES = 2**20
 
@@ -16,7 +16,7 @@ StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 @final
 class GrowingFile(Generic[StructType]):
-    """Gives each whole line once. What can't be read as the expected object is passed over."""
+    """Gives each whole line once; lines that cannot be read as the expected object are passed over."""
 
     def __init__(self, path: Path, expected: type[StructType]) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class GrowingFile(Generic[StructType]):
         self._inode = 0
 
     def read(self) -> tuple[list[StructType], bool]:
-        """The next lines, none at the end; and whether they begin another file than those before."""
+        """The next lines, none at the end of the file; and whether they begin another file than the last ones."""
         if not self._path.is_file():  # who opens a pipe waits for its other end
             return [], False
         try:

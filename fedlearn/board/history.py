@@ -1,4 +1,5 @@
-"""What a run has done, as a page shows it: read on from its folder, kept in bounded memory, shared by all viewers."""
+"""What has happened in a run, as a page shows it: read from its folder, kept in bounded memory, shared by all
+viewers."""
 
 from itertools import pairwise
 from operator import attrgetter
@@ -24,7 +25,7 @@ Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """What a page shows of a line of metrics, see StepMetrics; the rest is not read."""
+    """The part of a line of metrics that a page shows; see StepMetrics."""
 
     step: Count
     loss: float | None
@@ -43,7 +44,7 @@ _FIGURES_OF = attrgetter(*(name for name in FIGURES if name != "shown"))
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """Figures of unperturbed weights, and where on each axis they were measured."""
+    """Figures of the unperturbed weights, and where on each axis they were measured."""
 
     step: float
     seconds: float
@@ -52,7 +53,7 @@ class Validation(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """What the model could do, as far as it is shown."""
+    """What the model could do at one time, as far as it is shown."""
 
     step: int
     time: float
@@ -99,7 +100,7 @@ class History:
         return self._curve.epoch
 
     def everything(self) -> dict[str, Any]:
-        """All of it."""
+        """The whole history."""
         return {
             "version": self.version,
             "epoch": self._curve.epoch,
@@ -126,7 +127,7 @@ class History:
                 self._samples.append(found[-1])
 
     def _read_steps(self) -> list[Validation] | None:
-        """Validations of the new steps, None where there are no new steps."""
+        """Validations in the new steps; None where there are no new steps."""
         found: list[Validation] | None = None
         while True:
             lines, is_other = self._metrics.read()
@@ -139,7 +140,7 @@ class History:
             found = [*(found or []), *self._add(lines)][-MAX_VALIDATIONS:]
 
     def _add(self, lines: list[Step]) -> list[Validation]:
-        """Takes lines, of which a run that was taken back to an earlier step has some steps again."""
+        """Adds lines; a run that was taken back to an earlier step has some steps again."""
         turns = [place for place in range(1, len(lines)) if lines[place].step <= lines[place - 1].step]
         found = []
         for start, end in pairwise([0, *turns, len(lines)]):

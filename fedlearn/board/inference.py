@@ -1,7 +1,7 @@
-"""The board's process of models: it lets them write and counts n-grams, one request at a time.
+"""The board's process for models: it lets them write and counts n-grams, one request at a time.
 
-Requests come as lines of JSON on standard input, answers go as lines of JSON to standard output. A model that fails,
-or takes all memory, takes this process and no other.
+Requests come as lines of JSON on standard input, and answers go as lines of JSON to standard output. A model that
+fails, or takes all memory, ends this process and no other.
 """
 
 import os
@@ -27,19 +27,19 @@ from fedlearn.tasks.kind import CountsText, WritesText
 from fedlearn.text.writing import written
 
 FOLLOW_S = 2.0
-"""For the steps since the newest checkpoint, or since the request before."""
+"""Seconds for taking the steps since the newest checkpoint, or since the last request."""
 
 NICENESS = 19
-"""Whatever else this machine does goes first."""
+"""Lets everything else on this machine go first."""
 
 
 class _LateError(Exception):
-    """Enough steps were followed for one request."""
+    """Raised when enough time was spent on steps for one request."""
 
 
 @final
 class Model:
-    """A run's model, which follows the run from request to request."""
+    """A run's model, which takes the run's new steps from request to request."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class Model:
         return folder == self.folder and timeline_of(self.run.folder) == self._timeline
 
     def followed(self) -> Holding:
-        """The replica as the journal has it by now, or as near to that as FOLLOW_S allow."""
+        """The replica at the end of the journal, or as near to it as FOLLOW_S allows."""
         checkpoint, _ = latest_checkpoint(self.run.folder)
         holding, self._holding = self._holding, None
         if holding is None or holding.replica.step < checkpoint.step:
@@ -104,14 +104,14 @@ class Model:
         yield Answer(keep=len(shown), done=True)
 
     def abilities(self) -> Answer:
-        """Whether it writes, and what counting alone reaches on its text."""
+        """Whether the model writes, and the losses of n-gram models on its text."""
         examiner = self.run.prepared.examiner
         baselines = examiner.baselines() if isinstance(examiner, CountsText) else {}
         return Answer(abilities=Abilities(isinstance(examiner, WritesText), baselines), done=True)
 
 
 def _n_equal(one: str, other: str) -> int:
-    """Characters that both begin with."""
+    """Number of characters with which both begin."""
     differing = (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
     return next(differing, min(len(one), len(other)))
 
@@ -124,7 +124,7 @@ class Desk:
         self._model: Model | None = None
 
     def answers(self, request: Request) -> Iterator[Answer]:
-        """Line by line; the last one is `done`."""
+        """The answer, line by line; the last line is `done`."""
         try:
             if self._model is None or not self._model.is_of(request.folder):
                 self._model = None  # before another one takes memory

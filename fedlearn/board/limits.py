@@ -12,7 +12,7 @@ from fedlearn.coordination.rate_limit import RateLimit
 from fedlearn.wire.networks import network_of
 
 REQUESTS_PER_MINUTE = 3000
-"""Of one address; a page takes about ten when it is opened. A whole office may stand behind one."""
+"""Requests of one address; a page makes about ten when it is opened, and a whole office may share an address."""
 
 HEADERS = {
     "Content-Security-Policy": (

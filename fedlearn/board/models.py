@@ -15,10 +15,10 @@ MAX_WAITING = 8
 """Requests beside the one that is answered."""
 
 LINE_S = 20.0
-"""For the next line of an answer: a large model is loaded first."""
+"""Seconds for the next line of an answer: a large model must be loaded first."""
 
 ANSWER_S = 60.0
-"""For all of it."""
+"""Seconds for a whole answer."""
 
 MAX_LINE_BYTES = 2**20
 
@@ -38,7 +38,11 @@ class Models:
         self._waiting = 0
 
     async def ask(self, request: Request) -> AsyncGenerator[Answer, None]:
-        """The answer, line by line; the last one is `done`. Raises BusyError before the first where too many wait."""
+        """The answer, line by line; the last one is `done`.
+
+        Raises:
+            BusyError: too many wait; raised before the first line.
+        """
         if self._waiting > MAX_WAITING:
             raise BusyError
         self._waiting += 1

@@ -49,7 +49,11 @@ class Names(msgspec.Struct, frozen=True):
 
 
 def checked_name(text: str) -> str:
-    """A name as `given` has it. Raises ValueError for what no browser would send."""
+    """The name as `given` has it.
+
+    Raises:
+        ValueError: no browser would send such a name.
+    """
     name, port = _split(text.lower())
     if not name or port != _HTTP_PORT or not re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:.]+", name):
         raise ValueError(f"--public-host: expected a name without a port, such as board.example.org, got {text!r}")

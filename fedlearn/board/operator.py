@@ -60,7 +60,11 @@ class Lock:
         self._guesses = RateLimit(GUESSES_PER_MINUTE)
 
     def check(self, asked: Asked) -> None:
-        """Raises HTTPException for a request without the token, and for one more after many of these."""
+        """Checks the token of a request.
+
+        Raises:
+            HTTPException: the request has no valid token, or follows too many of these.
+        """
         given = asked.headers.get("authorization", "").encode(errors="replace")
         if self._token and hmac.compare_digest(given, b"Bearer " + self._token):
             return
@@ -72,7 +76,9 @@ class Lock:
 async def carry_out(folder: RunFolder, given: Given) -> str:
     """Gives the order, and says what the server made of it.
 
-    Raises ValueError for texts that no server takes, StorageError where the folder can't be written.
+    Raises:
+        ValueError: the order has a text that no server takes.
+        StorageError: the folder cannot be written.
     """
     if await asyncio.to_thread(live_status, folder) is None:
         return "No server has this run just now."

@@ -19,7 +19,7 @@ _GAUGES = (
 
 
 def exposition(statuses: Iterable[RunStatus], *, n_viewers: int) -> str:
-    """The text for runs that servers have just now."""
+    """The text for the runs that servers have now."""
     running = list(statuses)
     lines = [*_head("viewers", "Streams that the board feeds."), f"fedlearn_viewers {n_viewers}"]
     for name, text, value_of in _GAUGES:

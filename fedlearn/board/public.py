@@ -23,7 +23,7 @@ from fedlearn.storage.status import read_status
 from fedlearn.tasks.reason import Reason, Reasons
 
 MAX_VOLUNTEERS = 200
-"""Of those that are listed; the others are counted."""
+"""The most volunteers that are listed; the others are counted."""
 
 IDENTITY_DIGITS = 8
 
@@ -62,7 +62,10 @@ class Shown(msgspec.Struct, frozen=True):
 def describe(folder: RunFolder) -> dict[str, Any]:
     """A run's settings, with the reasons of those that it chose, and when its operator set others.
 
-    Raises ValueError, StorageError and OSError where its files can't be read.
+    Raises:
+        ValueError: its settings cannot be used.
+        StorageError: its files are damaged or of another version.
+        OSError: its files cannot be read.
     """
     config, schema = load_run_config(folder), Schema(kind_of(folder).options)
     reasons = _small(folder.reasons, Reasons, ())

@@ -24,7 +24,7 @@ from fedlearn.system.processes import open_files, step_back
 
 TOKEN_FILE = "board-token"
 NICENESS = 10
-"""Of a server's companion: training goes first."""
+"""Niceness of a server's companion, since training goes first."""
 
 SEND_BUFFER_BYTES = 128 * 1024
 """Of a connection; systems take twice as much."""
@@ -33,7 +33,7 @@ OWN_FILES = 64
 """That the board has open besides its connections."""
 
 PARTING_S = 1
-"""For streams to close; viewers come back by themselves."""
+"""Seconds that streams have to close; viewers come back by themselves."""
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,11 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
-    """Serves until it is stopped, or, as a companion, until standard input ends. Raises OSError for a port in use."""
+    """Serves until it is stopped, or, as a companion, until standard input ends.
+
+    Raises:
+        OSError: the port is in use.
+    """
     family = socket.AF_INET6 if ":" in reach.host else socket.AF_INET
     with socket.create_server((reach.host, reach.port), family=family, backlog=512) as listening:
         token = keep_secret(root / TOKEN_FILE, lambda: secrets.token_urlsafe(24).encode()).decode().strip()

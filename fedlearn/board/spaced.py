@@ -1,4 +1,4 @@
-"""A list that never grows above its bound, with items spread evenly over all that came."""
+"""A list with a bound on its length, whose items are spread evenly over all that were added."""
 
 from typing import Generic, TypeVar, final
 
@@ -7,7 +7,7 @@ ItemType = TypeVar("ItemType")
 
 @final
 class Spaced(Generic[ItemType]):
-    """Keeps every item at first, then every second, every fourth and so on; the newest one always."""
+    """Keeps every item at first, then every second, every fourth and so on; it always keeps the newest."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -28,6 +28,6 @@ class Spaced(Generic[ItemType]):
 
     @property
     def items(self) -> list[ItemType]:
-        """What is kept, oldest first."""
+        """The items that are kept, oldest first."""
         newest = [self._newest] if self._newest is not None and self._newest != self._kept[-1] else []
         return [item for _, item in (*self._kept, *newest)]

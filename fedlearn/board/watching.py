@@ -39,7 +39,7 @@ Viewer = asyncio.Queue[Event | None]
 
 
 def event(name: str, content: object) -> Event:
-    """As it travels in a stream of server-sent events."""
+    """An event as it travels in a stream of server-sent events."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(content))
 
 

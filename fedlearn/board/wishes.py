@@ -15,38 +15,38 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     prompt: Annotated[str, Meta(max_length=MAX_PROMPT)] = ""
     length: Annotated[int, Meta(ge=1, le=MAX_LENGTH)] = 200
-    """Tokens."""
+    """Number of tokens to write."""
     temperature: Annotated[float, Meta(ge=0, le=5)] = 0.6
     beams: Annotated[int, Meta(ge=0, le=MAX_BEAMS)] = 0
-    """0: sampling, at the temperature."""
+    """Number of beams; 0: sampling at the temperature."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """From the board to its process of models."""
+    """A request of the board to its process for models."""
 
     what: Literal["write", "abilities"]
     folder: str
-    """Of the run."""
+    """The folder of the run."""
     wish: Wish = Wish()
 
 
 class Abilities(msgspec.Struct, frozen=True):
-    """What can be had of a run's model."""
+    """What a run's model can do."""
 
     writes: bool
     baselines: dict[str, float]
-    """What n-gram models reach on its text, by their names."""
+    """Losses of n-gram models on its text, by their names."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of what comes back. The text so far is its first `keep` characters with `add` behind them."""
+    """One line of an answer. The text so far is its first `keep` characters, followed by `add`."""
 
     keep: int = 0
     add: str = ""
     step: int = -1
-    """Of the weights."""
+    """The step before which the weights stand."""
     note: str = ""
-    """What a reader should know."""
+    """A note for the reader."""
     abilities: Abilities | None = None
     error: str = ""
     done: bool = False

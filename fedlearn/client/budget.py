@@ -1,4 +1,4 @@
-"""Memory and work that a server may name: what is beyond them is refused before any of it is taken."""
+"""Limits of the memory and work that a server may ask for: what exceeds them is refused before it is begun."""
 
 import msgspec
 
@@ -10,20 +10,20 @@ from fedlearn.tasks.limits import PARAMETER_BYTES, UNBOUNDED
 from fedlearn.tasks.objective import NamesItsMemory, Objective
 
 SNAPSHOTS_AT_ONCE = 4
-"""What arrives, the same decoded, the replica that is made of it, and the one before."""
+"""Copies of a snapshot at the same time: its bytes, the decoded message, the new replica and the old one."""
 
 BLOCKS_AT_ONCE = 4
-"""The one that arrives, the same decoded, and those that are kept."""
+"""Copies of blocks at the same time: the bytes, the decoded message, and those that are kept."""
 
 MAX_GROUP_MEMBERS = 2**20
-"""What one Result may hold."""
+"""The most losses in one Result."""
 
 MAX_OPERATIONS = 2**46
-"""Of one computation, counted as parameters x members x units of work: an hour of a slow machine."""
+"""Of one computation, counted as parameters x members x units of work: an hour on a slow machine."""
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """What one server may take of this machine; every check raises ValueError that says what was asked."""
+    """What one server may ask of this machine; each check raises a ValueError that says what was asked."""
 
     max_bytes: int = UNBOUNDED
 
@@ -34,24 +34,24 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def max_snapshot_bytes(self) -> int:
-        """The largest Snapshot that there is room for."""
+        """The largest Snapshot for which there is room."""
         return self.max_bytes // SNAPSHOTS_AT_ONCE
 
     @property
     def max_waiting_bytes(self) -> int:
-        """What may wait for its turn."""
+        """Bytes of messages that may wait for their turn."""
         return self.max_bytes // 4
 
     def check_layout(self, layout: ParameterLayout) -> None:
-        """Whether the weights fit, with what the optimizer remembers."""
+        """Checks that the weights and the optimizer's slots fit."""
         self._check(PARAMETER_BYTES * layout.size, f"a model of {layout.size} parameters")
 
     def check_block(self, n_bytes: int) -> None:
-        """Whether blocks of this length fit."""
+        """Checks that blocks of this length fit."""
         self._check(BLOCKS_AT_ONCE * n_bytes, f"blocks of {n_bytes} bytes")
 
     def check_trials(self, objective: Objective, data: Columns, trials: Trials, *, threads: int) -> None:
-        """Whether trials can be evaluated."""
+        """Checks that trials are well formed and can be evaluated."""
         if trials.group_size > MAX_GROUP_MEMBERS or trials.n_members % trials.group_size:
             raise ValueError(
                 f"trials: expected whole groups of at most {MAX_GROUP_MEMBERS} members, got {trials.n_members} members "
@@ -68,7 +68,7 @@ class Budget(msgspec.Struct, frozen=True):
         _check_work(trials.n_members * objective.layout.size * objective.work_per_member, asked)
         n_bytes = objective.trial_bytes(data, trials, threads=threads) if isinstance(objective, NamesItsMemory) else 0
         if trials.shaping is not None:
-            # Each thread has a sum of its own, of the noise that is made once more.
+            # Each thread has a sum of its own; the noise is computed once more.
             _check_work(trials.n_members * max(trials.perturbation.rank, 1) * objective.layout.size, asked)
             n_bytes += 4 * threads * objective.layout.size
             if isinstance(objective, NamesItsMemory):
@@ -76,7 +76,7 @@ class Budget(msgspec.Struct, frozen=True):
         self._check(n_bytes, asked)
 
     def check_update(self, objective: Objective, data: Columns, update: Update) -> None:
-        """Whether a step can be taken."""
+        """Checks that a step can be taken."""
         if update.is_summed:
             return
         asked = f"an Update of {update.n_members} members in groups of {update.group_size}"
@@ -98,5 +98,5 @@ def _check_work(operations: int, asked: str) -> None:
 
 
 def in_words(n_bytes: int) -> str:
-    """A number of bytes as people read it."""
+    """A number of bytes in words."""
     return f"{n_bytes / 1e9:.3g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.3g} MB"

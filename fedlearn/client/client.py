@@ -1,4 +1,4 @@
-"""`fedlearn join`: a volunteer that comes back when the line breaks, and while its owner wants it."""
+"""`fedlearn join`: a volunteer that comes back when the line breaks, and pauses as its owner wants."""
 
 import asyncio
 import math
@@ -30,20 +30,20 @@ FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 
 WATCH_S = 5.0
-"""How often the machine is looked at."""
+"""How often the state of the machine is looked at."""
 
 PARTING_S = 0.9
-"""After which a conversation is cut, whatever it waits for."""
+"""The longest time in which a conversation may end; then it is cut, whatever it waits for."""
 
 QUIET_S = 30.0
-"""How long terms must have been kept before the machine is lent again: coming back costs the server a snapshot."""
+"""How long the terms must hold before the machine is lent again: each return costs the server a snapshot."""
 
 BY_HAND = "paused by hand"
 
 
 @final
 class _Stay:
-    """Converses again and again until there is a reason not to."""
+    """Holds one conversation after another until there is a reason to stop."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class _Stay:
         self._may_work.set()
 
     async def run(self) -> int:
-        """Gives the exit code."""
+        """Converses until there is a reason to stop; gives the exit code."""
         with ExitStack() as held:
             if threading.current_thread() is threading.main_thread():
                 self._listen_to_signals()
@@ -120,7 +120,7 @@ class _Stay:
         return 0
 
     async def _converse_once(self) -> tuple[Leave, bool, int, str]:
-        """Why it ended, whether anybody answered, the steps that were taken, and a sentence of all that."""
+        """Why it ended, whether anybody answered, the number of steps taken, and a sentence about all that."""
         has_answer = True
         self._parting_word = ""
         self._current = current = self._begin(self._route.address, self._terminal)
@@ -139,7 +139,7 @@ class _Stay:
         return leave, has_answer, current.n_steps, f"{leave.reason}; {current.summary}"
 
     async def _wait_until_lent(self) -> bool:
-        """False when the person leaves; a computation that was left behind must have ended, too."""
+        """Waits until this machine may work and no computation of an earlier conversation goes on; False: leave."""
         while not self._stopped.is_set():
             if self._may_work.is_set() and not computes():
                 return True
@@ -188,7 +188,7 @@ class _Stay:
         self._decide()
 
     def _decide(self) -> None:
-        """Leaves or may come back, by what is known now."""
+        """Pauses or goes on, by what is known now."""
         reason = BY_HAND if self._is_paused_by_hand else self._out_of_terms
         if not reason:
             if not self._may_work.is_set():
@@ -197,7 +197,7 @@ class _Stay:
         elif self._may_work.is_set():
             self._may_work.clear()
             self._terminal.say(f"paused: {reason}")
-            # Nobody waits for whoever is gone, and whoever is gone is sent nothing.
+            # The conversation ends: nobody waits for this machine then, and it is sent nothing.
             self._part(f"paused: {reason}")
 
     def _look(self) -> None:
@@ -231,7 +231,7 @@ def join(
     on_leave: Callable[[], None] = lambda: None,
     terminal: Terminal | None = None,
 ) -> int:
-    """Volunteers for the run of a server until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
+    """Volunteers for a server's run until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
 
     Where nobody takes this machine in, `others` are tried in this order, and the first again whenever it was cut off.
     `task` is what the server trains, where its code does not travel; trials of PyTorch models run on `device`. The

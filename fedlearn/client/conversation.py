@@ -1,4 +1,4 @@
-"""One connection to a server, from Hello to the end: the asyncio shell around a worker."""
+"""One connection to a server, from Hello to its end: the asyncio shell around a worker."""
 
 import asyncio
 import threading
@@ -23,15 +23,15 @@ from fedlearn.wire.messages import Message
 from fedlearn.wire.proof import Credentials
 
 SLICE_LIMIT_S = 0.4
-"""For trials under way when a person leaves; then their Result is not waited for."""
+"""How long trials under way may go on when a person leaves; after it their Result is not waited for."""
 
 COMPUTING = "fedlearn-computing"
-"""Name of the threads on which computations run."""
+"""The beginning of the names of the threads that compute."""
 
 
 @final
 class Conversation:
-    """Its worker is done with when it ends; what the volunteer holds is good for the next one."""
+    """One conversation with a worker of its own; the volunteer keeps what it holds for the next one."""
 
     def __init__(
         self,
@@ -65,19 +65,23 @@ class Conversation:
 
     @property
     def n_steps(self) -> int:
-        """Steps that this machine took part in or followed."""
+        """Steps that this machine has taken, with trials of its own or without."""
         return self._worker.n_steps
 
     @property
     def summary(self) -> str:
-        """What this machine did, for the person in front of it."""
+        """What this machine did, in a sentence for the person in front of it."""
         replica = self._volunteer.replica
         digest = "" if replica is None else f", to step {replica.step} with digest {replica.digest.hex()}"
         credited = self._performer.credited
         return f"this machine took {self.n_steps} steps{digest}" + (f"; {credited}" if credited else "")
 
     async def run(self) -> Leave:
-        """Connects and works; gives why it ended and whether to come back. Raises OSError if nobody answers."""
+        """Connects and works; gives why it ended and whether to come back.
+
+        Raises:
+            OSError: nobody answers.
+        """
         try:
             showing = asyncio.create_task(Showing(self._terminal, self._performer.block).show(self._line))
             try:
@@ -86,11 +90,11 @@ class Conversation:
                 showing.cancel()
                 await asyncio.gather(showing, return_exceptions=True)
         finally:
-            # The trials under way end by themselves within a slice; their result is not wanted.
+            # Trials under way end by themselves within a slice; their result is not wanted.
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     def stop(self, reason: str) -> None:
-        """Hands in the trials under way, if they end soon, and says Goodbye."""
+        """Sends the results of the trials under way, if they end soon, and says Goodbye."""
         self._performer.perform(self._worker.finish(reason, self.now()))
         asyncio.get_running_loop().call_later(SLICE_LIMIT_S, lambda: self._performer.perform(self._worker.stop(reason)))
 
@@ -135,7 +139,7 @@ class Conversation:
         then(result)
 
     def _rest(self) -> None:
-        """Lets trials wait for as long as this machine's owner wants."""
+        """Pauses trials for as long as the owner of this machine wants."""
         if self._duty is None:
             return
         rest_s = self._duty.rest_s(time.process_time(), self.now())
@@ -148,12 +152,12 @@ class Conversation:
 
 
 def computes() -> bool:
-    """Whether computations go on in this process, of conversations that are over or not."""
+    """Whether any computation goes on in this process, even one of a conversation that is over."""
     return any(thread.name.startswith(COMPUTING) for thread in threading.enumerate())
 
 
 def _without_exit(task: Callable[[], Computed]) -> Callable[[], Computed]:
-    """`sys.exit` in a user's code ends its computation, like any other error, and not asyncio's loop."""
+    """Turns `sys.exit` in a user's code into an error, which ends the computation and not the event loop."""
 
     def perform() -> Computed:
         try:

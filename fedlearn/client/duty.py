@@ -1,4 +1,4 @@
-"""How long trials rest so that a process takes no more than its share of the machine's processor time."""
+"""How long trials must rest so that a process takes no more than its share of the machine's processor time."""
 
 from typing import final
 

@@ -1,4 +1,4 @@
-"""How a client's process ends though a computation in it does not."""
+"""How a client's process ends while a computation in it does not."""
 
 import os
 import sys
@@ -8,21 +8,21 @@ from contextlib import suppress
 from fedlearn.client.conversation import computes
 
 EXIT_S = 0.95
-"""From the wish to leave to the end of the process."""
+"""The longest time from the wish to leave to the end of the process."""
 
 SLICE_S = 0.25
-"""For trials under way, which end by themselves."""
+"""How long trials under way may take to end by themselves."""
 
 
 def end_soon() -> None:
-    """Ends the process within EXIT_S, whatever it does; most have ended by themselves then."""
+    """Ends the process within EXIT_S, whatever it does; usually it has ended by itself before."""
     timer = threading.Timer(EXIT_S, _end, (0,))
     timer.daemon = True
     timer.start()
 
 
 def end(code: int) -> int:
-    """The exit code; or the end itself, where Python would wait for a computation that may never end."""
+    """The exit code, once no computation goes on; ends the process where one does not end in SLICE_S."""
     waiting = threading.Event()
     for _ in range(10):
         if not computes():

@@ -1,4 +1,4 @@
-"""An error of a computation in words: short for the server, with the person's own lines for the person."""
+"""An error of a computation in words: a short text for the server, and the person's own lines for the person."""
 
 import sysconfig
 import traceback
@@ -12,7 +12,8 @@ _NOBODYS = (_OURS, sysconfig.get_path("stdlib"), "<")
 
 
 def in_short(error: Exception) -> str:
-    """What went wrong, in a line. What fedlearn expected and got says enough; of other errors the kind is named."""
+    """What went wrong, in one line; the kind and place of the error are left out where fedlearn's own message is
+    enough."""
     text = " ".join(str(error).split())
     if isinstance(error, ValueError | RemoteProtocolError) and text and not _own_frames(error):
         return text
@@ -22,7 +23,8 @@ def in_short(error: Exception) -> str:
 
 
 def own_lines(error: Exception) -> list[str]:
-    """The lines of the person's own file through which the error came, outermost first; none if it was not in there."""
+    """The lines of the person's own files that the error came through, outermost first; none if it came through
+    none."""
     return [
         f"{frame.filename}, line {frame.lineno}, in {frame.name}: {(frame.line or '').strip()}"
         for frame in _own_frames(error)
@@ -30,7 +32,7 @@ def own_lines(error: Exception) -> list[str]:
 
 
 def _own_frames(error: Exception) -> list[traceback.FrameSummary]:
-    """Those that fedlearn called, neither its own nor of an installed package."""
+    """The frames below fedlearn's own, without those of fedlearn, Python and installed packages."""
     frames = dropwhile(lambda frame: not frame.filename.startswith(_OURS), traceback.extract_tb(error.__traceback__))
     return [
         frame

@@ -40,7 +40,11 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def hub_url(text: str) -> str:
-    """The address of a hub: a URL, HOST:PORT or HOST. Raises ValueError for anything else."""
+    """The address of a hub, from a URL, HOST:PORT or HOST.
+
+    Raises:
+        ValueError: the text is something else.
+    """
     url = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(url)
@@ -69,7 +73,12 @@ class HubLine:
         self._opener = urllib.request.build_opener(*handlers, _NoRedirect())
 
     def register(self, name: str, job_id: int | None) -> int:
-        """The device's number. Raises HubError where the hub refuses, HubAwayError where none answers."""
+        """Registers this device; gives its number.
+
+        Raises:
+            HubError: the hub refuses.
+            HubAwayError: no hub answers.
+        """
         body = {"name": name} | ({} if job_id is None else {"job_id": job_id})
         answer = self._ask("POST", "/api/devices/register", body)
         if not isinstance(answer, dict) or not isinstance(answer.get("device_id"), int):

@@ -1,4 +1,4 @@
-"""The client's end of one conversation with a server: bytes between a socket and whoever takes the messages."""
+"""The client's end of one conversation with a server: it moves bytes between a socket and a receiver of messages."""
 
 import asyncio
 import secrets
@@ -21,18 +21,18 @@ from fedlearn.wire.states import State
 CONNECT_S = 15.0
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
-"""Of Results that the server does not take."""
+"""Bytes of messages that may wait because the server does not take them."""
 
 LAST_WORD_S = 0.4
-"""For a Goodbye to get out."""
+"""How long a Goodbye may take to leave."""
 
 Begin = Callable[[bytes, bytes], Awaitable[None]]
-"""Says the first word, with a nonce and the binding of the server's certificate."""
+"""Called first, with a nonce and the binding of the server's certificate; it says Hello."""
 
 
 @final
 class Line:
-    """Ends when the line does, or when somebody leaves."""
+    """A line to a server, which ends when the connection does or when either side leaves."""
 
     def __init__(self, address: Address, *, max_snapshot_bytes: int) -> None:
         self._address = address
@@ -41,7 +41,11 @@ class Line:
         self._ended: asyncio.Future[Leave] = asyncio.get_running_loop().create_future()
 
     async def converse(self, begin: Begin, receive: Callable[[Message], None]) -> Leave:
-        """Why it ended, and whether to come back. Raises OSError if nobody answers."""
+        """Connects and moves messages; gives why it ended and whether to come back.
+
+        Raises:
+            OSError: nobody answers.
+        """
         try:
             reader, writer, binding = await asyncio.wait_for(dial(self._address), CONNECT_S)
         except (UntrustedServerError, ValueError) as error:
@@ -55,7 +59,7 @@ class Line:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not self._ended.done() and not connection.has_parted:
                 return Leave(self._explained(running.result(), connection), is_welcome_back=True, is_refusal=False)
-            leave = await self._ended  # after a Farewell the steps are still taken that came before it
+            leave = await self._ended  # the steps that came before a Farewell are still taken
             await asyncio.wait([running], timeout=LAST_WORD_S)  # a Goodbye may still be on its way out
             return leave
         finally:
@@ -64,12 +68,12 @@ class Line:
 
     @property
     def is_over(self) -> bool:
-        """Whether somebody left."""
+        """Whether either side has left."""
         return self._ended.done()
 
     @property
     def arriving(self) -> tuple[int, int] | None:
-        """Of a message that came in part: the bytes that are here, and how many it has at most; None without one."""
+        """Bytes here, and at most in all, of the message that has begun to arrive; None where there is none."""
         return self._channel.connection.arriving if self._channel is not None else None
 
     def send(self, message: Message) -> None:
@@ -83,12 +87,12 @@ class Line:
                 raise
 
     def left(self, leave: Leave) -> None:
-        """The conversation is over."""
+        """Ends the conversation."""
         if not self._ended.done():
             self._ended.set_result(leave)
 
     def _explained(self, reason: str, connection: Connection) -> str:
-        """The reason why the line ended; more of it where it never was one."""
+        """Why the line ended; with a hint where the server said nothing at all."""
         if self._address.has_tls or connection.state is not State.GREETED:
             return reason
         return f"{reason}; if the server wants encryption, join with the line that it prints"

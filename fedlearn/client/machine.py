@@ -1,4 +1,4 @@
-"""What the machine says of itself, and how much of its memory a process may take."""
+"""The state of this machine, and a limit on the memory of this process."""
 
 import os
 import time
@@ -14,19 +14,19 @@ from fedlearn.system.processes import limit_growth
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
-"""Where a container or a unit of systemd sees its own limits."""
+"""Where a container or a systemd unit finds its own limits."""
 
 LEAST_S = 0.5
-"""Clocks of processors tick a hundred times a second: a shorter time tells nothing."""
+"""The shortest time to compare: processor clocks tick only a hundred times a second."""
 
 _SLACK_BYTES = 512 * 2**20
 _STACK_BYTES = 16 * 2**20
-"""Beside what is budgeted: libraries that load when they are needed, and stacks of threads."""
+"""Bytes beyond the budget, for libraries that load when they are needed, and for the stacks of threads."""
 
 
 @final
 class Watch:
-    """Facts, one after the other: what others compute is known from the second on."""
+    """Measures facts of the machine; the load of other processes is known from the second time on."""
 
     def __init__(self) -> None:
         self._last = self._times()
@@ -46,7 +46,7 @@ class Watch:
         )
 
     def _times(self) -> tuple[float, float, float]:
-        """Seconds that all processors were busy, that this process took of them, and the time."""
+        """Seconds for which all processors were busy, the part of this process, and the time."""
         times = psutil.cpu_times()
         idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
         guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # is in user and nice, too
@@ -54,7 +54,7 @@ class Watch:
 
 
 def free_bytes() -> int:
-    """Memory that could be taken without anybody giving something up."""
+    """Bytes of memory that can be had without taking it from anybody."""
     free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):  # no container, or one without a limit
         own = CGROUPS / OWN_CGROUP.read_text().partition("0::/")[2].strip()
@@ -64,5 +64,5 @@ def free_bytes() -> int:
 
 
 def limit_memory(max_bytes: int, threads: int) -> None:
-    """Lets the system refuse what goes far beyond the budget, whatever it was that nobody had counted."""
+    """Lets the system refuse what far exceeds the budget, in case the budget missed something."""
     limit_growth(max_bytes + _SLACK_BYTES + _STACK_BYTES * (threads or usable_processors()))

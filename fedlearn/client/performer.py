@@ -1,4 +1,4 @@
-"""Performs a worker's effects in order, whatever the server is connected by: one for sockets and memory."""
+"""Performs a worker's effects in order, over sockets and in memory alike."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol, final
@@ -27,18 +27,18 @@ class Shell(Protocol):
         """Computes, and calls `then` with the result if the conversation still goes on."""
 
     def say(self, text: str) -> None:
-        """A line for the person at this machine."""
+        """Shows a line to the person at this machine."""
 
     def left(self, leave: Leave) -> None:
-        """The conversation is over."""
+        """Ends the conversation."""
 
 
 @final
 class Performer:
-    """One conversation's effects, in the order in which the worker gave them."""
+    """Performs the effects of one conversation, in the order in which the worker gave them."""
 
     def __init__(self, worker: Worker, volunteer: Volunteer, shell: Shell, *, has_block: bool = False) -> None:
-        """`has_block`: whether the shell shows the block, which then says what lines would."""
+        """`has_block`: whether the shell shows the block, which then replaces the lines."""
         self._worker = worker
         self._volunteer = volunteer
         self._shell = shell
@@ -46,7 +46,7 @@ class Performer:
         self._has_reported = False
 
     def perform(self, effects: Iterable[ClientEffect]) -> None:
-        """Performs effects; what computations lead to follows once they are done."""
+        """Performs effects; those that computations lead to follow when these are done."""
         for effect in effects:
             match effect:
                 case Reply(message):
@@ -60,12 +60,12 @@ class Performer:
 
     @property
     def credited(self) -> str:
-        """What this machine's identity has earned, in words; empty where the server has not said."""
+        """What this machine's identity is credited with, in words; empty where the server has not said."""
         credit = self._worker.credit
         return "" if credit is None else credit_in_words(credit, self._volunteer.unit)
 
     def block(self) -> Block | None:
-        """How things stand, for a terminal; None before this machine holds the run's weights."""
+        """The present state, for a terminal; None before this machine holds the run's weights."""
         replica, credit, now = self._volunteer.replica, self._worker.credit, self._shell.now()
         if replica is None:
             return None

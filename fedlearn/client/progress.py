@@ -1,4 +1,4 @@
-"""What a volunteer's terminal says of its own part in a run: lines now and then, or a block that is renewed."""
+"""What a volunteer's terminal shows of its own part in a run: lines from time to time, or a block that is renewed."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from fedlearn.wire.messages import Credit, News
 LINE_INTERVAL_S = 10.0
 
 SHARE_STEPS = 20
-"""Over so many of the last steps this machine's share of the work is taken, and the run's speed."""
+"""The number of last steps over which this machine's share of the work and the run's speed are measured."""
 
 Spans = Sequence[tuple[int, int]]
 """(first member, number of members), ascending and disjoint."""
@@ -25,7 +25,7 @@ Spans = Sequence[tuple[int, int]]
 
 @final
 class Progress:
-    """Watches what this machine computes: a line for what was joined, then one every LINE_INTERVAL_S, or a block."""
+    """Watches what this machine computes: a line when it has joined, then one every LINE_INTERVAL_S, or a block."""
 
     def __init__(self, *, has_block: bool = False) -> None:
         self._has_block = has_block
@@ -39,7 +39,7 @@ class Progress:
         self._news: News | None = None
         self._news_at = 0.0
         self._losses = Curve()
-        """Of this machine's own trials: what the server says of the run's comes every few seconds only."""
+        """Losses of this machine's own trials: the server tells the run's loss only every few seconds."""
         self._own_loss = ""
 
     def performed(
@@ -52,9 +52,10 @@ class Progress:
         now: float,
         credited: str = "",
     ) -> str | None:
-        """What there is to say once this computation is done.
+        """The line to show after this computation; None where there is none.
 
-        `n_steps` are those taken since the machine joined, `credited` is what its identity has earned, in words.
+        `n_steps` is the number of steps since the machine joined, `credited` what its identity is credited with, in
+        words.
         """
         match compute:
             case Build(welcome):
@@ -79,13 +80,13 @@ class Progress:
         return f"{line}; {credited}" if credited else line
 
     def told(self, news: News | None, now: float) -> None:
-        """The server says how the run does."""
+        """Takes what the server says about the state of the run."""
         if news is None or news is self._news:
             return
         self._news, self._news_at = news, now
 
     def block(self, step: int, *, n_steps: int, now: float, credited: str = "") -> Block:
-        """All of it, where this machine's replica stands before `step`."""
+        """The block, when this machine's replica stands before `step`."""
         share = share_of([(counts, own) for _, _, counts, own in self._steps])
         own = [f"{format_share(share)} of the work"] if share is not None else []
         speed = self._speed(now)
@@ -129,7 +130,7 @@ class Progress:
 
 
 def share_of(steps: Sequence[tuple[Spans, Spans]]) -> float | None:
-    """The share of the members that counted in these steps which are among one's own; None where none counted."""
+    """The share of the members that counted in these steps which are one's own; None where none counted."""
     total = sum(count for counts, _ in steps for _, count in counts)
     if not total:
         return None
@@ -143,13 +144,13 @@ def share_of(steps: Sequence[tuple[Spans, Spans]]) -> float | None:
 
 
 def credit_in_short(credit: Credit, unit: str) -> str:
-    """The same in the one line that a block has for it."""
+    """What an identity is credited with, short enough for a line of a block."""
     said = f"{format_count(credit.members)} members, {format_count(credit.work)} trial-{unit}"
     return f"{said}, {format_duration(credit.seconds)}" + (f", {credit.caught} false results" if credit.caught else "")
 
 
 def credit_in_words(credit: Credit, unit: str) -> str:
-    """What the server says that this identity has earned; `unit` is that of the work."""
+    """What an identity is credited with, as a sentence; `unit` is that of its work."""
     sentence = (
         f"its identity is credited with {format_count(credit.members)} members, {format_count(credit.work)} "
         f"trial-{unit} and {format_duration(credit.seconds)} in all"

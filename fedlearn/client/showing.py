@@ -14,7 +14,7 @@ INTERVAL_S = 0.4
 
 @final
 class Showing:
-    """What is on its way first, then how things stand."""
+    """Shows a bar while a large message arrives, and otherwise how things stand."""
 
     def __init__(self, terminal: Terminal, block: Callable[[], Block | None]) -> None:
         self._terminal, self._block = terminal, block
@@ -22,7 +22,7 @@ class Showing:
         self._line_due = 0.0
 
     async def show(self, line: Line) -> None:
-        """Until it is cancelled."""
+        """Renews what is shown until it is cancelled."""
         try:
             while True:
                 await asyncio.sleep(INTERVAL_S)

@@ -1,41 +1,41 @@
-"""When a machine is lent, and how much of it: decided from facts that others gather."""
+"""When a machine is lent, and how much of it: decided from facts that others measure."""
 
 import re
 
 import msgspec
 
 IDLE_SHARE = 0.25
-"""Of the machine's processors that others may keep busy while it counts as idle."""
+"""Share of the machine's processor time that others may take while it counts as idle."""
 
 DAY_MIN = 24 * 60
 
 Hours = tuple[int, int]
-"""Minutes of the day, from and to; the first may be the later one, across midnight."""
+"""Minutes of the day at which it begins and ends; across midnight the first is the later one."""
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What the owner of a machine agrees to."""
+    """The conditions under which its owner lends a machine."""
 
     max_cpu: float = 1.0
-    """Share of the processor time of all processors, above 0."""
+    """Share of the time of all processors, above 0."""
     only_when_idle: bool = False
     on_battery: bool = False
-    """Whether to go on without mains."""
+    """Whether to go on without mains power."""
     hours: Hours | None = None
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the machine is like just now."""
+    """The state of the machine at present."""
 
     minute: int
-    """Of the day, in local time."""
+    """Minute of the day, in local time."""
     is_on_battery: bool
     others_share: float
-    """Of the machine's processors that other processes keep busy."""
+    """Share of the machine's processor time that other processes take."""
 
 
 def reason_to_pause(terms: Terms, facts: Facts) -> str:
-    """Why the machine is not lent just now; empty if it is."""
+    """Why the machine is not lent at present; empty if it is."""
     if terms.hours is not None and not is_within(facts.minute, terms.hours):
         return f"lent from {format_minute(terms.hours[0])} to {format_minute(terms.hours[1])} only"
     if facts.is_on_battery and not terms.on_battery:
@@ -46,7 +46,7 @@ def reason_to_pause(terms: Terms, facts: Facts) -> str:
 
 
 def is_within(minute: int, hours: Hours) -> bool:
-    """Whether a minute of the day lies in there; the last one does not. From and to alike is the whole day."""
+    """Whether a minute of the day is in these hours, the last one excluded; equal ends are the whole day."""
     begin, end = hours
     if begin == end:
         return True
@@ -54,7 +54,11 @@ def is_within(minute: int, hours: Hours) -> bool:
 
 
 def parse_hours(text: str) -> Hours:
-    """The hours of "22-7" or "22:30-6:45". Raises ValueError that shows the form."""
+    """The hours of a text such as "22-7" or "22:30-6:45".
+
+    Raises:
+        ValueError: the text has another form; the message shows the right one.
+    """
     found = re.fullmatch(r"(\d{1,2})(?::(\d\d))?-(\d{1,2})(?::(\d\d))?", text.strip())
     if found is not None:
         hour, minute, last_hour, last_minute = (int(part or 0) for part in found.groups())
@@ -65,7 +69,11 @@ def parse_hours(text: str) -> Hours:
 
 
 def parse_share(text: str) -> float:
-    """The share of "50%". Raises ValueError that shows the form."""
+    """The share of a text such as "50%".
+
+    Raises:
+        ValueError: the text has another form, or the share is out of its range.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)%?", text.strip())
     share = float(found.group(1)) / 100 if found else 0.0
     if not 0.0 < share <= 1.0:
@@ -74,7 +82,11 @@ def parse_share(text: str) -> float:
 
 
 def parse_bytes(text: str, free: int) -> int:
-    """The bytes of "4GB", "500MB", or "50%" of what is free. Raises ValueError that shows the form."""
+    """The bytes of a text such as "4GB" or "500MB", or of "50%" of the `free` bytes.
+
+    Raises:
+        ValueError: the text has another form; the message shows the right one.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|[kMGT]i?B)", text.strip())
     if found is None:
         raise ValueError(f"--max-memory: expected a size or a share of what is free, e.g. 4GB or 50%, got {text!r}")

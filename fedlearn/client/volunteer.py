@@ -1,4 +1,4 @@
-"""A volunteer's half of the work: performs what a Worker computes, with its own replica."""
+"""A volunteer's computations, with its own replica, as a Worker orders them."""
 
 from typing import final
 
@@ -23,10 +23,10 @@ from fedlearn.wire.messages import DataBlock, Seat, Start
 
 @final
 class Volunteer:
-    """What this machine holds of a run, over as many connections as it takes; `threads` 0 means all processors.
+    """What this machine holds of a run, over any number of connections; 0 `threads` means all processors.
 
     `task` is what the person at this machine named, None for runs that need no code of a user's. Trials of PyTorch
-    models run on `device`. What is beyond the `budget` is refused.
+    models run on `device`. What exceeds the `budget` is refused.
     """
 
     def __init__(
@@ -51,7 +51,11 @@ class Volunteer:
 
     @property
     def holding(self) -> Holding:
-        """Objective, blocks and replica. Raises RemoteProtocolError before a Welcome."""
+        """Objective, blocks and replica.
+
+        Raises:
+            RemoteProtocolError: there was no Welcome yet.
+        """
         return self._ready()
 
     @property
@@ -75,15 +79,16 @@ class Volunteer:
 
     @property
     def report(self) -> str:
-        """How trials run on this machine, where that was found out."""
+        """How trials run on this machine, where that was measured; else empty."""
         objective = self._holding.objective if self._holding is not None else None
         return objective.report() if isinstance(objective, Reports) else ""
 
     def perform(self, compute: Compute) -> bytes | TrialResults | None:
         """The result of a computation: a digest for Load, Begin and Apply, losses for Evaluate.
 
-        Raises ValueError for a run that this machine can't take part in, RemoteProtocolError for orders that
-        contradict what came before.
+        Raises:
+            ValueError: this machine cannot take part in the run, or the budget does not allow what is asked.
+            RemoteProtocolError: an order contradicts what came before.
         """
         match compute:
             case Build(welcome):
@@ -132,7 +137,7 @@ class Volunteer:
             self._place.holding.take_blocks(before)
 
     def _build(self, invitation: Invitation) -> None:
-        """The objective of a run; whatever is held of the same one is kept."""
+        """Makes the objective of a run; keeps what is held if the run is the same."""
         if self._holding is not None and invitation == self._invitation:
             return
         self._holding, self._place, self._invitation = None, None, invitation
@@ -151,7 +156,7 @@ class Volunteer:
         holding, held = self._ready(), self.held
         if held == Held(start.first_step, start.digest):
             return held.digest
-        # Of another start than the server's the digest tells, and it sends the weights.
+        # If this start is not the server's, its digest shows that, and the server sends the weights.
         return holding.begin(start.first_step, keeps_start=start.keeps_start)
 
     def _store(self, block: DataBlock) -> None:

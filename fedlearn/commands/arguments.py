@@ -65,7 +65,11 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 
 def addresses_of(options: argparse.Namespace) -> list[Address]:
-    """Whom to join, in order. Raises ValueError for what is no address."""
+    """The servers to join, in order.
+
+    Raises:
+        ValueError: a text is no address.
+    """
     if options.address and options.server:
         raise ValueError("server: expected addresses once, got them with and without --server; leave out --server")
     given = options.address or options.server or [os.environ.get("FEDLEARN_SERVER", DEFAULT_SERVER)]
@@ -84,7 +88,11 @@ def add_identity(parser: argparse.ArgumentParser) -> None:
 
 
 def checked_name(text: str) -> str:
-    """A name that a message can carry. Raises ValueError that says what it can't."""
+    """A name that a message can carry.
+
+    Raises:
+        ValueError: the name cannot travel; the message says why.
+    """
     problem = ""
     if len(text) > MAX_NAME_LENGTH:
         problem = f"at most {MAX_NAME_LENGTH} characters, got {len(text)}"
@@ -98,7 +106,7 @@ def checked_name(text: str) -> str:
 
 
 def _machine_name() -> str:
-    """As the system has it, which may be anything."""
+    """The name of this machine, without characters that a message cannot carry."""
     text = platform.node().encode("utf-8", errors="replace").decode()
     return "".join(c for c in text if unicodedata.category(c) != "Cc")[:MAX_NAME_LENGTH]
 

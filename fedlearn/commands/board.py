@@ -81,7 +81,11 @@ def board_command(options: argparse.Namespace) -> int:
 
 
 def checked_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """An address or a network. Raises ValueError for anything else."""
+    """An address or a network.
+
+    Raises:
+        ValueError: the text is something else.
+    """
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:

@@ -30,7 +30,7 @@ def terminal_of(options: argparse.Namespace) -> Terminal:
 
 
 def _manner(options: argparse.Namespace) -> tuple[bool, bool]:
-    """By the flags, where the verb has them."""
+    """Whether the flags ask for plain lines, and for silence; a verb may lack either flag."""
     return getattr(options, "plain", False), getattr(options, "quiet", False)
 
 

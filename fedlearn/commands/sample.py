@@ -97,7 +97,11 @@ def sample_command(options: argparse.Namespace) -> int:
 
 
 def check_flags(options: argparse.Namespace) -> None:
-    """Raises ValueError for a flag out of range, and for one that says nothing beside the others."""
+    """Checks the flags.
+
+    Raises:
+        ValueError: a flag is out of its range, or has no meaning beside the others.
+    """
     if options.seed is not None and options.seed < 0:
         raise ValueError(f"--seed: expected 0 or more, got {options.seed}")
     if options.beams is not None and not 1 <= options.beams <= MAX_BEAMS:

@@ -56,7 +56,7 @@ from fedlearn.tasks.task import Setting, Task
 from fedlearn.terminal import printable
 
 MOST_VOLUNTEERS = 8
-"""Of those that a server starts by itself for a task on PyTorch, which takes a few hundred MB in each."""
+"""Volunteers that a server starts by itself, at most, for a task on PyTorch, which takes a few hundred MB in each."""
 
 SMALL_MODEL = 10_000_000
 """Parameters below which a volunteer for each processor does more than one with all of them."""
@@ -190,7 +190,11 @@ def _runs_in(file: SourceFile | None) -> str:
 
 
 def _schema_of(kind: Kind, options: argparse.Namespace) -> Schema:
-    """The settings of runs of this kind. Raises ConfigError for a flag of another kind's."""
+    """The settings of runs of this kind.
+
+    Raises:
+        ConfigError: a flag belongs to another kind.
+    """
     schema = Schema(kind.options)
     for name in kind_names():
         for key in find_kind(name).options.__struct_fields__:

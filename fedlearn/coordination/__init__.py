@@ -1,1 +1,1 @@
-"""Who does what when: coordinator (server) and worker (client) as pure machines that return effects."""
+"""Who does what when: the coordinator (server), the worker (volunteer) and the relay, as pure machines with effects."""

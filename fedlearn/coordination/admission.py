@@ -1,4 +1,4 @@
-"""Who may join: identities proven, tokens known, and no more connections and joins than a friend would need."""
+"""Who may join: identities that are proven, with the right token, within limits on connections and joins."""
 
 from typing import Literal, final
 
@@ -11,26 +11,26 @@ from fedlearn.wire.networks import LOOPBACK, network_of
 from fedlearn.wire.proof import KEY_BYTES, NONCE_BYTES, is_signed, knows_token
 
 ADMISSION_LIMIT_S = 30.0
-"""From the connection to the proof."""
+"""The longest time from the connection to the proof."""
 
 
 class AdmissionRules(msgspec.Struct, frozen=True):
-    """Whom a server lets in; 0 of a limit: none."""
+    """Whom a server admits; a limit of 0 is none."""
 
     token: bytes = b""
-    """Empty: nobody is asked for one."""
+    """The token that volunteers must know; empty: none is asked for."""
     allowed: frozenset[str] | None = None
-    """Identities, in hexadecimal digits; None: everybody."""
+    """The identities that are admitted, in hexadecimal digits; None: all."""
     local: str = ""
-    """The identity of the server's own volunteers, whom no rule concerns."""
+    """The identity of the server's own volunteers, to which no rule applies."""
     connections_per_address: int = 0
     connections_per_identity: int = 0
     joins_per_minute: int = 0
-    """Of an address, and of an identity."""
+    """Joins a minute of one address, and of one identity."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """A volunteer that is who it says it is."""
+    """A volunteer that has proven its identity."""
 
     name: str
     identity: str
@@ -52,39 +52,39 @@ class _Caller(msgspec.Struct):
 
 @final
 class Admission:
-    """Lets in, or not. A Farewell means that the connection is to be ended."""
+    """Decides who is admitted. After a Farewell the connection is to be ended."""
 
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
         self._callers: dict[int, _Caller] = {}
         self._strangers: dict[int, _Caller] = {}
-        """Of the callers, those who were not let in yet; the oldest first."""
+        """The callers that are not admitted yet, the oldest first."""
         self._by_network: dict[str, int] = {}
         self._by_identity: dict[str, int] = {}
         self._joins = RateLimit(rules.joins_per_minute)
         self._excluded: set[str] = set()
 
     def allow(self, allowed: frozenset[str] | None) -> None:
-        """Whom the owner lists from now on; None: everybody."""
+        """Takes the owner's new list of identities; None: all are admitted."""
         self._rules = msgspec.structs.replace(self._rules, allowed=allowed)
 
     def exclude(self, identity: str) -> None:
-        """The owner wants this identity no more."""
+        """Admits this identity no more, as the owner wants."""
         self._excluded.add(identity)
 
     def connected(self, peer: int, address: str, *, nonce: bytes, binding: bytes, now: float) -> Farewell | None:
-        """A connection was made from an address; `nonce` is random, `binding` that of the server's certificate."""
+        """Takes note of a connection from an address; `nonce` is random, `binding` that of the server's certificate."""
         network = network_of(address)
         n_connections = self._by_network.get(network, 0)
         self._by_network[network] = n_connections + 1
         self._callers[peer] = self._strangers[peer] = _Caller(network, nonce, binding, now + ADMISSION_LIMIT_S)
-        # This machine's own volunteers come from there as well: who it is shows in the Hello.
+        # The server's own volunteers connect from there as well: the Hello shows which ones those are.
         if network == LOOPBACK:
             return None
         return self._check_connections(n_connections)
 
     def greeted(self, peer: int, hello: Hello, now: float) -> Challenge | Farewell:
-        """A connection said who it would like to be."""
+        """Answers the Hello of a connection."""
         if hello.protocol_version != PROTOCOL_VERSION:
             return _refused(
                 f"protocol version: expected {PROTOCOL_VERSION}, got {hello.protocol_version}; "
@@ -106,7 +106,7 @@ class Admission:
         return caller.challenge
 
     def proven(self, peer: int, proof: Proof, now: float) -> Admitted | Farewell:
-        """A connection answered its Challenge."""
+        """Answers the Proof of a connection."""
         caller, rules = self._callers[peer], self._rules
         hello, challenge = caller.hello, caller.challenge
         assert hello is not None
@@ -143,7 +143,7 @@ class Admission:
         return Admitted(hello.name, identity, is_local, hello.threads)
 
     def objection(self, identity: str) -> Farewell | None:
-        """Why this identity may not take part, if it is not the server's own."""
+        """Why this identity may not take part; None where it may."""
         allowed = self._rules.allowed
         if identity in self._excluded:
             return _refused("identity: the server's owner sent it away, for as long as this server runs; ask the owner")
@@ -154,7 +154,7 @@ class Admission:
         )
 
     def overdue(self, now: float) -> dict[int, Farewell]:
-        """Connections that had time enough to prove who they are; each is told once."""
+        """Farewells to connections that had enough time to prove their identity; each is given once."""
         reason = f"identity: expected a proof within {ADMISSION_LIMIT_S:g} s, got none; try again"
         found: dict[int, Farewell] = {}
         for peer, caller in self._strangers.items():
@@ -166,7 +166,7 @@ class Admission:
         return found
 
     def disconnected(self, peer: int) -> None:
-        """A connection ended."""
+        """Takes note that a connection ended."""
         self._strangers.pop(peer, None)
         caller = self._callers.pop(peer, None)
         if caller is None:

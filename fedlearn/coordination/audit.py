@@ -1,4 +1,4 @@
-"""Whether results are what their sender said: the same trials, computed by the server, held against them."""
+"""Whether results are true: the server computes the same trials and compares."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -16,23 +16,23 @@ from fedlearn.es.shaping import bounded
 from fedlearn.es.trials import TrialResults, Trials
 
 LOSS_TOLERANCE = 0.1
-"""Root mean square of the differences in a group, as a share of the standard deviation of its losses."""
+"""Root mean square of the differences in a group, as a share of the standard deviation of the group's losses."""
 
 SUM_TOLERANCE = 0.15
-"""Length of the difference of two sums, as a share of the sum's own."""
+"""Length of the difference of two sums, as a share of the length of the server's own."""
 
 ROUNDING = 3e-5
-"""Of losses, relative to their size: what honest kernels may differ by where members hardly differ."""
+"""Allowed on top, relative to the losses: what honest kernels may differ by where members hardly differ."""
 
 LEAST = 1e-7
-"""On top, for losses that are hardly more than zero."""
+"""Allowed on top, for losses that are almost zero."""
 
 MOST_DIFFERENCE = 1e9
-"""In tolerances: the journal of audits is JSON, which knows no infinity."""
+"""The greatest difference, in tolerances: the journal of audits is JSON, which has no infinity."""
 
 
 class Claim(msgspec.Struct, frozen=True, eq=False):
-    """What somebody said that these trials give."""
+    """What somebody said about these trials."""
 
     standing: Standing
     trials: Trials
@@ -41,13 +41,13 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     """float32 [n_members]"""
     estimate: CodedEstimate
     lease: Lease
-    """That they are of."""
+    """The lease that they belong to."""
     whole: "Claim | None" = None
-    """The Result that these trials are of, where its exact sum is looked at, too."""
+    """The whole Result that these trials are from, where its exact sum is checked too."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What became of a claim: an entry of the journal of audits."""
+    """The outcome of checking a claim, as an entry of `audits.jsonl`."""
 
     step: int
     first_member: int
@@ -55,7 +55,7 @@ class Verdict(msgspec.Struct, frozen=True):
     identity: str
     name: str
     difference: float
-    """In tolerances: above 1 the claim is false."""
+    """In tolerances: the claim is false above 1."""
 
     @property
     def is_true(self) -> bool:
@@ -63,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Finding(Enum):
-    """What came of a claim."""
+    """Whether a claim is true."""
 
     TRUE = "it is what the server found"
     FALSE = "it is not"
@@ -71,10 +71,10 @@ class Finding(Enum):
 
 
 def examine(claim: Claim, evaluate: Callable[[], TrialResults], layout: ParameterLayout) -> tuple[Finding, Verdict]:
-    """What becomes of a claim; `evaluate` is asked again only where it does not find what was claimed.
+    """Checks a claim; `evaluate` is called a second time only where the claim seems false.
 
-    It gives the losses of the claim's trials, and their rounded sum, or the exact one of the losses that the whole
-    claims.
+    `evaluate` gives the losses of the claim's trials, and their rounded sum, or, where the claim has a `whole`, the
+    exact sum of the losses in that.
     """
     first = evaluate()
     verdict = judge(claim, first, layout)
@@ -86,7 +86,7 @@ def examine(claim: Claim, evaluate: Callable[[], TrialResults], layout: Paramete
 
 
 def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
-    """How far the claim is from what the server found itself; `own` is as in `examine`."""
+    """How far the claim is from the server's own results, which are as in `examine`."""
     difference = loss_difference(claim.losses, own.losses, claim.trials.group_size)
     if claim.trials.perturbation.is_summed:
         difference = max(difference, sum_difference(claim.estimate, own.estimate, layout))
@@ -103,12 +103,12 @@ def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
 
 
 def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int) -> float:
-    """The greatest of any group, in tolerances."""
+    """The greatest difference of any group, in tolerances."""
     return float(loss_differences(claimed, own, group_size).max())
 
 
 def loss_differences(claimed: Float32Array, own: Float32Array, group_size: int) -> NDArray[np.float64]:
-    """Of each group, in tolerances; infinite where a loss is finite and the other is not."""
+    """The difference of each group, in tolerances; infinite where of two losses only one is finite."""
     ours, theirs = bounded(own).reshape(-1, group_size), bounded(claimed).reshape(-1, group_size)
     finite = np.isfinite(ours)
     is_alike = (finite == np.isfinite(theirs)).all(axis=1)
@@ -119,12 +119,12 @@ def loss_differences(claimed: Float32Array, own: Float32Array, group_size: int) 
 
 
 def is_same_sum(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> bool:
-    """Whether two sums are equal to the last unit, as integers that follow from the same losses must be."""
+    """Whether two sums are equal to the bit, as integers that follow from the same losses must be."""
     return np.array_equal(decode_estimate(layout, claimed), decode_estimate(layout, own))
 
 
 def sum_difference(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> float:
-    """Of two sums, in tolerances."""
+    """The difference of two rounded sums, in tolerances."""
     ours = decode_estimate(layout, own).astype(np.float64)
     gap = decode_estimate(layout, claimed) - ours
     length = length_of(ours)

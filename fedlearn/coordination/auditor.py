@@ -1,9 +1,9 @@
-"""Which results are computed again, by whom, and what follows for those who sent them.
+"""Which results are checked, by whom, and what follows for their senders.
 
-The choice is a generator's whose seed nobody but the server knows. A newcomer's results are checked one and all before
-they count, by the server. Of everybody else's a share is, and of each Result some with a probability of `LEAST_CHANCE`
-at least: whoever sends 100 false ones in a row goes unnoticed with a probability of 0.95^100 = 0.6 %. The share is
-checked by other volunteers whom the server trusts, where there are any, and the server looks at what is left.
+The choice is random, and only the server knows the generator's seed. The server checks all results of a newcomer before
+they count. Of all other results a share is checked, and of each Result some with a probability of `LEAST_CHANCE` or
+more: 100 false ones in a row go unnoticed with a probability of 0.95^100 = 0.6 %. That share is checked by other
+volunteers that the server trusts, where there are any, and the server checks some groups itself.
 """
 
 from collections.abc import Sequence
@@ -18,44 +18,44 @@ from fedlearn.coordination.standing import Standing
 from fedlearn.es.estimate import NO_ESTIMATE
 
 LEAST_CHANCE = 0.05
-"""Of a Result to have some of it computed again."""
+"""The least probability with which some of a Result is checked."""
 
 MAX_PENDING = 4
-"""Claims that wait to be computed; what is drawn beyond that is let go, so that no step waits for audits."""
+"""Claims that wait to be checked; further ones are let go, so that no step waits for audits."""
 
 CATCHING_UP = 2.0
-"""As long as less than the share was checked, so many times as much of a step is given to two volunteers."""
+"""While less than the share has been checked, volunteers are given copies of this many times as much."""
 
 REPEATED = 0.1
-"""Of what two volunteers agreed on the server looks at a group itself: so those who lie together are found, and what
-ten volunteers check still costs it less than a group each."""
+"""Share of the comparisons in which two volunteers agree and the server checks a group itself: that finds volunteers
+that lie together, and makes what ten of them check cost the server less than a group each."""
 
 
 class Lottery(Protocol):
-    """Draws by chance; Python's own `random.Random` is one."""
+    """Draws randomly; Python's own `random.Random` is one."""
 
     def random(self) -> float:
-        """From 0 to 1."""
+        """A number from 0 to 1."""
 
     def sample(self, population: Sequence[int], k: int) -> list[int]:
-        """Some of these, none twice."""
+        """`k` different elements of a population."""
 
 
 @final
 class Auditor:
-    """Has `share` of the groups computed again, 0: none ever; and writes down in the ledger what it finds."""
+    """Has `share` of the groups checked, none with 0, and writes what comes of it in the ledger."""
 
     def __init__(self, share: float, ledger: Ledger, *, lottery: Lottery | None) -> None:
-        """`lottery` is seeded by the server's secret; without one nothing is ever computed again."""
+        """`lottery` is seeded with the server's secret; without one nothing is ever checked."""
         self._share = self._planned = share if lottery is not None else 0.0
         self._ledger = ledger
         self._lottery = lottery
         self._n_pending = 0
         self._has_helpers = False
         self.n_received = 0
-        """Members that counted at once, from volunteers of others' machines."""
+        """Members that counted at once, from volunteers on other machines."""
         self.n_checked = 0
-        """Of these, those that were computed again, by whomever."""
+        """Those of them that were checked, by anybody."""
 
     def plan(self, share: float) -> None:
         """Another share of the groups, from the next step on."""
@@ -66,13 +66,14 @@ class Auditor:
         self._share = self._planned
 
     def trusts(self, standing: Standing) -> bool:
-        """Whether results count before they are checked."""
+        """Whether an identity's results count before they are checked."""
         return standing.is_proven or self._share == 0.0
 
     def appoint(self, able: Sequence[tuple[Standing, int]], *, is_summed: bool) -> list[int] | None:
-        """Which of these check others in the next step, by their places; None where nobody can.
+        """Which of these volunteers check others in the next step, by their places; None where nobody can.
 
-        Each comes with the groups that are asked of it. Sums can't be checked in parts, and volunteers do only that.
+        Each comes with the number of groups that it is asked for. Volunteers do not check sums, of which no part can be
+        checked.
         """
         n_groups = sum(groups for _, groups in able)
         n_others = sum(groups for standing, groups in able if not standing.is_local)
@@ -80,20 +81,20 @@ class Auditor:
         self._has_helpers = self._share > 0.0 and is_possible and not is_summed
         if not self._has_helpers:
             return None
-        # Nobody checks the server's own, so that fewer are needed where those do most of the work.
+        # Nobody checks the server's own volunteers, so fewer are needed where those do most of the work.
         chance = self._share * n_others / n_groups * (CATCHING_UP if self._lags else 1.0)
         n_named = min(int(chance * len(able) + self._random()), len(able) // 2)
         return self._sample(len(able), n_named)
 
     def place(self, n_places: int) -> int:
-        """Any of so many."""
+        """One of `n_places` places."""
         return int(self._random() * n_places)
 
     def compare(self, overlap: Overlap, step: OpenStep, block: bytes) -> list[Claim]:
-        """Holds what is in of a lease against the copy of it; gives what the server has to look at itself.
+        """Compares what has come of a lease with what has come of its copy; gives what the server must check itself.
 
-        Where the two differ that is the group in which they do most, as each of them has it: `settle` is called with
-        both. Whoever is not what the server finds then is false, be it the one or the other.
+        Where they differ, that is the group in which they differ most, as both sent it; `settle` is called with each of
+        the two, and whoever is not confirmed by the server was false.
         """
         first, end = overlap.uncompared()
         if first >= end or self._share == 0.0:
@@ -116,7 +117,7 @@ class Auditor:
         return claims
 
     def draw(self, claim: Claim) -> list[Claim]:
-        """What of a whole Result is to be computed again; `settle` is called with each of it then."""
+        """What of a whole Result the server is to check; `settle` is called later with each part."""
         if self._share == 0.0 or claim.standing.is_local:
             return []
         self.n_received += 0 if claim.lease.is_held else claim.trials.n_members
@@ -125,7 +126,7 @@ class Auditor:
         return drawn
 
     def settle(self, claim: Claim, finding: Finding) -> None:
-        """What was drawn was examined."""
+        """Takes what came of checking a claim that was drawn."""
         self._n_pending -= 1
         self.n_checked += 0 if claim.lease.is_held or claim.lease.is_copy else claim.trials.n_members
         earned = self._ledger.of(claim.standing.identity, claim.standing.name)
@@ -140,30 +141,30 @@ class Auditor:
                 self._share = self._planned = 0.0
 
     def _draw(self, claim: Claim) -> list[Claim]:
-        # What is held waits for a verdict, so there has to be one.
+        # A result that is held waits for a verdict, so one must come.
         n_most = max(MAX_PENDING - self._n_pending, int(claim.lease.is_held))
         n_drawn = min(self._n_wanted(claim), n_most)
         if claim.trials.perturbation.is_summed:
-            return [claim] if n_drawn else []  # a sum can't be checked in parts
+            return [claim] if n_drawn else []  # no part of a sum can be checked
         drawn = [_group_of(claim, group) for group in self._sample(claim.trials.n_groups, n_drawn)]
         if drawn and claim.trials.shaping is not None:
             drawn[0] = msgspec.structs.replace(drawn[0], whole=claim)
         return drawn
 
     def _n_wanted(self, claim: Claim) -> int:
-        """Groups of a Result that the server should look at, or its only part where that is a sum."""
+        """Number of groups of a Result that the server should check; a rounded sum counts as one."""
         trials, is_doubtful = claim.trials, claim.lease.is_held or not claim.standing.is_proven
         if trials.perturbation.is_summed:
             return int(is_doubtful or self._random() < max(self._share, LEAST_CHANCE))
         is_helped = self._has_helpers and not is_doubtful and not self._lags
         n_shared = 0 if is_helped else int(self._share * trials.n_groups + self._random())
-        # What volunteers check is losses: exact sums are looked at as often as if they did not.
+        # Volunteers check losses only, so the server checks exact sums as often as without them.
         chance = LEAST_CHANCE - self._share if is_helped and trials.shaping is None else LEAST_CHANCE
         return max(n_shared, int(is_doubtful or self._random() < chance))
 
     @property
     def _lags(self) -> bool:
-        """Whether less than the share was computed again."""
+        """Whether less than the share has been checked."""
         return self.n_checked < self._share * self.n_received
 
     def _random(self) -> float:
@@ -171,13 +172,13 @@ class Auditor:
         return self._lottery.random()
 
     def _sample(self, n: int, n_chosen: int) -> list[int]:
-        """Some of so many, in no order."""
+        """`n_chosen` of `n` places, in no order."""
         assert self._lottery is not None, "drawing without a lottery"
         return self._lottery.sample(range(n), min(n, n_chosen))
 
 
 def _claim_of(lease: Lease, step: OpenStep, block: bytes, first_member: int) -> Claim:
-    """What a lease says of one group."""
+    """What a lease's holder said about one group."""
     size = step.population.group_size
     trials = msgspec.structs.replace(step.trials(first_member, size), shaping=None)
     losses = lease.losses_of(first_member, first_member + size)

@@ -1,4 +1,4 @@
-"""The end of a step: what its leases amount to, what they say of their holders, and how long the next one may be."""
+"""The end of a step: its Update, what its leases say about their holders, and how long the next steps may be open."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,27 +18,27 @@ from fedlearn.es.strategy import Strategy, tell
 from fedlearn.es.update import Update
 
 STRETCH = 4.0
-"""After a step in which nobody was in time, the next ones last so many times what that took."""
+"""After a step in which nobody was in time, steps are open this many times as long as the first result takes."""
 
 EXCHANGES = 6.0
-"""A step should last so many times what Assignment and Result take on their way, for three quarters of the volunteers.
+"""How many times longer a step should be open than Assignment and Result travel, for three quarters of the volunteers.
 
-The last ones of hundreds wait twice as long for the server as the median one, and the step for them.
+The last ones of hundreds wait for the server twice as long as the median, and the step waits for them.
 """
 
 
 class ClosedStep(msgspec.Struct, frozen=True):
-    """A step between its Update and the end of the server's own apply."""
+    """A step whose Update is made and which the server's own replica has not taken."""
 
     update: Update
     loss: float
     duration_s: float
     volunteers: int
     problem: str = ""
-    """Why the run should not go on after it."""
+    """Why the run should not go on after it; otherwise empty."""
 
     def report(self, digest: bytes) -> StepReport:
-        """The step's figures; `digest` is the replica's after it."""
+        """The step's figures; `digest` is that of the replica after it."""
         return StepReport(
             step=self.update.step,
             loss=self.loss,
@@ -52,7 +52,7 @@ class ClosedStep(msgspec.Struct, frozen=True):
 def close_step(
     step: OpenStep, strategy: Strategy, *, clipping: Clipping, watch: DivergenceWatch, now: float
 ) -> ClosedStep:
-    """The Update that what is in amounts to, and its figures."""
+    """The Update of the results that are in, and the step's figures."""
     spans, losses = step.collect()
     duration_s = now - step.opened_at
     update = tell(
@@ -71,7 +71,7 @@ def close_step(
 
 
 def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:
-    """Takes every lease back: counts what was earned, and who was late."""
+    """Takes every lease back: credits what counts, and notes who was late."""
     best = step.most_done
     for volunteer in volunteers:
         take_back(step, volunteer, best, now=now)
@@ -91,7 +91,7 @@ def _shared(holders: Sequence[Standing], n_members: int) -> list[tuple[Standing,
 
 
 def take_back(step: OpenStep, volunteer: Volunteer, best: float, *, now: float) -> None:
-    """Takes a lease back; the best had this share of theirs done."""
+    """Takes a lease back; `best` is the greatest share that anybody has done of a lease."""
     lease, volunteer.lease = volunteer.lease, None
     if lease is None or lease.is_done:
         return
@@ -104,33 +104,33 @@ def take_back(step: OpenStep, volunteer: Volunteer, best: float, *, now: float) 
 
 @final
 class Pace:
-    """How long steps may be open: as planned, or longer where a group takes longer than that."""
+    """How long steps may be open: as planned, or longer where a group takes longer."""
 
     def __init__(self, planned_s: float) -> None:
         self._planned_s = planned_s
         self.time_per_step = planned_s
-        """Seconds, of the next step."""
+        """Seconds that the next step may be open."""
         self.last_s = 0.0
-        """What the last step took."""
+        """Seconds that the last step was open."""
 
     def plan(self, planned_s: float) -> None:
-        """Steps may be open so many seconds from now on."""
+        """Changes the seconds that steps may be open from now on."""
         self._planned_s = self.time_per_step = planned_s
 
     def least_s(self, volunteers: Iterable[Volunteer]) -> float:
-        """How long a step should last so that little of it is spent on the line; at most half of what it may."""
+        """How long a step should be so that little of it is spent on the line: at most half of `time_per_step`."""
         known = sorted(volunteer.exchange_s for volunteer in volunteers if volunteer.exchange_s is not None)
         if not known:
             return 0.0
-        # Of three the second, so that one slow line among few does not set the pace.
+        # The second of three, so that one slow line among few does not set the pace.
         return min(EXCHANGES * known[3 * (len(known) - 1) // 4], self.time_per_step / 2)
 
     def stretch(self, waited_s: float) -> None:
-        """Nobody finished a group in so many seconds."""
+        """Lengthens steps: nobody finished a group in `waited_s`."""
         self.time_per_step = STRETCH * waited_s
 
     def closed(self, duration_s: float, *, first_s: float) -> None:
-        """A step took so many seconds, and so many until its first result, by which those after it may be shorter."""
+        """Takes the seconds that a step was open, and those until its first result, which may shorten the next ones."""
         self.last_s = duration_s
         longest = math.inf if first_s >= self.time_per_step else self.time_per_step
         self.time_per_step = max(self._planned_s, min(STRETCH * first_s, longest))

@@ -144,7 +144,7 @@ class Coordinator:
         return [*self._entrance.allow(allowed), *self._course.close_if_complete(now)]
 
     def send_away(self, who: str, now: float) -> list[ServerEffect]:
-        """Parts with a volunteer for good; see `Entrance.send_away`. Raises ValueError."""
+        """Parts with a volunteer for good, as `Entrance.send_away` does, with the same errors."""
         return [*self._entrance.send_away(who), *self._course.close_if_complete(now)]
 
     def replan(self, plan: Plan, now: float) -> None:

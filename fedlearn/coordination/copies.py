@@ -1,7 +1,7 @@
-"""Audits that volunteers do for the server: copies, which are leases of members that others have leased, too.
+"""Audits that volunteers do for the server: a copy is a lease of members that others have leased, too.
 
-Whom the lottery names is given, in place of members of its own, as many of what others were given. Neither its
-Assignment nor theirs shows that, and its Results come while the step is open, so that no step lasts longer for it.
+A volunteer that the lottery names is given as many of others' members in place of its own. Neither its Assignment nor
+theirs shows that, and its Results come while the step is open, so that no step lasts longer for it.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from fedlearn.coordination.roster import Share, Volunteer
 
 
 def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tuple[Volunteer, Lease]]:
-    """Gives everybody its lease, most of them members of their own, and those whom the lottery names copies.
+    """Gives everybody a lease: mostly members of their own, and copies to those whom the lottery names.
 
-    None of a step that somebody else closes: every one of its members is wanted, and handed on as soon as it is in.
+    A step that is closed elsewhere has no copies: all its members are wanted, and passed on as soon as they are in.
     """
     if step.awaits_update:
         return [_own(step, share, auditor) for share in shares]
@@ -25,7 +25,7 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
         return [_own(step, share, auditor) for share in shares]
     chosen = set(named)
     owners = [share for number, share in enumerate(able) if number not in chosen]
-    # Where its members begin must not tell anybody that they are others': who is the first changes with every step.
+    # The beginning of its members must not show a volunteer that it has a copy: the first one differs in every step.
     turn = auditor.place(len(owners))
     others = [share for share in shares if not (share.gates and share.volunteer.standing.is_proven)]
     dealt = [_own(step, share, auditor) for share in (*owners[turn:], *owners[:turn], *others)]

@@ -1,4 +1,4 @@
-"""Who did what: the members of each identity that went into Updates, added up over some steps."""
+"""What each identity contributed: its members in Updates, its work and its time, added up over some steps."""
 
 from collections.abc import Mapping
 from typing import final
@@ -8,30 +8,31 @@ import msgspec
 from fedlearn.wire.messages import Credit
 
 INTERVAL_S = 1.0
-"""Between two entries of the ledger; a server that is killed loses this much of it."""
+"""Seconds between two entries; a server that is killed loses what came after the last one."""
 
 MAX_TOTALS = 100_000
-"""Identities whose sum is known; those that earned nothing for the longest go first. The entries keep all."""
+"""Identities whose totals are kept; beyond, those that contributed nothing for longest go first. The entries have
+all."""
 
 
 class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One identity's part."""
+    """What one identity contributed."""
 
     name: str = ""
-    """As it last called itself."""
+    """The name that it last gave itself."""
     members: int = 0
-    """That are in an Update."""
+    """Members that counted in an Update."""
     work: int = 0
-    """Of trials, in the task's unit: tokens, examples, episodes; those to check others are among them."""
+    """Work of trials in the task's unit (tokens, examples, episodes), those that check others included."""
     seconds: float = 0.0
-    """From the opening of a step to its last Result in it, over all steps."""
+    """Seconds from the opening of a step to its last Result in it, summed over steps."""
     agreed: int = 0
-    """Groups that were computed again, and were what it had said."""
+    """Groups that were checked and agreed."""
     caught: int = 0
-    """Results that were false."""
+    """Results that were found false."""
 
     def add(self, other: "Earned") -> None:
-        """Adds what was earned later."""
+        """Adds what was contributed later."""
         self.name = other.name or self.name
         self.members += other.members
         self.work += other.work
@@ -41,22 +42,22 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What was earned from `first_step` to `step`."""
+    """What was contributed in the steps from `first_step` to `step`."""
 
     first_step: int
     step: int
     earned: Mapping[str, Earned]
-    """By identity."""
+    """By identity, in hexadecimal digits."""
 
 
 @final
 class Ledger:
-    """Adds up until an entry is due."""
+    """Adds up what identities contribute until an entry is due."""
 
     def __init__(
         self, step: int, now: float, *, work_per_member: int, before: Mapping[str, Earned] | None = None
     ) -> None:
-        """`before`: what was earned in the run before this ledger began."""
+        """`before` is what was contributed before this ledger began."""
         self._totals = dict(before or {})
         self.first_step = step
         self._work_per_member = work_per_member
@@ -64,7 +65,7 @@ class Ledger:
         self._earned: dict[str, Earned] = {}
 
     def of(self, identity: str, name: str) -> Earned:
-        """What an identity has earned since the last entry."""
+        """What an identity has contributed since the last entry."""
         earned = self._earned.setdefault(identity, Earned())
         earned.name = name
         return earned
@@ -77,20 +78,20 @@ class Ledger:
         earned.seconds += seconds
 
     def add_check(self, identity: str, name: str, members: int, seconds: float) -> None:
-        """Counts members of others that it computed again: work like any other, which no Update shows."""
+        """Counts others' members that an identity computed again: that is work, but in no Update."""
         earned = self.of(identity, name)
         earned.work += members * self._work_per_member
         earned.seconds += seconds
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for an entry; asks for the next one after another interval."""
+        """Whether it is time for an entry; if so, the next time is after another interval."""
         if now < self._due:
             return False
         self._due = now + INTERVAL_S
         return True
 
     def entry(self, step: int) -> Entry:
-        """All since the last one, up to this step."""
+        """An entry of everything since the last one, up to this step."""
         entry = Entry(self.first_step, step, self._earned)
         for identity, earned in self._earned.items():
             total = self._totals.pop(identity, Earned())
@@ -102,7 +103,7 @@ class Ledger:
         return entry
 
     def total(self, identity: str) -> Credit | None:
-        """All that an identity has earned in the run, up to the last entry; None where that is nothing."""
+        """Everything that an identity has contributed to the run up to the last entry; None where there is nothing."""
         total = self._totals.get(identity)
         if total is None:
             return None

@@ -1,6 +1,6 @@
-"""Whether a run still learns, or its weights went where nothing is learned any more.
+"""Whether a run still learns or has diverged.
 
-By the median of a step's losses, which volunteers with false ones can't move far while they are fewer than the others.
+It is judged by the median of a step's losses, which false losses cannot move far while they are fewer than the others.
 """
 
 import math
@@ -11,30 +11,31 @@ import numpy as np
 from fedlearn.es.layout import Float32Array
 
 PATIENCE = 20
-"""Steps in a row that are far worse than the beginning, before it is said that the run diverged."""
+"""Steps in a row that must be far worse than the beginning before the run counts as diverged."""
 
 SPREADS = 20.0
-"""Of members at the beginning: whoever loses that much more, and twice as much, does not just have bad luck."""
+"""Standard deviations of the first losses: a loss that has grown by that much, and has doubled, is no bad luck."""
 
 DIVERGED = "the run diverged"
-"""What the reason begins with."""
+"""The beginning of the reason."""
 
 _ENOUGH = 4096
-"""Losses that tell the median."""
+"""Losses whose median is taken."""
 
 
 @final
 class DivergenceWatch:
-    """Looks at each step of a run, as one process sees it."""
+    """Watches the losses of a run's steps, as one process sees them."""
 
     def __init__(self) -> None:
         self._begun: tuple[float, float] | None = None
-        """Median and spread of the first step in which members differ: one step too large may spoil the second."""
+        """Median and spread of the first step in which members differ: one step that is too large may spoil the
+        second."""
         self._n_bad = 0
         self._best = (math.inf, 0)
 
     def took(self, step: int, losses: Float32Array) -> str:
-        """Why the run should not go on after this step, whose members had these losses; empty as long as it may."""
+        """Why the run should not go on after this step with these losses; empty as long as it may."""
         median, spread = _typical(losses)
         if median <= self._best[0]:
             self._best = (median, step + 1)
@@ -54,7 +55,7 @@ class DivergenceWatch:
 
 
 def _typical(losses: Float32Array) -> tuple[float, float]:
-    """The median, infinite where most losses are; and the standard deviation of the finite ones."""
+    """The median, infinite where most losses are infinite, and the standard deviation of the finite ones."""
     some = losses[:: max(losses.size // _ENOUGH, 1)].astype(np.float64)
     finite = some[np.isfinite(some)]
     if not finite.size:

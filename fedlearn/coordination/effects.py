@@ -1,6 +1,6 @@
-"""What the machines want done: values that a shell performs in order.
+"""What the pure machines want done: values that a shell performs in order.
 
-Effects that answer (`ApplyUpdate` on the server, every `Compute` on a client) are under way one at a time; the shell
+Effects with an answer (`ApplyUpdate` on the server, every `Compute` on a client) are performed one at a time; the shell
 reports their end to the machine that asked.
 """
 
@@ -15,7 +15,7 @@ from fedlearn.es.update import Update
 from fedlearn.wire.messages import DataBlock, Farewell, Message, Seat, Start, Welcome
 
 Peer = int
-"""A connection, numbered by the shell."""
+"""The number that the shell gives to a connection."""
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -33,13 +33,13 @@ class Broadcast(msgspec.Struct, frozen=True):
 
 
 class SendWeights(msgspec.Struct, frozen=True):
-    """Server: bring a peer to where the replica is now: by a Snapshot, or from the start by the journal's Updates."""
+    """Server: bring a peer up to date, by a Snapshot or by the journal's Updates."""
 
     peer: Peer
     may_replay: bool
-    """Whether the peer is where a Start may come."""
+    """Whether a Start may be sent to the peer now."""
     held: Held | None = None
-    """What the peer says that it holds, where it is where a Start may come."""
+    """The weights that the peer says it holds, where a Start may be sent."""
 
 
 class NeedsSeat(msgspec.Struct, frozen=True):
@@ -91,20 +91,20 @@ class ApplyUpdate(msgspec.Struct, frozen=True):
 class Recompute(msgspec.Struct, frozen=True):
     """Server: run the trials of the claim with the server's own replica, then call `Coordinator.recomputed`.
 
-    Before any ApplyUpdate that comes later: the replica must stand where the claim's members stood.
+    It comes before any later ApplyUpdate: the replica must stand where the claim's members stood.
     """
 
     claim: Claim
 
 
 class RecordVerdict(msgspec.Struct, frozen=True):
-    """Server: write down what became of a claim that was false."""
+    """Server: write down the verdict on a claim that was false."""
 
     verdict: Verdict
 
 
 class RecordCredit(msgspec.Struct, frozen=True):
-    """Server: write down who did what."""
+    """Server: write down what identities contributed."""
 
     entry: Entry
 
@@ -118,7 +118,7 @@ class StepReport(msgspec.Struct, frozen=True):
 
     step: int
     loss: float
-    """Mean of all members; NaN without a finite one."""
+    """Mean over all members; NaN where no loss is finite."""
     members: int
     duration_s: float
     volunteers: int
@@ -126,7 +126,7 @@ class StepReport(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Either side: tell the person at the terminal."""
+    """Either side: show this to the person at the terminal."""
 
     text: str
 
@@ -145,7 +145,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class EndRun(msgspec.Struct, frozen=True):
-    """Server: all is said and written; stop."""
+    """Server: everything is sent and written; stop."""
 
     reason: str
 
@@ -186,7 +186,7 @@ class Build(msgspec.Struct, frozen=True):
 
 
 class StoreBlock(msgspec.Struct, frozen=True):
-    """Client: keep this block, and of the others the one before it."""
+    """Client: keep this block, and of the earlier ones the last."""
 
     block: DataBlock
 

@@ -1,4 +1,4 @@
-"""Everybody who is connected, from the first word to the last: who is let in, and who is sent away."""
+"""Everybody who is connected, from the first message to the last: who is admitted, and who is sent away."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -12,19 +12,19 @@ from fedlearn.coordination.standing import Standing, Standings
 from fedlearn.wire.messages import Farewell, Hello, Proof, Resync, Welcome
 
 MAX_RESYNCS = 3
-"""Drifts in a row after which a volunteer is sent away: its arithmetic can't be trusted."""
+"""Drifts in a row after which a volunteer is sent away, because its arithmetic cannot be trusted."""
 
 
 LEAST_DIGITS = 4
-"""Of an identity, by which an operator may name it."""
+"""The fewest digits of an identity with which an operator can name it."""
 
 MAX_NAMES = 20
-"""That an operator is told in a line."""
+"""The most names in one message to the operator."""
 
 
 @final
 class Entrance:
-    """Lets volunteers in by the rules; `volunteers` has all that are there, strangers too."""
+    """Admits volunteers by the rules; `volunteers` holds all that are connected, strangers too."""
 
     def __init__(self, welcome: Welcome, rules: AdmissionRules, known: Iterable[Standing]) -> None:
         self.volunteers: dict[Peer, Volunteer] = {}
@@ -33,7 +33,7 @@ class Entrance:
         self._standings = Standings(known)
 
     def connected(self, peer: Peer, now: float, *, nonce: bytes, address: str, binding: bytes) -> list[ServerEffect]:
-        """A connection was made; it is a stranger until it has proven who it is."""
+        """Takes note of a connection, which is a stranger until it has proven its identity."""
         refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
         if refusal is not None:
             return [Part(peer, refusal)]
@@ -41,17 +41,17 @@ class Entrance:
         return []
 
     def disconnected(self, peer: Peer) -> Volunteer | None:
-        """A connection ended; gives who it was, if it is still counted among the volunteers."""
+        """Takes note that a connection ended; gives its volunteer, unless it was sent away before."""
         self._admission.disconnected(peer)
         return self.volunteers.get(peer)
 
     def greet(self, volunteer: Volunteer, hello: Hello, now: float) -> list[ServerEffect]:
-        """Asks for a proof."""
+        """Asks a connection for its proof."""
         answer = self._admission.greeted(volunteer.peer, hello, now)
         return self.dismiss(volunteer, answer) if isinstance(answer, Farewell) else [Send(volunteer.peer, answer)]
 
     def let_in(self, volunteer: Volunteer, proof: Proof, now: float) -> list[ServerEffect]:
-        """Welcomes whoever has proven itself, which then waits for the weights."""
+        """Welcomes a volunteer that has proven its identity; it then waits for the weights."""
         answer = self._admission.proven(volunteer.peer, proof, now)
         if isinstance(answer, Farewell):
             return self.dismiss(volunteer, answer)
@@ -77,7 +77,7 @@ class Entrance:
         return volunteer
 
     def allow(self, allowed: frozenset[str] | None) -> list[ServerEffect]:
-        """The owner's list is another one: sends away whom it no longer has."""
+        """Takes the owner's new list of identities, and sends away those who are not on it."""
         self._admission.allow(allowed)
         effects: list[ServerEffect] = []
         for volunteer in [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]:
@@ -86,9 +86,10 @@ class Entrance:
         return effects
 
     def send_away(self, who: str) -> list[ServerEffect]:
-        """Parts with all connections of an identity, by a name that it has or by its first digits, for good.
+        """Parts for good with all connections of an identity, named by its name or its first digits.
 
-        Raises ValueError where that is nobody, several, or the server's own.
+        Raises:
+            ValueError: nobody is there by that name, or several are, or it is the server's own.
         """
         there = [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]
         found = [v for v in there if v.name == who]
@@ -113,7 +114,7 @@ class Entrance:
         return [e for v in there if v.standing.identity == identity for e in self.dismiss(v, farewell)]
 
     def turn_out(self, now: float) -> list[ServerEffect]:
-        """Sends away whoever takes too long to prove itself."""
+        """Sends away those who take too long to prove their identity."""
         overdue = self._admission.overdue(now)
         return [
             effect
@@ -123,7 +124,7 @@ class Entrance:
         ]
 
     def punish(self, standing: Standing, verdict: Verdict) -> list[ServerEffect]:
-        """Its results were false: says so, and sends it away if they were so too often."""
+        """Reports false results of an identity, and sends it away if there were too many."""
         what = f"results of step {verdict.step} were false, off by {verdict.difference:.3g} times the tolerance"
         effects: list[ServerEffect] = [Notice(f"{standing.name}: {what}; they don't count"), RecordVerdict(verdict)]
         if standing.is_banned:
@@ -132,7 +133,8 @@ class Entrance:
         return effects
 
     def quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
-        """Its replica is not ours: nothing of its lease counts, and it waits for the weights, or is sent away."""
+        """Asks a volunteer whose replica differs for nothing more until it has new weights; nothing of its lease
+        counts."""
         volunteer.n_resyncs += 1
         if volunteer.lease is not None:
             volunteer.lease.void()
@@ -146,7 +148,7 @@ class Entrance:
         return [notice, Send(volunteer.peer, Resync(what))]
 
     def dismiss(self, volunteer: Volunteer, farewell: Farewell) -> list[ServerEffect]:
-        """Sends it away; nothing of its lease counts."""
+        """Sends a volunteer away; nothing of its lease counts."""
         del self.volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.void()
@@ -158,7 +160,7 @@ class Entrance:
         return [Notice(f"{name} was sent away: {farewell.reason}"), Part(volunteer.peer, farewell)]
 
     def forget(self, volunteer: Volunteer, reason: str) -> list[ServerEffect]:
-        """It left; its lease ends where its results do."""
+        """Removes a volunteer that left; its lease ends with the results that are in."""
         del self.volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.end()

@@ -1,4 +1,4 @@
-"""The golden trial: a machine computes what is known before it computes for others."""
+"""The golden trial: a machine computes known numbers before it computes for others."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,11 +13,15 @@ from fedlearn.tasks.rnn.golden import GOLDEN_TRIALS, GROUP_SIZE, GoldenTrials
 
 
 class AlteredCoreError(ValueError):
-    """This machine computes something else than this version of fedlearn does."""
+    """This machine computes other numbers than this version of fedlearn does."""
 
 
 def check_core() -> None:
-    """Raises AlteredCoreError unless this machine finds known noise, sums and steps to the bit, and known losses."""
+    """Checks that this machine finds known noise, sums and steps to the bit, and known losses.
+
+    Raises:
+        AlteredCoreError: it finds others.
+    """
     found = "; ".join(_problems())
     if found:
         raise AlteredCoreError(
@@ -47,7 +51,7 @@ def _digest_problem(digest: bytes, expected: bytes) -> str:
 
 
 def _loss_problem(trials: GoldenTrials) -> str:
-    """Held to what audits hold strangers to."""
+    """Compares losses with the tolerance of audits."""
     expected, losses = np.array(trials.expected, dtype=np.float32), trials.losses()
     difference = loss_difference(losses, expected, GROUP_SIZE)
     if difference <= 1.0:

@@ -1,4 +1,4 @@
-"""Members of a lease that nobody below is at work on any more, and who may be asked for them again."""
+"""Members of a lease that nobody below works on any more, and who may be asked for them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,11 +7,11 @@ from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.roster import Phase, Volunteer
 
 Span = tuple[int, int]
-"""First member and number of members."""
+"""The first member and the number of members."""
 
 
 def holes_in(leases: Iterable[Lease], begin: int, end: int) -> list[Span]:
-    """What no lease covers of the members from `begin` to before `end`; one that was ended covers what it brought."""
+    """The members from `begin` to before `end` that no lease covers; a lease that was ended covers its results."""
     holes, at = [], begin
     within = [lease for lease in leases if lease.first_member < end]
     for lease in sorted(within, key=lambda lease: lease.first_member):
@@ -22,7 +22,7 @@ def holes_in(leases: Iterable[Lease], begin: int, end: int) -> list[Span]:
 
 
 def pieces(holes: Sequence[Span], n_volunteers: int, group_size: int) -> list[tuple[int, int]]:
-    """The holes in whole groups, cut so that so many volunteers get about the same; there may be more of them."""
+    """The holes in whole groups, cut so that `n_volunteers` get about the same; there may be more pieces than that."""
     n_groups = sum(count for _, count in holes) // group_size
     most = -(-n_groups // max(n_volunteers, 1)) * group_size
     return [
@@ -31,7 +31,7 @@ def pieces(holes: Sequence[Span], n_volunteers: int, group_size: int) -> list[tu
 
 
 def idle(volunteers: Iterable[Volunteer], step: int) -> list[Volunteer]:
-    """Who has nothing to do in this step, the fastest first."""
+    """The volunteers that have nothing to do in this step, the fastest first."""
     found = [
         v
         for v in volunteers
@@ -44,7 +44,7 @@ def idle(volunteers: Iterable[Volunteer], step: int) -> list[Volunteer]:
 
 
 def cut_late(step: OpenStep, volunteers: Iterable[Volunteer], now: float) -> None:
-    """Takes the leases back that the step waited for long enough; what they brought counts."""
+    """Takes back the leases that the step has waited for long enough; their results count."""
     best = step.most_done
     for volunteer in volunteers:
         lease = volunteer.lease

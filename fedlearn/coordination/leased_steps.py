@@ -1,4 +1,4 @@
-"""Steps that another server asks for: its lease to this machine, shared among volunteers, and handed up in order."""
+"""Steps of a server above: its lease to this machine is shared among volunteers, and results go up in order."""
 
 import math
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment, Result
 
 SHARE_OF_TIME = 0.9
-"""Of what the server above leaves: what comes later from below would be too late above."""
+"""Share of the time that the server above leaves: results that come later from below would be too late above."""
 
 GREATEST = 2**31 - 1
-"""What a sum may hold on its way."""
+"""The greatest integer of a sum on the wire."""
 
 
 @final
 class LeasedSteps:
-    """One lease of the server above at a time; what comes back for it goes up without gaps."""
+    """One lease of the server above at a time; its results go up without gaps."""
 
     def __init__(self, layout: ParameterLayout) -> None:
         self._layout = layout
-        self.paused_by = ""  # that is the server's, which then leases nothing
+        self.paused_by = ""  # the server above may pause: it then leases nothing
         self._assignment: Assignment | None = None
         self._assigned_at = 0.0
         self._handed_at = 0.0
@@ -41,21 +41,21 @@ class LeasedSteps:
         self._loss = 0.0
         self._n_finite = 0
         self.step: OpenStep | None = None
-        """The lease, once it was shared."""
+        """The lease's step, once it is open below."""
         self.next_member = 0
-        """That goes up next."""
+        """The member that goes up next."""
         self.digest = b""
-        """Of the replica."""
+        """Digest of the replica."""
         self.reason = ""
         """Why the run has ended; empty while it goes on."""
 
     def assign(self, assignment: Assignment, now: float) -> None:
-        """The server above asks for this."""
+        """Takes a lease of the server above."""
         self._assignment, self._assigned_at, self._block = assignment, now, assignment.block
         self.step = None
 
     def revoke(self) -> None:
-        """The lease is void."""
+        """Drops the lease, which is void."""
         self._assignment = self.step = None
 
     # ---- what the coordinator of those below asks for
@@ -79,7 +79,7 @@ class LeasedSteps:
         lease = self._assignment
         if lease is None or lease.step != step:
             return None
-        # What the server alone decides has no meaning here.
+        # The optimizer and the schedules are the server's alone: these values are never used.
         population = Population(step, lease.perturbation, lease.group_size, lease.quota, Sgd(0.0, 0.0), 0.0, 0.0)
         self.step = OpenStep(
             population,
@@ -108,12 +108,12 @@ class LeasedSteps:
 
     @property
     def deadline(self) -> float:
-        """When all has to be in."""
+        """When all results must be in."""
         lease = self._assignment
         return math.inf if lease is None else self._assigned_at + SHARE_OF_TIME * lease.time_left_s
 
     def closed(self, update: Update, now: float) -> ClosedStep:
-        """The Update of the server above, with the figures of what went up from here."""
+        """Ends the step with the Update of the server above, and the figures of what went up from here."""
         step, self.step = self.step, None
         loss = self._loss / self._n_finite if self._n_finite else math.nan
         if step is None:
@@ -121,9 +121,9 @@ class LeasedSteps:
         return ClosedStep(update, loss, now - step.opened_at, step.n_contributors)
 
     def hand_up(self, now: float, *, exchange_s: float = 0.0) -> list[Result]:
-        """What has come without gaps since the last time, where it is time for it.
+        """The results that have come without gaps since the last time, if it is time for them.
 
-        Those below spend `exchange_s` on their lines.
+        Volunteers below spend `exchange_s` on their lines.
         """
         step = self.step
         slice_s = SLICE_S if step is None or step.shaping is None else SUM_SLICE_S
@@ -134,7 +134,7 @@ class LeasedSteps:
         return [self._result(step, leases, busy_s) for leases in self._in_order(step)]
 
     def _in_order(self, step: OpenStep) -> list[list[Lease]]:
-        """Leases whose new losses follow each other, as many together as a Result holds."""
+        """Leases whose new losses follow each other, joined as far as one Result can hold them."""
         parts: list[list[Lease]] = []
         at, n_members, greatest = self.next_member, 0, 0
         for lease in sorted(step.leases, key=lambda lease: lease.first_member):

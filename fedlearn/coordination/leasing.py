@@ -1,4 +1,4 @@
-"""What volunteers are told when members are leased to them."""
+"""Leasing members to volunteers, with the messages that tell them."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ from fedlearn.tasks.blocks import NO_BLOCK
 
 
 def lease_out(step: OpenStep, ready: Sequence[Volunteer], auditor: Auditor, *, last_s: float) -> list[ServerEffect]:
-    """Shares the step among those who are ready; the last one took `last_s`."""
+    """Shares the step among those who are ready; the last step took `last_s`."""
     auditor.begin_step()
     effects: list[ServerEffect] = []
     number, group_size = step.population.step, step.population.group_size
     n_groups = step.population.limit // group_size
-    expected = last_s / group_size  # groups, of who does a member a second
+    expected = last_s / group_size  # groups of a volunteer that does one member a second
     shares = share_step(ready, n_groups, step=number, trusts=auditor.trusts, expected=expected)
     for volunteer, lease in deal(step, shares, auditor):
         effects += give(volunteer, lease, step)
@@ -24,7 +24,7 @@ def lease_out(step: OpenStep, ready: Sequence[Volunteer], auditor: Auditor, *, l
 
 
 def give(volunteer: Volunteer, lease: Lease, step: OpenStep) -> list[ServerEffect]:
-    """Leases to a volunteer, which is sent what it needs for that."""
+    """Leases members to a volunteer, and sends it what it needs for them."""
     volunteer.lease = lease
     return [*send_block(volunteer, step.block), Send(volunteer.peer, step.assignment(lease))]
 

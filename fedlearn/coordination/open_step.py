@@ -1,4 +1,4 @@
-"""A step while it is open: who leases which members, and what came back."""
+"""A step while it is open: who leases which members, and what has come back."""
 
 import math
 from bisect import bisect_right
@@ -24,54 +24,54 @@ Float32Array = NDArray[np.float32]
 
 
 class Tally(msgspec.Struct):
-    """What a step's leases amount to, kept as they change: thousands of them are not gone through for each Result."""
+    """Totals over a step's leases, kept up to date so that a Result does not go through thousands of them."""
 
     n_received: int = 0
     n_unfinished: int = 0
-    """Leases that the step waits for."""
+    """Number of leases that the step waits for."""
 
 
 LEAST_DONE = 0.75
-"""Of what the best have done of theirs; who has less is late."""
+"""Share of what the best have done of their leases; whoever has done less is late."""
 
 
 class Exactness(msgspec.Struct, frozen=True):
-    """What sums are held to that are integers to the last unit."""
+    """What exact sums are compared with."""
 
     shaping: Shaping
     perturbation: Perturbation
 
 
 class Lease(msgspec.Struct):
-    """A private range of members, and the losses that came back for its beginning."""
+    """A private range of members, and the losses that have come back, from its beginning on."""
 
     first_member: int
     quota: int
     layout: ParameterLayout | None = None
-    """Of the estimate that comes with each Result; None where none comes."""
+    """The layout of the estimate that comes with each Result; None where none comes."""
     exactness: Exactness | None = None
     """None where the estimates are rounded."""
     standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
-    """Of who holds it."""
+    """The standing of the holder."""
     leased_at: float = 0.0
     duration_s: float = 0.0
-    """From the lease to the last Result."""
+    """Seconds from the lease to the last Result."""
     losses: list[Float32Array] = msgspec.field(default_factory=list)
     estimate: NDArray[np.int64] | None = None
-    """Sum of the estimates that came with a group of finite losses: without one there is nothing to estimate from."""
+    """Sum of the estimates that came with finite groups; None where none did."""
     n_received: int = 0
     n_finite: int = 0
-    """Of those received; the others cost their sender nothing, and say nothing about its speed."""
+    """Those received with finite losses; others cost their sender nothing, and say nothing about its speed."""
     tally: Tally = msgspec.field(default_factory=Tally)
-    """Of all leases of the step."""
+    """The totals of the step."""
     gates: bool = True
     """Whether the step waits for it."""
     is_held: bool = False
-    """Whether its results don't count yet: they are checked first."""
+    """Whether its results do not count until they are checked."""
     is_copy: bool = False
-    """Whether its members are those of other leases: its results are held against theirs, and don't count."""
+    """Whether its members are those of other leases: its results are compared with theirs, and do not count."""
     overlaps: "list[Overlap]" = msgspec.field(default_factory=list)
-    """With the copies of its members; of a copy, with the leases that they are of."""
+    """The overlaps with copies of its members; those of a copy are with the leases that it copies."""
 
     @property
     def n_counted(self) -> int:
@@ -80,12 +80,12 @@ class Lease(msgspec.Struct):
 
     @property
     def end_member(self) -> int:
-        """Behind the last member that is in."""
+        """The member behind the last one that is in."""
         return self.first_member + self.n_received
 
     @property
     def n_new(self) -> int:
-        """Members whose losses were not handed over."""
+        """Number of members whose losses were not handed over."""
         return sum(losses.size for losses in self.losses)
 
     @property
@@ -95,15 +95,15 @@ class Lease(msgspec.Struct):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the step can't close without more of it, or without a verdict on it."""
+        """Whether the step cannot close without more of its results, or without a verdict on them."""
         return self.gates and (self.is_held or not self.is_done)
 
     def is_late(self, best: float) -> bool:
-        """Whether the step waited for it in vain, while the best had this share of theirs done."""
+        """Whether the step waited for it in vain; `best` is the greatest share that anybody has done of a lease."""
         return self.gates and self.n_received < LEAST_DONE * best * self.quota
 
     def take(self, first_member: int, losses: Float32Array, estimate: CodedEstimate, group_size: int) -> str:
-        """Counts the next results of the lease; gives what is wrong with them, or an empty text."""
+        """Takes the next results of the lease; gives what is wrong with them, or an empty text."""
         expected = self.first_member + self.n_received
         left = self.quota - self.n_received
         if first_member != expected:
@@ -142,30 +142,30 @@ class Lease(msgspec.Struct):
         return complaint_of(numbers, utilities, self.layout, self.exactness.perturbation)
 
     def losses_of(self, first_member: int, end_member: int) -> Float32Array:
-        """Those of some members that are in."""
+        """Losses of some members that are in."""
         return np.concatenate(self.losses)[first_member - self.first_member : end_member - self.first_member]
 
     def hand_over(self) -> tuple[Float32Array, NDArray[np.int64] | None]:
-        """Gives away what came since the last time: losses, and the sum of their estimates."""
+        """Gives away what has come since the last time: losses, and the sum of their estimates."""
         losses, self.losses = np.concatenate(self.losses), []
         estimate, self.estimate = self.estimate, None
         return losses, estimate
 
     def release(self) -> None:
-        """What was held counts from now on."""
+        """Counts the results that were held."""
         if self.is_held:
             self.tally.n_unfinished -= self.gates and self.is_done
             self.is_held = False
             self.tally.n_received += self.n_received
 
     def end(self) -> None:
-        """Ends the lease where its results do: its holder left."""
+        """Ends the lease with the results that are in: its holder left."""
         self.tally.n_unfinished -= self.is_waited_for
         self.gates = False
         self.quota = self.n_received
 
     def void(self) -> None:
-        """Ends the lease without any result: its holder can't be trusted."""
+        """Ends the lease without results: its holder cannot be trusted."""
         self.tally.n_unfinished -= self.is_waited_for
         self.tally.n_received -= self.n_counted
         self.gates = False
@@ -180,23 +180,23 @@ class Overlap(msgspec.Struct, eq=False):
     copy: Lease
     original: Lease
     compared: int
-    """Member before which all were held against each other."""
+    """The member before which all were compared."""
 
     def uncompared(self) -> tuple[int, int]:
-        """The first member that is to be compared, and the one behind the last: as far as both are in."""
+        """The first member to compare and the one behind the last, as far as both have come."""
         return self.compared, min(self.copy.end_member, self.original.end_member)
 
 
 GRACE = 2.0
-"""Once half the population is in, a step stays open for so many times what that took,"""
+"""When half the population is in, the step stays open until this many times the seconds that it took have passed."""
 
 LEAST_GRACE_S = 0.1
-"""but for this long at least; whoever is later is cut, without harm to what it has sent."""
+"""It stays open for at least so long. Whoever is later is cut, but the results that it has sent count."""
 
 
 @final
 class OpenStep:
-    """The population that a step asks for, cut into leases; member numbers begin at `first_member`."""
+    """The population of a step, cut into leases; member numbers begin at `first_member`."""
 
     def __init__(
         self,
@@ -210,9 +210,9 @@ class OpenStep:
         shaping: Shaping | None = None,
         awaits_update: bool = False,
     ) -> None:
-        """`shaping`: with which volunteers sum their own members' gradients; None where those are replayed.
+        """`shaping` is how volunteers shape losses to sum their own members' gradients; None where those are replayed.
 
-        `awaits_update`: somebody else makes the Update, and the step is open until that comes.
+        With `awaits_update` somebody else makes the Update, and the step is open until that comes.
         """
         self.population = population
         self.awaits_update = awaits_update
@@ -242,7 +242,7 @@ class OpenStep:
     def lease_again(
         self, first_member: int, quota: int, standing: Standing, *, gates: bool = True, is_held: bool, now: float
     ) -> Lease:
-        """A range of which nobody else has a lease any more."""
+        """Leases a range that nobody has a lease of any more."""
         lease = Lease(
             first_member,
             quota,
@@ -259,7 +259,7 @@ class OpenStep:
         return lease
 
     def copy(self, first_member: int, quota: int, standing: Standing) -> Lease:
-        """Members once more that are leased already; those of the same holder are not held against each other."""
+        """Leases members once more that others have; leases of the same holder are not compared."""
         copy = Lease(
             first_member,
             quota,
@@ -283,7 +283,7 @@ class OpenStep:
         return copy
 
     def count_a_copy(self) -> None:
-        """Where nothing counts, the members of a copy do that is in: whoever leased them sent none."""
+        """Counts a copy where nothing else counts: those who leased its members sent none."""
         copy = max(self.copies, key=lambda copy: copy.n_received, default=None)
         if copy is not None and self.n_members == 0:
             copy.is_copy = False
@@ -291,7 +291,7 @@ class OpenStep:
             self.leases, self.copies = [copy], []
 
     def assignment(self, lease: Lease) -> Assignment:
-        """What the holder of a lease is told, in the moment that it gets it."""
+        """What the holder of a lease is told when it gets it."""
         return Assignment(
             step=self.population.step,
             block=self.block,
@@ -304,12 +304,13 @@ class OpenStep:
         )
 
     def trials(self, first_member: int, n_members: int) -> Trials:
-        """Some members of this step, as they are asked for."""
+        """The trials of some members of this step."""
         asked = self.population
         return Trials(asked.step, asked.perturbation, asked.group_size, first_member, n_members, self.shaping)
 
     def took(self, now: float) -> None:
-        """A Result came in: the deadline is brought forward once half of all is, nobody waits long for a straggler."""
+        """Takes note of a Result; when half of all is in, the deadline moves forward, so that nobody waits for
+        stragglers."""
         self.first_result_at = min(self.first_result_at, now)
         if 2 * self.n_members >= min(self.population.limit, self.next_member - self.first_member):
             grace_s = max(GRACE * (now - self.opened_at), LEAST_GRACE_S)
@@ -317,7 +318,7 @@ class OpenStep:
 
     @property
     def most_done(self) -> float:
-        """Share of its lease that the best of those that the step waits for has done."""
+        """The greatest share that the holder of a lease has done, of those that the step waits for."""
         return max((lease.n_received / lease.quota for lease in self.leases if lease.gates and lease.quota), default=0)
 
     @property
@@ -336,16 +337,16 @@ class OpenStep:
 
     @property
     def has_results(self) -> bool:
-        """Whether anything is in, be it that it waits for a verdict."""
+        """Whether any results are in, even some that wait for a verdict."""
         return self.n_members > 0 or any(lease.n_received > 0 for lease in self.leases)
 
     @property
     def n_contributors(self) -> int:
-        """Leases that count, and those that others were checked by."""
+        """Number of leases that count, and of copies with results."""
         return sum(lease.n_counted > 0 for lease in self.leases) + sum(copy.n_received > 0 for copy in self.copies)
 
     def collect(self) -> tuple[tuple[tuple[int, int], ...], Float32Array]:
-        """Spans (first member, count) of all that is in, adjacent ones joined, and their losses, span after span."""
+        """Spans (first member, count) of what is in, adjacent ones joined, and the losses, span after span."""
         spans: list[tuple[int, int]] = []
         losses: list[Float32Array] = []
         for lease in self.leases:
@@ -359,9 +360,9 @@ class OpenStep:
         return tuple(spans), np.concatenate(losses)
 
     def total_estimate(self, clipping: Clipping) -> CodedEstimate:
-        """The sum of all estimates that are in, none of them out of line; empty where none come.
+        """The sum of all estimates that are in, rounded ones clipped; empty where none come.
 
-        Exact ones were held to their losses when they came, and are left as they are.
+        Exact ones were compared with their losses when they came, and are not clipped.
         """
         if self._layout is None:
             return NO_ESTIMATE

@@ -43,7 +43,8 @@ class Operator:
     def send_away(self, who: str, by: str, now: float) -> list[ServerEffect]:
         """Parts with a volunteer until the server ends, by its name or the first digits of its identity.
 
-        Raises ValueError where that is nobody, several, or a volunteer of the server's own.
+        Raises:
+            ValueError: nobody is there by that name, or several are, or it is one of the server's own volunteers.
         """
         effects = self._coordinator.send_away(who, now)
         return [Notice(f"{by} sends {who} away"), *effects]

@@ -1,4 +1,4 @@
-"""What a run wants, apart from its mathematics, and where it stands."""
+"""The settings of a run apart from its strategy, and where the run stands."""
 
 import msgspec
 
@@ -7,23 +7,23 @@ from fedlearn.tasks.invitation import Invitation
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a run wants, apart from its mathematics."""
+    """The settings of a run apart from its strategy."""
 
     run: str
     invitation: Invitation
     layout: ParameterLayout
     blocks: tuple[bytes, ...]
-    """Names of the blocks of data, used in turn; one that is empty for a task without data."""
+    """Names of the blocks of data, used in turn; one empty name for a task without data."""
     steps_per_block: int
-    """0: the first block only."""
+    """Steps after which the next block is used; 0: only the first block is used."""
     time_per_step: float
     checkpoint_time: float
     steps: int
     """The step at which the run ends; 0: never."""
     work_per_member: int = 1
-    """In the task's unit."""
+    """Work of one trial, in the task's unit."""
     audit: float = 0.0
-    """Share of the groups that are computed again; 0: none."""
+    """Share of the groups that are checked; 0: none."""
     duration_s: float = 0.0
     """Seconds of open steps after which the run ends; 0: never."""
 
@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True):
         return self.seats > 0 or 0 < memory_bytes < self.replica_bytes
 
     def completion(self, step: int, elapsed_s: float) -> str:
-        """Why a run that stands here has nothing left to do; an empty text where it has."""
+        """Why the run has nothing left to do; empty where it has."""
         if 0 < self.steps <= step:
             return f"all {self.steps} steps are done"
         if 0.0 < self.duration_s <= elapsed_s:
@@ -56,6 +56,6 @@ class Status(msgspec.Struct, frozen=True):
     step: int
     volunteers: int
     step_left_s: float
-    """Until the open step closes, 0 without one."""
+    """Seconds until the open step closes; 0 without one."""
     run_left_s: float
-    """Until the training time is over, inf where the run has no `duration`."""
+    """Seconds of training that are left; inf where the run has no `duration`."""

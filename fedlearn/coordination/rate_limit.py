@@ -1,23 +1,23 @@
-"""How often somebody may do something: a token bucket for each, in a table of bounded size."""
+"""How often somebody may do something: a token bucket for each key, in a table of bounded size."""
 
 from collections import OrderedDict
 from typing import final
 
 MAX_ENTRIES = 10_000
-"""About two MB; of more, those who did nothing for longest are forgotten."""
+"""Keys in the table, about two MB; beyond, those that did nothing for longest are forgotten."""
 
 
 @final
 class RateLimit:
-    """So many a minute for each key, and as many at once after a rest; 0 a minute: no limit."""
+    """Allows each key `per_minute` times a minute, and as many at once after a pause; 0: no limit."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What each key has left, and since when; those who took last are last."""
+        """What each key has left, and since when; the keys that took last are last."""
 
     def take(self, key: str, now: float) -> bool:
-        """Whether the key has one left, which it then has no more."""
+        """Whether the key may do it now; if so, it has one less left."""
         if self._per_minute == 0:
             return True
         left, since = self._left.pop(key, (float(self._per_minute), now))
@@ -29,5 +29,5 @@ class RateLimit:
         return has_one
 
     def __len__(self) -> int:
-        """Keys in the table."""
+        """Number of keys in the table."""
         return len(self._left)

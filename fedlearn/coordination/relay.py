@@ -1,7 +1,7 @@
-"""A relay as a pure machine: a volunteer to the server above, a coordinator to the volunteers below.
+"""A relay as a pure machine: a volunteer to the server above, and a coordinator to the volunteers below.
 
-Upwards a Worker speaks, which is shown no Assignment: those are shared among the volunteers below, and what comes back
-goes up in its place. Downwards a Coordinator speaks, whose steps end with the Updates from above.
+Above, it speaks through a Worker, which is shown no Assignment: the relay shares those among the volunteers below, and
+their results go up. Below, it speaks through a Coordinator, whose steps end with the Updates from above.
 """
 
 from collections.abc import Callable
@@ -31,15 +31,15 @@ from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment, Farewell, Message, Ready, Welcome
 
 RelayEffect = ClientEffect | ServerEffect
-"""Upwards or downwards, in one order: the replica that both are about changes in between."""
+"""Effects above and below in one order, because the replica changes between them."""
 
 Serve = Callable[[Welcome, int, bytes], tuple[Coordinator, LeasedSteps]]
-"""Makes what volunteers of this run need, who begin at a step with this digest."""
+"""Makes the coordinator and the steps for volunteers of this run, who begin at this step and digest."""
 
 
 @final
 class Relay:
-    """Lasts over as many conversations with the server above as it takes, each of which has a worker of its own."""
+    """Outlasts conversations with the server above, each of which has a worker of its own."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -50,7 +50,7 @@ class Relay:
         self._step = -1
         self._under_way: Compute | None = None
         self._ready: Reply | None = None
-        """What is said above as soon as there is anybody below to lease to."""
+        """Sent above as soon as there is a volunteer below to lease to."""
         self._ending = ""
 
     # ---- the server above
@@ -58,12 +58,12 @@ class Relay:
     def start(
         self, worker: Worker, *, nonce: bytes, binding: bytes = b"", held: Held | None = None
     ) -> list[ClientEffect]:
-        """A conversation with it begins; see Worker."""
+        """Begins a conversation with the server above; see Worker."""
         self._worker = worker
         return worker.start(nonce=nonce, binding=binding, held=held)
 
     def received(self, message: Message, now: float) -> list[RelayEffect]:
-        """It said something."""
+        """Takes a message of the server above."""
         assert self._worker is not None, "received before a conversation began"
         match message:
             case Assignment():
@@ -73,7 +73,7 @@ class Relay:
         return self._follow(self._worker.received(message, now), now)
 
     def computed(self, result: bytes | TrialResults | None, now: float) -> list[RelayEffect]:
-        """The computation under way ended: a digest for Load, Begin and Apply."""
+        """Takes the result of the computation under way: a digest for Load, Begin and Apply."""
         effects: list[RelayEffect] = []
         match self._under_way:
             case Load(snapshot):
@@ -87,11 +87,11 @@ class Relay:
                 self._step, self._steps.digest = update.step + 1, result
                 effects += self._coordinator.applied(result, now)
         if self._worker is None:
-            return effects  # the conversation is over, and the replica took what was under way
+            return effects  # the conversation is over; the replica has only finished what was under way
         return [*effects, *self._follow(self._worker.computed(result, now), now)]
 
     def lost(self) -> None:
-        """The conversation is over; those below wait for the next one."""
+        """Takes note that the conversation is over; the volunteers below wait for the next one."""
         self._worker = self._ready = None
         if self._coordinator is not None and self._steps is not None:
             self._steps.revoke()
@@ -101,12 +101,12 @@ class Relay:
         if self._coordinator is None or self._steps is None:
             return []
         if self._steps.step is not None and self._steps.step.population.step == assignment.step:
-            self._coordinator.abandon()  # the server asks anew, for members that nobody had
+            self._coordinator.abandon()  # the server leases again, for the same step, members that nobody had
         self._steps.assign(assignment, now)
         return self._coordinator.assigned(now)
 
     def _hold(self, step: int, digest: bytes | TrialResults | None, now: float) -> list[ServerEffect]:
-        """The replica was replaced, or is where it was."""
+        """Takes note of where the replica stands after it was loaded, begun or kept."""
         assert isinstance(digest, bytes)
         assert self._welcome is not None, "weights before a Welcome"
         if self._coordinator is None or self._steps is None:
@@ -119,7 +119,7 @@ class Relay:
         return []
 
     def _follow(self, effects: list[ClientEffect], now: float) -> list[RelayEffect]:
-        """What the worker wants, and those below are told with it."""
+        """The worker's effects, with what they mean for the volunteers below."""
         followed: list[RelayEffect] = []
         for effect in effects:
             match effect:
@@ -142,7 +142,7 @@ class Relay:
         return [*followed, *self._say_ready()]
 
     def _say_ready(self) -> list[RelayEffect]:
-        """Nobody above waits for a relay that has no volunteers yet."""
+        """Says Ready above once there is a volunteer, since otherwise the server would wait for an empty relay."""
         if self._ready is None or self._coordinator is None:
             return []
         if not any(volunteer.phase is Phase.READY for volunteer in self._coordinator.volunteers):
@@ -151,7 +151,7 @@ class Relay:
         return [ready]
 
     def _close(self, update: Update, now: float) -> list[ServerEffect]:
-        """Passes an Update on; the replica takes it once, for both sides."""
+        """Ends the step below with an Update from above; the replica takes it once, for both sides."""
         assert self._coordinator is not None, "an Update before the weights"
         assert self._steps is not None
         effects = self._coordinator.close(self._steps.closed(update, now), now)
@@ -160,7 +160,7 @@ class Relay:
     # ---- the volunteers below
 
     def turn(self, now: float) -> list[RelayEffect]:
-        """Whatever happened below may have something go up, or have members leased again."""
+        """Sends results up and leases members again, where something has happened below."""
         steps, coordinator = self._steps, self._coordinator
         if steps is None or coordinator is None or steps.step is None:
             return self._say_ready()
@@ -174,13 +174,13 @@ class Relay:
         return effects
 
     def _fill(self, coordinator: Coordinator, steps: LeasedSteps, step: OpenStep, now: float) -> list[ServerEffect]:
-        """Leases again what is missing, to those who are done."""
+        """Leases the missing members again, to volunteers that are done."""
         number, open_s = step.population.step, max(now - step.opened_at, LEAST_GRACE_S)
         if not step.is_complete:
             if idle(coordinator.volunteers, number):
                 cut_late(step, coordinator.volunteers, now)
             elif not step.has_results:
-                step.deadline = now + open_s  # a group takes longer than anybody thought
+                step.deadline = now + open_s  # a group takes longer than expected
                 return []
         helpers = idle(coordinator.volunteers, number)
         holes = holes_in(step.leases, steps.next_member, steps.end)

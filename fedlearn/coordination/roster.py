@@ -14,16 +14,16 @@ KEPT_BLOCKS = 2
 """Blocks of data that a client keeps: the current one, and the one before it, which the last Update may name."""
 
 _SPEED_MEMORY = 0.5
-"""How much of the measured speed survives a step."""
+"""Weight of the past in the measured speed."""
 
 _MARGIN = 0.5
-"""Of what a volunteer that nobody waits for does in a step: what comes later than the others' does not count."""
+"""Share of what a volunteer could do in a step, where nobody waits for it: what comes after the others is lost."""
 
 _LEAST_CORE = 8
-"""Those whom a step waits for are asked for so many times what all others are, beyond a group each."""
+"""Those that a step waits for do this many times what all others do, apart from one group each."""
 
 _SLOWEST = 1e-3
-"""Members per second that whoever sent nothing counts with; shares need a speed above zero."""
+"""Members per second assumed for a volunteer that sent nothing: shares need a speed above zero."""
 
 
 class Phase(Enum):
@@ -37,7 +37,7 @@ class Phase(Enum):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The weights that a volunteer kept over a cut, by what it says."""
+    """The weights that a volunteer says it has kept from an earlier conversation."""
 
     step: int
     digest: bytes
@@ -55,33 +55,33 @@ class Volunteer(msgspec.Struct):
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
     cut_at: int = -1
-    """Step of which it may still send results of a lease that was taken from it."""
+    """Step of a lease that was taken from it, of which it may still send results."""
     members_per_s: float | None = None
     exchange_s: float | None = None
-    """What an Assignment and its Result take on their way, together."""
+    """Seconds that an Assignment and its Result travel, together."""
     held: Held | None = None
-    """What it came with."""
+    """The weights that it came with."""
     n_resyncs: int = 0
-    """Drifts in a row."""
+    """Number of drifts in a row."""
     has_joined: bool = False
     """Whether it ever held the weights."""
     credit: Credit | None = None
-    """What it was told of its own last,"""
+    """The credit that it was last told."""
     credit_due: float = 0.0
-    """and when it may be told again."""
+    """When it may be told again."""
     snapshot: tuple[int, bytes] | None = None
-    """Step and digest of the weights that it was sent last: what its Ready must say. Only a Result of a later step
+    """Step and digest of the weights that it was sent last, which its Ready must show. Only a Result of a later step
     shows that its own arithmetic is right."""
     standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
-    """Of its identity, which other connections may share."""
+    """The standing of its identity, which other connections may share."""
 
     @property
     def follows_updates(self) -> bool:
-        """Whether every Update goes to it: whoever was sent the weights must miss none."""
+        """Whether every Update is sent to it: a volunteer that was sent the weights must miss none."""
         return self.phase in (Phase.SYNCING, Phase.READY)
 
     def measure(self, n_members: int, duration_s: float) -> None:
-        """Takes a new measurement of speed into account."""
+        """Updates the speed with a new measurement."""
         speed = n_members / max(duration_s, 1e-6)
         if self.members_per_s is None:
             self.members_per_s = speed
@@ -89,7 +89,7 @@ class Volunteer(msgspec.Struct):
             self.members_per_s += (1.0 - _SPEED_MEMORY) * (speed - self.members_per_s)
 
     def time_exchange(self, duration_s: float, busy_s: float) -> None:
-        """A Result came so long after its Assignment was sent, and had been made in `busy_s`, by what is said."""
+        """Updates `exchange_s` after a Result that came `duration_s` after its Assignment and took `busy_s` to make."""
         if not 0.0 < busy_s <= duration_s:
             return
         exchange_s = duration_s - busy_s
@@ -116,11 +116,11 @@ def share_step(
     trusts: Callable[[Standing], bool],
     expected: float = 0.0,
 ) -> list[Share]:
-    """Who is asked for what: `n_groups` among those that are steady and trusted, and on top what nobody waits for.
+    """Who is asked for what: `n_groups` of steady and trusted volunteers, and some of others, for whom nobody waits.
 
-    Of the others the trusted are asked for what they can well do in a step, together at most an eighth of `n_groups`,
-    and each for a group. Whoever does a member a second does `expected` groups in a step. Where nobody is steady and
-    trusted, everybody counts as if.
+    Of the others, trusted ones are asked for what they can easily do in a step, all together for at most an eighth of
+    `n_groups`, and each of the others for one group. A volunteer that does one member a second does `expected` groups
+    in a step. Where nobody is steady and trusted, everybody counts as such.
     """
     awake = [v for v in ready if v.standing.benched_until <= step] or list(ready)
     core = [v for v in awake if v.standing.is_steady and trusts(v.standing)] or awake

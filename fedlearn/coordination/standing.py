@@ -1,4 +1,4 @@
-"""What an identity has shown of itself, on whichever connection: whether it answers in time, and tells the truth."""
+"""What an identity has shown, on all its connections: whether it answers in time, and whether its results are true."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -7,40 +7,40 @@ from typing import final
 import msgspec
 
 PROOF_GROUPS = 8
-"""Groups that were recomputed and agreed: from then on results count before they are checked."""
+"""Groups that must be checked and agree before an identity's results count unchecked."""
 
 MAX_CAUGHT = 3
 """False results after which an identity is sent away for good."""
 
 MAX_STANDINGS = 100_000
-"""Identities that are remembered; of those without a false result the longest unseen go first."""
+"""Identities that are remembered; beyond, those without a false result go first, the longest unseen before others."""
 
 _MOST_NEEDED = 1024
 _FORGIVING = 16
-"""Whoever was in time for so many times what was asked of it has the half asked of it from then on."""
+"""After this many times the steps that were asked of it, an identity is asked for half as many."""
 
 _LONGEST_REST = 10
-"""Whoever sends nothing rests for at most 2 to the power of this, in steps."""
+"""The longest rest of an identity that sends nothing is 2 to the power of this, in steps."""
 
 
 class Standing(msgspec.Struct):
-    """One identity's."""
+    """The standing of one identity."""
 
     identity: str
     name: str = ""
-    """As it last called itself."""
+    """The name that it last gave itself."""
     is_local: bool = False
     """Whether the server started it itself."""
     n_agreed: int = 0
-    """Groups that were recomputed and agreed since it last was caught."""
+    """Groups that were checked and agreed since its last false result."""
     n_caught: int = 0
-    """False results."""
+    """Number of false results."""
     n_in_time: int = 0
     """Steps in a row for which its whole lease was in."""
     n_needed: int = 0
-    """How many of them anybody waits for it again after."""
+    """Number of such steps after which a step waits for it again."""
     n_idle: int = 0
-    """Steps in a row that it was part of without a single result."""
+    """Steps in a row in which it had a lease and sent nothing."""
     benched_until: int = 0
     """Step before which it gets no lease."""
     seats: "tuple[Standing, ...]" = ()
@@ -67,29 +67,29 @@ class Standing(msgspec.Struct):
         return self.n_caught >= MAX_CAUGHT
 
     def was_in_time(self) -> None:
-        """All of its lease was in before the step closed."""
+        """Takes note that its whole lease was in before the step closed."""
         self.n_in_time += 1
         if self.n_in_time >= _FORGIVING * self.n_needed > 0:
             self.n_needed //= 2
 
     def was_late(self) -> None:
-        """A step waited for it in vain: it must be in time for 1, 2, 4, ... steps before the next one does."""
+        """Takes note that a step waited in vain: the next does once it was in time for 1, 2, 4, ... more steps."""
         self.n_in_time = 0
         self.n_needed = min(max(2 * self.n_needed, 1), _MOST_NEEDED)
 
     def rest(self, step: int) -> None:
-        """Keeps it out for a while: 1, 2, 4, ... steps, the longer the more often it sent nothing."""
+        """Keeps it out for 1, 2, 4, ... steps, longer each time that it sent nothing."""
         self.n_idle += 1
         self.benched_until = step + 1 + 2 ** min(self.n_idle - 1, _LONGEST_REST)
 
     def agreed(self, n_groups: int) -> None:
-        """So many groups of it were recomputed, and were what it said."""
+        """Takes note that `n_groups` of its groups were checked and agreed."""
         self.n_agreed += n_groups
         for standing in self.seats:
             standing.agreed(n_groups)
 
     def was_caught(self) -> None:
-        """A result was false: whatever it had earned is gone."""
+        """Takes note that a result was false: it is a stranger again."""
         self.n_caught += 1
         self.n_agreed = 0
         for standing in self.seats:
@@ -98,13 +98,13 @@ class Standing(msgspec.Struct):
 
 @final
 class Standings:
-    """Of everybody who was here; bounded, since identities cost nothing."""
+    """The standings of all identities, in a table of bounded size, since identities cost nothing."""
 
     def __init__(self, known: Iterable[Standing] = ()) -> None:
         self._by_identity = OrderedDict((standing.identity, standing) for standing in known)
 
     def of(self, identity: str, *, name: str, is_local: bool) -> Standing:
-        """The standing of an identity, that of a newcomer if it was never here."""
+        """The standing of an identity; a new one if it is not known."""
         standing = self._by_identity.setdefault(identity, Standing(identity))
         standing.name, standing.is_local = name, is_local
         self._by_identity.move_to_end(identity)

@@ -1,4 +1,4 @@
-"""Where a run stands, with everybody in it: what viewers of a run are shown."""
+"""Where a run stands, with all volunteers: what viewers of a run are shown."""
 
 import math
 from collections.abc import Iterable
@@ -13,48 +13,48 @@ from fedlearn.coordination.roster import Phase, Volunteer
 from fedlearn.wire.messages import Credit
 
 IDENTITY_DIGITS = 16
-"""Of an identity, as `fedlearn runs --credit` shows it; enough to tell volunteers apart."""
+"""Digits of an identity that are shown, as in `fedlearn runs --credit`: enough to tell volunteers apart."""
 
 _NOTHING = Credit(0, 0, 0, 0, 0)
 
 
 class Earnings(msgspec.Struct, frozen=True):
-    """A volunteer's credit over all its connections."""
+    """The credit of a volunteer's identity, over all its connections."""
 
     members: int
     work: int
     """In the task's unit."""
     seconds: int
     agreed: int
-    """Groups that were checked and right."""
+    """Groups that were checked and agreed."""
     caught: int
-    """Results that were checked and false."""
+    """Results that were found false."""
 
 
 class VolunteerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One connection that is let in. Neither its address nor its whole identity is here."""
+    """A connection that was admitted, without its address and without most digits of its identity."""
 
     name: str
     identity: str
     """The first IDENTITY_DIGITS hexadecimal digits."""
     threads: int
-    """By its own word."""
+    """As the volunteer says."""
     is_local: bool
     """Whether the server started it."""
     phase: Literal["waiting", "syncing", "ready", "seated"]
     """For the weights; was sent the weights; holds the weights; holds a part of them, or waits for one."""
     members_per_s: float | None
     share: float
-    """Of the population of the open step, as far as it was asked for."""
+    """Share of the open step's population that it was asked for."""
     members: int
-    """Of these, how many are in."""
+    """Members of these that are in."""
     exchange_s: float | None
-    """What an Assignment and its Result take on their way, together."""
+    """Seconds that an Assignment and its Result travel, together."""
     trust: Literal["proven", "stranger"]
     caught: int
-    """False results of its identity."""
+    """Number of false results of its identity."""
     digest: Literal["unknown", "equal", "drifted"]
-    """Whether its weights are the server's."""
+    """Whether its weights are those of the server."""
     credit: Earnings
 
 
@@ -62,49 +62,49 @@ class StepStatus(msgspec.Struct, frozen=True):
     """The step that is open."""
 
     left_s: float
-    """Until it closes at the latest."""
+    """Seconds until it closes at the latest."""
     members: int
-    """That are in."""
+    """Members that are in."""
     wanted: int
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, as in `status.json`. What follows `volunteers` the server adds that has the run."""
+    """The content of `status.json`. The server that has the run adds the fields after `volunteers`."""
 
     format: Literal[1] = 1
     run: str
     state: Literal["running", "waiting", "paused", "ended"]
-    """Waiting: for volunteers. Paused: by its operator."""
+    """It waits for volunteers, or was paused by its operator."""
     reason: str = ""
-    """Why it is paused, or ended."""
+    """Why it is paused or has ended."""
     step: int
-    """Steps that are taken."""
+    """Steps that were taken."""
     steps: int
-    """At which it ends, 0: never."""
+    """The step at which it ends; 0: it has no such end."""
     duration_s: float = 0.0
     """Of training after which it ends, 0: never."""
     run_left_s: float | None
-    """Of its training time, None where that has no end."""
+    """Seconds of training that are left; None where training has no time limit."""
     members_per_s: float
-    """Of the last step, 0 where nobody works."""
+    """In the last step; 0 where nobody works."""
     open_step: StepStatus | None
     volunteers: tuple[VolunteerStatus, ...]
     pid: int = 0
     time: float = 0.0
     """Seconds since 1970."""
     unit: str = ""
-    """Of work: tokens, examples, episodes."""
+    """The unit of work: tokens, examples or episodes."""
     loss: float | None = None
     shown: dict[str, float] = {}
     """The loss of the last step as people read it."""
     work_per_s: float = 0.0
-    """Of the last step, in `unit`."""
+    """In the last step, in `unit`."""
     bytes_in_per_s: float = 0.0
     bytes_out_per_s: float = 0.0
     validation: dict[str, float | None] = {}
-    """Figures of unperturbed weights on held-out data, when they were last measured."""
+    """Figures of the unperturbed weights on held-out data, when they were last measured."""
     sample: str = ""
-    """What the model wrote last."""
+    """The last sample of the model's text."""
 
 
 def run_status(
@@ -117,7 +117,7 @@ def run_status(
     members_per_s: float,
     paused_by: str = "",
 ) -> RunStatus:
-    """What the coordinator knows; `members_per_s` is the last step's."""
+    """The status, as far as the coordinator knows it; `members_per_s` is that of the last step."""
     population = max(step.population.limit, 1) if step is not None else 1
     return RunStatus(
         run=plan.run,

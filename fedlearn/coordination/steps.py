@@ -1,4 +1,4 @@
-"""Where the populations of steps come from, and what becomes of what is in."""
+"""Where steps come from: their populations, and the Updates that end them."""
 
 from collections.abc import Sequence
 from typing import Protocol, final
@@ -14,16 +14,16 @@ from fedlearn.es.update import Update, elapsed_s_after
 
 
 class Steps(Protocol):
-    """What a coordinator asks its volunteers for."""
+    """The steps for which a coordinator asks its volunteers."""
 
     paused_by: str
-    """Who wants no more steps for now; empty while they are opened."""
+    """Who paused the run; empty while steps are opened."""
 
     def completion(self, step: int, last: Update | None) -> str:
-        """Why nothing is left to do where the Update before this step is `last`; an empty text where something is."""
+        """Why nothing is left to do after the Update `last`, before this step; empty where something is."""
 
     def block_of(self, step: int) -> bytes:
-        """The block of data that whoever joins before this step will need."""
+        """The block of data that a volunteer needs if it joins before this step."""
 
     def open(
         self,
@@ -35,15 +35,15 @@ class Steps(Protocol):
         first_member: int,
         now: float,
     ) -> OpenStep | None:
-        """The step for those who are ready, under member numbers from `first_member` on; None: not yet."""
+        """The step for those who are ready, with member numbers from `first_member` on; None: not yet."""
 
     def close(self, step: OpenStep, now: float) -> ClosedStep:
-        """What the step amounts to by what is in."""
+        """The Update of the results that are in, and the step's figures."""
 
 
 @final
 class OwnSteps:
-    """Those of a run's own strategy."""
+    """The steps of a run's own strategy."""
 
     def __init__(self, plan: Plan, strategy: Strategy) -> None:
         self._plan = plan
@@ -53,7 +53,7 @@ class OwnSteps:
         self._watch = DivergenceWatch()
 
     def change(self, plan: Plan, strategy: Strategy) -> None:
-        """What is opened from now on follows these."""
+        """Uses another plan and strategy for the steps that are opened from now on."""
         self._plan, self._strategy = plan, strategy
 
     def completion(self, step: int, last: Update | None) -> str:

@@ -1,7 +1,7 @@
-"""The volunteer's side of a run as a pure machine: messages, finished computations and the time in, effects out.
+"""The volunteer's side of a run as a pure machine: messages, results and the time go in, effects come out.
 
-Computations are under way one at a time, in the order in which the server's messages ask for them; trials fill the
-time in between, in slices short enough that a lost machine loses little and an Update is never kept waiting long.
+Computations run one at a time, in the order in which the server's messages ask for them. Trials fill the time between,
+in slices so short that a lost machine loses little and no Update waits long.
 """
 
 from collections import deque
@@ -53,24 +53,24 @@ from fedlearn.wire.messages import (
 from fedlearn.wire.proof import Credentials, prove
 
 SLICE_S = 0.25
-"""Trials between two Results; the most that an Update waits, and that a killed client loses."""
+"""Seconds of trials between two Results: the longest that an Update waits, and the most that a killed client loses."""
 
 MAX_SLICE_MEMBERS = 2**20
-"""What one Result may hold."""
+"""The most losses in one Result."""
 
 _FIRST_SLICE_GROUPS = 1
-"""Groups of the very first slice, before anything is known about this machine's speed: one may take minutes."""
+"""Groups of the very first slice, when this machine's speed is not known: one may take minutes."""
 
 _OBJECT_BYTES = 1024
-"""Of an order without arrays, and of eight pairs of numbers."""
+"""Bytes of an order without its arrays, and of eight spans."""
 
 _SAFETY = 0.9
-"""Share of the time left that a slice may plan for: the Result must still arrive before the step closes."""
+"""Share of the time left that a slice may take: its Result must arrive before the step closes."""
 
 
 @final
 class Worker:
-    """One volunteer's part of a run, from Hello to the parting word; `run` is the one that is meant, if any is."""
+    """One volunteer's part of a run, from Hello to the parting word; `run` is the one that is wanted, empty: any."""
 
     def __init__(
         self, *, name: str, threads: int, credentials: Credentials, run: str = "", memory_bytes: int = 0
@@ -103,7 +103,7 @@ class Worker:
         self.n_steps = 0
         """Steps taken since this machine joined."""
         self.credit: Credit | None = None
-        """What the server last said that this identity has earned."""
+        """What the server last said that this identity is credited with."""
 
     @property
     def bytes_waiting(self) -> int:
@@ -111,9 +111,9 @@ class Worker:
         return self._bytes_waiting + (self._pipeline.bytes_waiting if self._pipeline is not None else 0)
 
     def start(self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None) -> list[ClientEffect]:
-        """The conversation begins; `nonce` is random, `binding` that of the server's certificate.
+        """Begins the conversation; `nonce` is random, and `binding` is that of the server's certificate.
 
-        `held`: what this machine kept of the conversation before.
+        `held` names the weights that this machine has kept from an earlier conversation.
         """
         self._held = held
         public_key = self._credentials.identity.public_key
@@ -122,7 +122,7 @@ class Worker:
         return [Reply(self._hello)]
 
     def received(self, message: Message, now: float) -> list[ClientEffect]:
-        """A message came that the connection found legal; after a parting word nothing matters."""
+        """Takes a message that the connection found legal; after a parting word it does nothing."""
         if self._is_over:
             return []
         match message:
@@ -199,7 +199,7 @@ class Worker:
         return [Reply(proof)]
 
     def computed(self, result: bytes | TrialResults | None, now: float) -> list[ClientEffect]:
-        """The computation under way ended: a digest for Load, Begin and Apply, results for Evaluate."""
+        """Takes the result of the computation under way: a digest for Load, Begin and Apply, losses for Evaluate."""
         assert self._under_way is not None, "computed without a computation under way"
         (compute, started), self._under_way = self._under_way, None
         if self._is_over:
@@ -222,7 +222,8 @@ class Worker:
         return [*effects, *self._proceed(now)]
 
     def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:
-        """The replica stands before this step now; the server hears of it once it is where the server wants it."""
+        """Notes the step before which the replica stands, and says Ready once that is the step that the server asked
+        for."""
         assert isinstance(digest, bytes)
         self._step, self._digest = step, digest
         if self._ready_at != step:
@@ -231,24 +232,25 @@ class Worker:
         return [Reply(Ready(step, digest))] if self._parting is None else []
 
     def rest(self, until: float) -> None:
-        """No trials begin before this time; `wake` begins them then."""
+        """Begins no trials before this time; then `wake` is to be called."""
         self._rests_until = until
 
     def wake(self, now: float) -> list[ClientEffect]:
-        """A rest may be over."""
+        """Goes on, if the rest is over."""
         return [] if self._is_over else self._proceed(now)
 
     def finish(self, reason: str, now: float) -> list[ClientEffect]:
-        """The person wants to leave: hands in what is under way, and parts then; `stop` does not wait for it."""
+        """Sends what is under way and then parts, as the person wants to leave; `stop` does not wait for it."""
         self._leaving = reason
         return [] if self._is_over else self._proceed(now)
 
     def stop(self, reason: str) -> list[ClientEffect]:
-        """The person at this machine wants to leave."""
+        """Parts at once, as the person at this machine wants to leave."""
         return self._part(reason, is_refusal=False)
 
     def fail(self, reason: str, *, is_welcome_back: bool = False) -> list[ClientEffect]:
-        """This machine can't do what the run asks for; the server is told why, since it may be its own fault."""
+        """Parts because this machine cannot do what the run asks for; the server is told why, as it may be its
+        fault."""
         return self._part(reason, is_refusal=True, is_welcome_back=is_welcome_back)
 
     def _part(self, reason: str, *, is_refusal: bool, is_welcome_back: bool = False) -> list[ClientEffect]:
@@ -265,7 +267,7 @@ class Worker:
         return self._proceed(now)
 
     def _proceed(self, now: float) -> list[ClientEffect]:
-        """Starts what comes next, if nothing is under way."""
+        """Starts the next computation, if none is under way."""
         if self._under_way is not None:
             return []
         if self._leaving is not None:
@@ -276,7 +278,7 @@ class Worker:
         else:
             compute = self._next_slice(now)
         if compute is None and self._parting is not None:
-            # The last steps are taken before the parting: whoever leaves holds the final weights.
+            # The last steps are taken before parting, so that a volunteer that leaves holds the final weights.
             self._is_over = True
             return [_leave(self._parting)]
         if compute is None:
@@ -324,7 +326,7 @@ class Worker:
 
 
 def _bytes_of(compute: Compute | None) -> int:
-    """What an order holds in memory until it is carried out."""
+    """Bytes of an order that wait in memory until it is carried out."""
     match compute:
         case Build(welcome):
             return _OBJECT_BYTES + len(welcome.invitation.attachment)

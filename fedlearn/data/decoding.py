@@ -12,7 +12,11 @@ _WIDE = ("utf-16", "utf-32")
 
 
 def check_encoding(encoding: str) -> None:
-    """Raises ValueError for what is no encoding of text."""
+    """Checks that Python can decode text in this encoding.
+
+    Raises:
+        ValueError: it cannot.
+    """
     try:
         "a".encode(encoding)
     except LookupError as error:

@@ -14,7 +14,11 @@ class FileTexts:
     """Each file is a text."""
 
     def __init__(self, name: str, paths: list[Path], encoding: str) -> None:
-        """Raises ValueError where there is nothing to read; nothing is read yet."""
+        """Reads nothing yet.
+
+        Raises:
+            ValueError: there is nothing to read.
+        """
         self.name = name
         self.size_bytes = sum(map(_size_of, paths))
         if self.size_bytes == 0:

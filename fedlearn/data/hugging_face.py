@@ -19,7 +19,11 @@ class DataSetTexts:
     """Each row of the training split is a text."""
 
     def __init__(self, name: str) -> None:
-        """`name` is hf:NAME or hf:NAME:COLUMN. Raises ValueError for a data set that can't be had."""
+        """`name` is hf:NAME or hf:NAME:COLUMN.
+
+        Raises:
+            ValueError: there is no such data set, or it cannot be read.
+        """
         self.name = name
         dataset, _, column = name.removeprefix(PREFIX).partition(":")
         self._rows = _load(dataset)

@@ -15,7 +15,11 @@ MAX_BYTES = 2**30
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """The array in a file, which may be packed by gzip. Raises ValueError for anything else."""
+    """The array in a file, which may be compressed by gzip.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:

@@ -16,7 +16,11 @@ class PipedText:
     """All of it is one text."""
 
     def __init__(self, name: str, stream: BinaryIO, encoding: str, progress: Progress) -> None:
-        """Reads all of the stream. Raises ValueError where it is a terminal or empty."""
+        """Reads the whole stream.
+
+        Raises:
+            ValueError: it is a terminal, or empty.
+        """
         if stream.isatty():
             raise ValueError(
                 "data: expected a text on standard input, got a terminal; pipe one in, such as "

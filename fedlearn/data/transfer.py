@@ -102,7 +102,11 @@ class Transfer:
 
 
 def _read(response: Reads) -> bytes:
-    """Raises ConnectionError for whatever becomes of the line, which is no error of the disk."""
+    """The next bytes of the response.
+
+    Raises:
+        ConnectionError: the line broke, in whatever way; errors of the disk are other ones.
+    """
     try:
         return response.read(CHUNK_BYTES)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Evolution strategies: who perturbs what, how losses become one step, and the replica that takes it."""
+"""Evolution strategies: how members are perturbed, how losses become a step, and the replica that takes the step."""

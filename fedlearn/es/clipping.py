@@ -1,10 +1,10 @@
-"""Bounds what a sum of gradients may weigh, by what such sums usually weigh.
+"""Clips sums of gradients by the length that such sums usually have.
 
-A sum over g groups is mostly noise, whose length grows with the root of g. One that is longer than `MOST` times the
-median of what came lately is scaled down to that; so is the total of a step. One false sum of the greatest numbers
-would otherwise stay in Adam's second moment for thousands of steps.
+A sum over g groups is mostly noise, whose length grows with the square root of g. A sum that is longer than `MOST`
+times the median of the latest ones is scaled down to that length, and so is the total of a step. A single false sum of
+the greatest numbers would otherwise stay in Adam's second moment for thousands of steps.
 
-Source: clipping by a multiple of the median norm, as in Pillutla et al., "Robust Aggregation for Federated Learning",
+Sources: clipping by a multiple of the median norm, as in Pillutla et al., "Robust Aggregation for Federated Learning",
 arXiv 1912.13445, and centred clipping, Karimireddy et al., arXiv 2012.10333.
 """
 
@@ -21,15 +21,15 @@ from fedlearn.es.length import length_of
 Int64Array = NDArray[np.int64]
 
 MOST = 4.0
-"""Times the usual length."""
+"""The longest that a sum may be, in multiples of the median length."""
 
 MEMORY = 64
-"""Lengths that tell what is usual."""
+"""Number of the latest lengths whose median is taken."""
 
 
 @final
 class Clipping:
-    """What sums of a run weighed lately; `n_clipped` of them were scaled down."""
+    """Clips the sums of a run; `n_clipped` of them were scaled down."""
 
     def __init__(self) -> None:
         self._parts = _Usual()
@@ -37,7 +37,7 @@ class Clipping:
         self.n_clipped = 0
 
     def total(self, sums: Sequence[tuple[Int64Array, int]], size: int) -> Int64Array:
-        """The sum of all, int64 [size], each of which is of so many groups."""
+        """The total, int64 [size], of sums that come each with its number of groups."""
         total = np.zeros(size, dtype=np.int64)
         lengths = [_length(numbers, n_groups) for numbers, n_groups in sums]
         limit = self._parts.limit(lengths)
@@ -56,20 +56,20 @@ class Clipping:
 
 @final
 class _Usual:
-    """Lengths that came before."""
+    """The latest lengths, and the limit that they set."""
 
     def __init__(self) -> None:
         self._lengths: deque[float] = deque(maxlen=MEMORY)
 
     def limit(self, lengths: Sequence[float]) -> float:
-        """How long a sum may be, these new ones included, which it then remembers."""
+        """The greatest length allowed, with these new ones among the latest; remembers them."""
         known: list[float] = sorted([*self._lengths, *(length for length in lengths if length > 0.0)])
-        # The lower of two middle ones: with two sums and no past, the shorter one is believed.
+        # The lower of two middle values: of two sums without a past, the shorter one is believed.
         limit = MOST * known[(len(known) - 1) // 2] if known else 0.0
         self._lengths.extend(min(length, limit) for length in lengths if length > 0.0)
         return limit
 
 
 def _length(numbers: Int64Array, n_groups: int) -> float:
-    """Per root of a group."""
+    """Length per square root of the number of groups."""
     return length_of(numbers) / math.sqrt(max(n_groups, 1))

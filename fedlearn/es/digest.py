@@ -14,7 +14,7 @@ DIGEST_BYTES = 8
 TENSOR_DIGEST_BYTES = 16
 
 _SEVERAL_THREADS_BYTES = 2**20
-"""Of one array; below it, starting threads takes longer than hashing."""
+"""Bytes of one array below which starting threads takes longer than hashing."""
 
 
 def tensor_digests(
@@ -37,9 +37,12 @@ def part_digests(
     *,
     threads: int,
 ) -> list[bytes]:
-    """8 bytes for each part of the layout: what a replica that holds no more than that part has as its digest.
+    """For each part of the layout, the digest (8 bytes) of a replica that holds this part only.
 
-    No interval is hashed twice. Raises ValueError for what is no part of the layout.
+    No interval is hashed twice.
+
+    Raises:
+        ValueError: a part is not of the layout.
     """
     places = [[(interval.start, interval.stop) for interval in layout.intervals(part)] for part in parts]
     distinct = list(dict.fromkeys(place for of_part in places for place in of_part))

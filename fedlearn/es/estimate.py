@@ -1,9 +1,9 @@
-"""A sum of gradient estimates as it travels: bytes for each parameter, and a code a row that says how to read them.
+"""The form in which sums of gradient estimates travel: bytes of the parameters, and a code that says how to read a row.
 
-A rounded row has a byte a parameter and a shift. Rounding to the 8 highest bits of a row's greatest number adds far
-less noise than the estimate has of its own; a row of a rare token is small as a whole, and keeps its precision. An
-exact row has as many bytes a parameter as its greatest number needs, none where all are zero. What bytes stand for are
-integers, which add up exactly.
+A rounded row has a byte for each parameter and a shift. Rounding to the 8 highest bits of the row's greatest number
+adds far less noise than the estimate has anyway; the row of a rare token is small as a whole, and keeps its precision.
+An exact row has as many bytes for each parameter as its greatest number needs, none where all are zero. The bytes stand
+for integers, which add up exactly.
 """
 
 from typing import TypeVar
@@ -30,23 +30,24 @@ EXACT_CODE = 128
 
 
 class CodedEstimate(msgspec.Struct, frozen=True, array_like=True, eq=False):
-    """Parameter i of a rounded row counts `numbers[i] << shift of the row`; both empty where there is no estimate."""
+    """Parameter i of a rounded row stands for `numbers[i] << shift of the row`; both arrays are empty without an
+    estimate."""
 
     numbers: Int8Array
-    """Bytes of all parameters, in order: one each in a rounded row; of an exact row's integers the low ones, the lowest
-    first, in two's complement."""
+    """Bytes of all parameters, in order: one each in a rounded row; in an exact row, integers in two's complement with
+    the lowest byte first."""
     shifts: UInt8Array
-    """[rows]: 0 to 24, or 128 and the bytes of a parameter, 0 to 4. A matrix has its rows, every element of a vector
-    is a row of its own."""
+    """[rows]: 0 to 24, the shift of a rounded row, or 128 plus the bytes of a parameter, 0 to 4, of an exact row. Every
+    element of a vector is a row of its own."""
 
     @property
     def is_there(self) -> bool:
-        """Whether there is an estimate: one of zeros may have no bytes of numbers."""
+        """Whether there is an estimate; one of zeros may have no bytes in `numbers`."""
         return self.shifts.size > 0
 
     @property
     def n_bytes(self) -> int:
-        """Of all its arrays."""
+        """Bytes of both arrays."""
         return self.numbers.nbytes + self.shifts.nbytes
 
 
@@ -54,12 +55,16 @@ NO_ESTIMATE = CodedEstimate(np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.uin
 
 
 def encode_estimate(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
-    """The integers [n_parameters], rounded to a byte each; what 32 bits don't hold is cut."""
+    """The integers [n_parameters], rounded to a byte each; those beyond 32 bits are clipped."""
     return CodedEstimate(*encode_rows(estimate.astype(np.int64), layout.row_lengths, exact=False))
 
 
 def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
-    """The integers [n_parameters], every one as it is. Raises ValueError for what 32 bits don't hold."""
+    """The integers [n_parameters], coded exactly.
+
+    Raises:
+        ValueError: an integer does not fit into 32 bits.
+    """
     try:
         return CodedEstimate(*encode_rows(estimate.astype(np.int64), layout.row_lengths, exact=True))
     except ValueError as error:
@@ -68,7 +73,11 @@ def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate
 
 
 def decode_estimate(layout: ParameterLayout, coded: CodedEstimate) -> Int32Array:
-    """The integers [n_parameters] that the bytes stand for. Raises ValueError for the estimate of another model."""
+    """The integers [n_parameters] that the bytes stand for.
+
+    Raises:
+        ValueError: the estimate is of another model, or malformed.
+    """
     try:
         return decode_rows(coded.numbers, coded.shifts, layout.row_lengths, layout.size)
     except ValueError as error:
@@ -76,7 +85,11 @@ def decode_estimate(layout: ParameterLayout, coded: CodedEstimate) -> Int32Array
 
 
 def estimate_of_rows(layout: ParameterLayout, rows: list[slice], coded: CodedEstimate) -> CodedEstimate:
-    """Some rows of an estimate of the layout. Raises ValueError for the estimate of another model."""
+    """Some rows of an estimate of the layout.
+
+    Raises:
+        ValueError: the estimate is of another model.
+    """
     codes = coded.shifts
     if rows == [slice(0, layout.row_lengths.size)]:
         return coded
@@ -98,7 +111,7 @@ def estimate_of_rows(layout: ParameterLayout, rows: list[slice], coded: CodedEst
 
 
 def exact_width(n_members: int, rank: int) -> int:
-    """Bytes that a parameter of an exact estimate of so many members may take."""
+    """The most bytes that a parameter of the exact sum of `n_members` members needs."""
     return min((MAX_UTILITY * n_members * max(rank, 1)).bit_length() // 8 + 1, MAX_EXACT_BYTES)
 
 

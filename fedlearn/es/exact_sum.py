@@ -1,7 +1,7 @@
-"""A volunteer's own share of the gradient in the very integers that replicas make of utilities.
+"""A volunteer's exact sum: its members' part of the integers that replicas compute from utilities.
 
-The estimate of a step is a sum of integers over its members, so shares add up to what everybody would find by replaying
-all of them: steps taken by replay or by sum are the same to the bit.
+The gradient estimate of a step is a sum of integers over its members, so the parts add up to what everybody would find
+by replaying all members: steps by replay and steps by sum are the same to the bit.
 """
 
 import math
@@ -21,13 +21,14 @@ Float32Array = NDArray[np.float32]
 Int8Array = NDArray[np.int8]
 
 MOST_DEVIATIONS = 8.0
-"""Of a sum of random signs; an honest one is beyond that in one of 1e15."""
+"""The greatest length of a sum of random signs, in deviations; honest sums exceed it with probability 1e-15."""
 
 
 def exact_sum(replica: Replica, trials: Trials, block: bytes, losses: Float32Array) -> CodedEstimate:
-    """What an Update would amount to in which these trials were alone; losses are float32 [n_members].
+    """The estimate that an Update of these trials alone would have; `losses` are float32 [n_members].
 
-    Raises ValueError where no sum of the trials is wanted.
+    Raises:
+        ValueError: the trials have no shaping.
     """
     if trials.shaping is None:
         raise ValueError("shaping: expected a rule and a scale, got none; trials without them are replayed")
@@ -50,10 +51,9 @@ def exact_sum(replica: Replica, trials: Trials, block: bytes, losses: Float32Arr
 
 
 def complaint_of(sums: Integers, utilities: Int8Array, layout: ParameterLayout, perturbation: Perturbation) -> str:
-    """What rules out that [n_parameters] integers are the sum that these utilities make; empty where nothing does.
+    """Why [n_parameters] integers cannot be the sum that these utilities make; empty where they can.
 
-    No element exceeds what all members with one sign would make; and noise of random signs gives a sum of a length that
-    hardly varies.
+    No element exceeds the sum of all members with one sign, and a sum of random signs has a length that hardly varies.
     """
     ranks = [max(perturbation.rank, 1) if tensor.is_matrix else 1 for tensor in layout.tensors]
     most = MAX_UTILITY * utilities.size * max(ranks)
@@ -61,7 +61,7 @@ def complaint_of(sums: Integers, utilities: Int8Array, layout: ParameterLayout, 
         return f"estimate: expected numbers up to {most} of {utilities.size} members, got {greatest}"
     energy = sum(rank * tensor.size for rank, tensor in zip(ranks, layout.tensors, strict=True))
     squares = float((utilities.astype(np.float64) ** 2).sum()) * (2.0 if perturbation.antithetic else 1.0)
-    # Without BLAS, whose threads cost a server more than they spare.
+    # BLAS is avoided: its threads cost a server more than they save.
     length = math.sqrt(float((sums.astype(np.float64) ** 2).sum()))
     longest = MOST_DEVIATIONS * math.sqrt(energy * squares)
     if length > longest:

@@ -1,7 +1,8 @@
-"""Whether a step's gradient is replayed by everybody or summed by those whose members it is made of.
+"""Whether replicas replay the gradient of a step, or are sent the sum of what volunteers computed of it.
 
-Both take the same step to the bit; they differ in what they cost. A replica that replays makes everybody's noise again,
-one that is given a sum makes its own members' only, but the sum travels, a few bytes a parameter.
+Either way the step is the same to the bit, but the costs differ. A replica that replays computes the noise of all
+members. For a sum each volunteer computes the noise of its own members only, but the sum travels, which takes a few
+bytes per parameter.
 """
 
 import math
@@ -14,26 +15,26 @@ from fedlearn.es.shaping import UTILITY_RESOLUTION
 Exchange = Literal["auto", "replay", "sum"]
 
 SIGN_S = 0.15e-9
-"""Processor time of a sign of noise,"""
+"""Processor time for one sign of noise, on one thread; this and the next two by `benchmarks/exchange.py`."""
 
 PRODUCT_S = 0.006e-9
-"""of a parameter of a member, made of such signs,"""
+"""Processor time for one parameter of one member, made of such signs."""
 
 CODING_S = 4e-9
-"""and of a parameter of a sum, encoded and decoded; all on one thread, by `benchmarks/exchange.py`."""
+"""Processor time to encode and decode one parameter of a sum."""
 
 LINE_BYTES_PER_S = 1.25e6
-"""Of a volunteer's line, each way: 10 Mbit/s."""
+"""Speed assumed for a volunteer's line, each way: 10 Mbit/s."""
 
 SUM_SLICE_S = 0.5
-"""Trials between two Results that bring a sum: its bytes are those of the model, however few members it is of."""
+"""Seconds of trials between two Results with a sum, which is as long as the model however few members it is of."""
 
 LARGEST_SUM_BYTES = 32 * 2**20
-"""What a message holds."""
+"""The largest sum that fits into a message."""
 
 
 def replay_s(layout: ParameterLayout, rank: int, n_members: int) -> float:
-    """Processor time in which one thread makes the gradient of so many members again."""
+    """Seconds that one thread takes to replay the gradient of `n_members` members."""
     signs = products = 0
     for tensor in layout.tensors:
         low_rank = rank if tensor.is_matrix else 0
@@ -43,12 +44,12 @@ def replay_s(layout: ParameterLayout, rank: int, n_members: int) -> float:
 
 
 def sum_bytes(layout: ParameterLayout, rank: int, n_members: int) -> int:
-    """The most that the exact sum of so many members takes."""
+    """The most bytes that the exact sum of `n_members` members takes."""
     return exact_width(n_members, rank) * layout.size + len(layout.row_lengths)
 
 
 def likely_bytes(layout: ParameterLayout, rank: int, n_members: int) -> int:
-    """What it takes where utilities have the usual deviation, and no element is more than five of its own away."""
+    """Bytes that a sum takes if utilities have their usual deviation, and no element is beyond five deviations."""
     greatest = 5.0 * UTILITY_RESOLUTION * math.sqrt(n_members * max(rank, 1))
     return sum_bytes(layout, 1, min(math.ceil(greatest / MAX_UTILITY), n_members * max(rank, 1)))
 
@@ -56,16 +57,16 @@ def likely_bytes(layout: ParameterLayout, rank: int, n_members: int) -> int:
 def sums_pay(
     layout: ParameterLayout, rank: int, *, n_members: int, n_volunteers: int, members_per_s: float = 0.0
 ) -> bool:
-    """Whether a step of so many members costs each of so many volunteers less by sum than by replay.
+    """Whether a step of `n_members` members costs each of `n_volunteers` volunteers less by sum than by replay.
 
-    With n members, V volunteers, `signs` and `products` of a member's noise, and S(n) likely bytes of a sum, each
-    spends
+    With n members, V volunteers, `signs` and `products` of one member's noise, D parameters and sums of S(n) likely
+    bytes, the seconds are
 
         replay: n * (SIGN_S * signs + PRODUCT_S * products) + n / LINE_BYTES_PER_S
         sum:    n / V * (signs and products as above) + D * CODING_S + (R * S(n / V) + S(n)) / LINE_BYTES_PER_S
 
-    seconds: a utility is a byte; losses travel either way. The model has D parameters. R Results come in a step, one in
-    `SUM_SLICE_S` of what all need at `members_per_s` together (0: not known). Replay grows with n, and n with V; a sum
+    A utility takes one byte; losses travel either way. A step has R Results, one per `SUM_SLICE_S` of the time that all
+    members take at `members_per_s` (0: unknown). The cost of replay grows with n, which grows with V; that of a sum
     does not.
     """
     own = -(-n_members // max(n_volunteers, 1))

@@ -1,4 +1,4 @@
-"""Fixed noise and fixed steps: whoever computes as this version does comes to the same bytes, on any machine."""
+"""Golden noise, sums and steps: every machine that computes as this version does gets the same bytes."""
 
 import numpy as np
 from blake3 import blake3
@@ -19,7 +19,7 @@ from fedlearn.es.update import Int8Array, Update
 GOLDEN_NOISE = bytes.fromhex("f55fa581d9495ec7")
 GOLDEN_SUM = bytes.fromhex("7220b6876445be12")
 GOLDEN_STEP = bytes.fromhex("76b95603a3e728a1")
-"""Also what a Proof says, so that a server can tell whose arithmetic is another version's."""
+"""A Proof says this digest as well, so that a server recognises the arithmetic of another version."""
 
 N_STEPS = 6
 _SEED = 0x9E3779B97F4A7C15
@@ -35,13 +35,13 @@ _LAYOUT = ParameterLayout(
 
 
 def golden_words(stream: int, count: int) -> NDArray[np.uint32]:
-    """Random words that are the same everywhere."""
+    """Random words [count], the same everywhere."""
     words: NDArray[np.uint32] = es_core.random_words(_SEED, 0, stream, 1, count)[0]
     return words
 
 
 def golden_noise() -> bytes:
-    """8 bytes over the noise of two antithetic pairs on either side of member 2^33, of rank 2."""
+    """Hash (8 bytes) of the noise, of rank 2, of two antithetic pairs on either side of member 2^33."""
     perturbation = Perturbation(sigma=0.1, rank=2, antithetic=True)
     trials = Trials(step=7, perturbation=perturbation, group_size=2, first_member=2**33 - 2, n_members=4)
     hashed = blake3()
@@ -52,7 +52,7 @@ def golden_noise() -> bytes:
 
 
 def golden_step() -> bytes:
-    """The digest of a replica that took N_STEPS steps: of each optimizer, three ranks, with pairs and without."""
+    """Digest of a replica after N_STEPS steps: with each optimizer, three ranks, and with and without pairs."""
     weights = (golden_words(0, _LAYOUT.size) & 0xBFFFFFFF).view(np.float32)
     start = genesis(_LAYOUT, weights, keeps_start=True, threads=1)
     replica = Replica(_LAYOUT, start, seed=_SEED, row_masks=_row_masks, threads=1)
@@ -62,7 +62,7 @@ def golden_step() -> bytes:
 
 
 def golden_sum() -> bytes:
-    """8 bytes over a sum of all sizes of integers, rounded and exact, as it travels and as it is read again."""
+    """Hash (8 bytes) of a sum with integers of all sizes, rounded and exact, encoded and decoded."""
     sums = golden_words(20, _LAYOUT.size).view(np.int32) >> (np.arange(_LAYOUT.size) // 17 % 32).astype(np.int32)
     hashed = blake3()
     for encode in (encode_estimate, encode_exactly):

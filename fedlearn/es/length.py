@@ -1,4 +1,4 @@
-"""How long a sum of gradients is."""
+"""The length of a sum of gradients."""
 
 import math
 
@@ -7,6 +7,6 @@ from numpy.typing import NDArray
 
 
 def length_of(numbers: NDArray[np.int64] | NDArray[np.float64]) -> float:
-    """The root of the sum of squares."""
-    # Not by BLAS, whose threads would take the volunteers' processors for so little.
+    """The Euclidean length of a vector."""
+    # BLAS is avoided: its threads would take the volunteers' processors for very little.
     return math.sqrt(float(np.square(numbers.astype(np.float64)).sum()))

@@ -1,4 +1,4 @@
-"""The noise of some members as arrays, for code that evaluates them in Python; addresses as in docs/design.md."""
+"""The noise of members as arrays, for objectives in Python; the addresses are those of docs/design.md."""
 
 import msgspec
 import numpy as np
@@ -11,26 +11,26 @@ from fedlearn.es.trials import Trials
 
 
 class LowRank(msgspec.Struct, frozen=True, eq=False):
-    """Noise on a matrix of [rows, columns]: for each member the sum over k of rows[:, :, k] columns[:, :, k]^T."""
+    """Noise on a matrix [rows, columns]: that of a member is the sum over k of rows[:, :, k] columns[:, :, k]^T."""
 
     rows: Float32Array
-    """[members, rows, rank]; sigma is in here."""
+    """[members, rows, rank], sigma included."""
     columns: Float32Array
-    """[members, columns, rank]; plain signs."""
+    """[members, columns, rank], plain signs."""
 
 
 class Dense(msgspec.Struct, frozen=True, eq=False):
-    """Noise of one number an element."""
+    """Noise with one sign for each element."""
 
     noise: Float32Array
-    """[members, *shape of the tensor]; sigma is in here."""
+    """[members, *shape of the tensor], sigma included."""
 
 
 TensorNoise = LowRank | Dense
 
 
 def member_noise(layout: ParameterLayout, trials: Trials, *, seed: int, threads: int = 1) -> list[TensorNoise]:
-    """The noise of the trials' members, an entry a tensor: signs times sigma, relative scale and 1/sqrt(rank).
+    """The noise of the trials' members, one entry per tensor: signs times sigma, relative scale and 1/sqrt(rank).
 
     All entries are views of one array. A part of a model has the noise that its tensors and rows have in the whole.
     """
@@ -63,7 +63,7 @@ def member_noise(layout: ParameterLayout, trials: Trials, *, seed: int, threads:
 
 
 def perturbed(tensor: Float32Array, noise: TensorNoise, member: int) -> Float32Array:
-    """The tensor as one of the members has it."""
+    """The tensor of one member: with its noise added."""
     if isinstance(noise, Dense):
         addition: Float32Array = noise.noise[member]
     else:
@@ -95,5 +95,5 @@ def _factors(
 
 
 def _vectors(signs: Float32Array, rank: int) -> Float32Array:
-    """[members, length, rank] of `rank` factors one behind the other, [members, rank * length]."""
+    """[members, length, rank] from `rank` factors one after another, [members, rank * length]."""
     return signs.reshape(len(signs), rank, signs.shape[1] // rank).swapaxes(1, 2)

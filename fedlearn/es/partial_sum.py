@@ -1,4 +1,4 @@
-"""A volunteer's own share of the gradient, as integers that add up to the same total in any order."""
+"""A volunteer's partial sum of the gradient, as integers that add up to the same total in any order."""
 
 import math
 
@@ -14,7 +14,7 @@ Float32Array = NDArray[np.float32]
 
 GREATEST_SUM = 2**31 - 1
 GREATEST_FACTOR = 2.0**40
-"""With which any integer but 0 becomes a greatest sum, and none overflows."""
+"""The greatest factor: it takes any integer but 0 to the greatest sum, and cannot overflow."""
 
 
 def partial_sum(
@@ -29,12 +29,13 @@ def partial_sum(
     row_masks: NDArray[np.uint8] | None,
     threads: int,
 ) -> NDArray[np.int64]:
-    """`ESTIMATE_UNIT` times the sum over groups of the gradient that members' losses tell, [n_parameters].
+    """`ESTIMATE_UNIT` times the sum over groups of the gradient estimate, int64 [n_parameters].
 
-    The members perturb weights and stand in a row from `first_member` on. Utilities are normalized by the spread of
-    these very losses; sums are cut to what 32 bits hold.
+    The members perturb weights and follow each other from `first_member` on. Utilities are normalized by the spread of
+    these losses [n_members]; sums are clipped to 32 bits.
 
-    Raises ValueError where members are not perturbed.
+    Raises:
+        ValueError: sigma is 0, so members do not differ.
     """
     if not perturbation.sigma > 0.0:
         raise ValueError(f"sigma: expected above 0, so that members differ, got {perturbation.sigma}")

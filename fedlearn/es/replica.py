@@ -23,12 +23,12 @@ RowMasks = Callable[[Update], UInt8Array | None]
 """Gives [groups, columns]: which rows of masked tensors could change the loss of each group of an Update."""
 
 START = "start"
-"""Slot with the weights that the run began with, in runs whose weight decay pulls towards them."""
+"""Slot with the weights that the run began with, where weight decay pulls towards them."""
 
 
 @final
 class Replica:
-    """Weights [n_parameters] before step `step`, with what the optimizer remembers: `slots` and `numbers`."""
+    """Weights [n_parameters] before step `step`, with the optimizer's state: `slots` and `numbers`."""
 
     def __init__(
         self,
@@ -66,16 +66,24 @@ class Replica:
 
     @property
     def digest(self) -> bytes:
-        """8 bytes that tell these weights and this optimizer state from any others."""
+        """8 bytes that identify these weights and this optimizer state."""
         tensors = tensor_digests(self.layout, self.weights, self.slots, threads=self._threads)
         return run_digest(tensors, self.numbers)
 
     def digests(self, parts: Sequence[ParameterLayout]) -> list[bytes]:
-        """The digests of replicas of these parts, if they are equal to this one. Raises ValueError for no part."""
+        """The digests of replicas that hold these parts, if they are equal to this one.
+
+        Raises:
+            ValueError: a part is not of the layout.
+        """
         return part_digests(self.layout, parts, self.weights, self.slots, self.numbers, threads=self._threads)
 
     def snapshot(self, part: ParameterLayout | None = None) -> Snapshot:
-        """The replica as it is now, or a part of it; arrays are copies. Raises ValueError for no part."""
+        """The replica as it is now, or a part of it; the arrays are copies.
+
+        Raises:
+            ValueError: the part is not of the layout.
+        """
         part = part or self.layout
         intervals = self.layout.intervals(part)
         weights = _gathered(self.weights, intervals)
@@ -83,9 +91,10 @@ class Replica:
         return Snapshot(self.step, self.digests([part])[0], weights, slots, dict(self.numbers))
 
     def apply(self, update: Update) -> None:
-        """Takes one step. An Update without members moves the optimizer's memory on, like any other.
+        """Takes one step. An Update without members changes the optimizer's state like any other.
 
-        Raises ValueError when the Update is of another step or another model.
+        Raises:
+            ValueError: the Update is of another step or another model.
         """
         if update.step != self.step:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
@@ -123,9 +132,12 @@ class Replica:
         return decode_estimate(self.layout, own)
 
     def replayed(self, update: Update) -> Int32Array:
-        """The gradient estimate from the utilities, with everybody's noise regenerated, [n_parameters].
+        """The gradient estimate, int32 [n_parameters], from the utilities and the noise of all members, computed again.
 
-        It depends on no weights. Raises ValueError for spans and utilities that can't be.
+        It does not depend on the weights.
+
+        Raises:
+            ValueError: spans or utilities are malformed.
         """
         if not update.spans or not self.layout.tensors:
             return np.zeros(self.layout.size, dtype=np.int32)
@@ -151,7 +163,11 @@ def _gathered(array: Float32Array, intervals: list[slice]) -> Float32Array:
 
 
 def _check_spans(update: Update) -> None:
-    """Bounds what row masks and noise are made for by the utilities that are there. Raises ValueError."""
+    """Checks that spans match the utilities, before memory for noise and row masks is taken.
+
+    Raises:
+        ValueError: they do not match.
+    """
     is_sound = all(0 <= first < 2**63 and count > 0 for first, count in update.spans)
     if not is_sound or update.group_size < 1 or update.n_members != update.utilities.size:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""How learning rate and sigma change along a run, as factors on the values given.
+"""How the learning rate and sigma change during a run, as factors on the configured values.
 
-The server alone decides them; they travel in Assignments and Updates. Source of the endless rule: Vaswani et al.,
+The server alone computes them; they travel in Assignments and Updates. Source of "inverse-sqrt": Vaswani et al.,
 "Attention Is All You Need", arXiv 1706.03762, section 5.3.
 """
 
@@ -13,14 +13,14 @@ Decay = Literal["constant", "linear", "cosine"]
 LearningRateSchedule = Literal["constant", "linear", "cosine", "inverse-sqrt"]
 
 HOLD_STEPS = 100
-"""Steps before "inverse-sqrt" begins to fall: early on a high rate learns fastest."""
+"""Steps before "inverse-sqrt" begins to fall: at first a high rate learns fastest."""
 
 LEAST_SIGMA = 0.1
-"""What is left of sigma at the end of a run: without perturbations nothing could be learned."""
+"""The factor on sigma at the end of a run: without perturbations nothing could be learned."""
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """The rules of a run, and its ends; 0 steps or 0 s stand for none."""
+    """The schedules of a run, and its ends; 0 steps or 0 seconds mean no such end."""
 
     learning_rate: LearningRateSchedule = "constant"
     sigma: Decay = "constant"
@@ -30,14 +30,14 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def progress(schedule: Schedule, step: int, elapsed_s: float) -> float:
-    """Share of the run that is over before `step`, 0 to 1, by the end that is nearer; 0 for a run without an end."""
+    """Share of the run that is over before `step`, 0 to 1, by the nearer end; 0 for a run without an end."""
     of_steps = step / schedule.steps if schedule.steps else 0.0
     of_time = elapsed_s / schedule.duration_s if schedule.duration_s else 0.0
     return min(max(of_steps, of_time), 1.0)
 
 
 def learning_rate_factor(schedule: Schedule, step: int, elapsed_s: float) -> float:
-    """From above 0 to 1; at the very end of a run with an end it is 0 unless constant."""
+    """Above 0 and up to 1; it reaches 0 at the very end of a run, unless the rate is constant."""
     warmth = min((step + 1) / schedule.warmup_steps, 1.0) if schedule.warmup_steps else 1.0
     if schedule.learning_rate == "inverse-sqrt":
         held = max(HOLD_STEPS, schedule.warmup_steps)
@@ -52,7 +52,7 @@ def sigma_factor(schedule: Schedule, step: int, elapsed_s: float) -> float:
 
 
 def _decayed(decay: Decay, done: float) -> float:
-    """From 1 at the beginning to 0 at the end."""
+    """Falls from 1 at the beginning to 0 at the end."""
     match decay:
         case "constant":
             return 1.0

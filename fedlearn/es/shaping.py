@@ -1,7 +1,7 @@
-"""Fitness shaping: losses of a group become small integer utilities, local to the group.
+"""Fitness shaping: the losses of a group become small integers, the utilities, by comparison within the group.
 
-A higher utility is a lower loss. Groups in which any loss is not finite count zero. The same losses make the same
-utilities on every machine: sums, differences, quotients, roots and rounding only, each as IEEE 754 wants it.
+A higher utility stands for a lower loss. In a group with a loss that is not finite all utilities are zero. The same
+losses give the same utilities on every machine: sums, differences, quotients, roots and rounding follow IEEE 754.
 """
 
 import math
@@ -17,23 +17,23 @@ from fedlearn.es.estimate import MAX_UTILITY, Int8Array
 Float32Array = NDArray[np.float32]
 
 MAX_LOSS = 1e6
-"""Of either sign; what is beyond it counts as infinite, since float32 would not hold the gradient that it makes."""
+"""Losses beyond it, of either sign, count as infinite: float32 could not hold the gradient that they make."""
 
 UTILITY_RESOLUTION = 32
-"""Utility of a loss one `scale` better than its group's mean: clipping begins four standard deviations out."""
+"""Utility of a loss that is one `scale` better than its group's mean: clipping begins four standard deviations out."""
 
 
 def normalized(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
-    """`clip(round(UTILITY_RESOLUTION * (group mean - loss) / scale))`, int8 [n]."""
+    """`clip(round(UTILITY_RESOLUTION * (group mean - loss) / scale))` to -127 to 127, int8 [n]."""
     return es_core.normalized_utilities(losses, group_size, scale, UTILITY_RESOLUTION)
 
 
 def centered_ranks(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
-    """Ranks within the group, spread evenly from worst to best; equal losses rank by member number. int8 [n]."""
+    """Ranks within the group, evenly spaced from worst to best; equal losses rank by member number. int8 [n]."""
     del scale  # ranks have none
     groups = losses.reshape(-1, group_size)
     ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1, kind="stable")
-    # Centred on zero, and of standard deviation UTILITY_RESOLUTION as the normalized utilities have.
+    # They have mean 0 and standard deviation UTILITY_RESOLUTION, like normalized utilities.
     spread = UTILITY_RESOLUTION * math.sqrt(12.0) / group_size
     shaped = np.rint((ranks - (group_size - 1) / 2) * spread).astype(np.int8)
     return _without_broken_groups(groups, shaped)
@@ -58,28 +58,32 @@ SHAPINGS: Mapping[str, Callable[[Float32Array, int, float], Int8Array]] = {
     "centered-ranks": centered_ranks,
     "sign": sign,
 }
-"""By the names that configurations use: a new rule is a function, and an entry here."""
+"""The rules by the names that configurations use; a new rule is a function and an entry here."""
 
 
 class Shaping(msgspec.Struct, frozen=True, array_like=True):
-    """What makes losses into utilities wherever they are."""
+    """How losses become utilities."""
 
     rule: str
-    """A name of `SHAPINGS`."""
+    """A key of `SHAPINGS`."""
     scale: float
     """Running standard deviation of losses within groups."""
 
     def utilities(self, losses: Float32Array, group_size: int) -> Int8Array:
-        """Of whole groups, int8 [n]. Raises ValueError for a rule that is not known here."""
+        """The utilities of whole groups, int8 [n].
+
+        Raises:
+            ValueError: there is no such rule.
+        """
         if self.rule not in SHAPINGS:
             raise ValueError(f"fitness_shaping: expected one of {', '.join(SHAPINGS)}, got {self.rule!r}")
         return SHAPINGS[self.rule](bounded(losses), group_size, self.scale)
 
 
 def spread_of(losses: Float32Array, group_size: int) -> float:
-    """Typical standard deviation of losses within a group: the median over groups of finite losses; 0 if none.
+    """Typical standard deviation of losses within a group: the median over groups with finite losses, 0 without any.
 
-    A median, so that a few groups of false or broken losses do not move the scale of everybody's utilities.
+    It is a median, so that a few groups of false or broken losses do not move the scale of everybody's utilities.
     """
     groups = losses.reshape(-1, group_size).astype(np.float64)
     finite = groups[np.isfinite(groups).all(axis=1)]
@@ -87,13 +91,13 @@ def spread_of(losses: Float32Array, group_size: int) -> float:
 
 
 def bounded(losses: Float32Array) -> Float32Array:
-    """The losses, infinite where they are beyond MAX_LOSS or no number; themselves where none is."""
+    """The losses, with infinity for those beyond MAX_LOSS and for NaN; the same array where there are none."""
     is_fine = np.abs(losses) <= MAX_LOSS
     return losses if np.count_nonzero(is_fine) == losses.size else np.where(is_fine, losses, np.float32(np.inf))
 
 
 def n_counted(losses: Float32Array, group_size: int) -> int:
-    """Members of the groups whose losses are all finite: the others count zero."""
+    """Number of members in groups whose losses are all finite; the others count zero."""
     return int(np.isfinite(losses.reshape(-1, group_size)).all(axis=1).sum()) * group_size
 
 

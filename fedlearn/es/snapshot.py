@@ -1,4 +1,4 @@
-"""A replica as a value: what checkpoints hold and joiners are sent."""
+"""A replica as a value, which checkpoints hold and joiners are sent."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.layout import Float32Array
 
 MAX_SLOTS = 8
-"""Arrays beside the weights that a Snapshot may hold."""
+"""The most slots, and the most numbers, of a Snapshot."""
 
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -23,6 +23,6 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=17, eq=False):
     weights: Float32Array
     """[n_parameters]"""
     slots: Annotated[dict[str, Float32Array], Meta(max_length=MAX_SLOTS)]
-    """What the optimizer remembers, by name, each as long as the weights."""
+    """The optimizer's slots by name, each as long as the weights."""
     numbers: Annotated[dict[str, float], Meta(max_length=MAX_SLOTS)]
     """The optimizer's running numbers, by name."""

@@ -1,4 +1,4 @@
-"""The strategy as ask and tell: what to try in a step, and what the losses make of it.
+"""The strategy as ask and tell: what to try in a step, and the Update that the losses make.
 
 Source: Salimans et al., "Evolution Strategies as a Scalable Alternative to Reinforcement Learning", arXiv 1703.03864;
 low-rank perturbations as in EGGROLL, arXiv 2511.16652.
@@ -21,22 +21,22 @@ from fedlearn.es.update import DecayTowards, Update, elapsed_s_after
 Float32Array = NDArray[np.float32]
 
 SPREAD_DECAY = 0.9
-"""How much of the running spread of losses survives a step."""
+"""Weight of the past in the running spread of losses."""
 
 LEAST_WORK_S = 0.02
-"""Of trials a step, as far as the population may grow: what else a step takes is a few milliseconds."""
+"""Seconds of trials in a step, as far as the population may grow: a step takes a few milliseconds on top."""
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """The choices of a run that make losses into steps; its only state travels in the Updates themselves."""
+    """The settings of a run that turn losses into steps; the only state is in the Updates themselves."""
 
     perturbation: Perturbation
     group_size: int
     population_limit: int
     optimizer: AnyOptimizer
-    """With the learning rate that the schedule takes its shares of."""
+    """Its learning rate is the full one, which the schedule multiplies."""
     fitness_shaping: str
-    """A name of `SHAPINGS`."""
+    """A key of `SHAPINGS`."""
     exchange: Exchange = "replay"
     weight_decay: float = 0.0
     decay_towards: DecayTowards = "zero"
@@ -46,7 +46,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
 
 class Population(msgspec.Struct, frozen=True):
-    """What one step asks for: members that differ from the model like this, in whole groups, up to a limit."""
+    """What one step asks for: members with this perturbation, in whole groups, at most `limit` of them."""
 
     step: int
     perturbation: Perturbation
@@ -93,9 +93,10 @@ def sum_shaping(
     n_volunteers: int,
     members_per_s: float = 0.0,
 ) -> Shaping | None:
-    """With what volunteers sum their own members' gradients in this step; None where the step is replayed.
+    """The shaping with which volunteers sum their members' gradients in this step; None where the step is replayed.
 
-    That is a first step, since no scale is known before it, and one whose sum would not fit into a message.
+    A first step is replayed because no scale is known before it, and so is a step whose sum would not fit into a
+    message.
     """
     perturbation, n_members = population.perturbation, population.limit
     if strategy.exchange == "replay" or perturbation.is_summed or not population.shaping_scale > 0.0:
@@ -121,8 +122,8 @@ def tell(
 ) -> Update:
     """The Update that these losses (float32, span after span) amount to.
 
-    `duration_s` is for how long the step was open; `estimate` is the sum of the volunteers' estimates where they sent
-    some: what the perturbation gives, or what replicas would make of the utilities, which then need not travel.
+    `duration_s` is how long the step was open. `estimate` is the sum of the volunteers' estimates, where they sent
+    some: those of a summed perturbation, or exact sums, with which the utilities need not travel.
     """
     spread = spread_of(losses, population.group_size)
     scale = population.shaping_scale or spread

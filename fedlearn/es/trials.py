@@ -1,4 +1,4 @@
-"""Trials: what a volunteer is asked to evaluate, and what came of it."""
+"""Trials: what a volunteer is asked to evaluate, and the results."""
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ class Trials(msgspec.Struct, frozen=True):
     first_member: int
     n_members: int
     shaping: Shaping | None = None
-    """Where the sum of their gradients is wanted, exact; None: losses, or what a summed perturbation tells."""
+    """How losses become utilities, where the exact sum of these members is wanted; None where it is not."""
 
     @property
     def first_group(self) -> int:
@@ -33,16 +33,16 @@ class Trials(msgspec.Struct, frozen=True):
         return self.n_members // self.group_size
 
     def part(self, first_group: int, n_groups: int) -> "Trials":
-        """Some of the groups, counted from the first of these."""
+        """The trials of some of the groups, counted from the first of these."""
         return msgspec.structs.replace(
             self, first_member=self.first_member + first_group * self.group_size, n_members=n_groups * self.group_size
         )
 
 
 class TrialResults(msgspec.Struct, frozen=True, eq=False):
-    """What came of trials."""
+    """The results of trials."""
 
     losses: Float32Array
-    """Of each member, [n_members]; lower is better, and what is not finite does not count."""
+    """[n_members] lower is better; losses that are not finite do not count."""
     estimate: CodedEstimate = NO_ESTIMATE
-    """Sum of gradients; empty where every replica finds it from everybody's losses."""
+    """Sum of gradients; empty where replicas compute the gradient from everybody's losses."""

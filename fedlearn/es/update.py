@@ -1,4 +1,4 @@
-"""Everything that changes weights in one step, as one value: what is journalled, broadcast and replayed."""
+"""Everything that changes weights in one step, as one value, which is journalled, broadcast and replayed."""
 
 from typing import Annotated, Literal
 
@@ -14,15 +14,15 @@ Int8Array = NDArray[np.int8]
 DecayTowards = Literal["zero", "start"]
 
 MAX_SPANS = 2**18
-"""A hundred times the bytes that travel: each is made of objects where it is decoded."""
+"""The most spans: decoded, each takes a hundred times its bytes on the wire."""
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
-    """One optimizer step, complete: a replica needs nothing else but the block of data named here.
+    """One optimizer step, complete: besides it a replica needs only the block of data that it names.
 
-    `spans` lists the members that count as (first member, number of members); both are multiples of
-    `group_size`, ascending and disjoint. A gradient is replayed or summed: either `utilities` holds one int8 a member,
-    span after span, and every replica regenerates the members' noise; or `estimate` holds the volunteers' sum.
+    `spans` lists the members that count as (first member, number of members), both multiples of `group_size`, ascending
+    and disjoint. The gradient is replayed or summed: either `utilities` holds one int8 per member, span after span, and
+    every replica computes the members' noise again; or `estimate` holds the volunteers' sum.
     """
 
     step: int
@@ -31,27 +31,29 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     spans: Annotated[tuple[tuple[int, int], ...], Meta(max_length=MAX_SPANS)]
     utilities: Int8Array
     rank: int
-    """Of a matrix's noise in the integers of the gradient, which grow with its root; 0 of rounded sums, which don't."""
+    """Rank of a matrix's noise; the integers of the gradient have a factor of its root. 0 for rounded sums, without
+    it."""
     group_size: int
     gradient_scale: float
     """Multiplies the integer estimate; the product estimates the gradient of the loss."""
     optimizer: AnyOptimizer
     antithetic: bool
-    """Members 2k and 2k + 1 have the noise of 2k, the odd one negated."""
+    """Members 2k and 2k + 1 are an antithetic pair: both have the noise of 2k, the odd one negated."""
     weight_decay: float
-    """Decoupled, as in AdamW: before the step weights are moved by `learning_rate * weight_decay` of their way."""
+    """Decoupled, as in AdamW: before the step the weights move by `learning_rate * weight_decay` of their way."""
     decay_towards: DecayTowards
-    """Where to: "zero", which spares vectors, or the weights with which the run began."""
+    """Where they move to: "zero", which spares vectors, or "start", the weights with which the run began."""
     elapsed_s: float
-    """Seconds for which the steps up to this one were open: where the schedules stand *after* it."""
+    """Seconds for which the steps up to this one were open, by which the schedules go on *after* it."""
     shaping_scale: float
-    """Running standard deviation of in-group losses *after* this step; with `elapsed_s` all that the strategy keeps."""
+    """Running standard deviation of losses within groups *after* this step; `elapsed_s` is the strategy's only other
+    state."""
     estimate: CodedEstimate = NO_ESTIMATE
-    """The sum, or empty where the gradient is replayed."""
+    """The sum; empty where the gradient is replayed."""
 
     @property
     def is_summed(self) -> bool:
-        """Whether the gradient is the estimate's, not replayed."""
+        """Whether the gradient is given by `estimate`, and not replayed."""
         return self.estimate.is_there
 
     @property
@@ -61,5 +63,5 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
 
 
 def elapsed_s_after(last: Update | None) -> float:
-    """Seconds for which steps were open in a run whose last Update is this, None before its first step."""
+    """Seconds for which the steps of a run were open, given its last Update, or None if it has taken no step."""
     return last.elapsed_s if last is not None else 0.0

@@ -1,4 +1,4 @@
-"""All that can be said of a graph without running it, before anything is allocated for it."""
+"""Everything that can be checked about a graph without running it, before memory is taken for it."""
 
 from collections.abc import Iterator
 
@@ -16,12 +16,12 @@ class Limits(Struct, frozen=True):
     """What a graph may ask for."""
 
     max_bytes: int = 16 * _GIB
-    """Of all that is alive at one time while one member runs: rows, tensors and results."""
+    """Bytes that are in use at one time while one member runs: rows, tensors and results."""
     max_tensors: int = 10_000
-    """Inputs, learned and frozen tensors, and constants together."""
+    """The most inputs, learned and frozen tensors, and constants together."""
     max_calls: int = 50_000
     max_kernels: int = 300_000
-    """Operations of a call's inside, all calls together: a recurrent layer has a dozen a token."""
+    """The most operations inside of calls, over all calls: a recurrent layer has a dozen per token."""
 
 
 DEFAULT_LIMITS = Limits()

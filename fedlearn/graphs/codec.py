@@ -10,9 +10,9 @@ import msgspec
 from fedlearn.graphs.graph import Graph, GraphError
 
 MAX_ENCODED_BYTES = 2**20
-"""A hundred times what a transformer of fifty layers takes."""
+"""A hundred times the length of a transformer with fifty layers."""
 MAX_TEXT_BYTES = 2**23
-"""Parsed, a graph takes some ten times the memory of its text."""
+"""A parsed graph takes about ten times the memory of its text."""
 _MAX_REASON_LENGTH = 300
 
 _encoder = msgspec.json.Encoder()
@@ -59,5 +59,5 @@ def decode(data: bytes) -> Graph:
 
 
 def _shortened(reason: str) -> str:
-    """The end of a reason says where it is; its middle may quote megabytes of what came."""
+    """The beginning and end of a reason: the end says where it is, and the middle may quote megabytes of what came."""
     return reason if len(reason) <= _MAX_REASON_LENGTH else f"{reason[:100]}...{reason[100 - _MAX_REASON_LENGTH :]}"

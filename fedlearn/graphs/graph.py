@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 
 MAX_NAME_LENGTH = 256
 MAX_NAME_PARTS = 16
-"""Of a tensor's name, between points: each is a module within another."""
+"""The most parts of a tensor's name, between points: each is a module within another."""
 MAX_DIMENSIONS = 12
-"""Of any value. Members add one, and torch copes with 64."""
+"""The most dimensions of a value. Members add one, and torch can have 64."""
 
 DtypeName = Literal[
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"

@@ -12,7 +12,7 @@ from msgspec import Struct
 from fedlearn.graphs.graph import MAX_DIMENSIONS, Dtype, NonFinite, Value
 
 MAX_ITEMS = 4096
-"""Of a list; a recurrent network that was unrolled stacks as many steps."""
+"""The most elements of a list; an unrolled recurrent network stacks as many steps."""
 
 _EQUATION = re.compile(r"[A-Za-z,.> -]{1,200}")
 
@@ -54,14 +54,14 @@ class Kind(Struct, frozen=True):
     """What one argument may be."""
 
     base: str
-    """A name of the table above, or `word(a,b)` for one of some words."""
+    """A name of the table above, or `word(a,b)` for one of several words."""
     item_may_be_none: bool
     is_list: bool
     may_be_none: bool
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """The kind in words."""
         one = f"one of {', '.join(_words(self.base))}" if self.base.startswith("word(") else _BASES[self.base][0]
         whole = f"at most {MAX_ITEMS} times {one}" if self.is_list else one
         return f"{whole} or nothing" if self.may_be_none or self.item_may_be_none else whole
@@ -83,7 +83,7 @@ class Kind(Struct, frozen=True):
 
 
 def parse_kind(text: str) -> Kind:
-    """The kind that is written so."""
+    """The kind that a text describes."""
     rest, is_optional = text.removesuffix("?"), text.endswith("?")
     if not rest.endswith("[]"):
         return _known(Kind(rest, item_may_be_none=False, is_list=False, may_be_none=is_optional))

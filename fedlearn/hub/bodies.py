@@ -98,7 +98,11 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read_body(body: bytes, expected: type[BodyType]) -> BodyType:
-    """What a body says; an empty one says nothing but defaults. Raises RefusedError that names the key."""
+    """The content of a body; an empty body has the defaults.
+
+    Raises:
+        RefusedError: a key, which the message names, is wrong.
+    """
     try:
         return msgspec.json.decode(body or b"{}", type=expected)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -14,9 +14,10 @@ MAX_WEIGHTS = 4_000_000
 
 
 def check_job(asked: Asked, settings: HubSettings, *, has: Callable[[str], bool]) -> str:
-    """What to say to whoever asked, empty for nothing; `has` tells whether a package is installed.
+    """A notice for whoever asked for the job, or an empty text; `has` says whether a package is installed.
 
-    Raises RefusedError for a job that can't be.
+    Raises:
+        RefusedError: there can be no such job.
     """
     model, dataset = asked.model_config, asked.dataset_config
     if model.layer_sizes and model.kind != "mlp":

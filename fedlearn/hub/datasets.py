@@ -59,12 +59,20 @@ def small_digits() -> Digits:
 
 
 def mnist(folder: Path) -> Digits:
-    """Those whose four files lie in a folder. Raises ValueError that names the file that is missing or wrong."""
+    """The digits of MNIST, from its four files in a folder.
+
+    Raises:
+        ValueError: a file, which the message names, is missing or wrong.
+    """
     return _of_files([_packed_or_not(folder, name) for name in MNIST_FILES], name=f"MNIST in {folder.name}")
 
 
 def mnist_from(url: str) -> Digits:
-    """Those whose four files lie packed at an address on the web. Raises ValueError where they can't be had."""
+    """The digits of MNIST, from its four compressed files at an address on the web.
+
+    Raises:
+        ValueError: they cannot be had.
+    """
     cache = Cache.of_user(os.environ)
     return _of_files([cache.fetch(f"{url.rstrip('/')}/{name}.gz") for name in MNIST_FILES], name=f"MNIST from {url}")
 

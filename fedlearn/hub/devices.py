@@ -34,7 +34,11 @@ class Devices:
         self._changed = asyncio.Event()
 
     def register(self, asked: Registration, *, address: str, now: float) -> Device:
-        """Takes a device in. Raises RefusedError where its number is another's."""
+        """Registers a device.
+
+        Raises:
+            RefusedError: there are too many, or another device has its number.
+        """
         self.forget(now)
         if len(self._devices) >= MAX_DEVICES:
             raise RefusedError(409, f"devices: expected at most {MAX_DEVICES}, and so many are registered")
@@ -49,13 +53,21 @@ class Devices:
         return device
 
     def unregister(self, number: int) -> None:
-        """Lets it go. Raises RefusedError for one that is not there."""
+        """Removes a device.
+
+        Raises:
+            RefusedError: it is not registered.
+        """
         self.get(number)
         del self._devices[number]
         self.wake()
 
     def get(self, number: int) -> Device:
-        """Raises RefusedError for one that is not there."""
+        """The device with this number.
+
+        Raises:
+            RefusedError: it is not registered.
+        """
         if (device := self._devices.get(number)) is None:
             raise RefusedError(404, f"device {number}: none with this number is registered; register it first")
         return device

@@ -38,7 +38,11 @@ class Door:
         self._guesses = RateLimit(GUESSES_PER_MINUTE)
 
     def check(self, asked: Request, role: Role) -> None:
-        """Raises RefusedError for a request without the token, and for one more after many of these."""
+        """Checks the token of a request.
+
+        Raises:
+            RefusedError: the request has no valid token, or follows too many of these.
+        """
         if self._open_to is not None and is_of_this_machine(asked, self._open_to):
             return
         given = _given(asked)

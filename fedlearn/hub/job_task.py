@@ -48,7 +48,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_task(path: Path, *, say: Callable[[str], None] = print) -> "Supervised":
-    """The task that the file describes; says how it was understood. Raises ValueError where it can't be made."""
+    """The task that the file describes; calls `say` with how it was understood.
+
+    Raises:
+        ValueError: the task cannot be made.
+    """
     order = msgspec.json.decode(path.read_bytes(), type=Order)
     try:
         return _text_task(order, say) if order.asked.model_config.kind == "transformer" else _digits_task(order, say)

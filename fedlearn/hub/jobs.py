@@ -69,7 +69,11 @@ class Jobs:
         return RunFolder(self._settings.runs / record.run) if record.run else None
 
     def get(self, number: int) -> JobRecord:
-        """Raises RefusedError for one that is not there."""
+        """The record of a job.
+
+        Raises:
+            RefusedError: there is no such job.
+        """
         if (record := self.records.get(number)) is None:
             raise RefusedError(404, f"job {number}: there is none; GET /api/jobs lists them")
         return record
@@ -81,7 +85,12 @@ class Jobs:
         return str(self._settings.gate.public_address(record.port, run=record.run))
 
     def create(self, asked: Asked, note: str) -> JobRecord:
-        """A new job. Raises RefusedError where there are too many, StorageError where the disk refuses."""
+        """A new job.
+
+        Raises:
+            RefusedError: there are too many.
+            StorageError: the disk refuses.
+        """
         if len(self.records) >= MAX_JOBS:
             raise RefusedError(
                 409, f"jobs: expected at most {MAX_JOBS}; remove folders of old ones, and restart the hub"
@@ -96,7 +105,11 @@ class Jobs:
         return record
 
     def initialize(self, record: JobRecord) -> None:
-        """Devices are given their layers. Raises RefusedError in a status that has none to give."""
+        """Gives idle devices to a job.
+
+        Raises:
+            RefusedError: the job is in another status, or there are no devices.
+        """
         if record.status not in ("created", "initialized"):
             raise RefusedError(409, f"job {record.job_id}: expected it created or initialized, it is {record.status}")
         self._devices.give_idle_to(record.job_id)
@@ -108,7 +121,11 @@ class Jobs:
         self.folder(record).say(f"initialized with {len(self._devices.of(record.job_id))} devices")
 
     def train(self, record: JobRecord, training: Training) -> None:
-        """Starts its server, or goes on with one that was stopped. Raises RefusedError where that can't be."""
+        """Starts the job's server, or goes on with one that was stopped.
+
+        Raises:
+            RefusedError: the job's status does not allow it.
+        """
         asked, number = msgspec.convert(record.asked, Asked), record.job_id
         if number in self._served and record.status != "training":
             raise RefusedError(409, f"job {number}: its server is still ending; try again in a moment")
@@ -130,7 +147,11 @@ class Jobs:
         self._devices.wake()
 
     def stop(self, record: JobRecord) -> None:
-        """Ends its server, as Ctrl-C does. Raises RefusedError where none has it."""
+        """Ends the job's server, as Ctrl-C does.
+
+        Raises:
+            RefusedError: the job is not in training.
+        """
         if record.status != "training":
             raise RefusedError(409, f"job {record.job_id}: expected it in training, it is {record.status}")
         self._due.pop(record.job_id, None)

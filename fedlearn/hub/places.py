@@ -9,7 +9,11 @@ TASK_SUFFIX = ".py"
 
 
 def below(folder: Path, name: str, *, key: str) -> Path:
-    """What the name means within the folder, links followed. Raises RefusedError where that is not in there."""
+    """The path that a name means within the folder, with links followed.
+
+    Raises:
+        RefusedError: it is not in the folder.
+    """
     root = folder.resolve()
     try:
         path = (root / name).resolve()
@@ -30,7 +34,11 @@ def file_below(folder: Path, name: str, *, key: str) -> Path:
 
 
 def task_below(folder: Path, entry: str) -> str:
-    """FILE.py:NAME with the file's whole path. Raises RefusedError."""
+    """FILE.py:NAME with the file's whole path.
+
+    Raises:
+        RefusedError: the entry has another form, or the file is not in the folder.
+    """
     name, colon, task = entry.rpartition(":")
     if not colon or not name.endswith(TASK_SUFFIX) or not task.isidentifier():
         raise RefusedError(400, f"task: expected FILE.py:NAME, such as digits.py:task, got {entry!r}")

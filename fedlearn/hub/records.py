@@ -56,7 +56,11 @@ class JobFolder(msgspec.Struct, frozen=True):
         return self.path / "job.log"
 
     def save(self, record: JobRecord) -> None:
-        """Keeps the record, in one piece. Raises StorageError."""
+        """Replaces the record in its file as a whole.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
         make_folder(self.path)
         write_durably(self.record, msgspec.json.format(msgspec.json.encode(record), indent=1))
 

@@ -13,7 +13,12 @@ from fedlearn.system.files import lock_file
 
 
 def serve(settings: HubSettings, reach: Reach) -> int:
-    """Serves until it is stopped. Raises OSError for a port in use, StorageError for a folder that is in use."""
+    """Serves until it is stopped.
+
+    Raises:
+        OSError: the port is in use.
+        StorageError: another hub uses the folder.
+    """
     with open(settings.folder / "lock", "a+") as lock:
         if not lock_file(lock.fileno()):
             raise StorageError(f"{settings.folder}: expected a folder that no hub uses; stop that one, or name another")

@@ -42,7 +42,13 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def open(
         cls, folder: Path, *, data: Path | None, tasks: Path | None, host: str, public_host: str, tokens: str
     ) -> Self:
-        """Makes what is not there yet. Raises StorageError or OSError where that can't be."""
+        """The settings of a hub; makes the folders that are not there yet.
+
+        Raises:
+            ValueError: a folder that was named does not exist.
+            StorageError: a folder cannot be made.
+            OSError: a file cannot be read or made.
+        """
         for path in (folder / "jobs", folder / "runs"):
             make_folder(path)
         for given, name in ((data, "data"), (tasks, "tasks")):
@@ -73,7 +79,11 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.folder / "runs"
 
     def arguments_of(self, record: JobRecord, folder: JobFolder) -> list[str]:
-        """The words that start a job's server, or let one go on. Raises RefusedError where a task's file is gone."""
+        """The words that start a job's server, or let it go on.
+
+        Raises:
+            RefusedError: the file of its task is gone.
+        """
         arguments = ["serve", "--plain", "--runs", str(self.runs), "--host", self.host, "--board", "0"]
         arguments += ["--port", str(record.port if _is_free(self.host, record.port) else 0)]
         arguments += ["--volunteers", str(record.n_local), "--sample-time", SAMPLE_S, "--share", "graph"]

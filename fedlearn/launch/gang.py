@@ -32,7 +32,11 @@ class Place(Struct, frozen=True):
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
-        """The place that a launcher has left in the environment. Raises ValueError where there is none."""
+        """The place of this process that a launcher has left in the environment.
+
+        Raises:
+            ValueError: there is none.
+        """
         if "RANK" in environ:
             size = _number(environ, "WORLD_SIZE", 1)
             return cls(

@@ -1,1 +1,1 @@
-"""Where bytes travel: streams over sockets or memory, and the channel between one of them and a connection."""
+"""Where bytes travel: streams over sockets or in memory, and the channel between a stream and a connection."""

@@ -1,8 +1,8 @@
-"""Where a server is, and how its line is protected: the text that a server prints and a volunteer pastes.
+"""Where a server is, and how the line to it is protected: the text that a server prints and a volunteer pastes.
 
-`fedlearn://HOST:PORT/RUN#FINGERPRINT` is TLS with that very certificate; without a fingerprint the certificate must be
-one that the system's authorities vouch for. Only `fedlearn+plain://`, and HOST:PORT on loopback, are without TLS;
-nothing else ever becomes so.
+`fedlearn://HOST:PORT/RUN#FINGERPRINT` is TLS with the very certificate that has this fingerprint; without a fingerprint
+one of the system's authorities must vouch for the certificate. Only `fedlearn+plain://`, and HOST:PORT on loopback, are
+without TLS; no other address is ever dialled without it.
 """
 
 import base64
@@ -18,25 +18,25 @@ TLS_SCHEME = "fedlearn"
 PLAIN_SCHEME = "fedlearn+plain"
 
 FINGERPRINT_BYTES = 18
-"""Shown of a certificate's SHA-256: 24 characters."""
+"""Bytes of a certificate's SHA-256 that a server prints: 24 characters."""
 
 LEAST_FINGERPRINT_BYTES = 16
-"""128 bits: nobody makes another certificate that begins like this one."""
+"""Bytes that a client asks for: with 128 bits nobody makes another certificate that begins like this one."""
 
 ANY_ADDRESS = ("0.0.0.0", "::", "")
-"""Hosts that listen on every address, the loopback's among them."""
+"""Hosts that stand for every address of the machine, loopback among them."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A server, and what its line must be like; `str` gives the text that `parse_address` reads."""
+    """A server, and what the line to it must be like; `str` gives the text that `parse_address` reads."""
 
     host: str
     port: int
     has_tls: bool = False
     fingerprint: str = ""
-    """Of the server's certificate; empty where authorities vouch for it."""
+    """Beginning of the SHA-256 of the server's certificate, in base64; empty where authorities vouch for it."""
     run: str = ""
-    """The run that is meant; empty: whichever the server trains."""
+    """The name of the run that is meant; empty: any."""
 
     def __str__(self) -> str:
         place = f"{_bracketed(self.host)}:{self.port}"
@@ -48,7 +48,11 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(text: str) -> Address:
-    """The address that a text names. Raises ValueError that shows the form."""
+    """The address that a text names.
+
+    Raises:
+        ValueError: the text is none; the message shows the form.
+    """
     if "://" not in text:
         host, colon, port = text.rpartition(":")
         host = host.strip("[]")
@@ -75,7 +79,7 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can be meant: by its number, or by the name localhost, whatever a resolver says."""
+    """Whether the host can only be this machine: a loopback number, or the name localhost, whatever a resolver says."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -83,12 +87,12 @@ def is_loopback(host: str) -> bool:
 
 
 def fingerprint_of(certificate: bytes) -> str:
-    """What an address says of a certificate, in DER."""
+    """The fingerprint, as addresses show it, of a certificate in DER."""
     return _encoded(sha256(certificate).digest()[:FINGERPRINT_BYTES])
 
 
 def has_fingerprint(certificate: bytes, fingerprint: str) -> bool:
-    """Whether the certificate, in DER, is the one with this fingerprint, whatever its length."""
+    """Whether a certificate, in DER, has this fingerprint, which may be of any length."""
     return _encoded(sha256(certificate).digest()).startswith(fingerprint)
 
 

@@ -1,4 +1,4 @@
-"""A conversation over a stream: the thin shell that moves bytes between a line and a Connection."""
+"""A conversation over a stream: the thin shell that moves bytes between a stream and a Connection."""
 
 import asyncio
 import time
@@ -14,25 +14,25 @@ from fedlearn.wire.parcel import Parcel
 
 READ_BYTES = 64 * 1024
 WRITE_BYTES = 64 * 1024
-"""Copied out of what peers share, at a time."""
+"""Bytes copied at a time out of parcels, which peers share."""
 
 TICK_S = 1.0
 STALL_S = 20.0
-"""Whoever takes nothing of what waits for it for so long does not read."""
+"""A peer that takes nothing of what waits for it for so long is dropped: it does not read."""
 
 PARTING_S = 2.0
-"""How long to wait, after the parting word, for the peer to close: closing first could discard it on the way."""
+"""How long to wait after the parting word for the peer to close: whoever closes first might discard that word."""
 
 OVER = "the conversation is over"
 
 
 @final
 class Channel:
-    """One open line with its Connection; a peer for which more than `max_queued_bytes` wait is dropped.
+    """One open stream with its Connection; a peer for which more than `max_queued_bytes` wait is dropped.
 
     Attributes:
         has_flooded: whether the peer was cut off because it sent too much.
-        waiting_since: when last nothing waited, neither for the peer nor for the rest of what it began.
+        waiting_since: the last time at which nothing waited, for the peer or from it.
     """
 
     def __init__(self, connection: Connection, stream: Stream, *, max_queued_bytes: int) -> None:
@@ -52,31 +52,31 @@ class Channel:
 
     @property
     def peer_address(self) -> str:
-        """Who is at the other end."""
+        """The address of the peer."""
         return self._stream.peer_address
 
     @property
     def private_bytes(self) -> int:
-        """Bytes held for this peer alone: what it began, and what was copied for it and has not left."""
+        """Bytes held for this peer alone: unfinished messages from it, and what was copied for it and has not left."""
         return self.connection.bytes_held + self._stream.unsent_bytes
 
     def pace_bytes_per_s(self, now: float) -> float:
-        """How fast the peer has taken and sent since something waits."""
+        """Bytes a second that the peer has taken and sent since something has been waiting."""
         moved = self.connection.bytes_in + self.connection.bytes_out - self._stream.unsent_bytes
         return (moved - self._bytes_before) / max(now - self.waiting_since, 1.0)
 
     def send(self, message: Message, parcel: Parcel | None = None) -> None:
-        """Queues a message, as a parcel if that is known; it leaves as soon as the line takes it."""
+        """Queues a message, with its parcel where there is one; it leaves as soon as the line takes it."""
         self.connection.send(message, parcel)
         self._flush_soon()
 
     def drop(self, reason: str) -> None:
-        """Ends the conversation now; `run` gives the reason."""
+        """Ends the conversation now; `run` then gives the reason."""
         if not self._dropped.done():
             self._dropped.set_result(reason)
 
     async def run(self, on_message: Callable[[Message], None]) -> str:
-        """Moves bytes until either side is done; gives the reason. Nothing is held for the peer then."""
+        """Moves bytes until either side is done; gives the reason. Afterwards nothing is held for the peer."""
         read = asyncio.create_task(self._read(on_message))
         write = asyncio.create_task(self._write())
         ends: list[asyncio.Future[str]] = [read, write, self._dropped]
@@ -93,7 +93,7 @@ class Channel:
                     return end.result()
             raise AssertionError("waited for an end, and there is none")
         except RemoteProtocolError as error:
-            error.with_traceback(None)  # who keeps it must not keep the frames, and all that is in them
+            error.with_traceback(None)  # whoever keeps the error must not keep the frames and all that is in them
             self.has_flooded = isinstance(error, FloodError)
             await self._say_why(str(error))
             return str(error)
@@ -102,12 +102,12 @@ class Channel:
             return error.strerror or str(error)
         finally:
             if self._dropped.done():
-                self._dropped.exception()  # or asyncio would report it where another end came first
+                self._dropped.exception()  # otherwise asyncio would report it where another end came first
             for end in ends:
                 end.cancel()
-            self._close(all_sent=all_sent)  # before anything is waited for: whoever is cancelled twice gets no further
+            self._close(all_sent=all_sent)  # before any wait: a task that is cancelled twice gets no further
             await asyncio.gather(read, write, return_exceptions=True)
-            # An error knows this frame, and must not be known by it; `end` is the last one, which is no task.
+            # An error refers to this frame, so the frame must not refer to it; `end` is the last one, which is no task.
             del read, write
             ends.clear()
 
@@ -127,13 +127,13 @@ class Channel:
             if self.connection.is_over:
                 return OVER
             if len(data) == READ_BYTES:
-                await asyncio.sleep(0)  # more waits, and would be read before anybody else's
+                await asyncio.sleep(0)  # more waits here, and would be read before anybody else's
             elif not is_pushed:
                 is_pushed = self._stream.push_to(lambda data: self._pushed(data, on_message))
         return "the connection was closed"
 
     def _pushed(self, data: bytes, on_message: Callable[[Message], None]) -> None:
-        """Whatever comes of it ends this conversation, and is nothing that the loop should hear of."""
+        """Takes data as it comes; an error ends this conversation and must not reach the event loop."""
         if self._is_closed or self._dropped.done():
             return
         try:
@@ -151,13 +151,13 @@ class Channel:
             self._flush_soon()  # an answer to a Ping may wait
 
     def _flush_soon(self) -> None:
-        """Once for all that is queued before the loop comes round."""
+        """Schedules one flush for all that is queued before the event loop comes round."""
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """As a rule the line takes at once what waits; else, and at the end, the writer is woken."""
+        """Usually the line takes at once what waits; otherwise, and at the end, the writer is woken."""
         self._is_flush_due = False
         if self._is_closed:
             return
@@ -172,7 +172,7 @@ class Channel:
             while data := self.connection.data_to_send(WRITE_BYTES):
                 self._stream.write(data)
                 await self._stream.drain()
-                await asyncio.sleep(0)  # a line that takes all at once would never let others have a turn
+                await asyncio.sleep(0)  # a line that takes everything at once would never give others a turn
             if self.connection.is_over:
                 return OVER
             self._wake.clear()
@@ -202,7 +202,7 @@ class Channel:
             self.drop(f"it reads too slowly: {self.connection.bytes_queued} bytes are waiting")
 
     async def _say_why(self, reason: str) -> None:
-        """Tells a client why it is cut off, if the line takes it at once."""
+        """Tells a client why it is cut off, if the line takes that at once."""
         word = self.connection.last_word("refused", reason)
         if word and self._stream.unsent_bytes == 0:
             self._stream.write(word)

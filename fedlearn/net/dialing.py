@@ -1,4 +1,4 @@
-"""A volunteer's way to its server: directly or through a proxy, with TLS as its address says."""
+"""A volunteer's way to its server: directly or through a proxy, with TLS as the address says."""
 
 import asyncio
 import ssl
@@ -19,20 +19,20 @@ from fedlearn.net.tls import (
 
 
 class Line(NamedTuple):
-    """An open line to a server that may be spoken to."""
+    """An open line to a server that may be trusted as far as its address says."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     binding: bytes
-    """What proofs name of the line; empty without TLS."""
+    """SHA-256 of the server's certificate, which proofs cover; empty without TLS."""
 
 
 async def dial(address: Address) -> Line:
-    """Connects, and finds out whether this is the server that was meant; nothing was said to it yet.
+    """Connects, and checks that this is the server that the address means; nothing of the protocol is said yet.
 
     Raises:
         OSError: nobody answers there.
-        UntrustedServerError: somebody does, who can't be trusted to be the server.
+        UntrustedServerError: somebody answers who cannot be trusted to be the server.
     """
     proxy = proxy_for(address)
     sock = await open_tunnel(proxy, address) if proxy is not None else None

@@ -1,4 +1,4 @@
-"""Both ends of a conversation in one process, with the real protocol between them."""
+"""Both ends of a conversation in one process, which speak the real protocol."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from fedlearn.wire.messages import Message
 
 @final
 class MemoryLink:
-    """A client's and a server's connection whose bytes are carried by hand."""
+    """The connections of a client and a server, whose bytes are carried when a method is called."""
 
     def __init__(self, *, now: float) -> None:
         self.client = Connection("client", now=now)
@@ -34,7 +34,7 @@ def _carry(sender: Connection, receiver: Connection, now: float) -> list[Message
 
 @final
 class MemoryStream:
-    """One end of a line in memory; at most `capacity_bytes` are on their way, and more wait at their sender."""
+    """One end of a line in memory; at most `capacity_bytes` are on their way, the rest waits at the sender."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes

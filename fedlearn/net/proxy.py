@@ -1,6 +1,6 @@
-"""Out of an office: a tunnel through the proxy that HTTPS_PROXY names, by CONNECT, unless NO_PROXY excepts the server.
+"""The way out of an office network: a tunnel through the proxy of HTTPS_PROXY, unless NO_PROXY lists the server.
 
-Source: RFC 9110, section 9.3.6.
+Source: CONNECT of RFC 9110, section 9.3.6.
 """
 
 import asyncio
@@ -16,7 +16,11 @@ _END = b"\r\n\r\n"
 
 
 def proxy_for(address: Address) -> SplitResult | None:
-    """The proxy that stands between, by the environment. Raises ValueError for one that is not understood."""
+    """The proxy between here and the server, by the environment's variables; None where there is none.
+
+    Raises:
+        ValueError: HTTPS_PROXY is not understood.
+    """
     text = getproxies_environment().get("https", "")
     if not text or is_loopback(address.host) or proxy_bypass(f"{address.host}:{address.port}"):
         return None
@@ -31,7 +35,11 @@ def proxy_for(address: Address) -> SplitResult | None:
 
 
 async def open_tunnel(proxy: SplitResult, address: Address) -> socket.socket:
-    """A socket at whose other end is the server. Raises OSError where the proxy does not answer or refuses."""
+    """A connected socket, with the server at its other end.
+
+    Raises:
+        OSError: the proxy does not answer, or refuses.
+    """
     loop = asyncio.get_running_loop()
     assert proxy.hostname is not None
     found = await loop.getaddrinfo(proxy.hostname, proxy.port, type=socket.SOCK_STREAM)
@@ -42,7 +50,7 @@ async def open_tunnel(proxy: SplitResult, address: Address) -> socket.socket:
         await loop.sock_connect(tunnel, where)
         await loop.sock_sendall(tunnel, _request(proxy, address))
         answer = b""
-        # Byte by byte: what follows the answer is the server's.
+        # It is read byte by byte, since what follows the answer comes from the server.
         while not answer.endswith(_END):
             byte = await loop.sock_recv(tunnel, 1)
             if not byte or len(answer) >= MAX_ANSWER_BYTES:

@@ -1,4 +1,4 @@
-"""Addresses that nothing is taken from for a while, since a peer there flooded."""
+"""Addresses that are refused for a while, because a peer there has flooded."""
 
 from typing import final
 
@@ -8,15 +8,15 @@ from fedlearn.wire.networks import LOOPBACK, network_of
 
 FIRST_S = 60.0
 LONGEST_S = 3600.0
-"""A refusal lasts twice as long as the one before it; after so long without another it is forgotten."""
+"""The longest refusal: each lasts twice as long as the last. After so long without a flood they begin anew."""
 
 MAX_NETWORKS = 10_000
-"""Remembered; of more the oldest are forgotten."""
+"""Networks remembered; beyond, the oldest are forgotten."""
 
 TURN_S = 0.05
 LONGEST_TURN_S = 1.0
-"""Between two connections from this machine after a flood, since its own volunteers come from the same address; twice
-as long after each."""
+"""Seconds between two connections from this machine after a flood, twice as many after each further one. It is not
+refused, since the server's own volunteers have the same address."""
 
 
 class _Refusal(msgspec.Struct):
@@ -27,7 +27,7 @@ class _Refusal(msgspec.Struct):
 
 @final
 class Refusals:
-    """Who is refused until when; `now` is any clock in seconds that never goes back."""
+    """Which addresses are refused, and until when; `now` is any clock in seconds that never goes back."""
 
     def __init__(self) -> None:
         self._refusals: dict[str, _Refusal] = {}
@@ -43,13 +43,13 @@ class Refusals:
             del self._refusals[next(iter(self._refusals))]
 
     def seconds_left(self, address: str, now: float) -> float:
-        """For how long an address is refused; 0 for who is not, and for this machine."""
+        """For how many seconds an address is still refused; 0 where it is not, and for this machine."""
         network = network_of(address)
         refusal = self._refusals.get(network)
         return max(refusal.until - now, 0.0) if refusal is not None and network != LOOPBACK else 0.0
 
     def turn_s(self, address: str, now: float) -> float:
-        """Seconds until a new connection from this machine is listened to; 0 unless something there flooded."""
+        """Seconds until a new connection from this machine is listened to; 0 unless a peer there has flooded."""
         refusal = self._refusals.get(network_of(address))
         if refusal is None or now >= refusal.until:
             return 0.0

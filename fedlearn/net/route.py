@@ -1,4 +1,4 @@
-"""Which of several servers is tried next: from the first on, each time that a conversation is over."""
+"""Which of several servers is tried next: from the first on, after each conversation."""
 
 from collections.abc import Sequence
 from typing import final
@@ -8,10 +8,14 @@ from fedlearn.net.address import Address
 
 @final
 class Route:
-    """Addresses in the order in which they are wanted."""
+    """The addresses of servers in the order in which they are preferred."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
-        """Raises ValueError where there is none."""
+        """Begins with the first address.
+
+        Raises:
+            ValueError: there is none.
+        """
         if not addresses:
             raise ValueError("server: expected an address or more, got none")
         self._addresses = tuple(addresses)
@@ -19,14 +23,14 @@ class Route:
 
     @property
     def address(self) -> Address:
-        """Whom to try now."""
+        """The address to try now."""
         return self._addresses[self._place]
 
     def failed(self) -> bool:
-        """Nobody took us in there; whether another is left before it is time to wait."""
+        """Goes to the next address; whether there was one left to try before it is time to wait."""
         self._place = (self._place + 1) % len(self._addresses)
         return self._place > 0
 
     def worked(self) -> None:
-        """A conversation took place: the next one begins with the first again."""
+        """Goes back to the first address: a conversation took place."""
         self._place = 0

@@ -1,4 +1,4 @@
-"""What a channel needs of a line, be it TCP, TLS or memory: bytes in order, both ways."""
+"""What a channel needs of a line, over TCP, TLS or memory: bytes in order, both ways."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,14 +9,14 @@ class Stream(Protocol):
 
     @property
     def peer_address(self) -> str:
-        """Who is at the other end: an IP address, or another name where there is none."""
+        """The IP address at the other end, or another name where there is none."""
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes written that have not left this process."""
 
     async def read(self, max_bytes: int) -> bytes:
-        """What came next, at least a byte; empty once the other end writes no more.
+        """The bytes that came next, at least one; empty once the other end writes no more.
 
         Raises:
             OSError: the line broke.
@@ -25,7 +25,7 @@ class Stream(Protocol):
     def push_to(self, taken: Callable[[bytes], None]) -> bool:
         """Gives what comes from now on to `taken` at once, piece by piece; `read` then waits for the end of the line.
 
-        To be called where nothing waits to be read; False, and nothing changes, of a line that can't.
+        Call it only where nothing waits to be read. False where the line cannot do that; nothing has changed then.
         """
 
     def write(self, data: bytes) -> None:
@@ -39,7 +39,7 @@ class Stream(Protocol):
         """
 
     def close(self) -> None:
-        """Ends the line behind what was written."""
+        """Ends the line after what was written has left."""
 
     def abort(self) -> None:
         """Ends the line at once; what has not left this process is dropped."""

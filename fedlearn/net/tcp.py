@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import final
 
 READ_LIMIT_BYTES = 32 * 1024
-"""For `asyncio.start_server` and `open_connection`: twice as much waits unread at most, then the sender must wait."""
+"""For asyncio's streams: they hold at most twice as many unread bytes, then the sender must wait."""
 
 UNSENT_BYTES = 64 * 1024
-"""That the system takes ahead of a slow line: what waits here can still be replaced by something better."""
+"""Bytes that the system takes ahead of a slow line: what still waits here can be replaced by something newer."""
 
 PIECE_BYTES = 64 * 1024
-"""Taken of a line before others have their turn."""
+"""Bytes taken from a line before others have their turn."""
 
 
 @final
 class _Inbox(threading.local):
-    """Where a thread's loop puts what comes, for as long as it takes to hand it on: lines have none of their own."""
+    """A buffer for each thread, filled and emptied in one call, so that lines need none of their own."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(PIECE_BYTES))
@@ -29,7 +29,7 @@ _inbox = _Inbox()
 
 @final
 class _Pushing(asyncio.BufferedProtocol):
-    """Stands before the protocol of a reader and a writer, which hears of everything but the bytes that come."""
+    """Passes the bytes that come to `taken`, and everything else to the protocol of the stream reader."""
 
     def __init__(self, inner: asyncio.StreamReaderProtocol, taken: Callable[[bytes], None]) -> None:
         self._inner = inner
@@ -59,7 +59,7 @@ class _Pushing(asyncio.BufferedProtocol):
 
 @final
 class TcpStream:
-    """The two ends that asyncio gives for a connection, as one stream."""
+    """The reader and the writer that asyncio gives for a connection, as one stream."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -69,7 +69,7 @@ class TcpStream:
         if is_tcp and hasattr(socket, "TCP_NOTSENT_LOWAT"):
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         # Nothing is copied aside that the system does not take: what waits is shared with other peers until it leaves.
-        # Of TLS asyncio would take nothing at all for as much as 0, and let a drain wait for ever.
+        # With 0, asyncio's TLS would take nothing at all, and a drain would wait for ever.
         has_tls = writer.get_extra_info("ssl_object") is not None
         writer.transport.set_write_buffer_limits(high=int(has_tls))
 
@@ -86,7 +86,7 @@ class TcpStream:
         return await self._reader.read(max_bytes)
 
     def push_to(self, taken: Callable[[bytes], None]) -> bool:
-        """Spares each piece a wake-up of the task that reads, which costs as much as the system's part of it."""
+        """Spares each piece the wake-up of a reading task, which costs as much as the system call."""
         transport = self._writer.transport
         inner = transport.get_protocol()
         if not isinstance(inner, asyncio.StreamReaderProtocol) or self._reader.at_eof() or transport.is_closing():
@@ -101,11 +101,11 @@ class TcpStream:
         await self._writer.drain()
 
     def close(self) -> None:
-        # A TLS line that is closed twice forgets what it waits for, and raises where it is asked.
+        # asyncio's TLS transport, closed twice, forgets what it waits for, and raises when it is asked.
         if not self._writer.transport.is_closing():
             self._writer.close()
 
     def abort(self) -> None:
         transport = self._writer.transport
         if transport.get_write_buffer_size() or not transport.is_closing():
-            transport.abort()  # which asyncio does not take from who is closed already
+            transport.abort()  # asyncio does not allow it on a transport that has closed

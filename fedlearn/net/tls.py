@@ -1,4 +1,4 @@
-"""TLS 1.3 on the line between server and volunteer: contexts, certificates, and what a client makes of one."""
+"""TLS 1.3 between server and volunteer: contexts, certificates, and how a client judges a certificate."""
 
 import ssl
 from datetime import UTC, datetime
@@ -13,21 +13,21 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fedlearn.net.address import Address, fingerprint_of, has_fingerprint
 
 HANDSHAKE_S = 15.0
-"""Of a handshake that goes on longer nobody hears: it is no peer yet."""
+"""The longest handshake; until it ends the caller is no peer, and nobody hears of it."""
 
 SHUTDOWN_S = 2.0
-"""For the peer's last word of TLS."""
+"""The longest wait for the peer to end TLS."""
 
 _NO_END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-"""RFC 5280: a certificate without an end. Clocks of volunteers may be years off."""
+"""The date that RFC 5280 gives to a certificate without an end: volunteers' clocks may be years off."""
 
 
 class UntrustedServerError(Exception):
-    """Whoever answers is not proven to be the server that was meant: nothing may be said to it."""
+    """Whoever answers may not be the server that was meant: nothing may be said to it."""
 
 
 def make_certificate() -> bytes:
-    """A new key and a certificate signed by itself, without an end, as PEM."""
+    """A new private key and its self-signed certificate, which never expires, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fedlearn")])
     certificate = (
@@ -45,7 +45,11 @@ def make_certificate() -> bytes:
 
 
 def read_certificate(path: Path) -> bytes:
-    """The first certificate of a PEM file, in DER. Raises ValueError for one that is none or not valid today."""
+    """The first certificate of a PEM file, in DER.
+
+    Raises:
+        ValueError: the file holds none, or it is not valid today.
+    """
     try:
         certificate = x509.load_pem_x509_certificates(path.read_bytes())[0]
     except (OSError, ValueError) as error:
@@ -57,18 +61,26 @@ def read_certificate(path: Path) -> bytes:
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """What a server listens with. Raises ValueError for files that do not belong together."""
+    """The TLS context with which a server listens.
+
+    Raises:
+        ValueError: the files do not belong together.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0  # a conversation begins anew each time
+    context.num_tickets = 0  # no TLS session is ever resumed
     load_chain(context, certificate, key)
     return context
 
 
 def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """What callers are shown from now on. Raises ValueError for files that do not belong together."""
+    """Changes the certificate that callers are shown from now on.
+
+    Raises:
+        ValueError: the files do not belong together.
+    """
     try:
-        context.load_cert_chain(certificate, key, password="")  # or it would ask at the terminal
+        context.load_cert_chain(certificate, key, password="")  # without one it would ask at the terminal
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{key}: expected the key of {certificate}, without a password: {error}; name it with --tls-key"
@@ -76,7 +88,7 @@ def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 
 def client_context(address: Address) -> ssl.SSLContext:
-    """What a volunteer calls with: the address's fingerprint stands for authorities and host name."""
+    """The TLS context with which a volunteer calls: a fingerprint replaces authorities and host name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if address.fingerprint:
@@ -88,10 +100,10 @@ def client_context(address: Address) -> ssl.SSLContext:
 
 
 def check_pinned(address: Address, certificate: bytes) -> None:
-    """Whether this is the certificate that the address names, by its fingerprint, and valid today.
+    """Checks that this is the certificate whose fingerprint the address names, and that it is valid today.
 
     Raises:
-        UntrustedServerError: with the reason.
+        UntrustedServerError: it is not; the message gives the reason.
     """
     if not has_fingerprint(certificate, address.fingerprint):
         raise UntrustedServerError(
@@ -103,7 +115,7 @@ def check_pinned(address: Address, certificate: bytes) -> None:
 
 
 def refusal_of(error: ssl.SSLError) -> UntrustedServerError | None:
-    """What a failed handshake says of the server; None where the line just broke."""
+    """What a failed handshake says about the server; None where the line just broke."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return UntrustedServerError(
             f"the server's certificate: {error.verify_message}; copy the line that the server prints, with its "
@@ -118,7 +130,7 @@ def refusal_of(error: ssl.SSLError) -> UntrustedServerError | None:
 
 
 def binding_of(certificate: bytes) -> bytes:
-    """What proofs name of the line: SHA-256 of the server's certificate, in DER."""
+    """SHA-256 of the server's certificate, in DER: what proofs cover of the line."""
     return sha256(certificate).digest()
 
 

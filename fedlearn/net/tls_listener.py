@@ -1,6 +1,6 @@
-"""Connections that come over TLS: hands are shaken with a bounded number of callers at a time.
+"""A listening socket with TLS that allows a bounded number of handshakes at a time.
 
-`asyncio.start_server` lets any number of handshakes go on, each with a file descriptor of its own.
+`asyncio.start_server` has no bound, and each handshake holds a file descriptor.
 """
 
 import asyncio
@@ -12,17 +12,17 @@ from typing import final
 from fedlearn.net.tls import HANDSHAKE_S, SHUTDOWN_S
 
 MAX_HANDSHAKES = 128
-"""Beyond, the oldest is given up: an honest one takes two round trips, so whoever waits longest means least."""
+"""Beyond so many the oldest is given up: an honest handshake takes two round trips, so the longest wait is suspect."""
 
 RETRY_S = 0.1
-"""After the system refused a socket."""
+"""How long to wait after the system refused a socket."""
 
 Accepted = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @final
 class TlsListener:
-    """Calls `accepted` for each caller whose handshake ended well, until it is closed; nobody hears of the others."""
+    """Calls `accepted` for each caller whose handshake succeeded, until it is closed; the others are passed over."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class TlsListener:
         self._context = context
         self._limit = limit
         self._shaking: dict[asyncio.Task[None], socket.socket | None] = {}
-        """The oldest first; with the socket until the task has begun, which then sees to it."""
+        """The oldest first; each with its socket until the task has begun, which then owns it."""
         self._accepting = asyncio.create_task(self._accept())
 
     @property
     def n_handshakes(self) -> int:
-        """Under way."""
+        """Handshakes that are under way."""
         return len(self._shaking)
 
     def close(self) -> None:
-        """Accepts nobody any more; who was accepted stays."""
+        """Accepts no more callers; those that were accepted stay."""
         self._accepting.cancel()
         for task in list(self._shaking):
             self._give_up(task)
@@ -87,4 +87,4 @@ class TlsListener:
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
         except OSError:
-            return  # no volunteer, or one whom nothing can be told
+            return  # no volunteer, or one that cannot be told anything

@@ -1,1 +1,1 @@
-"""A machine between volunteers and their server: sockets, clocks."""
+"""The relay's process, between volunteers and their server: it uses sockets and clocks."""

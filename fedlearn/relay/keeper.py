@@ -1,4 +1,4 @@
-"""What a relay serves from: the replica that it keeps as a volunteer, and what it was sent of late."""
+"""What a relay serves to its volunteers: the replica that it keeps as a volunteer, and what it was sent lately."""
 
 import time
 from collections import OrderedDict
@@ -34,38 +34,42 @@ from fedlearn.wire.parcel import Parcel, pack
 
 @final
 class Blocks:
-    """The blocks of data that came last, to be passed on as they came."""
+    """The latest blocks of data, which are passed on as they came."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, Outgoing] = OrderedDict()
 
     def keep(self, block: DataBlock) -> None:
-        """Keeps it in place of the one before the last."""
+        """Keeps a block; beyond KEPT_BLOCKS the oldest is dropped."""
         self._kept[block.block] = (block, pack(block))
         self._kept.move_to_end(block.block)
         while len(self._kept) > KEPT_BLOCKS:
             self._kept.popitem(last=False)
 
     def find(self, name: bytes) -> Outgoing:
-        """The block of that name. Raises ValueError for one that did not come."""
+        """The block of that name.
+
+        Raises:
+            ValueError: it is not among the latest.
+        """
         if name not in self._kept:
             raise ValueError(f"block {name.hex()}: expected one that came lately, got a name without data")
         return self._kept[name]
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What a relay's owner chose, and who is above it."""
+    """What a relay's owner chose, and which servers are above it."""
 
     above: tuple[Address, ...]
     audit: float = 0.0
-    """Share of the groups that the relay computes again."""
+    """Share of the groups that the relay recomputes."""
     entry: str = ""
-    """The task's file and name, where code does not travel."""
+    """The task's file and name, where volunteers must name the task themselves."""
 
 
 @final
 class RelayKeeper:
-    """Serves from a volunteer's replica, before `step` at first; what happened is the business of the server above."""
+    """Serves from a volunteer's replica, which stands before `step` at first; the server above keeps the run."""
 
     def __init__(
         self, volunteer: Volunteer, blocks: Blocks, welcome: Welcome, settings: Settings, *, step: int, digest: bytes
@@ -84,21 +88,21 @@ class RelayKeeper:
 
     @property
     def layout(self) -> ParameterLayout:
-        """Of the weights."""
+        """The layout of the weights."""
         return self._holding.objective.layout
 
     @property
     def run_name(self) -> str:
-        """Of the run, by what the server above says."""
+        """The name of the run, which the server above told."""
         return self._welcome.run
 
     @property
     def snapshot_bytes(self) -> int:
-        """Of the weights and all that travels with them."""
+        """Bytes of the weights and of what travels with them."""
         return self._holding.replica.weights.nbytes * (1 + len(self._holding.replica.slots))
 
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
-        """The coordinator of those below."""
+        """A coordinator for the volunteers below."""
         welcome, (step, digest) = self._welcome, self._begun
         plan = Plan(
             run=welcome.run,
@@ -120,17 +124,17 @@ class RelayKeeper:
         del coordinator
 
     def desk(self, coordinator: Coordinator) -> None:
-        """Orders are given to the server above."""
+        """Does nothing: orders are given to the server above."""
         del coordinator
 
     def invitation(self, address: Address) -> str:
-        """The command that volunteers are told: who loses the relay goes to the server behind it."""
+        """The command for volunteers; it names the servers above as well, for when the relay is gone."""
         entry = f" --task {self._settings.entry}" if self._settings.entry else ""
         return " ".join([f"fedlearn join{entry} {address}", *map(str, self._settings.above)])
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:  # noqa: ARG002 (the journal is the server's)
-        """A Snapshot."""
-        # By its digest, too: of a step whose weights were replaced there are two.
+        """A Snapshot of the replica."""
+        # It is cached by step and digest: there are two of a step whose weights were replaced.
         here = Held(self._holding.replica.step, self.steps.digest)
         if self._encoded_weights is None or self._encoded_weights[0] != here:
             snapshot = self._holding.replica.snapshot()
@@ -138,7 +142,7 @@ class RelayKeeper:
         return [self._encoded_weights[1]]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        """What brings whoever comes back with weights to where the replica is; None where only a Snapshot does."""
+        """What brings a volunteer that comes back with weights up to date; None where it needs a Snapshot."""
         replica = self._holding.replica
         updates: list[Outgoing] | None = []
         if held != Held(replica.step, self.steps.digest):
@@ -149,11 +153,11 @@ class RelayKeeper:
         return [(start, pack(start)), *updates]
 
     def data_block(self, name: bytes) -> Outgoing:
-        """A block, as it came."""
+        """A block of data, as it came."""
         return self._blocks.find(name)
 
     def append(self, update: Update) -> Parcel:
-        """Remembers the Update that the replica takes next; gives its parcel."""
+        """Remembers the Update of the replica's next step; gives its parcel."""
         if update.step != self._next_step:
             self._recent = RecentUpdates()  # the weights were replaced by those of another step
         self._next_step = update.step + 1
@@ -165,11 +169,11 @@ class RelayKeeper:
         raise AssertionError(f"step {update.step}: it is taken as a volunteer's")
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        """What becomes of a claim; the replica must stand before its step."""
+        """Whether a claim is true; the replica must stand before its step."""
         return audit(self._holding, claim)
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:  # noqa: ARG002 (not kept)
-        """The step's figures: the loss of what went up from here."""
+        """The figures of the step; its loss is that of the members that went up from here."""
         has_loss = not np.isnan(report.loss)
         return StepMetrics(
             step=report.step,
@@ -185,24 +189,24 @@ class RelayKeeper:
         )
 
     def record_verdict(self, verdict: Verdict) -> None:
-        """The coordinator's notice says it."""
+        """Does nothing: the coordinator's notice says it."""
 
     def record_credit(self, entry: Entry) -> None:
-        """The server above gives credit to the relay."""
+        """Does nothing: the server above credits the relay."""
 
     def save_checkpoint(self) -> Path | None:
-        """Nothing: the server above does."""
+        """Nothing: the server above writes checkpoints."""
         return None
 
     def begun(self) -> Begun:
-        """What callbacks are told first: the run's folder and settings are the server's above."""
+        """What callbacks are told first; the run's folder and settings are at the server above."""
         unit, step = self._holding.objective.unit, self._begun[0]
         return Begun(self.run_name, folder=None, unit=unit, step=step, n_parameters=self.layout.size, settings={})
 
     def copy(self) -> Float32Array:
-        """Nobody looks at the weights here."""
+        """A copy of the weights."""
         return self._holding.replica.weights.copy()
 
     def examine(self, weights: Float32Array) -> Examination:  # noqa: ARG002
-        """Nothing."""
+        """Nothing: the server above examines them."""
         return Examination({}, "")

@@ -1,4 +1,4 @@
-"""Performs a relay's effects in order, whatever its peers are connected by."""
+"""Performs the effects of a relay in order, over whatever connects its peers."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol, final
@@ -11,7 +11,7 @@ from fedlearn.wire.messages import Message
 
 
 class Shell(Protocol):
-    """What surrounds a performer: two sides, a clock, and a place for computations."""
+    """What surrounds a performer: connections on two sides, a clock, and a place for computations."""
 
     def now(self) -> float:
         """Seconds of a clock that never goes back."""
@@ -20,21 +20,21 @@ class Shell(Protocol):
         """Queues a message for the server above, unless either side has parted."""
 
     def below(self, effects: list[ServerEffect]) -> None:
-        """Performs these for the volunteers below."""
+        """Performs these effects for the volunteers below."""
 
     def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
-        """Computes behind all that was given before, for whichever side; calls `then` with the result."""
+        """Computes after everything that was given before, for either side; calls `then` with the result."""
 
     def say(self, text: str) -> None:
-        """A line for the person at this machine."""
+        """Shows a line to the person at this machine."""
 
     def left(self, leave: Leave) -> None:
-        """The conversation above is over."""
+        """Ends the conversation with the server above."""
 
 
 @final
 class Performer:
-    """One relay's effects on either side, in the order in which the relay gave them."""
+    """The effects of one relay on both sides, in the order in which the relay gave them."""
 
     def __init__(self, relay: Relay, volunteer: Volunteer, shell: Shell) -> None:
         self._relay = relay
@@ -42,7 +42,7 @@ class Performer:
         self._shell = shell
 
     def perform(self, effects: Iterable[RelayEffect]) -> None:
-        """Performs effects; what computations lead to follows once they are done."""
+        """Performs effects; those that computations lead to follow when these are done."""
         for effect in effects:
             match effect:
                 case Reply(message):
@@ -57,7 +57,7 @@ class Performer:
                     self._shell.below([effect])
 
     def turn(self) -> None:
-        """Something happened below."""
+        """Lets the relay act on what happened below."""
         self.perform(self._relay.turn(self._shell.now()))
 
     def _compute(self, compute: Compute) -> None:

@@ -32,12 +32,12 @@ FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 10.0
 
 PATIENCE_S = 120.0
-"""For which volunteers are kept waiting while nobody above answers."""
+"""How long volunteers are kept waiting while no server above answers."""
 
 
 @final
 class Nobody:
-    """A relay starts no volunteers of its own."""
+    """The server's own volunteers, of which a relay has none."""
 
     n_started = 0
     server = ""
@@ -51,7 +51,7 @@ class Nobody:
 
 @final
 class RelayProcess:
-    """The shell of a relay; both sides' work is done on one thread, since both are about one replica."""
+    """The shell of a relay; one thread computes for both sides, since both use the same replica."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class RelayProcess:
         terminal: Terminal,
         budget: Budget | None = None,
     ) -> None:
-        """`budget` is what the volunteer has, too."""
+        """`budget` is the volunteer's as well."""
         self._budget = budget or Budget()
         self._volunteer, self._credentials = volunteer, credentials
         self._gate, self._settings = gate, settings
@@ -89,7 +89,7 @@ class RelayProcess:
         self._server = self._serving = None
 
     async def run(self) -> int:
-        """Gives the exit code."""
+        """Serves until there is a reason to stop; gives the exit code."""
         try:
             return await self._stay()
         finally:
@@ -129,7 +129,7 @@ class RelayProcess:
             retry_s = min(2 * retry_s, LONGEST_RETRY_S)
 
     async def _converse(self) -> tuple[Leave, str]:
-        """Why the conversation ended; or why all has, where that was not it."""
+        """Why the conversation above ended; and why everything has ended, or an empty text."""
         max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
         self._above = above = Line(self._route.address, max_snapshot_bytes=max_snapshot_bytes)
         self.say(f"connecting to {self._route.address}")
@@ -137,7 +137,7 @@ class RelayProcess:
         leave = Leave("", is_welcome_back=False, is_refusal=False)
         try:
             while not conversing.done():
-                # Whoever serves below may begin and end while this goes on.
+                # Serving below may begin and end while this goes on.
                 serving = [self._serving] if self._serving is not None else []
                 await asyncio.wait([conversing, *serving], timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
                 if self._serving is not None and self._serving.done():
@@ -157,16 +157,16 @@ class RelayProcess:
         return leave, ""
 
     async def _part(self, leave: Leave) -> int:
-        """The server above wants no more of this relay: those below hear of it."""
+        """Passes on that the server above is done with this relay."""
         self._terminal.end(f"refused: {leave.reason}" if leave.is_refusal else leave.reason)
         if self._server is not None and self._serving is not None:
             if leave.is_refusal:
                 self._server.stop(leave.reason)
-            await self._serving  # the end of a run is seen at the next tick
+            await self._serving  # the end of the run is noticed at the next tick
         return 1 if leave.is_refusal else 0
 
     async def _give_up(self, reason: str) -> None:
-        """Nobody above answers for long: those below are free to look for somebody else."""
+        """Lets the volunteers below look for another server, as none above has answered for long."""
         assert self._server is not None
         assert self._serving is not None
         self._server.stop(f"the server above can't be reached: {reason}")
@@ -174,7 +174,7 @@ class RelayProcess:
         self._begin_anew()
 
     async def _wait(self, seconds: float) -> str:
-        """Why all has ended meanwhile, if it has."""
+        """Waits; gives the reason where everything has ended meanwhile."""
         if self._serving is None:
             await asyncio.sleep(seconds)
             return ""
@@ -189,7 +189,7 @@ class RelayProcess:
 
     async def _begin(self, nonce: bytes, binding: bytes) -> None:
         assert self._worker is not None
-        # Behind whatever the conversation before has left to do.
+        # It waits for what the last conversation has left to compute.
         held = await asyncio.get_running_loop().run_in_executor(self._compute, lambda: self._volunteer.held)
         self._performer.perform(self._relay.start(self._worker, nonce=nonce, binding=binding, held=held))
 

@@ -1,4 +1,4 @@
-"""The page that a server starts beside it: a process of its own, which ends with the server."""
+"""The board that a server starts: a process of its own, which ends with the server."""
 
 import asyncio
 import sys
@@ -12,7 +12,8 @@ PACKAGES = ("starlette", "uvicorn")
 
 
 async def show_board(root: Path, port: int, say: Callable[[str], None]) -> None:
-    """Runs the board of these runs until it ends, or this task is cancelled; what it prints is said."""
+    """Runs the board of these runs until it ends or this task is cancelled; calls `say` with each line that it
+    prints."""
     if any(find_spec(package) is None for package in PACKAGES):
         say("to see the run on a page in the browser: pip install 'fedlearn[board]' (--board 0 hides this line)")
         return

@@ -1,4 +1,4 @@
-"""What all peers together may hold of the server's memory."""
+"""A limit on the memory that all peers together may use at the server."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from fedlearn.net.channel import Channel
 
 MAX_HELD_BYTES = 32 * 1024 * 1024
-"""Of unfinished messages and of what waits to be sent, besides the weights: those of a large model are more."""
+"""Bytes of unfinished messages and of what waits to be sent, besides those that come with large weights."""
 
 LITTLE_BYTES = 64 * 1024
-"""Nobody is dropped for less: a volunteer that is up to date has an Update waiting now and then."""
+"""Nobody is dropped for less: a volunteer that keeps up has an Update waiting from time to time."""
 
 
 def over_budget(channels: Iterable[Channel], *, max_bytes: int, now: float) -> list[Channel]:
-    """Whom to drop so that the others hold at most `max_bytes`: those who take and send slowest what waits.
+    """The channels to drop so that the others hold at most `max_bytes`: the slowest first.
 
     What several peers are sent counts once.
     """

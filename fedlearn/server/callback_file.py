@@ -1,4 +1,4 @@
-"""Callbacks that the person at the server names: nothing that a run folder or a configuration says is imported."""
+"""Callbacks that the person at the server names: nothing that a run folder or a configuration names is imported."""
 
 from importlib import import_module
 from pathlib import Path
@@ -8,9 +8,10 @@ from fedlearn.storage.task_file import import_file
 
 
 def load_callback(entry: str) -> Callback:
-    """The callback that `FILE.py:NAME` or `MODULE:NAME` names, or what makes one without arguments, as a class does.
+    """The callback that `FILE.py:NAME` or `MODULE:NAME` names; a name that can be called, such as a class, is called.
 
-    Raises ValueError where there is none; what the code itself raises comes through.
+    Raises:
+        ValueError: there is no such callback. Errors of the code itself come through as they are.
     """
     place, _, name = entry.rpartition(":")
     if not place or not name:

@@ -39,9 +39,10 @@ def differing_keys(one: RunConfig, other: RunConfig) -> list[str]:
 
 
 def changed(config: RunConfig, key: str, text: str) -> RunConfig:
-    """The settings with another value of a key, as a resumed run would have it.
+    """The settings with another value of a key, as a resumed run would have them.
 
-    Raises ConfigError for a key that can't change, or not while the server runs, and for a value that is out of range.
+    Raises:
+        ConfigError: the key cannot change, or not while the server runs, or the value is out of its range.
     """
     schema, name = Schema(type(config.options)), key.replace("-", "_")
     if name not in schema.fields:

@@ -1,4 +1,4 @@
-"""How a run begins: its folder, with all that replays it."""
+"""How a run begins: its folder, with everything that is needed to replay it."""
 
 import shutil
 from pathlib import Path
@@ -31,12 +31,14 @@ def create(
     measure: Measure | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """A new run. Where that fails no folder stays.
+    """A new run; where an error is raised, no folder stays.
 
     Values that the configuration leaves open are chosen by the kind; `measure` is called only where there are any.
     `progress` is told how far the preparation is.
 
-    Raises ConfigError for a task or a model that can't be had, StorageError where the disk refuses.
+    Raises:
+        ConfigError: the task or its model cannot be had.
+        StorageError: the disk refuses.
     """
     progress = progress or Untold()
     measure = _told(measure or Throughput(config), progress)

@@ -38,7 +38,11 @@ class Office(Protocol):
         """Where the replica stands."""
 
     def change(self, operator: Operator, key: str, text: str, now: float) -> str:
-        """Goes on with another value; gives a sentence about it. Raises ConfigError."""
+        """Goes on with another value of a setting; gives a sentence about it.
+
+        Raises:
+            ConfigError: the setting cannot change, or the value is out of its range.
+        """
 
 
 class Shell(Protocol):
@@ -62,7 +66,11 @@ class Desk:
     """Looks for orders now and then, beside the training; who waits for an answer gets it in the folder."""
 
     def __init__(self, folder: Path, office: Office, operator: Operator) -> None:
-        """Raises StorageError where there can be no folder."""
+        """Makes the folder for orders, and drops what was left behind in it.
+
+        Raises:
+            StorageError: the folder cannot be made.
+        """
         clear(folder)
         self._folder = folder
         self._office = office

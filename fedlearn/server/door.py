@@ -1,4 +1,4 @@
-"""Who is let in: as many as there are files for, and nobody whose address flooded."""
+"""Whose connections are accepted: as many as there are open files for, and none from addresses that have flooded."""
 
 import asyncio
 from contextlib import suppress
@@ -12,20 +12,21 @@ from fedlearn.wire.connection import Connection
 MAX_CONNECTIONS = 10_000
 
 RESERVED_FILES = 256
-"""Open files that no connection may take: the run's own, and those that the system accepts before anybody is asked."""
+"""Open files that no connection may take: the run's own, and those that the system accepts before the server is
+asked."""
 
 MAX_TURNED_AWAY = 32
-"""At once; whoever comes on top hears no reason."""
+"""The most peers that are turned away at a time; further ones hear no reason."""
 
 PARTING_S = 2.0
-"""For who is turned away to close: closing first could discard the reason on its way."""
+"""How long a peer that is turned away has to close: whoever closes first might discard the reason on its way."""
 
 _MAX_IGNORED_BYTES = 64 * 1024
 
 
 @final
 class Door:
-    """Counts who is inside, and remembers who must stay out."""
+    """Decides about connections, and remembers which addresses are refused."""
 
     def __init__(self) -> None:
         self.refusals = Refusals()
@@ -33,7 +34,7 @@ class Door:
         self._n_turned_away = 0
 
     def objection(self, address: str, *, n_inside: int, now: float) -> str:
-        """Why a connection is not taken; empty where it is."""
+        """Why a connection is not accepted; empty where it is."""
         if n_inside >= self.max_connections:
             return f"the server is full: it takes {self.max_connections} connections; come back later"
         if left_s := self.refusals.seconds_left(address, now):
@@ -41,7 +42,7 @@ class Door:
         return ""
 
     async def turn_away(self, stream: Stream, objection: str, *, now: float) -> None:
-        """Says why, and gives the peer a moment to hear it."""
+        """Tells the peer why, and gives it a moment to hear that."""
         if self._n_turned_away >= MAX_TURNED_AWAY:
             return
         self._n_turned_away += 1

@@ -1,4 +1,4 @@
-"""A look at what the model can do by now: validation and, of models that write, a short sample."""
+"""What the model can do at present: figures on validation data and, of a model that writes, a short sample."""
 
 from typing import final
 
@@ -13,11 +13,11 @@ SAMPLE_TOKENS = 120
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What came of a look."""
+    """The result of looking at a model."""
 
     figures: dict[str, float]
     sample: str
-    """With its line breaks; empty for models that don't write."""
+    """Text with its line breaks; empty for models that do not write."""
 
 
 @final
@@ -40,7 +40,7 @@ class Agenda:
 
 
 def examine(examiner: Examiner, weights: Float32Array) -> Examination:
-    """Measures on held-out data, and lets the model write."""
+    """Measures the weights on validation data, and lets the model write."""
     text = ""
     if isinstance(examiner, WritesText):
         written = sample(

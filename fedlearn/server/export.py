@@ -1,4 +1,4 @@
-"""What other programs take of a run: its weights for PyTorch or ONNX, its figures as a table."""
+"""What other programs can use of a run: its weights for PyTorch or ONNX, its figures as a table."""
 
 import csv
 import io
@@ -23,17 +23,21 @@ FORMATS: tuple[Format, ...] = ("safetensors", "onnx", "csv")
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """What was written."""
+    """A file that was written."""
 
     path: Path
     content: str
-    """In a sentence."""
+    """What is in it, as a phrase."""
     notes: tuple[str, ...] = ()
-    """What to know of it."""
+    """What to know about it."""
 
 
 def format_of(path: Path | None) -> Format:
-    """By the path's ending. Raises ValueError for another one."""
+    """The format that the ending of a path says.
+
+    Raises:
+        ValueError: no format has this ending.
+    """
     if path is None:
         return "safetensors"
     for form in FORMATS:
@@ -47,11 +51,13 @@ def format_of(path: Path | None) -> Format:
 def export(
     run: Run, path: Path | None = None, form: Format | None = None, *, progress: Progress | None = None
 ) -> Exported:
-    """Writes the run's newest weights, or its figures, in a format that is told by the path's ending if not given.
+    """Writes the run's newest weights, or its figures, in a format, which by default the ending of `path` says.
 
-    Without a path it is `run-<name>` with the format's ending, in the working directory.
+    Without a path the file is `run-<name>` with the format's ending, in the working directory.
 
-    Raises ValueError where the run's model has no such format, StorageError where files can't be read or written.
+    Raises:
+        ValueError: the run's model cannot be written in this format.
+        StorageError: a file cannot be read or written.
     """
     form = form or format_of(path)
     path = path or Path(f"run-{run.folder.path.name}.{form}")
@@ -71,7 +77,11 @@ def export(
 def weights_as(
     run: Run, weights: Float32Array, form: Literal["safetensors", "onnx"], about: dict[str, str]
 ) -> tuple[bytes, tuple[str, ...]]:
-    """A file of these weights in a format, and what to know of it. Raises ValueError where there is none."""
+    """The bytes of a file of these weights, and notes about it.
+
+    Raises:
+        ValueError: the model cannot be written in this format.
+    """
     examiner = run.prepared.examiner
     if isinstance(examiner, Exports):
         make: dict[str, Callable[..., bytes]] = {"safetensors": examiner.state_dict, "onnx": examiner.onnx}

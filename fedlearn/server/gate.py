@@ -1,4 +1,4 @@
-"""What stands between a server and strangers: encryption, whom it lets in, and the line that it prints for them."""
+"""What protects a server: encryption, whom it admits, and the line that it prints for volunteers."""
 
 import asyncio
 import socket
@@ -18,35 +18,35 @@ from fedlearn.storage.credentials import keep_secret, load_identity, read_allowe
 from fedlearn.storage.durable import StorageError
 
 CERTIFICATE_FILE = "certificate.pem"
-"""Beside the run folders: the certificate of the server's own, with its key."""
+"""The server's own certificate with its key, beside the run folders."""
 
 _FAR_AWAY = ("192.0.2.1", 9)
-"""RFC 5737: nobody's address, beyond every router."""
+"""An address that RFC 5737 gives to nobody, beyond every router."""
 
 
 class Gate(msgspec.Struct, frozen=True, eq=False):
-    """One server's; as it is by default everybody may join, without encryption."""
+    """The protection of one server; by default everybody may join, without encryption."""
 
     settings: ServerSettings = ServerSettings()
     rules: AdmissionRules = AdmissionRules()
     context: ssl.SSLContext | None = None
     certificate: bytes = b""
-    """In DER; empty without TLS."""
+    """The certificate in DER; empty without TLS."""
 
     @property
     def binding(self) -> bytes:
-        """What proofs name of this server's lines."""
+        """SHA-256 of the certificate, which volunteers' proofs cover; empty without TLS."""
         return binding_of(self.certificate) if self.certificate else b""
 
     async def listen(self, accepted: Accepted, listening: socket.socket) -> TlsListener | asyncio.Server:
-        """Accepts connections there, as `asyncio.start_server` does, with TLS where it is on."""
+        """Accepts connections on a socket, as `asyncio.start_server` does, with TLS where it is on."""
         if self.context is None:
             return await asyncio.start_server(accepted, sock=listening, limit=READ_LIMIT_BYTES)
         return TlsListener(accepted, listening, self.context, limit=READ_LIMIT_BYTES)
 
     @property
     def notices(self) -> list[str]:
-        """What the owner should know before strangers come."""
+        """Sentences that the owner should read before others join."""
         if is_loopback(self.settings.host):
             return [
                 "only this machine reaches that address; for others listen to all networks with --host 0.0.0.0, which "
@@ -60,16 +60,16 @@ class Gate(msgspec.Struct, frozen=True, eq=False):
         ]
 
     def public_address(self, port: int, *, run: str) -> Address:
-        """What volunteers are told."""
+        """The address that volunteers are told."""
         settings = self.settings
         host = settings.public_host or (own_address() if settings.host in ANY_ADDRESS else settings.host)
-        # Authorities vouch for a certificate that was given, which is renewed now and then.
+        # For a certificate that was given, authorities vouch; and it will be renewed, with another fingerprint.
         fingerprint = "" if settings.tls_cert or self.context is None else fingerprint_of(self.certificate)
         is_private = self.context is None and is_loopback(host)
         return Address(host, port, self.context is not None, fingerprint, "" if is_private else run)
 
     def local_address(self, port: int) -> Address:
-        """What the server's own volunteers are told."""
+        """The address for the server's own volunteers."""
         host = "127.0.0.1" if self.settings.host in ANY_ADDRESS else self.settings.host
         if self.context is None:
             return Address(host, port)
@@ -77,9 +77,11 @@ class Gate(msgspec.Struct, frozen=True, eq=False):
 
 
 def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) -> Gate:
-    """The gate that the settings describe; `root` is where run folders are, and the server's own certificate.
+    """The gate that the settings describe; `root` is the folder of the runs and of the server's own certificate.
 
-    Raises ConfigError for files that can't be used, StorageError where none can be made.
+    Raises:
+        ConfigError: a file cannot be used.
+        StorageError: no certificate can be made.
     """
     rules = AdmissionRules(
         token=read_token(settings.token_file, environ),
@@ -105,7 +107,7 @@ def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) 
 
 
 def with_local(gate: Gate, identity: Path) -> Gate:
-    """The same for a server whose own volunteers have the identity in this file, which is made if it is not there."""
+    """The gate of a server whose own volunteers have the identity in this file, which is made where there is none."""
     try:
         local = load_identity(identity).public_key.hex()
     except OSError as error:
@@ -126,7 +128,7 @@ def _own_certificate(root: Path) -> Path:
 
 
 def own_address() -> str:
-    """This machine's address towards others, as its routes have it; no packet is sent."""
+    """The address that this machine has towards others, by its routes; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_FAR_AWAY)

@@ -1,4 +1,4 @@
-"""A run's past: its checkpoints and the Updates of its journal, from which any replica of it can be rebuilt."""
+"""A run's past: its checkpoints and the Updates of its journal, from which its replica at any step can be rebuilt."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from fedlearn.storage.segment import Record
 from fedlearn.tasks.holding import Holding
 
 Progress = Callable[[int], None]
-"""Is told each step that was taken again."""
+"""Called with the replica's step after each step that was taken again."""
 
 
 class Rebuilt(msgspec.Struct, frozen=True, eq=False):
@@ -22,17 +22,18 @@ class Rebuilt(msgspec.Struct, frozen=True, eq=False):
 
     holding: Holding
     last: Update | None
-    """Of the step before the replica's; without its members where that step was not taken again."""
+    """The Update of the step before the replica's; without its members where that step was not taken again."""
     begun: Checkpoint
-    """What it was rebuilt from."""
+    """The checkpoint from which it was rebuilt."""
     problems: tuple[str, ...]
-    """What had to be passed over."""
+    """Texts about what was passed over."""
 
 
 def newest(run: Run, *, progress: Progress | None = None) -> Rebuilt:
-    """The replica as the journal has it by now, from the newest good checkpoint on.
+    """The replica at the end of the journal, from the newest good checkpoint on.
 
-    Raises StorageError where nothing can be rebuilt, and for files of another run.
+    Raises:
+        StorageError: nothing can be rebuilt, or files are of another run.
     """
     checkpoint, found = latest_checkpoint(run.folder)
     problems = [*run.notices, *(f"checkpoint skipped: {problem}" for problem in found.values())]
@@ -42,7 +43,8 @@ def newest(run: Run, *, progress: Progress | None = None) -> Rebuilt:
 def back_to(run: Run, step: int, *, progress: Progress | None = None) -> Rebuilt:
     """The replica at a step, from the newest good checkpoint at or before it.
 
-    Raises StorageError where the step can't be rebuilt.
+    Raises:
+        StorageError: the step cannot be rebuilt.
     """
     if step < run.origin.step:
         raise StorageError(f"step: expected {run.origin.step} or more, where the run begins, got {step}")
@@ -58,10 +60,12 @@ def back_to(run: Run, step: int, *, progress: Progress | None = None) -> Rebuilt
 
 
 def replay(run: Run, *, until: int | None = None, threads: int = 0, progress: Progress | None = None) -> Rebuilt:
-    """The replica rebuilt from the first checkpoint, genesis if it can be, from which the journal is whole to its end.
+    """The replica rebuilt from the first checkpoint, if possible genesis, after which the journal has all steps.
 
-    With `until` it is whole up to that step, or to the journal's end where that comes first. Raises StorageError where
-    there is no such checkpoint.
+    It is rebuilt up to the journal's end, or up to `until` where that comes first.
+
+    Raises:
+        StorageError: there is no such checkpoint.
     """
     problems = list(run.notices)
     stretches = stretches_of(run.folder.journal, problems) or [Stretch(run.origin.step, run.origin.step)]
@@ -109,10 +113,12 @@ def _rebuilt(
 def follow_journal(
     run: Run, holding: Holding, *, until: int | None = None, problems: list[str], progress: Progress | None = None
 ) -> Update | None:
-    """Applies the Updates of the journal from the replica's step on, each to the digest that its record names.
+    """Applies the Updates of the journal from the replica's step on, and compares digests; gives the last Update.
 
-    Gives the last one. It ends before steps that are missing or damaged; what was met of these is added to `problems`.
-    Raises StorageError where the digests differ, and for segments of another run.
+    It ends before steps that are missing or damaged, and describes those in `problems`.
+
+    Raises:
+        StorageError: digests differ, or a segment is of another run.
     """
     last: Update | None = None
     digest = holding.replica.digest

@@ -1,4 +1,4 @@
-"""What a server serves from: a replica, blocks of data, the Updates of late, and a place for what happened."""
+"""What a server serves from: a replica, blocks of data, the latest Updates, and a place to record what happened."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,37 +24,37 @@ from fedlearn.wire.parcel import Parcel
 
 
 class Serves(Protocol):
-    """What a performer needs for a coordinator's effects, short of sending."""
+    """What a performer needs for the effects of a coordinator, except for sending."""
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
-        """What brings a joiner to where the replica is; from the start where it may be replayed, and that is less."""
+        """What brings a joiner up to date: weights, or, where they may be replayed and are shorter, all Updates."""
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        """What brings whoever comes back with weights to where the replica is; None where only a Snapshot does."""
+        """What brings a volunteer that comes back with weights up to date; None where it needs a Snapshot."""
 
     def data_block(self, name: bytes) -> Outgoing:
-        """A block for whoever lacks it."""
+        """A block of data, ready to send."""
 
     def append(self, update: Update) -> Parcel:
-        """Keeps the Update that the replica takes next; gives its parcel."""
+        """Keeps the Update of the replica's next step; gives its parcel."""
 
     def apply(self, update: Update) -> bytes:
         """Takes the step; gives the digest after it."""
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        """What becomes of a claim; the replica must stand before its step."""
+        """Whether a claim is true; the replica must stand before its step."""
 
     def record_verdict(self, verdict: Verdict) -> None:
         """Writes down that a claim was false."""
 
     def record_credit(self, entry: Entry) -> None:
-        """Writes down who did what."""
+        """Writes down what identities have contributed."""
 
     def save_checkpoint(self) -> Path | None:
-        """Writes the replica, and gives the file; None where nothing is kept."""
+        """Writes a checkpoint of the replica, and gives its path; None where none is kept."""
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
-        """Writes the step's figures; byte counts are totals from the start to the step's close."""
+        """Writes the figures of a step; the counts of bytes are totals from the server's start to the step's end."""
 
 
 class Divides(Protocol):
@@ -78,26 +78,26 @@ class Keeper(Serves, Protocol):
     """What a whole server needs."""
 
     update_bytes: int
-    """Of the last Update as it travels."""
+    """Length of the last Update on the wire."""
 
     @property
     def layout(self) -> ParameterLayout:
-        """Of the weights."""
+        """The layout of the weights."""
 
     @property
     def run_name(self) -> str:
-        """Of the run that is served."""
+        """The name of the run that is served."""
 
     @property
     def snapshot_bytes(self) -> int:
-        """Of the weights and all that travels with them."""
+        """Bytes of the weights and of what travels with them."""
 
     @property
     def sample_time(self) -> float:
-        """Seconds between two looks at what the model can do by now; 0: never."""
+        """Seconds after which the model is looked at again; 0: never."""
 
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
-        """The coordinator that goes on where the replica stands."""
+        """A coordinator that goes on where the replica stands."""
 
     def crews(self, coordinator: Coordinator) -> Seating | None:
         """What seats those who can't hold a whole replica; None where nobody is seated."""
@@ -106,13 +106,13 @@ class Keeper(Serves, Protocol):
         """What callbacks are told first."""
 
     def desk(self, coordinator: Coordinator) -> Desk | None:
-        """Where orders to this coordinator are found; None where nobody gives any."""
+        """Takes orders for this coordinator; None where nobody gives any."""
 
     def copy(self) -> Float32Array:
-        """The weights as they are, for a look beside the training."""
+        """A copy of the weights, which can be looked at while training goes on."""
 
     def examine(self, weights: Float32Array) -> Examination:
         """What the model can do with these weights."""
 
     def invitation(self, address: Address) -> str:
-        """The command that volunteers of this address are told."""
+        """The command with which volunteers join at this address."""

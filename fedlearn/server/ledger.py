@@ -1,4 +1,4 @@
-"""Who did what in a run, and who was caught: read from `credit.jsonl`, checked against the journal."""
+"""What each identity contributed to a run, read from `credit.jsonl` and checked against the journal."""
 
 from collections.abc import Iterable
 
@@ -12,18 +12,18 @@ from fedlearn.storage.runs import RunFolder
 
 
 class Credit(msgspec.Struct, frozen=True):
-    """All of a run's."""
+    """The credit of a whole run."""
 
     earned: dict[str, Earned]
-    """By identity."""
+    """What each identity contributed."""
     false_entries: tuple[Entry, ...]
-    """Whose members are not those of the journal's Updates."""
+    """Entries whose members are not as many as those of the journal's Updates."""
     n_unclaimed: int
-    """Members of Updates that no entry speaks of: the server was killed before it wrote one."""
+    """Members of Updates that no entry covers, because the server was killed before it wrote one."""
 
 
 def read_credit(folder: RunFolder) -> dict[str, Earned]:
-    """What each identity has earned."""
+    """What each identity contributed."""
     earned: dict[str, Earned] = {}
     for entry in read_lines(folder.credit, Entry):
         for identity, part in entry.earned.items():
@@ -32,7 +32,7 @@ def read_credit(folder: RunFolder) -> dict[str, Earned]:
 
 
 def check_credit(folder: RunFolder, journal: Iterable[Update]) -> Credit:
-    """The same, with each entry held against the Updates of its steps, as far as the journal has them."""
+    """The credit of a run, each entry compared with the Updates of its steps as far as the journal has them."""
     members = {update.step: update.n_members for update in journal}
     false, claimed = [], set[int]()
     for entry in read_lines(folder.credit, Entry):
@@ -46,7 +46,7 @@ def check_credit(folder: RunFolder, journal: Iterable[Update]) -> Credit:
 
 
 def standings_of(earned: dict[str, Earned]) -> list[Standing]:
-    """What the identities of a run that is resumed have shown before."""
+    """What identities have shown so far in a run that is resumed."""
     return [
         Standing(identity, part.name, n_agreed=0 if part.caught else part.agreed, n_caught=part.caught)
         for identity, part in earned.items()

@@ -1,4 +1,4 @@
-"""The address that a server takes before it makes a run."""
+"""The server's socket, which it opens before it makes a run."""
 
 import errno
 import socket
@@ -7,7 +7,11 @@ from fedlearn.config import ConfigError
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; of a name's addresses, on the first of IPv4. Raises ConfigError with the remedy."""
+    """A socket that listens there; where a name has several addresses, on its first IPv4 address.
+
+    Raises:
+        ConfigError: nothing can listen there; the message gives the remedy.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)

@@ -1,4 +1,4 @@
-"""What is to be told of a run among others, whether a server has it or not."""
+"""What lists of runs show about a run, whether a server has it or not."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
 
 _VALIDATION_LINES = 10_000
-"""Validation is measured every now and then: so many of the last lines of metrics hold one."""
+"""The last lines of metrics that are searched for validation figures, which are measured only from time to time."""
 
 
 class Listed(msgspec.Struct, frozen=True, eq=False):
@@ -21,25 +21,25 @@ class Listed(msgspec.Struct, frozen=True, eq=False):
 
     folder: RunFolder
     config: RunConfig | None
-    """None where it can't be read."""
+    """None where it cannot be read."""
     problem: str
-    """Why it can't; else empty."""
+    """Why it cannot be read; otherwise empty."""
     state: str | None
-    """What the server says that has it now; None where none has."""
+    """What the server that has the run now says about it; None where no server has it."""
     last: StepMetrics | None
     validation: dict[str, float]
-    """The last figures on held-out data."""
+    """The last figures on validation data."""
 
     @property
     def step(self) -> int:
-        """Steps that are taken."""
+        """Steps that the run has taken."""
         if self.last is not None:
             return self.last.step + 1
         return self.config.run.step_num if self.config is not None else 0
 
 
 def look_at(folder: RunFolder) -> Listed:
-    """The run in a folder; whatever is wrong with it is no reason to say nothing."""
+    """The run in a folder, even where something is wrong with it."""
     try:
         config, problem = load_run_config(folder), ""
     except (ValueError, StorageError, OSError) as error:
@@ -57,7 +57,7 @@ def look_at(folder: RunFolder) -> Listed:
 
 
 def as_json(listed: Listed) -> dict[str, Any]:
-    """All of it in plain values, for programs; the settings by their keys."""
+    """The same as plain values for programs; the settings by their keys."""
     folder, last = listed.folder, listed.last
     known = {"run": folder.path.name, "folder": str(folder.path), "size_bytes": size_of(folder.path)}
     if listed.config is None:
@@ -79,7 +79,7 @@ def as_json(listed: Listed) -> dict[str, Any]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of all files in a folder; of those that vanish meanwhile nothing."""
+    """Bytes of all files in a folder, without those that vanish meanwhile."""
     total = 0
     for file in path.rglob("*"):
         try:

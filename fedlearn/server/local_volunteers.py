@@ -15,17 +15,17 @@ from fedlearn.storage.runs import RunFolder
 from fedlearn.system.processes import step_back
 
 NICENESS = 5
-"""The server's own short bursts of work go first."""
+"""Added to the volunteers' niceness, so that the server's own short bursts of work go first."""
 
 TERMS = ("--priority", "normal", "--max-memory", "90%", "--on-battery", "yes")
-"""Whoever serves a run has lent this machine to it already."""
+"""Options for volunteers on a machine that its owner has already lent by serving a run."""
 
 STOP_S = 3.0
 
 
 @final
 class _Volunteer:
-    """One of them: its process, and when it died its next beginning."""
+    """One volunteer: its process, or the time of its next start when it has died."""
 
     def __init__(self, name: str, arguments: list[str]) -> None:
         self.name, self.arguments = name, arguments
@@ -36,13 +36,13 @@ class _Volunteer:
 
 @final
 class LocalVolunteers:
-    """The processes of a run's own volunteers; what they print goes into the run folder.
+    """The processes of a run's own volunteers; what they print goes into files in the run folder.
 
-    `server` is its address for them, `task` names the task's file where a volunteer needs it. Whoever
-    dies is started again, later each time.
+    `task` names the task's file where volunteers need it. A volunteer that dies is started again, after a pause that
+    grows.
 
     Attributes:
-        server: whom those call that are started from now on.
+        server: the address that volunteers are given when they start.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LocalVolunteers:
             self._start(self._volunteers[-1])
 
     def problems(self) -> list[str]:
-        """What to say about volunteers that died, once for each death; starts those again whose time has come."""
+        """Texts about volunteers that died, one for each death; also starts those whose pause is over."""
         now = self._clock()
         said: list[str] = []
         for volunteer in self._volunteers:
@@ -80,7 +80,7 @@ class LocalVolunteers:
         return said
 
     def stop(self) -> None:
-        """Waits for them to go, then ends those that did not."""
+        """Waits for them to end, then kills those that did not."""
         for process in [volunteer.process for volunteer in self._volunteers if volunteer.process is not None]:
             try:
                 process.wait(timeout=STOP_S)

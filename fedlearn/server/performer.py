@@ -1,4 +1,4 @@
-"""Performs a coordinator's effects in order, whatever the volunteers are connected by: one for sockets and memory."""
+"""Performs a coordinator's effects in order, over sockets and in memory alike."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -49,24 +49,24 @@ class Shell(Protocol):
         """Seconds of a clock that never goes back."""
 
     def send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
-        """Queues a message, if the peer is still there; `parcel` is its own if that was made before."""
+        """Queues a message, if the peer is still there; give its `parcel` where it has been packed before."""
 
     def traffic(self) -> tuple[int, int]:
         """Bytes in and out since the start."""
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Does this after all work that was given before, and calls `then` with what came of it."""
+        """Performs a task after all that were given before, and calls `then` with its result."""
 
     def stepped(self, metrics: StepMetrics) -> None:
-        """A step is over."""
+        """Takes the figures of a step that is over."""
 
     def ended(self, reason: str) -> None:
-        """The run is over, and all work is done."""
+        """Ends the run, when all work is done."""
 
 
 @final
 class Performer:
-    """One run's effects, in the order in which the coordinator gave them."""
+    """Performs the effects of one run, in the order in which the coordinator gave them."""
 
     def __init__(
         self, trainer: Serves, coordinator: Coordinator, shell: Shell, told: Callback, seating: Seating | None = None
@@ -81,7 +81,7 @@ class Performer:
         self._effects: deque[ServerEffect] = deque()
         self._is_busy = False
         self._behind_weights: dict[Peer, list[tuple[Message, Parcel | None]]] = {}
-        """What waits until a peer's weights are encoded: a later message must not overtake them."""
+        """Messages that wait until a peer's weights are encoded: they must not overtake those."""
         self._packed_update: tuple[Update, Parcel] | None = None
         self._traffic_at_close = (0, 0)
 
@@ -105,7 +105,7 @@ class Performer:
         return self._coordinator.received(peer, message, now)
 
     def disconnected(self, peer: Peer, reason: str) -> None:
-        """A peer is gone."""
+        """Takes note that a peer is gone."""
         self._behind_weights.pop(peer, None)
         now = self._shell.now()
         self.perform(self._coordinator.disconnected(peer, reason, now))
@@ -146,7 +146,7 @@ class Performer:
                 self._behind_weights.pop(peer, None)
                 self._shell.send(peer, farewell)
             case AppendToJournal(update):
-                # Now all Results of the step are in, and its Update is not yet out.
+                # All Results of the step are in by now, and its Update has not been sent.
                 self._traffic_at_close = self._shell.traffic()
                 self._packed_update = (update, self._trainer.append(update))
             case ApplyUpdate(update):
@@ -194,7 +194,7 @@ class Performer:
             self._shell.send(peer, message, parcel)
 
     def _parcel_of(self, message: Message) -> Parcel:
-        """The Update's was made for the journal."""
+        """The parcel of a message; an Update's was made for the journal."""
         if self._packed_update is not None and self._packed_update[0] is message:
             return self._packed_update[1]
         return pack(message)

@@ -1,4 +1,4 @@
-"""Curves of runs, laid over each other."""
+"""The loss curves of runs in one picture."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -23,10 +23,10 @@ AXES: tuple[Axis, ...] = ("steps", "seconds", "work")
 ENDINGS = (".png", ".svg", ".pdf")
 
 MOST_POINTS = 2000
-"""Of a curve: more than a screen has columns. Longer ones are drawn by the means of neighbours."""
+"""The most points of a curve, more than a screen has columns; of longer ones means of neighbours are drawn."""
 
 SMOOTHING = 0.02
-"""Share of the curve over which the smooth one looks back."""
+"""Share of the curve over which the smoothed curve averages."""
 
 Floats = NDArray[np.float64]
 
@@ -38,13 +38,15 @@ class Curve(msgspec.Struct, frozen=True, eq=False):
     x: Floats
     y: Floats
     held_out: tuple[Floats, Floats]
-    """Where unperturbed weights were measured, and what came of it."""
+    """Places at which unperturbed weights were measured on held-out data, and the figures there."""
 
 
 def plot(runs: Iterable[RunFolder], to: Path, *, axis: Axis = "steps") -> None:
     """Writes a picture of the runs' losses over steps, seconds of training, or work in the task's unit.
 
-    Raises ValueError where matplotlib is missing or there is nothing to draw, StorageError where the disk refuses.
+    Raises:
+        ValueError: matplotlib is missing, or there is nothing to draw.
+        StorageError: the disk refuses.
     """
     if to.suffix not in ENDINGS:
         raise ValueError(f"{to}: expected a name that ends in {', '.join(ENDINGS)}")
@@ -54,7 +56,11 @@ def plot(runs: Iterable[RunFolder], to: Path, *, axis: Axis = "steps") -> None:
 
 
 def figure(runs: Iterable[RunFolder], *, axis: Axis = "steps") -> "Figure":
-    """The same as a figure of matplotlib's. Raises ValueError as `plot` does."""
+    """The same picture as a figure of matplotlib.
+
+    Raises:
+        ValueError: matplotlib is missing, or there is nothing to draw.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -81,7 +87,8 @@ def figure(runs: Iterable[RunFolder], *, axis: Axis = "steps") -> "Figure":
 
 
 def curve_of(name: str, lines: Sequence[StepMetrics], key: str, *, axis: Axis) -> Curve:
-    """A run's loss of this name; a step that was taken again counts once, one without a finite loss is left out."""
+    """A run's figures of the name `key`; a step that was taken again counts once, one without a finite loss is left
+    out."""
     lines = each_once(lines)
     places = {
         "steps": np.array([line.step for line in lines], dtype=np.float64),
@@ -95,7 +102,7 @@ def curve_of(name: str, lines: Sequence[StepMetrics], key: str, *, axis: Axis) -
 
 
 def thinned(*columns: Floats) -> list[Floats]:
-    """At most MOST_POINTS of each: means of neighbours."""
+    """Columns of at most MOST_POINTS values each: means of neighbours."""
     n_points = min(columns[0].size, MOST_POINTS)
     if n_points == columns[0].size:
         return list(columns)
@@ -104,7 +111,7 @@ def thinned(*columns: Floats) -> list[Floats]:
 
 
 def smooth(values: Floats) -> Floats:
-    """A running mean that forgets; unbiased from the first value on."""
+    """An exponential moving average, without bias from the first value on."""
     keep = 1.0 - 1.0 / max(SMOOTHING * values.size, 1.0)
     smoothed, total, weight = np.empty_like(values), 0.0, 0.0
     for number, value in enumerate(values):
@@ -114,7 +121,11 @@ def smooth(values: Floats) -> Floats:
 
 
 def _key_of(lines: dict[str, list[StepMetrics]]) -> str:
-    """What all these runs call their loss. Raises ValueError where that is nothing, or not one."""
+    """The name that all these runs give to their loss.
+
+    Raises:
+        ValueError: a run has no step yet, or the names differ.
+    """
     keys = {name: next((key for line in found for key in line.shown), "") for name, found in lines.items()}
     if empty := [name for name, key in keys.items() if not key]:
         raise ValueError(f"run {empty[0]}: expected at least one step, got none; let it train first")

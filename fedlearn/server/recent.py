@@ -1,4 +1,4 @@
-"""The Updates of late, kept for whoever was cut off a moment ago and comes back."""
+"""The latest Updates, kept for volunteers that were cut off a moment ago and come back."""
 
 from collections import deque
 from typing import NamedTuple, final
@@ -8,30 +8,30 @@ from fedlearn.wire.messages import Message
 from fedlearn.wire.parcel import Parcel, pack
 
 Outgoing = tuple[Message, Parcel]
-"""A message, and the parcel that everybody is sent."""
+"""A message and its parcel, which is made once for all who are sent it."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Of all that are kept, however large the weights."""
+"""Bytes of all that are kept, at most, however large the weights are."""
 
 _OBJECT_BYTES = 1024
-"""Of an Update without its arrays."""
+"""Bytes of an Update without its arrays."""
 
 
 class _Kept(NamedTuple):
     digest: bytes
-    """Of the replica that the step begins with."""
+    """Digest of the replica before the step."""
     update: Update
     parcel: Parcel
 
     @property
     def length_bytes(self) -> int:
-        """In memory: the arrays, and the payload that is made of them."""
+        """Bytes in memory: the arrays, and the payload made of them."""
         return 2 * self.parcel.length_bytes + _OBJECT_BYTES
 
 
 @final
 class RecentUpdates:
-    """The last of them, in a row; of no more bytes than weights would be sent instead."""
+    """The latest Updates without a gap, of fewer bytes than the weights that would be sent instead."""
 
     def __init__(self) -> None:
         self._kept: deque[_Kept] = deque()
@@ -39,7 +39,7 @@ class RecentUpdates:
         self._held_bytes = 0
 
     def add(self, update: Update, digest: bytes, *, weights_bytes: int) -> Parcel:
-        """Keeps the Update of a step that begins with this digest; gives its parcel."""
+        """Keeps the Update of a step; `digest` is that of the replica before it; gives its parcel."""
         kept = _Kept(digest, update, pack(update))
         self._kept.append(kept)
         self._sent_bytes += kept.parcel.length_bytes
@@ -51,7 +51,8 @@ class RecentUpdates:
         return kept.parcel
 
     def since(self, step: int, digest: bytes) -> list[Outgoing] | None:
-        """From this step on, where it began with this digest; None where that is not known any more."""
+        """The Updates from a step on, if the replica had this digest before it; None where that is not known any
+        more."""
         place = step - self._kept[0].update.step if self._kept else -1
         if not 0 <= place < len(self._kept) or self._kept[place].digest != digest:
             return None

@@ -1,4 +1,4 @@
-"""What a server finds itself for what somebody claims."""
+"""What the server computes itself to check a claim."""
 
 from fedlearn.coordination.audit import Claim, Finding, Verdict, examine
 from fedlearn.es.trials import TrialResults
@@ -6,7 +6,7 @@ from fedlearn.tasks.holding import Holding
 
 
 def audit(holding: Holding, claim: Claim) -> tuple[Finding, Verdict]:
-    """What becomes of a claim; the replica must stand before its step."""
+    """Whether a claim is true; the replica must stand before its step."""
     return examine(claim, lambda: _own_results(holding, claim), holding.objective.layout)
 
 
@@ -14,6 +14,6 @@ def _own_results(holding: Holding, claim: Claim) -> TrialResults:
     found = holding.evaluate(claim.trials, claim.block)
     if (whole := claim.whole) is None:
         return found
-    # What the losses amount to that were sent with the sum: equal to the last unit, whoever computes it.
+    # The sum of the losses that were sent: equal to the last bit, whoever computes it.
     summed = holding.summed(whole.trials, whole.block, whole.losses)
     return TrialResults(found.losses, summed.estimate)

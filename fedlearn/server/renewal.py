@@ -1,4 +1,4 @@
-"""Files that an owner may change while a server runs: who is allowed, and a certificate that was renewed."""
+"""Files that the owner may change while a server runs: the list of identities, and a certificate that was renewed."""
 
 import ssl
 from pathlib import Path
@@ -12,12 +12,12 @@ from fedlearn.server.gate import Gate
 from fedlearn.storage.credentials import read_allowed
 
 INTERVAL_S = 2.0
-"""Between two looks at them."""
+"""Seconds between two looks at the files."""
 
 
 @final
 class Renewal:
-    """Looks at a gate's files now and then."""
+    """Watches the files of a gate."""
 
     def __init__(self, gate: Gate) -> None:
         settings = gate.settings
@@ -27,9 +27,10 @@ class Renewal:
         self._due = 0.0
 
     def changed(self, now: float) -> Gate | None:
-        """The gate by the files as they are now, where they are others than before; its TLS context stays the same one.
+        """The gate by the changed files, None where nothing has changed; the TLS context stays the same object.
 
-        Raises ConfigError for files that can't be used; the gate stays as it is until they change again.
+        Raises:
+            ConfigError: a file cannot be used; the gate then stays as it is until the files change again.
         """
         if not self._paths or now < self._due:
             return None
@@ -46,7 +47,7 @@ class Renewal:
 
 
 def _state_of(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written or another takes its place."""
+    """What differs when a file was written or replaced."""
     try:
         found = path.stat()
     except OSError:
@@ -62,7 +63,7 @@ def _renewed(gate: Gate) -> Gate:
     certificate, key = Path(settings.tls_cert), Path(settings.tls_key or settings.tls_cert)
     try:
         der = read_certificate(certificate)
-        load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)  # first into one that nobody uses
+        load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)  # tried in a context that nobody uses
         load_chain(gate.context, certificate, key)
     except ValueError as error:
         raise ConfigError(f"tls: {error}") from error

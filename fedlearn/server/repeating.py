@@ -1,4 +1,4 @@
-"""A run's own `config.json` as the settings of another run that begins as it did."""
+"""A run's own `config.json` as the configuration of another run that begins as it did."""
 
 from pathlib import Path
 
@@ -8,15 +8,16 @@ from fedlearn.storage.origin import load_origin
 from fedlearn.storage.runs import RunFolder
 
 OF_THE_MOMENT = ("port", "runs", "step_num")
-"""Keys that say where a run is and how far: of another run they are others."""
+"""Keys that say where a run is and how far it has come, which another run does not share."""
 
 
 def as_begun(path: Path, text: str, *, is_new: bool = True) -> str:
-    """The text of a configuration file; a run's own is left without what is of the moment.
+    """The text of a configuration file; of a run's own, without the keys in OF_THE_MOMENT.
 
-    Another run that `is_new` begins at the step at which that one did.
+    A run that `is_new` begins at the step at which that run began.
 
-    Raises StorageError for a run's folder that does not say how the run began.
+    Raises:
+        StorageError: the folder of the run does not say how the run began.
     """
     folder = RunFolder(path.parent)
     if path.name != folder.config.name or not folder.genesis.is_file():
@@ -24,7 +25,7 @@ def as_begun(path: Path, text: str, *, is_new: bool = True) -> str:
     try:
         groups = msgspec.json.decode(text, type=dict[str, dict[str, object]])
     except (msgspec.DecodeError, RecursionError):
-        return text  # whoever reads it says what is wrong with it
+        return text  # the reader of the configuration says what is wrong with it
     kept = {
         name: {key: value for key, value in group.items() if key not in OF_THE_MOMENT} for name, group in groups.items()
     }

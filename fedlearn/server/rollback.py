@@ -1,4 +1,4 @@
-"""Back to an earlier step of a run: what is later is set aside."""
+"""Takes a run back to an earlier step: what is later is set aside."""
 
 from fedlearn.server.history import Progress, back_to
 from fedlearn.server.run import Run
@@ -9,11 +9,12 @@ from fedlearn.storage.durable import write_durably
 
 
 def roll_back(run: Run, step: int, *, progress: Progress | None = None) -> Aside:
-    """The run stands before `step` when this returns; gives what was set aside. The caller holds the run's lock.
+    """Takes a run back to stand before `step`; gives what was set aside. The caller holds the run's lock.
 
-    Killed in the midst it leaves a run that stands at this or a later step.
+    If it is killed on the way, the run stands at this or a later step.
 
-    Raises StorageError for a step that can't be rebuilt, with nothing changed, and where the disk refuses.
+    Raises:
+        StorageError: the step cannot be rebuilt, and nothing has changed; or the disk refuses.
     """
     rebuilt = back_to(run, step, progress=progress)
     aside, context = Aside(run.folder.path), run.context(step=step)

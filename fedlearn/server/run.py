@@ -1,4 +1,4 @@
-"""A run on disk: its folder and its task, ready to be trained, replayed or looked at."""
+"""A run on disk: its folder and its task, ready to be trained, replayed or examined."""
 
 import shlex
 import time
@@ -22,17 +22,17 @@ from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.registry import find_kind
 
 KIND_FILE = "kind"
-"""In the run's data folder: the name of the kind of its task."""
+"""The file in the run's data folder that names the kind of its task."""
 
 
 class Run(msgspec.Struct, frozen=True, eq=False):
-    """Everything about a run that never changes while it goes on."""
+    """What never changes about a run while it goes on."""
 
     folder: RunFolder
     prepared: Prepared
     origin: Origin
     notices: tuple[str, ...] = ()
-    """What was passed over when the run was opened."""
+    """Texts about what was passed over when the run was opened."""
 
     @property
     def config(self) -> RunConfig:
@@ -46,7 +46,7 @@ class Run(msgspec.Struct, frozen=True, eq=False):
         )
 
     def context(self, *, step: int) -> Context:
-        """What a checkpoint at this step says of the run."""
+        """What a checkpoint at this step says about the run."""
         return Context(
             layout=msgspec.json.encode(self.prepared.objective.layout).decode(),
             config=to_json(self.config.replace({"step_num": step})),
@@ -55,7 +55,11 @@ class Run(msgspec.Struct, frozen=True, eq=False):
 
 
 def kind_of(folder: RunFolder) -> Kind:
-    """The kind of a run's task. Raises StorageError for a folder that does not say."""
+    """The kind of a run's task.
+
+    Raises:
+        StorageError: the folder does not say.
+    """
     try:
         name = (folder.data / KIND_FILE).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -67,7 +71,11 @@ def kind_of(folder: RunFolder) -> Kind:
 
 
 def load_run_config(folder: RunFolder) -> RunConfig:
-    """The configuration in a run's folder. Raises ConfigError when it was damaged."""
+    """The configuration in a run's folder.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
     try:
         file = (str(folder.config), folder.config.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -80,11 +88,13 @@ def load_run_config(folder: RunFolder) -> RunConfig:
 
 
 def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None) -> Run:
-    """The run in a folder, with these settings; without its task's code there is enough to replay it.
+    """The run in a folder, with these settings; without the code of its task it can be replayed only.
 
-    Whatever looks at a run comes through here: its files and settings are checked to be those it was begun with.
+    Everything that opens a run comes through here: its files and settings are compared with those that it began with.
 
-    Raises ValueError and StorageError for files that can't be used, and for a task that is not the run's.
+    Raises:
+        ValueError: settings or files cannot be used, or the task is not the run's.
+        StorageError: files cannot be read, or are not the run's.
     """
     origin, notices = load_origin(folder)
     check_files(folder, origin)
@@ -100,7 +110,7 @@ def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None)
 
 
 def edited_settings(folder: RunFolder, config: RunConfig) -> list[str]:
-    """A sentence for each setting that was altered in the run's file since its newest checkpoint."""
+    """A sentence for each setting that was edited in the run's file since its newest checkpoint."""
     schema = Schema(kind_of(folder).options)
     for path in [*reversed(checkpoints_in(folder)), folder.genesis]:
         with suppress(StorageError, ConfigError):
@@ -117,17 +127,17 @@ def settings_of(schema: Schema, config: RunConfig) -> dict[str, Any]:
     """The settings that determine a run: the keys that a resumed run may not change, with their values."""
     changing = {"step_num", *schema.resumable}
     values: dict[str, Any] = {key: config.get(key) for key in schema.fields if key not in changing}
-    # As JSON has them, which knows no tuples.
+    # As they are in JSON, which has no tuples.
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def named_task(text: str) -> NamedTask | None:
-    """The task that a configuration's `task` names by its file; None where it names a kind."""
+    """The task in the file that a configuration's `task` names; None where it names a kind."""
     return load_task(text) if is_task_file(text) else None
 
 
 def kind_named(text: str, task: NamedTask | None) -> Kind:
-    """The kind of what a configuration's `task` names."""
+    """The kind of the task that a configuration's `task` names."""
     return find_kind(task.task.kind if task is not None else text)
 
 

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Self, final
 
+from fedlearn.config import ConfigError, ServerSettings
 from fedlearn.coordination.crew import Draft, Place
 from fedlearn.graphs.crews import Crew, Machine, PlanError, Seat
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.parts import Model, Needs
 from fedlearn.graphs.pieces import stages_of
 from fedlearn.graphs.planner import divide, plan
+from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
 from fedlearn.tasks.torch_graph.sharing import unpacked
 from fedlearn.wire.activations import ActivationCodec, member_bytes, needs_base
@@ -89,6 +91,28 @@ class Draftsman:
             group_bytes=sum(4 * prod(shape) for shape in sent) if needs_base(self.wire) else 0,
             batch=min(max(MESSAGE_BYTES // self._most_sent, 1), MOST_AT_ONCE),
         )
+
+
+def draftsman_of(invitation: Invitation, settings: ServerSettings) -> Draftsman | None:
+    """The draftsman of a run; None for a model that cannot be divided, and need not.
+
+    Raises:
+        ConfigError: crews are wanted of such a model.
+    """
+    seats = settings.seats
+    if not invitation.attachment:
+        if seats == 0:
+            return None
+        raise ConfigError(
+            f"seats: expected a task of a PyTorch module that travels as a graph, got one of the kind "
+            f"{invitation.kind}; leave seats out, and every volunteer holds the whole model"
+        )
+    try:
+        return Draftsman.of(invitation.attachment, seats=seats, wire=settings.wire)
+    except ValueError as error:
+        if seats == 0:
+            return None
+        raise ConfigError(f"seats: expected a model that can be divided among {seats}: {error}") from error
 
 
 def _machines(memories: Sequence[int]) -> list[Machine]:

@@ -1,4 +1,4 @@
-"""`fedlearn serve`: the asyncio shell around the coordinator, with the local volunteers it starts."""
+"""`fedlearn serve`: the asyncio shell around the coordinator, with the local volunteers that it starts."""
 
 import asyncio
 import secrets
@@ -35,18 +35,18 @@ from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES
 
 TICK_S = 0.02
-"""How late a step may close."""
+"""Seconds by which a step may close late."""
 
 BUDGET_INTERVAL_S = 1.0
 LEAST_LAG_BYTES = 64 * 1024
-"""Of Updates that wait for a peer before it is sent the weights in their place, however small those are."""
+"""Bytes of Updates that may wait for a peer, however small the weights are, before it is sent the weights instead."""
 
 LEAST_LAG_UPDATES = 4
-"""Updates of large steps may each be more than the weights, and one or two wait for any peer now and then."""
+"""Each Update of large steps may be longer than the weights, and one or two wait for any peer from time to time."""
 
 MAX_QUEUED_UPDATES_BYTES = 256 * 1024 * 1024
 PARTING_S = 3.0
-"""For the last bytes to leave and the volunteers to go, once the run has ended."""
+"""How long the last bytes and the volunteers have to leave when the run has ended."""
 
 T = TypeVar("T")
 
@@ -55,20 +55,20 @@ class Local(Protocol):
     """Volunteers on the server's own machine."""
 
     n_started: int
-    """How many there are."""
+    """Number of volunteers that were started."""
     server: str
-    """Whom those call that are started from now on."""
+    """The address that volunteers are given when they start."""
 
     def problems(self) -> list[str]:
-        """What to say about those that died."""
+        """Texts about volunteers that died."""
 
     def stop(self) -> None:
-        """Waits for them to go."""
+        """Waits for them to end."""
 
 
 @final
 class Server:
-    """Serves a run over TCP until it ends; the shell of its performer."""
+    """Serves a run over TCP until the run ends; it is the shell of the performer."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Server:
         compute: ThreadPoolExecutor | None = None,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """`compute`: one thread for all work, where that is shared; `then` is called after whatever happens."""
+        """`compute` is one thread for all work, where it is shared; `then` is called after everything that happens."""
         self._trainer = trainer
         self._then = then
         self._gate = gate or Gate()
@@ -94,7 +94,7 @@ class Server:
         self._last_peer = self._port = 0
         layout = trainer.layout
         self._estimate_bytes = layout.size + len(layout.row_lengths)
-        # A peer may lag behind by its weights, its data and a good number of Updates.
+        # A peer may lag behind by its weights, its data and a large number of Updates.
         weights_bytes = 4 * layout.size
         self._max_queued_bytes = 2 * 3 * weights_bytes + MAX_QUEUED_UPDATES_BYTES
         self._max_held_bytes = 2 * 3 * weights_bytes + MAX_HELD_BYTES
@@ -110,9 +110,10 @@ class Server:
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, listening: socket.socket, local: Callable[[int], Local]) -> str:
-        """Serves on the socket, starts the local volunteers there, and gives the reason why the run ended.
+        """Serves on the socket, starts the local volunteers, and gives the reason why the run ended.
 
-        Raises StorageError when the disk fails.
+        Raises:
+            StorageError: the disk refuses.
         """
         self._told.on_begin(self._begun)
         try:
@@ -154,7 +155,7 @@ class Server:
 
     @property
     def coordinator(self) -> Coordinator:
-        """Of those who are served."""
+        """The coordinator of those who are served."""
         return self._coordinator
 
     def stop(self, reason: str) -> None:
@@ -175,7 +176,7 @@ class Server:
             if parcel is not None and parcel.has_weights:
                 self._budget_due = 0.0
         except LocalProtocolError as error:
-            # It parted, and the coordinator will hear of it; anything else is our own fault, and ends no other.
+            # It parted, and the coordinator will hear of that; anything else is our own fault, and ends only this peer.
             if not channel.connection.has_parted:
                 channel.drop(f"{type(error).__name__}: {error}")
 
@@ -190,7 +191,7 @@ class Server:
         self._start(self._work(task, then))
 
     def say(self, text: str) -> None:
-        """A line for the person who has the run."""
+        """Shows a line to the person who runs the server."""
         self._told.on_notice(text)
 
     def stepped(self, metrics: StepMetrics) -> None:
@@ -255,7 +256,7 @@ class Server:
         except Exception as error:
             what = f"its {type(message).__name__} raised {type(error).__name__}: {error}"
             raise RemoteProtocolError(what) from error
-        if effects:  # as a rule a Result has none
+        if effects:  # a Result usually has none
             self.perform(effects)
         else:
             self._then()
@@ -276,7 +277,7 @@ class Server:
                 self._performer.fell_behind(peer)
 
     def _renew(self, now: float, local: Local) -> None:
-        """Goes by the gate's files as they are now."""
+        """Applies changes of the gate's files."""
         try:
             gate = self._renewal.changed(now)
         except ConfigError as error:
@@ -302,7 +303,7 @@ class Server:
             await asyncio.sleep(TICK_S)
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
-        """Does what the coordinator wants, unless the run has ended."""
+        """Performs effects, unless the run has ended."""
         self._guarded(lambda: self._performer.perform(effects))
 
     def _guarded(self, act: Callable[[], None]) -> None:
@@ -319,13 +320,13 @@ class Server:
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._compute, task)
         except Exception as error:
-            # At once: what was given behind it may be the end of the run, which would pass for a good one.
+            # The run fails at once: the next task might be its regular end, which would hide this error.
             self._fail(error)
             return
         self._guarded(lambda: then(result))
 
     async def _look(self, weights: Float32Array, step: int) -> None:
-        """Measures beside the training."""
+        """Examines the weights while training goes on."""
         found = await asyncio.to_thread(self._trainer.examine, weights)
         self._told.on_examined(step, found.figures, found.sample)
 
@@ -335,7 +336,7 @@ class Server:
 
     @property
     def _reason(self) -> str:
-        """Why the run ended, as far as it did by itself."""
+        """Why the run ended; without another reason the server was stopped."""
         if not self._ended.done() or self._ended.cancelled():
             return "the server was stopped"
         error = self._ended.exception()

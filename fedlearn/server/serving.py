@@ -20,10 +20,11 @@ from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 
 COLLECT_AFTER = 20_000
-"""Objects more than before: a step of hundreds of volunteers makes thousands, which end by themselves with it."""
+"""More new objects than before start the collector: a step of hundreds of volunteers makes thousands, most of which are
+freed with it."""
 
 SWEEP_S = 60.0
-"""Then all that came since the start is looked through: lines that ended are cycles, and old ones by then, which
+"""How often all objects made since the start are collected: connections that ended are cycles, by then old ones, which
 the collector would leave for hours."""
 
 
@@ -40,15 +41,16 @@ def serve(
 ) -> int:
     """Runs the server until the run ends; gives the exit code.
 
-    `command` are the words that started it, `next_commands` are for whoever has trained the run.
+    `command` holds the words that started the server, `next_commands` what to try after training.
 
-    Raises StorageError when the disk fails.
+    Raises:
+        StorageError: the disk refuses.
     """
     run, terminal = trainer.run, terminal or Terminal()
     told = [terminal, StatusFile(run.folder.status, terminal.warn), *callbacks]
 
     async def main() -> str:
-        gc.freeze()  # what is there now stays: nothing of it is looked through again
+        gc.freeze()  # what is there now stays, so it need not be looked at again
         gc.set_threshold(COLLECT_AFTER)
         sweeping = asyncio.create_task(sweep())
         try:
@@ -69,13 +71,13 @@ def serve(
 def conclude(
     trainer: Trainer, terminal: Terminal, bars: Bars, *, reason: str, command: str, next_commands: Sequence[str]
 ) -> None:
-    """The last words about a run: how it ended, how good it is, and what to do with it."""
+    """Says how the run ended, how good the model is, and what to do next."""
     saved = f"{reason}; step {trainer.replica.step} is saved"
     if reason.startswith(DIVERGED):  # from where nobody should go on
         terminal.end(saved)
         return
     terminal.end(f"{saved}; go on with", command=f"{command} {_resume_flags(trainer)}")
-    # Whoever stops a server does not want to wait, and whoever wants no looks wants none now.
+    # Whoever stops a server does not want to wait, and without `sample_time` nobody wants the model looked at.
     if trainer.is_complete and trainer.sample_time > 0 and terminal.screen.mode != "quiet":
         with bars.bar("a last look at the model"):
             found = trainer.examine(trainer.copy())
@@ -90,7 +92,7 @@ def _local(run: Run, server: str) -> LocalVolunteers:
 
 
 async def sweep() -> None:
-    """Frees for ever what nobody holds any more."""
+    """Collects garbage from time to time."""
     while True:
         await asyncio.sleep(SWEEP_S)
         gc.collect()
@@ -98,7 +100,7 @@ async def sweep() -> None:
 
 @asynccontextmanager
 async def _board(run: Run, terminal: Terminal) -> AsyncIterator[None]:
-    """The page beside the server, where one is wanted."""
+    """Shows the board while the server runs, where one is wanted."""
     if (port := run.config.server.board) == 0:
         yield
         return
@@ -116,6 +118,6 @@ def _resume_flags(trainer: Trainer) -> str:
     if trainer.has_all_steps:
         flags += f" --steps {2 * step}"
     if trainer.has_all_time:
-        # Of a run that was resumed with a shorter duration, much more may be over than that.
+        # A run that was resumed with a shorter duration may have trained much longer than that.
         flags += f" --duration {2.0 * max(settings.duration, int(trainer.elapsed_s)):.10g}"
     return flags

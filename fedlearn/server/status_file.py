@@ -1,4 +1,4 @@
-"""What viewers of a run see of it: `status.json`, kept by the process that has the run."""
+"""`status.json`, which shows a run to viewers, written by the server that has the run."""
 
 import time
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from fedlearn.storage.status import is_alive, read_status, write_status
 
 
 def live_status(folder: RunFolder) -> RunStatus | None:
-    """Where a run stands that a server has just now, by what it says itself; None where none does."""
+    """What the server that has the run now says about it; None where no server has it."""
     status = read_status(folder.status, RunStatus)
     return status if status is not None and is_live(status) else None
 
 
 def is_live(status: RunStatus) -> bool:
-    """Whether the server that said so still has the run."""
+    """Whether the server that wrote this status still has the run."""
     return status.state != "ended" and is_alive(status.pid, status.time, now=time.time())
 
 
 @final
 class StatusFile(Callback):
-    """Replaces the file on a thread of its own; `say` hears of a disk that refuses, which is no reason to end a run."""
+    """Replaces the file on a thread of its own; calls `say` where the disk refuses, which does not end the run."""
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class StatusFile(Callback):
         self._problem = ""
 
     def on_status(self, status: RunStatus) -> None:
-        """Passes over a status that comes while the disk still has the one before, unless it is the last one."""
+        """Drops a status that comes while the one before is being written, unless it is the last one."""
         is_over = status.state == "ended"
         if self._writing is not None and (is_over or self._writing.done()):
             self._settle(self._writing)
@@ -49,7 +49,7 @@ class StatusFile(Callback):
         self._writer.shutdown()
 
     def _settle(self, writing: "Future[str]") -> None:
-        """Says a new problem."""
+        """Reports a new problem."""
         self._writing = None
         before, self._problem = self._problem, writing.result()
         if self._problem and self._problem != before:
@@ -58,6 +58,6 @@ class StatusFile(Callback):
     def _write(self, status: RunStatus) -> str:
         try:
             write_status(self._path, status)
-        except (StorageError, ValueError) as error:  # a model may write what is no text
+        except (StorageError, ValueError) as error:  # a model may write what cannot be encoded
             return f"{error}; until then viewers see what was"
         return ""

@@ -1,4 +1,4 @@
-"""`--supervise`: a small process that starts the server again when it was killed or crashed."""
+"""`--supervise`: a small process that starts the server again when it was killed or has crashed."""
 
 import os
 import subprocess
@@ -14,27 +14,27 @@ from fedlearn.server.restarts import Restarts
 from fedlearn.system.signals import how_it_ended, stop_signals_call
 
 WRONG_USAGE = 2
-"""Exit code of arguments that will be as wrong the next time."""
+"""Exit code for wrong arguments, which would be as wrong the next time."""
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """What a server says of itself to its supervisor: enough to go on where it was, for those who know it."""
+    """What a server tells its supervisor: where a new server can go on."""
 
     folder: str
     port: int
 
 
 def tell(descriptor: int, begun: Begun) -> None:
-    """The server's side: says once that it has begun."""
+    """Tells the supervisor once, from the server, that the run has begun."""
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(msgspec.json.encode(begun))
 
 
 @final
 class Supervisor:
-    """Runs servers one after the other until one ends properly, or dies at once again and again.
+    """Runs one server after another until one ends properly, or keeps dying at once.
 
-    `command` gives a server's command line: of the first, or of one that goes on with a run.
+    `command` gives the command line of the first server, or of one that goes on with a run.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Supervisor:
         self._stopped = threading.Event()
 
     def run(self) -> int:
-        """Gives the exit code of the last one."""
+        """Runs servers; gives the exit code of the last one."""
         with stop_signals_call(self._stop):
             return self._run()
 
@@ -57,7 +57,7 @@ class Supervisor:
             began = time.monotonic()
             code = self._serve()
             if code in (0, WRONG_USAGE) or self._stopped.is_set() or self._begun is None:
-                return code if code >= 0 else 128 - code  # as a shell has it
+                return code if code >= 0 else 128 - code  # as shells do
             how = how_it_ended(code)
             pause_s = restarts.died(time.monotonic() - began)
             if pause_s is None:
@@ -76,7 +76,7 @@ class Supervisor:
             self._process = subprocess.Popen(command, pass_fds=(write,), start_new_session=True)
         finally:
             os.close(write)
-        if self._stopped.is_set():  # meanwhile
+        if self._stopped.is_set():  # while the process was being started
             self._process.terminate()
         with os.fdopen(read, "rb") as stream:
             told = stream.read()

@@ -1,4 +1,4 @@
-"""How fast this machine is when nothing else slows it, measured in half a second before a run begins."""
+"""How fast this machine is when nothing else slows it down, measured for half a second before a run begins."""
 
 import time
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.objective import Objective
 
 MEASURE_S = 0.5
-"""After which no further trials begin."""
+"""Seconds after which no further trials begin."""
 
 ROUND_S = 0.02
-"""Evaluations do not become longer than this: of many short ones some have the processor for themselves."""
+"""The longest evaluation: among many short ones some have the processor for themselves."""
 
 SLOW_S = 5.0
-"""Trials that take longer are not repeated, though the first ones are slower than all others."""
+"""Trials that take longer are not repeated, although the first ones are slower than all others."""
 
 
 def threads_of(config: RunConfig) -> tuple[int, int]:
-    """Threads that trials run on at once: of each local volunteer, and how many of those the processors bear.
+    """Threads of each local volunteer, and how many of those volunteers the processors can run at once.
 
-    One thread where no volunteer is local.
+    It is one thread where there are no local volunteers.
     """
     processors, settings = es_core.usable_processors(), config.volunteers
     if settings.volunteers == 0:
@@ -37,14 +37,14 @@ def threads_of(config: RunConfig) -> tuple[int, int]:
 
 @final
 class Throughput:
-    """Measures what all local volunteers of a run do together: one of them, times their number."""
+    """Measures what all local volunteers of a run do together: the speed of one, times their number."""
 
     def __init__(self, config: RunConfig, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._threads, self._n_volunteers = threads_of(config)
         self._clock = clock
 
     def __call__(self, objective: Objective, strategy: Strategy, data: Columns) -> float:
-        """Members per second: the best of many evaluations, so that neither a cold start counts nor other programs."""
+        """Members per second: the best of many evaluations, so that cold starts and other programs do not count."""
         block = block_name(data)
         holding = Holding(objective, seed=0, threads=self._threads, blocks={block: data})
         holding.load(genesis(objective.layout, objective.initial_weights()))

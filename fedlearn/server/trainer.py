@@ -1,7 +1,6 @@
-"""The server's half of the work: its own replica, the journal, checkpoints and metrics of one run."""
+"""The server's half of the work: its own replica, and the journal, checkpoints and metrics of a run."""
 
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from random import SystemRandom
@@ -10,12 +9,11 @@ from typing import Self, final
 import msgspec
 
 from fedlearn.callback import Begun
-from fedlearn.config import ConfigError, journal_bytes_kept
+from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
-from fedlearn.coordination.crew import Tensors
 from fedlearn.coordination.crews import Crews
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.operator import Operator
@@ -32,10 +30,11 @@ from fedlearn.server.examination import Examination, examine
 from fedlearn.server.history import Progress, Rebuilt, newest
 from fedlearn.server.keeper import Seating
 from fedlearn.server.ledger import read_credit, standings_of
+from fedlearn.server.parts import Parts
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
 from fedlearn.server.run import Run
-from fedlearn.server.seating import Draftsman
+from fedlearn.server.seating import Draftsman, draftsman_of
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.changes import Change, as_written
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
@@ -54,13 +53,13 @@ from fedlearn.wire.parcel import Parcel, pack
 
 @final
 class Trainer:
-    """Performs what a Coordinator asks for, short of sending."""
+    """Performs what a Coordinator asks for, except for sending."""
 
     def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes) -> None:
         self.run = run
         self._holding = rebuilt.holding
         self._digest = digest
-        """Of the replica as it is."""
+        """Digest of the replica as it is."""
         self._journal = journal
         self._metrics = LineLog(run.folder.metrics)
         self._samples = LineLog(run.folder.samples)
@@ -75,19 +74,22 @@ class Trainer:
         self._bytes_in = 0
         self._bytes_out = 0
         self.update_bytes = 0
-        """Of the last Update as it travels."""
+        """Length of the last Update on the wire."""
         self.validation: dict[str, float] = {}
-        """Figures of unperturbed weights, for the next line of metrics."""
+        """Figures of the unperturbed weights, for the next line of metrics."""
 
     @classmethod
     def open(cls, run: Run, *, progress: Progress | None = None) -> tuple[Self, list[str]]:
-        """The trainer of a run, new or resumed from its newest good state, and what had to be mended on the way.
+        """The trainer of a run, new or resumed from its newest good state, and texts about what was repaired.
 
-        What the run can't go on with is set aside. Raises StorageError where the run's files can't be used.
+        Files that the run cannot go on with are set aside.
+
+        Raises:
+            StorageError: the run's files cannot be used.
         """
         rebuilt = newest(run, progress=progress)
         replica, aside, notices = rebuilt.holding.replica, Aside(run.folder.path), list(rebuilt.problems)
-        # Damaged ones would take the places of good ones, of which the last few are kept.
+        # Only the newest few checkpoints are kept: damaged ones would replace good ones.
         for path in checkpoints_in(run.folder):
             if step_of(path) > rebuilt.begun.step:
                 aside.move(path)
@@ -106,41 +108,42 @@ class Trainer:
 
     @property
     def replica(self) -> Replica:
-        """The server's own."""
+        """The server's own replica."""
         return self._holding.replica
 
     @property
     def layout(self) -> ParameterLayout:
-        """Of the weights."""
+        """The layout of the weights."""
         return self.run.prepared.objective.layout
 
     @property
     def run_name(self) -> str:
-        """Of the run, as volunteers are told."""
+        """The name of the run, as volunteers are told."""
         return self.run.folder.path.name
 
     @property
     def sample_time(self) -> float:
-        """Seconds between two looks at the model."""
+        """Seconds after which the model is looked at again; 0: never."""
         return self.run.config.run.sample_time
 
     def copy(self) -> Float32Array:
-        """The weights as they are."""
+        """A copy of the weights."""
         return self.replica.weights.copy()
 
     def examine(self, weights: Float32Array) -> Examination:
-        """Measures these weights, and writes down what came of it; the next line of metrics has the figures, too.
+        """Examines these weights and writes down the result; the next line of metrics has its figures, too.
 
-        Raises StorageError where the disk refuses.
+        Raises:
+            StorageError: the disk refuses.
         """
         found, step = examine(self.run.prepared.examiner, weights), self.replica.step
         self.validation = found.figures
-        text = found.sample.encode(errors="replace").decode()  # a model may write what is no text
+        text = found.sample.encode(errors="replace").decode()  # a model may write what cannot be encoded
         self._samples.append(Sample(step=step, time=time.time(), figures=dict(found.figures), text=text))
         return found
 
     def invitation(self, address: Address) -> str:
-        """The command that volunteers are told."""
+        """The command with which volunteers join at this address."""
         prepared = self.run.prepared
         entry = f" --task {prepared.entry}" if prepared.needs_task else ""
         return f"fedlearn join{entry} {address}"
@@ -159,18 +162,20 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """Where the replica stands."""
+        """The step before which the replica stands."""
         return self.replica.step
 
     def desk(self, coordinator: Coordinator) -> Desk:
-        """Where orders to this coordinator are found."""
+        """Takes the orders for this coordinator."""
         assert self._steps is not None, "orders to a coordinator of this trainer"
         return Desk(self.run.folder.orders, self, Operator(coordinator, self._steps))
 
     def change(self, operator: Operator, key: str, text: str, now: float) -> str:
-        """Goes on with another value of a setting; gives a sentence about it. The next checkpoint has it, too.
+        """Goes on with another value of a setting, which the next checkpoint has too; gives a sentence about it.
 
-        Raises ConfigError for what can't be changed, StorageError where it can't be written down.
+        Raises:
+            ConfigError: the setting cannot be changed.
+            StorageError: the change cannot be written down.
         """
         before = self.run.config
         config = changed(before, key, text)
@@ -223,33 +228,11 @@ class Trainer:
         """What seats those who can't hold a whole replica; None where the model is not shared as a graph."""
         if self._draftsman is None:
             return None
-        return Seating(Crews(coordinator, self._draftsman, begun_at=self.replica.step), self)
+        return Seating(Crews(coordinator, self._draftsman, begun_at=self.replica.step), Parts(self._holding))
 
     @cached_property
     def _draftsman(self) -> Draftsman | None:
-        """Raises ConfigError where crews are wanted of a model that can't be divided."""
-        invitation, server = self.run.prepared.invitation, self.run.config.server
-        if not invitation.attachment and server.seats > 0:
-            raise ConfigError(
-                f"seats: expected a task of a PyTorch module that travels as a graph, got one of the kind "
-                f"{invitation.kind}; leave seats out, and every volunteer holds the whole model"
-            )
-        try:
-            return Draftsman.of(invitation.attachment, seats=server.seats, wire=server.wire)
-        except ValueError as error:
-            if server.seats == 0:
-                return None
-            raise ConfigError(f"seats: expected a model that can be divided among {server.seats}: {error}") from error
-
-    def part_message(self, tensors: Tensors) -> Outgoing:
-        """What brings a seat that holds these tensors to where the replica is."""
-        snapshot = self.replica.snapshot(self.layout.part(tensors))
-        return (snapshot, pack(snapshot))
-
-    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
-        """The step that the replica stands before, and the digests of some parts of it."""
-        digests = self.replica.digests([self.layout.part(tensors) for tensors in parts])
-        return self.replica.step, dict(zip(parts, digests, strict=True))
+        return draftsman_of(self.run.prepared.invitation, self.run.config.server)
 
     @property
     def elapsed_s(self) -> float:
@@ -272,7 +255,7 @@ class Trainer:
         return self.has_all_steps or self.has_all_time
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
-        """What brings a joiner to where the replica is: a Snapshot, or, if those are fewer bytes, Start and Updates."""
+        """What brings a joiner up to date: a Snapshot, or the Start and all Updates where those are fewer bytes."""
         if may_replay and self._can_replay() and (updates := self._all_updates()) is not None:
             origin = self.run.origin
             start = Start(bytes.fromhex(origin.digest), origin.step, self.replica.step, START in self.replica.slots)
@@ -284,7 +267,7 @@ class Trainer:
         return [self._encoded_weights[1]]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        """What brings whoever comes back with weights to where the replica is; None where only a Snapshot does."""
+        """What brings a volunteer that comes back with weights up to date; None where it needs a Snapshot."""
         if held.step == self.replica.step:
             updates: list[Outgoing] | None = [] if held.digest == self._digest else None
         else:
@@ -296,7 +279,7 @@ class Trainer:
 
     @property
     def snapshot_bytes(self) -> int:
-        """Of the weights and all that travels with them."""
+        """Bytes of the weights and of what travels with them."""
         return self.replica.weights.nbytes * (1 + len(self.replica.slots))
 
     def _can_replay(self) -> bool:
@@ -305,12 +288,13 @@ class Trainer:
 
     @property
     def _has_masks_of_all_steps(self) -> bool:
-        """Row masks follow from the data of each step, and a joiner is sent one block of them."""
+        """Whether a joiner can replay steps: row masks follow from the data of each step, and it is sent only one
+        block."""
         prepared = self.run.prepared
         return not isinstance(prepared.objective, MasksRows) or len(prepared.blocks) < 2
 
     def _all_updates(self) -> list[Update] | None:
-        """The Updates of all steps so far; None where the journal does not have them all any more."""
+        """The Updates of all steps so far; None where the journal does not have all of them."""
         begun, updates = self.run.origin.step, []
         try:
             for record in read_records(self.run.folder.journal, start=begun):
@@ -322,14 +306,18 @@ class Trainer:
         return updates if len(updates) == self.replica.step - begun else None
 
     def data_block(self, name: bytes) -> Outgoing:
-        """A block for whoever lacks it; many lack the same one."""
+        """A block of data, ready to send; it is encoded once for all."""
         if self._encoded_block is None or self._encoded_block[0] != name:
             block = DataBlock(name, encode_block(self._holding.block(name)))
             self._encoded_block = (name, (block, pack(block)))
         return self._encoded_block[1]
 
     def append(self, update: Update) -> Parcel:
-        """Journals the Update of the replica's step; gives its parcel. Raises StorageError where the disk refuses."""
+        """Appends the Update of the replica's step to the journal; gives its parcel.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
         assert update.step == self.replica.step, "the digest before a step is known once the one before is taken"
         self._journal.append(update, self._digest)
         parcel = self._recent.add(update, self._digest, weights_bytes=self.snapshot_bytes)
@@ -343,7 +331,7 @@ class Trainer:
         return self._digest
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        """What becomes of a claim; the replica must stand before its step."""
+        """Whether a claim is true; the replica must stand before its step."""
         return audit(self._holding, claim)
 
     def record_verdict(self, verdict: Verdict) -> None:
@@ -351,15 +339,13 @@ class Trainer:
         self._audits.append(verdict)
 
     def record_credit(self, entry: Entry) -> None:
-        """Writes down who did what."""
+        """Writes down what identities have contributed."""
         self._credit.append(entry)
 
     def save_checkpoint(self) -> Path:
-        """Writes the replica, and in the configuration where the run stands; the journal is then kept in its bound.
+        """Writes a checkpoint and the step in the configuration, and shortens the journal; gives the checkpoint's path.
 
-        Gives the checkpoint's file.
-
-        The journal's steps reach the disk first: no checkpoint may be ahead of it.
+        The steps of the journal reach the disk first, since no checkpoint may be ahead of it.
         """
         self._journal.sync()
         context = self.run.context(step=self.replica.step)
@@ -369,9 +355,10 @@ class Trainer:
         return path
 
     def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
-        """Writes the step's line of metrics; byte counts are totals from the start to the step's close.
+        """Writes the step's line of metrics; the counts of bytes are totals from the server's start to the step's end.
 
-        Raises StorageError where the disk refuses.
+        Raises:
+            StorageError: the disk refuses.
         """
         finite = report.loss == report.loss
         work = report.members * self.run.prepared.objective.work_per_member

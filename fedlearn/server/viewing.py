@@ -1,4 +1,4 @@
-"""Where a run stands, completed by what the coordinator does not know: last figures, traffic, the last look."""
+"""The state of a run, with what the coordinator does not know: the last figures, traffic, and sample."""
 
 import os
 import time
@@ -19,7 +19,7 @@ Traffic = tuple[int, int]
 
 @final
 class View(Callback):
-    """Remembers what a status is completed by, and when the next one is due."""
+    """Remembers what completes a status, and when the next one is due."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -34,18 +34,19 @@ class View(Callback):
         self._last = metrics
 
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:  # noqa: ARG002
-        """Of a look without a sample the sample before is kept."""
+        """Keeps the last sample where there is no new one."""
         self._figures, self._sample = dict(figures), sample or self._sample
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for a status; asks for the next one after another interval."""
+        """Whether it is time for a status; if so, the next time is after another interval."""
         if now < self._due:
             return False
         self._due = now + INTERVAL_S
         return True
 
     def completed(self, status: RunStatus, traffic: Traffic, *, now: float, ended: str | None = None) -> RunStatus:
-        """What the coordinator knows, with the rest; `ended` is the reason why the run has."""
+        """A status with all that the coordinator does not know; `ended` is the reason why the run has ended, if it
+        has."""
         self._measure(traffic, now)
         last = self._last
         if ended is not None:

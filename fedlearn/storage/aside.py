@@ -1,4 +1,4 @@
-"""What a run goes on without is set aside, never deleted."""
+"""A place for the files that a run goes on without: they are set aside, never deleted."""
 
 import shutil
 from pathlib import Path
@@ -10,17 +10,17 @@ from fedlearn.system.files import sync_folder
 
 @final
 class Aside:
-    """A folder `set-aside/<n>` in a run's folder, made when the first file goes there."""
+    """A folder `set-aside/<n>` in the run's folder, made when the first file is set aside."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
         self._folder: Path | None = None
         self.names: list[str] = []
-        """Of what was set aside, relative to the run's folder."""
+        """Names of what was set aside, relative to the run's folder."""
 
     @property
     def folder(self) -> Path:
-        """Where things go."""
+        """The folder that files are put into; its number follows the highest that is taken."""
         if self._folder is None:
             root = self._run / "set-aside"
             taken = [int(path.name) for path in root.glob("*") if path.name.isdecimal()]
@@ -28,11 +28,19 @@ class Aside:
         return self._folder
 
     def move(self, path: Path) -> None:
-        """Takes a file of the run away. Raises StorageError where the disk refuses."""
+        """Moves a file of the run.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
         self._put(path, is_moved=True)
 
     def copy(self, path: Path) -> None:
-        """Keeps what a file of the run holds now. Raises StorageError where the disk refuses."""
+        """Copies what a file of the run holds now.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
         self._put(path, is_moved=False)
 
     def _put(self, path: Path, *, is_moved: bool) -> None:
@@ -42,7 +50,7 @@ class Aside:
             make_folder(target.parent)
             if is_moved:
                 path.rename(target)
-                sync_folder(path.parent)  # after a power cut it must not be back among what came later
+                sync_folder(path.parent)  # after a power cut the file must not be back among later ones
             else:
                 shutil.copy2(path, target)
             sync_folder(target.parent)

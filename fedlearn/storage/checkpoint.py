@@ -1,9 +1,9 @@
-"""Checkpoints: a Snapshot as a safetensors file, readable by anything that reads safetensors.
+"""Checkpoints: each is a Snapshot in a safetensors file, which anything that reads safetensors can open.
 
-The weights are the tensors of the layout, under their names and in their shapes; the optimizer's slots are flat, named
-`optimizer/<slot>`. The header's metadata holds the rest as text: step, digest (hexadecimal), numbers (JSON; each by
-`float.hex`, exact), layout, config and the run's origin (JSON), the last Update without its members (hexadecimal; empty
-before the first step), and a checksum of everything, since the format has none.
+The weights are the tensors of the layout, under their names and in their shapes; the optimizer's slots are flat and
+named `optimizer/<slot>`. The header's metadata holds the rest as text: step, digest (hexadecimal), numbers (JSON, each
+exact by `float.hex`), layout, config and the run's origin (JSON), the last Update without its members (hexadecimal;
+empty before the first step), and a checksum of everything, since safetensors has none.
 """
 
 from pathlib import Path
@@ -37,29 +37,29 @@ _UNREADABLE = (
     RecursionError,
     RemoteProtocolError,
 )
-"""What a damaged or foreign file may raise."""
+"""What reading a damaged or foreign file may raise."""
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What every checkpoint of a run says of the run, as JSON texts."""
+    """What every checkpoint of a run says about the run, as JSON texts."""
 
     layout: str
     """The parameter layout."""
     config: str
-    """The configuration as it is now."""
+    """The configuration when the checkpoint was written."""
     origin: str
-    """What `origin.json` holds."""
+    """The content of `origin.json`."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, eq=False):
-    """What a run goes on from."""
+    """The state from which a run goes on."""
 
     path: Path
     snapshot: Snapshot
     last: Update | None
-    """Of the step before, without its members: what the strategy goes on from. None where the run begins."""
+    """The Update of the step before, without its members: the strategy goes on from it. None before the first step."""
     origin: str
-    """As in `Context`."""
+    """The content of `origin.json`, as in `Context`."""
 
     @property
     def step(self) -> int:
@@ -67,8 +67,12 @@ class Checkpoint(msgspec.Struct, frozen=True, eq=False):
 
 
 def write_checkpoint(path: Path, snapshot: Snapshot, last: Update | None, context: Context) -> None:
-    """Raises StorageError where the disk refuses; no half-written file stays."""
-    # The bytes that lie in memory are what is written: of e.g. a reversed view they are in the wrong order.
+    """Writes a checkpoint as a whole or not at all.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    # The file gets the bytes as they lie in memory, which is the wrong order for a reversed view, for instance.
     weights, *slots = [np.ascontiguousarray(array) for array in (snapshot.weights, *snapshot.slots.values())]
     named = dict(zip(snapshot.slots, slots, strict=True))
     metadata = {
@@ -83,9 +87,10 @@ def write_checkpoint(path: Path, snapshot: Snapshot, last: Update | None, contex
 
 
 def save_checkpoint(run: RunFolder, snapshot: Snapshot, last: Update | None, context: Context) -> Path:
-    """Adds a checkpoint to the run, of which the last KEPT_CHECKPOINTS stay; gives its path.
+    """Writes a checkpoint of the run and deletes all but the newest KEPT_CHECKPOINTS; gives its path.
 
-    Raises StorageError as `write_checkpoint` does; the older ones then stay.
+    Raises:
+        StorageError: the disk refuses; the older checkpoints then stay.
     """
     path = checkpoint_at(run, snapshot.step)
     write_checkpoint(path, snapshot, last, context)
@@ -96,7 +101,11 @@ def save_checkpoint(run: RunFolder, snapshot: Snapshot, last: Update | None, con
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in the file, to the bit. Raises StorageError for a missing, damaged or foreign file."""
+    """The checkpoint in a file, to the bit.
+
+    Raises:
+        StorageError: the file is missing, damaged or no checkpoint of this version.
+    """
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
@@ -121,14 +130,19 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def load_checkpoint(path: Path) -> Snapshot:
-    """The snapshot in the file. Raises StorageError as `read_checkpoint` does."""
+    """The snapshot in a file.
+
+    Raises:
+        StorageError: the file is missing, damaged or no checkpoint of this version.
+    """
     return read_checkpoint(path).snapshot
 
 
 def load_metadata(path: Path, key: str) -> str:
-    """The JSON text that the checkpoint was written with: `config`, `layout` or `origin`.
+    """A JSON text that a checkpoint was written with: its `config`, `layout` or `origin`.
 
-    Raises StorageError as above.
+    Raises:
+        StorageError: the file is missing, damaged or no checkpoint.
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -138,24 +152,27 @@ def load_metadata(path: Path, key: str) -> str:
 
 
 def checkpoints_in(run: RunFolder) -> list[Path]:
-    """The run's checkpoints but genesis, by step."""
+    """The run's checkpoints by step, without genesis."""
     return sorted(path for path in run.checkpoints.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
 
 
 def checkpoint_at(run: RunFolder, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """The path of the checkpoint of a step."""
     return run.checkpoints / f"{step:012d}{_SUFFIX}"
 
 
 def step_of(path: Path) -> int:
-    """Of a checkpoint, by its name."""
+    """The step of a checkpoint, by its file name."""
     return int(path.stem)
 
 
 def latest_checkpoint(run: RunFolder, *, until: int | None = None) -> tuple[Checkpoint, dict[Path, str]]:
-    """The newest readable checkpoint, if need be genesis, and what is wrong with each newer one.
+    """The newest readable checkpoint, genesis if there is no other, and what is wrong with each newer one.
 
-    None of a later step than `until` is looked at. Raises StorageError where none can be read.
+    Checkpoints of steps later than `until` are passed over.
+
+    Raises:
+        StorageError: none can be read.
     """
     problems: dict[Path, str] = {}
     earlier = [path for path in checkpoints_in(run) if until is None or step_of(path) <= until]

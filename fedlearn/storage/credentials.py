@@ -1,4 +1,4 @@
-"""Keys, tokens and lists of identities, as files; secrets are for their owner's eyes only."""
+"""Keys, tokens and lists of identities in files; only their owner may read the secret ones."""
 
 import base64
 import binascii
@@ -21,9 +21,12 @@ LEAST_TOKEN_BYTES = 8
 
 
 def keep_secret(path: Path, make: Callable[[], bytes]) -> bytes:
-    """What the file holds; where there is none, what `make` gives is kept there, readable for its owner only.
+    """The content of a file; where there is none, what `make` gives is kept there, and only its owner may read it.
 
-    Processes that begin at once agree on one. Raises OSError where the file can be neither read nor made.
+    Processes that begin at the same time agree on one content.
+
+    Raises:
+        OSError: the file can be neither read nor made.
     """
     try:
         return path.read_bytes()
@@ -49,7 +52,9 @@ def keep_secret(path: Path, make: Callable[[], bytes]) -> bytes:
 def load_identity(path: Path) -> Identity:
     """The identity in a file, which is made where there is none.
 
-    Raises OSError where that can't be, ConfigError for a file of something else.
+    Raises:
+        OSError: the file can be neither read nor made.
+        ConfigError: the file holds something else.
     """
     payload = keep_secret(path, _new_key)
     try:
@@ -62,14 +67,15 @@ def load_identity(path: Path) -> Identity:
 
 
 def identity_file(environ: Mapping[str, str]) -> Path:
-    """Where a person's identity is kept."""
+    """The path of a person's identity, unless another is given."""
     return settings_folder(environ) / "fedlearn" / "identity.pem"
 
 
 def own_identity(given: str, environ: Mapping[str, str]) -> tuple[Identity, str]:
-    """The identity in the file that is given, else the person's own; and what there is to say about it.
+    """The identity in the file that is given, otherwise the person's own; and a notice for the person, or none.
 
-    Raises ConfigError for a file that can't be used.
+    Raises:
+        ConfigError: the file cannot be used.
     """
     path = Path(given) if given else identity_file(environ)
     try:
@@ -87,9 +93,10 @@ def own_identity(given: str, environ: Mapping[str, str]) -> tuple[Identity, str]
 
 
 def read_token(file: str, environ: Mapping[str, str]) -> bytes:
-    """The token in the file, else in the environment; empty where neither is given.
+    """The token in the file, otherwise in the environment; empty where neither is given.
 
-    Raises ConfigError for a file without one. No message shows what was given: it may be the token itself.
+    Raises:
+        ConfigError: the file holds none. No message quotes what was given, which may be the token itself.
     """
     text = environ.get(TOKEN_VARIABLE, "").encode(errors="surrogateescape")
     if file:
@@ -110,9 +117,10 @@ def read_token(file: str, environ: Mapping[str, str]) -> bytes:
 
 
 def read_allowed(file: str) -> frozenset[str] | None:
-    """The identities that a file lists, one a line, `#` begins a comment; None where no file is given.
+    """The identities that a file lists, one a line, where `#` begins a comment; None where no file is given.
 
-    Raises ConfigError that names the line.
+    Raises:
+        ConfigError: a line, which the message names, is no identity.
     """
     if not file:
         return None
@@ -125,7 +133,7 @@ def read_allowed(file: str) -> frozenset[str] | None:
 
 
 def _public_key(text: str, source: str) -> str:
-    """As hexadecimal digits, whichever way it is written."""
+    """The key as hexadecimal digits, whether it is written in those or in base64."""
     try:
         key = bytes.fromhex(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where a run goes on from an earlier step: what it has of later ones is set aside."""
+"""Going on from an earlier step: what a run has of later steps is set aside."""
 
 import os
 from pathlib import Path
@@ -11,10 +11,9 @@ from fedlearn.storage.segment import HEADER_BYTES, first_step_of, read_places, s
 
 
 def cut_journal(folder: Path, step: int, aside: Aside) -> int | None:
-    """Sets aside whatever the journal has of `step` and later ones.
+    """Sets aside what the journal has of `step` and later steps.
 
-    Gives the byte of the last segment at which this step would be appended; None where the steps before it are not
-    there to the last.
+    Gives the byte of the last segment where this step would be appended; None where the step before it is missing.
     """
     segments = segments_in(folder)
     while segments and first_step_of(segments[-1]) >= step:
@@ -44,9 +43,10 @@ class _Line(msgspec.Struct):
 
 
 def cut_lines(path: Path, step: int, aside: Aside) -> None:
-    """Takes the lines of `step` and later ones out of a file of JSON objects, a copy of which is set aside.
+    """Removes the lines of `step` and later steps from a file of JSON objects, and sets aside a copy of the file.
 
-    Raises StorageError where the disk refuses.
+    Raises:
+        StorageError: the disk refuses.
     """
     lines = path.read_bytes().splitlines(keepends=True)
     kept = [line for line in lines if _is_before(line, step)]

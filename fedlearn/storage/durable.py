@@ -1,4 +1,4 @@
-"""The durable way to write a file: it is there as a whole, or as it was before."""
+"""Writing a file durably: afterwards it is there as a whole, or it is as it was before."""
 
 import os
 from contextlib import suppress
@@ -7,7 +7,7 @@ from pathlib import Path
 from fedlearn.system.files import replace, sync_folder
 
 PARTIAL_SUFFIX = ".partial"
-"""Of a file that is still being written; one that is found later belonged to a process that died."""
+"""Ends the name of a file that is still being written; one that is found later belonged to a process that died."""
 
 
 class StorageError(Exception):
@@ -15,17 +15,19 @@ class StorageError(Exception):
 
 
 def write_durably(path: Path, *payload: bytes | memoryview) -> None:
-    """Puts the file there in one piece: after a crash it holds all of `payload`, or what it held before.
+    """Replaces a file as a whole: after a crash it holds all of `payload`, or what it held before.
 
-    Raises StorageError, e.g. on a full disk; the file is then as it was before.
+    Raises:
+        StorageError: the disk refuses, for instance because it is full; the file is then as it was before.
     """
     _replace(path, *payload, is_durable=True)
 
 
 def replace_file(path: Path, payload: bytes) -> None:
-    """Puts the file there in one piece for whoever reads it; what a power cut leaves of it is not said.
+    """Replaces a file as a whole for those who read it, but promises nothing for a power cut.
 
-    Raises StorageError as `write_durably` does.
+    Raises:
+        StorageError: the disk refuses; the file is then as it was before.
     """
     _replace(path, payload, is_durable=False)
 
@@ -51,7 +53,11 @@ def _replace(path: Path, *payload: bytes | memoryview, is_durable: bool) -> None
 
 
 def make_folder(path: Path) -> None:
-    """The folder is there, with those above it, and stays after a power cut. Raises StorageError."""
+    """Makes a folder, and those above it, so that it stays after a power cut.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
     try:
         if not path.is_dir():
             path.mkdir(parents=True)

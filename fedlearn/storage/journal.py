@@ -1,8 +1,8 @@
 """The journal: every Update of a run, appended before anybody else sees it, in segments of a bounded size.
 
-An appended Update is in the file, whatever becomes of the process. It reaches the disk a few milliseconds later, by a
-thread of its own, so that no volunteer waits for it: a power cut may take the last steps, which then are taken anew.
-A segment is on the disk as a whole before the next one begins.
+Once an Update is appended it is in the file, whatever becomes of the process. A thread brings it to the disk a few
+milliseconds later, so that no volunteer waits for the disk: a power cut may take the last steps, which are then taken
+again. A segment is on the disk as a whole before the next one begins.
 """
 
 import io
@@ -33,10 +33,10 @@ from fedlearn.storage.segment import (
 from fedlearn.storage.syncer import Syncer, sync_content
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-"""Of a segment, unless the bound of the whole journal is small."""
+"""Length of a segment, unless the whole journal is to be small."""
 
 _SEGMENTS = 8
-"""Into which a small bound is cut."""
+"""Number of segments that a small journal has."""
 
 _LEAST_SEGMENT_BYTES = 4096
 
@@ -48,12 +48,12 @@ def _segment_bytes(keep_bytes: int | None) -> int:
 
 
 class MissingStepsError(StorageError):
-    """The journal goes on behind steps that it does not have."""
+    """The journal has later steps, but not the ones before them."""
 
 
 @final
 class Journal:
-    """A journal that is open for appending. The caller holds the run's lock."""
+    """A journal that is open for appending; the caller holds the run's lock."""
 
     def __init__(self, segments: list[Path], header: Header, *, end: int, keep_bytes: int | None) -> None:
         self.next_step = header.step
@@ -61,7 +61,7 @@ class Journal:
         self.cut_bytes = 0
         """Length of the torn tail that opening cut off; 0 where there was none."""
         self.is_joined = True
-        """Whether the steps that were there lead up to where it goes on."""
+        """Whether the steps that were there lead up to the step at which it goes on."""
         self._identity = header.identity
         self._segments = segments
         self.keep(keep_bytes)
@@ -69,27 +69,28 @@ class Journal:
         self._file = io.FileIO(segments[-1], "r+")
         self._end = end
         self._changing = threading.Lock()
-        """Held while the file that is written is exchanged, or brought to the disk from outside."""
+        """Held while `_file` is replaced, and while another thread brings it to the disk."""
         self._syncer = Syncer(self._file)
 
     @property
     def path(self) -> Path:
-        """The segment that is written."""
+        """The segment that is written to."""
         return self._segments[-1]
 
     @property
     def length_bytes(self) -> int:
-        """Bytes of all steps that it has."""
+        """Bytes of all its steps."""
         return self._older_bytes + self._end - HEADER_BYTES * len(self._segments)
 
     @classmethod
     def open(cls, folder: Path, header: Header, *, keep_bytes: int | None = None, aside: Aside | None = None) -> Self:
-        """The journal of this run, to go on at the header's step, which begins with its digest.
+        """The journal of a run, ready to go on at the header's step, before which the replica has the header's digest.
 
-        A torn tail is cut off. Whatever the journal has of this step and later ones is set aside. `keep_bytes`: bytes
-        beyond which `trim` drops segments; None: it never does.
+        A torn tail is cut off, and what the journal has of this step and later ones is set aside. When the journal is
+        longer than `keep_bytes`, `trim` drops segments; with None it never does.
 
-        Raises StorageError where the disk refuses, and for a journal of another version.
+        Raises:
+            StorageError: the disk refuses, or the journal is of another version.
         """
         aside = aside or Aside(folder.parent)
         make_folder(folder)
@@ -110,10 +111,11 @@ class Journal:
         self._keep_bytes, self._segment_bytes = n_bytes, _segment_bytes(n_bytes)
 
     def append(self, update: Update, digest: bytes) -> None:
-        """Returns once the Update, whose step begins with this digest, is in the file, and on its way to the disk.
+        """Puts an Update into the file, on its way to the disk; `digest` is that of the replica before its step.
 
-        Raises StorageError for an Update out of turn, and where the disk refuses this one or refused one before; the
-        journal then stays as it was.
+        Raises:
+            StorageError: the Update is out of turn, or the disk refuses it or has refused an earlier one; the journal
+                then stays as it was.
         """
         if self.next_step != update.step:
             raise StorageError(f"{self.path}: expected the update of step {self.next_step}, got {update.step}")
@@ -139,9 +141,10 @@ class Journal:
         self.next_step = update.step + 1
 
     def sync(self) -> None:
-        """Returns when all that was appended is on the disk; may be called by another thread.
+        """Returns when all that was appended is on the disk; another thread may call it.
 
-        Raises StorageError where the disk refuses.
+        Raises:
+            StorageError: the disk refuses.
         """
         try:
             with self._changing:
@@ -150,9 +153,12 @@ class Journal:
             raise StorageError(f"{self.path}: could not be written: {error.strerror}; make room") from error
 
     def trim(self, *, before: int) -> None:
-        """Drops segments that lie wholly before a step, the oldest first, as long as the journal is above its bound.
+        """Drops the oldest segments that lie wholly before a step while the journal is longer than `keep_bytes`.
 
-        May be called by another thread. Raises StorageError where the disk refuses.
+        Another thread may call it.
+
+        Raises:
+            StorageError: the disk refuses.
         """
         while self._keep_bytes is not None and self.length_bytes > self._keep_bytes and len(self._segments) > 1:
             oldest, following = self._segments[:2]
@@ -168,7 +174,11 @@ class Journal:
                 self._older_bytes -= size
 
     def close(self) -> None:
-        """Brings what is left to the disk. Raises StorageError where it refuses."""
+        """Brings what is left to the disk.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
         try:
             self._syncer.close()
         except OSError as error:
@@ -200,7 +210,7 @@ class Journal:
             rest = rest[self._file.write(rest) :]
 
     def _begin_segment(self, header: Header) -> None:
-        """The steps before it reach the disk first: a power cut must leave no gap."""
+        """Brings the steps before it to the disk first, so that a power cut leaves no gap."""
         self.sync()
         path = create_segment(self.path.parent, header)
         with self._changing:
@@ -216,12 +226,14 @@ class Journal:
 def read_records(
     folder: Path, *, start: int = 0, identity: bytes | None = None, problems: list[str] | None = None
 ) -> Iterator[Record]:
-    """The steps from `start` on, in order; what a running server appends now is passed over, as a torn tail is.
+    """The steps from `start` on, in order; what a running server appends now is passed over, like a torn tail.
 
-    Segments of earlier steps are not read. Damage that was met is added to `problems`, a torn tail too.
+    Segments of earlier steps are not read. Damage is described in `problems`, and so is a torn tail. `identity` is that
+    of the run, where the segments must be of it.
 
-    Raises MissingStepsError where later steps follow on missing ones, StorageError for a segment of another run (than
-    that of `identity`) or version.
+    Raises:
+        MissingStepsError: steps are missing before later ones.
+        StorageError: a segment is of another run or version.
     """
     expected = start
     problems = problems if problems is not None else []
@@ -243,7 +255,11 @@ def read_records(
 
 
 def check_header(path: Path, identity: bytes | None, problems: list[str]) -> None:
-    """Adds a damaged header to `problems`. Raises StorageError for a segment of another run, where one is given."""
+    """Adds a damaged header to `problems`.
+
+    Raises:
+        StorageError: the segment is of another run than the one given, or of another version.
+    """
     header = read_header(path)
     if header is None:
         problems.append(f"{path}: damaged at its start")
@@ -255,7 +271,7 @@ def check_header(path: Path, identity: bytes | None, problems: list[str]) -> Non
 
 
 def _read_steps(path: Path, problems: list[str]) -> Iterator[Record]:
-    """The steps of a segment that are whole, however they follow on one another; damage is added to `problems`."""
+    """The whole steps of a segment, in the order of the file; damage is described in `problems`."""
     size, end = path.stat().st_size, HEADER_BYTES  # a running server may append more while this reads
     for begin, following, record in read_places(path):
         if begin != end:
@@ -267,20 +283,20 @@ def _read_steps(path: Path, problems: list[str]) -> Iterator[Record]:
 
 
 def read_journal(folder: Path, *, start: int = 0) -> Iterator[Update]:
-    """The Updates from step `start` on, as `read_records` has them."""
+    """The Updates from step `start` on, as `read_records` gives them."""
     for record in read_records(folder, start=start):
         yield record.update
 
 
 class Stretch(NamedTuple):
-    """Steps that follow one another without a gap, from the first one to before `end`."""
+    """Steps that follow each other without a gap, from `first` to the one before `end`."""
 
     first: int
     end: int
 
 
 def stretches_of(folder: Path, problems: list[str]) -> list[Stretch]:
-    """The steps that can be read of the whole journal, in order; damage that was met is added to `problems`."""
+    """The steps of the whole journal that can be read, in order; damage is described in `problems`."""
     stretches: list[Stretch] = []
     for path in segments_in(folder):
         check_header(path, None, problems)

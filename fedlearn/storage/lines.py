@@ -1,4 +1,4 @@
-"""Files of lines, a JSON object each, that are only ever appended to."""
+"""Files of lines, each a JSON object, to which lines are only appended."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 @final
 class LineLog:
-    """A file that stays open from the first line that is added."""
+    """A file of lines, which is opened when the first line is added and then stays open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -24,7 +24,8 @@ class LineLog:
     def append(self, value: msgspec.Struct) -> None:
         """Adds a line. A torn line that a crash left behind is ended first.
 
-        Raises StorageError where the disk refuses.
+        Raises:
+            StorageError: the disk refuses.
         """
         try:
             if self._file is None:
@@ -47,7 +48,7 @@ class LineLog:
 
 
 def read_lines(path: Path, expected: type[StructType]) -> Iterator[StructType]:
-    """Every line, in order; torn ones are passed over, and a missing file has none."""
+    """Every line that can be read, in order; torn ones are passed over, and a missing file has none."""
     if not path.exists():
         return
     decoder = msgspec.json.Decoder(expected)

@@ -1,4 +1,4 @@
-"""What a run has been doing: one JSON object a step, one step a line, in `metrics.jsonl`."""
+"""What happened in a run: one JSON object per step, each on a line of `metrics.jsonl`."""
 
 import os
 from collections.abc import Iterable
@@ -7,37 +7,37 @@ from pathlib import Path
 import msgspec
 
 _TAIL_BYTES = 65536
-"""Read from the end at first, a few hundred lines; doubled until it holds the lines asked for."""
+"""Bytes read from the end at first, a few hundred lines; doubled until they hold the lines asked for."""
 
 
 class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step in figures."""
+    """The figures of one step."""
 
     step: int
     loss: float | None
-    """Mean over the members; None (or NaN, which JSON cannot say) without a finite one."""
+    """Mean over the members; None (or NaN, which JSON cannot hold) where it is not finite."""
     shown: dict[str, float]
-    """The loss as people read it: its name, such as bits_per_character, and value; empty without a finite one."""
+    """The loss as people read it, by its name, such as bits_per_character; empty where it is not finite."""
     members: int
     work_per_s: float
-    """Work of the members' trials, in the task's unit, a second."""
+    """Work of the members' trials per second, in the task's unit."""
     work: int = 0
-    """Of these trials in all; what the step took follows from both."""
+    """Work of all these trials; divided by `work_per_s` it gives the seconds that the step took."""
     volunteers: int
     bytes_in: int
     bytes_out: int
     digest: str
-    """Of the weights and optimizer state after the step, hexadecimal."""
+    """Digest of the replica after the step, hexadecimal."""
     time: float
     """Seconds since 1970."""
     elapsed_s: float = 0.0
-    """Seconds of training since the run began, without those in which no server had it."""
+    """Seconds of training since the run began, without the time in which no server had it."""
     validation: dict[str, float] = {}
-    """Figures of unperturbed weights on held-out data; measured now and then, and left out of the line where not."""
+    """Figures of the unperturbed weights on held-out data; measured from time to time, and empty in between."""
 
 
 def each_once(lines: Iterable[StepMetrics]) -> list[StepMetrics]:
-    """The steps in order; one that was taken again after a crash stands once, with its last figures."""
+    """The steps in order, each once; of a step that was taken again after a crash, the last figures stay."""
     steps = {line.step: line for line in lines}
     return [steps[number] for number in sorted(steps)]
 

@@ -1,4 +1,4 @@
-"""Flat float32 vectors as safetensors files of named tensors, written from where they lie: no copy is made of them.
+"""Flat float32 vectors as safetensors files of named tensors, written without a copy of them.
 
 Source: the format, https://huggingface.co/docs/safetensors: the length of a header, the header as JSON, then bytes.
 """
@@ -15,7 +15,7 @@ from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.storage.durable import StorageError, write_durably
 
 OPTIMIZER = "optimizer/"
-"""Before the names of an optimizer's slots: they are flat, and no tensor of a model."""
+"""Begins the names of an optimizer's slots, which are flat and no tensors of the model."""
 
 _METADATA = "__metadata__"
 _ALIGNMENT = 8
@@ -29,9 +29,10 @@ def write_tensors(
     *,
     slots: Mapping[str, Float32Array] | None = None,
 ) -> None:
-    """Writes the weights as the tensors of the layout, and each slot as one.
+    """Writes the weights as the tensors of the layout, and each slot as one tensor.
 
-    Raises StorageError for a name that the file needs itself, and where the disk refuses.
+    Raises:
+        StorageError: a tensor has a name that the file needs itself, or the disk refuses.
     """
     header: dict[str, Any] = {_METADATA: dict(metadata)}
     end = 0
@@ -50,7 +51,9 @@ def write_tensors(
 def read_tensors(path: Path, layout: ParameterLayout) -> tuple[Float32Array, dict[str, Float32Array]]:
     """The weights as one flat vector, and the slots by name.
 
-    Raises ValueError and safetensors' own error for other tensors than the layout's; nothing is allocated before.
+    Raises:
+        ValueError: the tensors are not those of the layout; no memory has been allocated for them.
+        SafetensorError: the file is none, or lacks a tensor of the layout.
     """
     with safe_open(path, framework="numpy") as file:
         slots = sorted(set(file.keys()) - {tensor.name for tensor in layout.tensors})

@@ -1,7 +1,7 @@
-"""Orders to a running server: small files in its run's folder, which it looks for, and answers beside them.
+"""Orders to a running server: small files in the run's folder, which the server looks for and answers beside them.
 
-Whoever may write the folder may give them, and nobody else: it is made for its owner alone. Orders that a server left
-behind are dropped when the next one begins: nobody waits for them any more.
+Only its owner may write the folder, so nobody else can give orders. A server drops the orders that an earlier one left
+behind, since nobody waits for their answers any more.
 """
 
 import secrets
@@ -18,24 +18,24 @@ from msgspec import Meta
 from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError, replace_file
 
 MAX_BYTES = 4096
-"""Of an order, or an answer that is read."""
+"""The longest file of an order or an answer that is read."""
 
 MAX_TAKEN = 64
-"""At a time; more wait."""
+"""The most orders taken at a time; the others wait."""
 
 _ORDER, _ANSWER, _REFUSED = ".order", ".answer", ".refused"
 
 Text = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
-"""Reaches terminals, which obey control characters."""
+"""Text that is shown on terminals, which obey control characters."""
 
 
 class _Given(msgspec.Struct, frozen=True, tag_field="order", forbid_unknown_fields=True):
     by: Text
-    """Who gives it, as the server's terminal shows it."""
+    """Who gives the order, as the server's terminal shows it."""
 
 
 class Pause(_Given, frozen=True, tag="pause"):
-    """Open no step after the one that is open."""
+    """Open no step after the present one."""
 
 
 class GoOn(_Given, frozen=True, tag="go-on"):
@@ -43,14 +43,14 @@ class GoOn(_Given, frozen=True, tag="go-on"):
 
 
 class WriteCheckpoint(_Given, frozen=True, tag="checkpoint"):
-    """Write one now."""
+    """Write a checkpoint now."""
 
 
 class SendAway(_Given, frozen=True, tag="send-away"):
-    """Part with a volunteer, and let it in no more until the server ends."""
+    """Part with a volunteer, and admit it no more until the server ends."""
 
     who: Text
-    """Its name, or the first digits of its identity."""
+    """The volunteer's name, or the first digits of its identity."""
 
 
 class Set(_Given, frozen=True, tag="set"):
@@ -58,11 +58,11 @@ class Set(_Given, frozen=True, tag="set"):
 
     key: Text
     value: Annotated[str, Meta(max_length=256)]
-    """As a flag would be given."""
+    """The value as one would write it behind a flag."""
 
 
 class Stop(_Given, frozen=True, tag="stop"):
-    """End, as on Ctrl-C."""
+    """End as Ctrl-C would."""
 
 
 Order = Pause | GoOn | WriteCheckpoint | SendAway | Set | Stop
@@ -76,7 +76,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Slip(msgspec.Struct, frozen=True):
-    """An order's place in the folder."""
+    """The place of an order in the folder."""
 
     folder: Path
     name: str
@@ -93,10 +93,12 @@ class Slip(msgspec.Struct, frozen=True):
 def give(folder: Path, order: Order) -> Slip:
     """Puts an order where the server finds it.
 
-    Raises ValueError for texts that no server takes, StorageError where the folder can't be written.
+    Raises:
+        ValueError: the order has a text that no server takes.
+        StorageError: the folder cannot be written.
     """
     payload = msgspec.json.encode(order)
-    msgspec.json.decode(payload, type=Order)  # constructing one checks nothing
+    msgspec.json.decode(payload, type=Order)  # msgspec checks texts only when it decodes
     _make(folder)
     slip = Slip(folder, f"{time.time_ns():020d}-{secrets.token_hex(8)}")
     replace_file(slip.order, payload)
@@ -104,12 +106,12 @@ def give(folder: Path, order: Order) -> Slip:
 
 
 def is_taken(slip: Slip) -> bool:
-    """Whether the server has it."""
+    """Whether the server has taken the order."""
     return not slip.order.exists()
 
 
 def answer_to(slip: Slip) -> Answer | None:
-    """What the server said; None as long as it has not."""
+    """The server's answer; None until it is there."""
     try:
         return msgspec.json.decode(_content(slip.answer), type=Answer)
     except (OSError, ValueError):
@@ -117,16 +119,16 @@ def answer_to(slip: Slip) -> Answer | None:
 
 
 def withdraw(slip: Slip) -> None:
-    """Nobody waits for the answer any more; an order that was not taken is not given."""
+    """Removes an order, if it was not taken, and its answer: nobody waits for it."""
     with suppress(OSError):
         slip.order.unlink(missing_ok=True)
         slip.answer.unlink(missing_ok=True)
 
 
 def take(folder: Path) -> tuple[list[tuple[Slip, Order]], list[str]]:
-    """The server's side: the orders in turn, each given once; and what is to be said of files that are none.
+    """For the server: the orders in turn, each given once, and a text about each file that is no order.
 
-    Those are set aside under another name. Raises nothing: a folder that can't be read has no orders.
+    Such files are set aside under another name. A folder that cannot be read has no orders.
     """
     taken: list[tuple[Slip, Order]] = []
     problems: list[str] = []
@@ -141,19 +143,27 @@ def take(folder: Path) -> tuple[list[tuple[Slip, Order]], list[str]]:
             try:
                 path.replace(path.with_suffix(_REFUSED))
             except OSError:
-                problems.pop()  # said once, not once a second
+                problems.pop()  # the file stays, and would be reported every second
             continue
         taken.append((Slip(folder, path.stem), order))
     return taken, problems
 
 
 def reply(slip: Slip, answer: Answer) -> None:
-    """The server's side: says what came of an order. Raises StorageError where the disk refuses."""
+    """For the server: writes what came of an order.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
     replace_file(slip.answer, msgspec.json.encode(answer))
 
 
 def clear(folder: Path) -> None:
-    """The server's side: makes the folder, and drops what was left behind in it. Raises StorageError."""
+    """For the server: makes the folder, and drops what was left behind in it.
+
+    Raises:
+        StorageError: the folder cannot be made.
+    """
     _make(folder)
     for suffix in (_ORDER, _ANSWER, PARTIAL_SUFFIX):
         for path in _entries(folder, suffix):
@@ -171,7 +181,7 @@ def _make(folder: Path) -> None:
 
 
 def _entries(folder: Path, suffix: str) -> Iterator[Path]:
-    """Files of this kind, the first given first."""
+    """The files with this suffix, in the order in which they were given."""
     try:
         yield from sorted(path for path in folder.iterdir() if path.suffix == suffix)
     except OSError:
@@ -179,7 +189,12 @@ def _entries(folder: Path, suffix: str) -> Iterator[Path]:
 
 
 def _content(path: Path) -> bytes:
-    """Of a plain file that is not too large. Raises OSError and ValueError."""
+    """The content of a plain file that is not too long.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plain file, or too long.
+    """
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
         raise ValueError(f"a file of at most {MAX_BYTES} bytes")

@@ -1,7 +1,7 @@
 """What makes a run this run and no other: where it begins, the settings that determine it, and its files.
 
-`origin.json` holds it with its hash, which every segment of the journal carries in its header. Checkpoints carry
-all of it, so that one damaged file is no loss.
+`origin.json` holds all that with its hash, which is in the header of every segment of the journal. Each checkpoint
+holds all of it, so that one damaged file is no loss.
 """
 
 from pathlib import Path
@@ -16,16 +16,16 @@ from fedlearn.storage.runs import RunFolder
 
 _NAME_BYTES = 16
 _CHUNK_BYTES = 2**22
-"""Of a file that are held at once: texts may be larger than memory."""
+"""Bytes read at a time: texts may be larger than memory."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that a run never changes."""
+    """The facts of a run that never change."""
 
     step: int
-    """At which it begins."""
+    """The step at which the run begins."""
     digest: str
-    """Of genesis, hexadecimal."""
+    """Digest of genesis, hexadecimal."""
     settings: dict[str, Any]
     """The keys that a resumed run may not change, with their values."""
     files: dict[str, str]
@@ -33,7 +33,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> bytes:
-        """Hash of all that, 16 bytes."""
+        """The run's identity: a hash of all these facts, 16 bytes."""
         return blake3(msgspec.json.encode(self, order="sorted")).digest(_NAME_BYTES)
 
 
@@ -43,13 +43,17 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 def to_text(origin: Origin) -> str:
-    """JSON text that `load_origin` reads back."""
+    """The JSON text that `load_origin` reads."""
     encoded = msgspec.json.encode(_Sealed(origin.identity.hex(), origin), order="sorted")
     return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
 def hash_of(path: Path) -> str:
-    """BLAKE3 of a file, hexadecimal. Raises OSError."""
+    """BLAKE3 of a file, hexadecimal.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     digest = blake3(max_threads=blake3.AUTO)
     with open(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -58,9 +62,10 @@ def hash_of(path: Path) -> str:
 
 
 def load_origin(run: RunFolder) -> tuple[Origin, tuple[str, ...]]:
-    """The run's origin, and what had to be passed over to find it.
+    """The run's origin, and texts about what was passed over to find it.
 
-    Raises StorageError where no file has it.
+    Raises:
+        StorageError: no file of the run has it.
     """
     problems: list[str] = []
     try:
@@ -81,7 +86,11 @@ def load_origin(run: RunFolder) -> tuple[Origin, tuple[str, ...]]:
 
 
 def check_files(run: RunFolder, origin: Origin) -> None:
-    """Raises StorageError that names the file of the run's data that is not the one it was begun with."""
+    """Checks the files in the data folder.
+
+    Raises:
+        StorageError: a file, which the message names, is not the one that the run began with.
+    """
     for name, expected in origin.files.items():
         path = run.data / name
         try:
@@ -98,7 +107,11 @@ def check_files(run: RunFolder, origin: Origin) -> None:
 
 
 def check_same_run(origin: Origin, text: str, path: Path) -> None:
-    """Raises StorageError where a checkpoint's text of its origin says another run."""
+    """Compares the origin in a checkpoint, as JSON text, with that of the run.
+
+    Raises:
+        StorageError: the checkpoint is of another run.
+    """
     if (other := _parsed(text, path)).identity != origin.identity:
         raise StorageError(
             f"{path}: expected a checkpoint of this run ({origin.identity.hex()}), got one of another "

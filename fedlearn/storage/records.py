@@ -1,7 +1,7 @@
-"""Records: payloads one after another in a file, each with a checksum, so that damage is noticed and read past.
+"""Records: payloads one after another in a file, each with a checksum, so that damage is noticed and passed over.
 
 A record is a marker of 4 bytes, the payload's length and the CRC-32 of length and payload (both uint32,
-little-endian), then the payload. The marker is where reading can start again behind damage.
+little-endian), then the payload. Behind damage, reading goes on at the next marker.
 """
 
 import io
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 MAX_PAYLOAD_BYTES = 2**26
-"""64 MiB, above any Update that the wire carries."""
+"""64 MiB, more than any Update on the wire has."""
 
 _MARKER = b"\xf5UPD"
-"""Its first byte occurs in no UTF-8 text."""
+"""The first byte occurs in no UTF-8 text."""
 _HEAD = struct.Struct("<4sII")
 
 
@@ -32,9 +32,9 @@ def record_of(payload: bytes) -> bytes:
 
 
 def read_found(reader: BinaryIO, start: int) -> Iterator[Found]:
-    """The whole records from byte `start` on; one that does not begin where the one before ended is behind damage.
+    """The whole records from byte `start` on; where one does not begin at the end of the one before, there is damage.
 
-    A torn tail, left by a crash in the midst of an append or by a process that appends now, is passed over.
+    A torn tail, left by a crash during an append or by a process that appends now, is passed over.
     """
     end = start
     while True:
@@ -43,7 +43,7 @@ def read_found(reader: BinaryIO, start: int) -> Iterator[Found]:
             begin, end = end, end + _HEAD.size + len(payload)
             yield Found(begin, end, payload)
         reader.seek(end)
-        # From byte 0 on: the record may still have been written just now, and be whole by now.
+        # The search begins at byte 0: the record there may have been incomplete when it was read, and whole by now.
         offset = _next_whole(reader.read())
         if offset < 0:
             return
@@ -51,7 +51,7 @@ def read_found(reader: BinaryIO, start: int) -> Iterator[Found]:
 
 
 def _read_payload(reader: BinaryIO) -> bytes | None:
-    """The payload of the record that begins here; None where no whole and good one does."""
+    """The payload of the record that begins here; None unless it is whole and undamaged."""
     head = reader.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None
@@ -75,5 +75,5 @@ def _next_whole(tail: bytes) -> int:
 
 
 def _checksum(payload: bytes) -> int:
-    """Covers the length too, so that zeros are no record."""
+    """The CRC-32 of length and payload; the length is in it so that zeros are no record."""
     return zlib.crc32(payload, zlib.crc32(struct.pack("<I", len(payload))))

@@ -1,4 +1,4 @@
-"""Run folders, one a run under one root, counted from 1."""
+"""The folders of runs: numbered from 1 under one root."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from fedlearn.system.files import lock_file
 
 
 class RunFolder(msgspec.Struct, frozen=True):
-    """Where everything of one run lies."""
+    """The folder of one run, with the paths of what is in it."""
 
     path: Path
 
@@ -33,7 +33,7 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def origin(self) -> Path:
-        """What the run was begun with, as JSON; written once."""
+        """The facts of the run that never change, as JSON; written once."""
         return self.path / "origin.json"
 
     @property
@@ -47,12 +47,12 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> Path:
-        """Where the run stands just now, for viewers."""
+        """Where the run stands at present, for viewers."""
         return self.path / "status.json"
 
     @property
     def samples(self) -> Path:
-        """What the model could do whenever it was looked at."""
+        """Figures and texts of the unperturbed weights, a line for each time that they were evaluated."""
         return self.path / "samples.jsonl"
 
     @property
@@ -67,34 +67,35 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def orders(self) -> Path:
-        """Folder in which a running server finds its operator's orders."""
+        """Folder in which a running server looks for its operator's orders."""
         return self.path / "orders"
 
     @property
     def credit(self) -> Path:
-        """Who did what, a line for some steps."""
+        """What each identity contributed, in lines of some steps each."""
         return self.path / "credit.jsonl"
 
     @property
     def audits(self) -> Path:
-        """Results that were false, one a line."""
+        """Results that were found false, one a line."""
         return self.path / "audits.jsonl"
 
     @property
     def local_identity(self) -> Path:
-        """The key of the server's own volunteers."""
+        """The private key of the server's own volunteers."""
         return self.path / "identity.pem"
 
     @property
     def data(self) -> Path:
-        """Folder of what the kind of the task keeps: data, tokenizer."""
+        """Folder of what the task keeps: its data and tokenizer."""
         return self.path / "data"
 
 
 def create_run(root: Path) -> RunFolder:
     """A new folder `root/<n>` with empty subfolders; n follows the highest number that is taken.
 
-    Raises StorageError where none can be made.
+    Raises:
+        StorageError: the folder cannot be made.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -124,7 +125,8 @@ def list_runs(root: Path) -> list[RunFolder]:
 def resolve_run(root: Path, text: str) -> RunFolder:
     """The run that `text` names: a number under `root`, `latest`, or the path of a run folder.
 
-    Raises StorageError that lists the runs there are.
+    Raises:
+        StorageError: there is no such run; the message lists those that there are.
     """
     runs = list_runs(root)
     if text == "latest" and runs:
@@ -142,11 +144,12 @@ def resolve_run(root: Path, text: str) -> RunFolder:
 def lock_run(run: RunFolder) -> Iterator[None]:
     """Holds the run for this process alone; the lock goes with the process, however it ends.
 
-    Raises StorageError where another process holds it, and where the folder can't be written.
+    Raises:
+        StorageError: another process holds the run, or the folder cannot be written.
     """
     path = run.path / "lock"
     try:
-        file = open(path, "a+")  # noqa: SIM115 (closed below: what happens within is no error of the lock's)
+        file = open(path, "a+")  # noqa: SIM115 (closed below: an error of the `with` body must not pass as the lock's)
     except OSError as error:
         raise StorageError(
             f"{path}: could not be written: {error.strerror}; check that this user may write to the folder"
@@ -165,7 +168,7 @@ def lock_run(run: RunFolder) -> Iterator[None]:
 
 
 def _numbers(root: Path) -> list[int]:
-    """Ascending numbers of the folders under `root` that are named by one."""
+    """The numbers that folders under `root` have as their names, ascending."""
     if not root.is_dir():
         return []
     return sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal() and path.is_dir())

@@ -1,4 +1,4 @@
-"""What a model could do whenever it was looked at: one JSON object a look, one look a line, in `samples.jsonl`."""
+"""Looks at a run's model: one JSON object each, on a line of `samples.jsonl`."""
 
 import msgspec
 
@@ -7,10 +7,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One look at the unperturbed weights."""
 
     step: int
-    """Steps that were taken by then."""
+    """Steps that had been taken."""
     time: float
     """Seconds since 1970."""
     figures: dict[str, float | None]
-    """On held-out data; None (or NaN, which JSON cannot say) for one that is no number."""
+    """Figures on held-out data; None (or NaN, which JSON cannot hold) for one that is not a number."""
     text: str
-    """What the model wrote, with its line breaks; empty for models that don't write."""
+    """What the model wrote, with its line breaks; empty for a model that does not write."""

@@ -1,8 +1,8 @@
-"""One file of a journal: a header that says whose it is and where it begins, then a record for each step.
+"""A file of the journal: a header that names its run and its first step, then a record for each step.
 
 The header is `fedlearn journal 3\\n`, then the run's identity (16 bytes), the first step (uint64, little-endian), the
-digest that this step begins with (8 bytes), and the CRC-32 of these 32 bytes. A record's payload is the step (uint64,
-little-endian), the digest that it begins with (8 bytes), and the encoded Update.
+digest of the replica before that step (8 bytes), and the CRC-32 of these 32 bytes. A record's payload is the step
+(uint64, little-endian), the digest of the replica before it (8 bytes), and the encoded Update.
 """
 
 import struct
@@ -28,27 +28,31 @@ HEADER_BYTES = len(_MAGIC) + _HEADER.size + _CHECKSUM.size
 
 
 class Header(NamedTuple):
-    """What a segment says of itself."""
+    """What the header of a segment says."""
 
     identity: bytes
-    """Of the run, 16 bytes."""
+    """The run's identity, 16 bytes."""
     step: int
-    """The first one."""
+    """The first step."""
     digest: bytes
-    """Of the replica before that step, 8 bytes."""
+    """Digest of the replica before that step, 8 bytes."""
 
 
 class Record(NamedTuple):
-    """A step as it stands in the journal."""
+    """A step in the journal."""
 
     step: int
     digest: bytes
-    """Of the replica before the step."""
+    """Digest of the replica before the step, 8 bytes."""
     encoded: bytes
 
     @property
     def update(self) -> Update:
-        """Raises StorageError for an Update of another version of fedlearn."""
+        """The Update of the step, decoded.
+
+        Raises:
+            StorageError: it is of another version of fedlearn, or of another step.
+        """
         try:
             update = decode(self.encoded, Update)
         except RemoteProtocolError as error:
@@ -62,7 +66,7 @@ class Record(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A record, and where in its file it begins and ends."""
+    """A record with the bytes of its file at which it begins and ends."""
 
     begin: int
     end: int
@@ -70,7 +74,11 @@ class Place(NamedTuple):
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """The segments, by first step. Raises StorageError where a file lies in the folder's place."""
+    """The segments, by first step.
+
+    Raises:
+        StorageError: a file lies where the folder should be.
+    """
     if folder.is_file():
         raise StorageError(
             f"{folder}: expected a folder of segments, got a file; the run is of an older version of fedlearn, "
@@ -82,12 +90,16 @@ def segments_in(folder: Path) -> list[Path]:
 
 
 def first_step_of(path: Path) -> int:
-    """Of a segment, by its name."""
+    """The first step of a segment, by its file name."""
     return int(path.name)
 
 
 def create_segment(folder: Path, header: Header) -> Path:
-    """A segment without steps, on the disk as a whole or not at all. Raises StorageError where the disk refuses."""
+    """Makes a segment without steps, which is on the disk as a whole or not at all.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
     path = folder / f"{header.step:0{_DIGITS}d}"
     content = _HEADER.pack(*header)
     write_durably(path, _MAGIC + content + _CHECKSUM.pack(zlib.crc32(content)))
@@ -100,7 +112,11 @@ def encode_step(update: Update, digest: bytes) -> bytes:
 
 
 def read_header(path: Path) -> Header | None:
-    """The header; None where it is damaged, or torn. Raises StorageError for a segment of another version."""
+    """The header of a segment; None where it is damaged or torn.
+
+    Raises:
+        StorageError: the file cannot be read, or is of another version.
+    """
     try:
         with path.open("rb") as reader:
             head = reader.read(HEADER_BYTES)
@@ -115,7 +131,11 @@ def read_header(path: Path) -> Header | None:
 
 
 def read_places(path: Path) -> Iterator[Place]:
-    """The steps that are whole; one that does not begin where the one before ends is behind damage."""
+    """The whole steps of a segment; where one does not begin at the end of the one before, there is damage between.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
     try:
         reader = path.open("rb")
     except OSError as error:

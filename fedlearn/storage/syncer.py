@@ -1,4 +1,4 @@
-"""Brings what was written to the disk, by a thread of its own."""
+"""Brings what was written to the disk, in a thread of its own."""
 
 import io
 import os
@@ -9,13 +9,17 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 def sync_content(file: io.FileIO) -> None:
-    """Returns when the file's content is on the disk. Raises OSError where it refuses."""
+    """Returns when the file's content is on the disk.
+
+    Raises:
+        OSError: the disk refuses.
+    """
     _sync(file.fileno())
 
 
 @final
 class Syncer:
-    """Brings a file's content to the disk when asked, many requests at once where they come faster than the disk."""
+    """Brings a file's content to the disk when asked; requests that come faster than the disk are served together."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
@@ -26,13 +30,21 @@ class Syncer:
         self._thread.start()
 
     def request(self) -> None:
-        """Returns at once. Raises the OSError of an earlier request that failed."""
+        """Asks for it, and returns at once.
+
+        Raises:
+            OSError: an earlier request failed.
+        """
         if self._error is not None:
             raise self._error
         self._wanted.set()
 
     def close(self) -> None:
-        """Returns when all is on the disk. Raises OSError where it is not."""
+        """Returns when everything is on the disk.
+
+        Raises:
+            OSError: the disk refused.
+        """
         self._is_closing = True
         self._wanted.set()
         self._thread.join()

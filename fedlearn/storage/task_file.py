@@ -1,4 +1,4 @@
-"""Tasks in files of Python that the person at this machine names: nothing else is ever imported."""
+"""Tasks in Python files that the person at this machine names; no other code is ever imported."""
 
 import importlib.util
 import sys
@@ -14,18 +14,19 @@ from fedlearn.tasks.task import Task
 
 _HASH_BYTES = 16
 _INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of what is installed, wherever they lie."""
+"""Names of the folders with installed packages, wherever they lie."""
 
 
 def is_task_file(text: str) -> bool:
-    """Whether the text names a task in a file, and not a kind."""
+    """Whether the text names a task in a file rather than a kind."""
     return ":" in text or text.endswith(".py")
 
 
 def load_task(entry: str) -> NamedTask:
-    """The task that `FILE.py:NAME` names; its folder is where the file finds what it imports.
+    """The task that `FILE.py:NAME` names; modules beside the file can be imported by it.
 
-    Raises ValueError where there is none; what the file itself raises comes through.
+    Raises:
+        ValueError: there is no such task. Errors of the file's own code come through as they are.
     """
     file, _, name = entry.rpartition(":")
     path = Path(file).resolve()
@@ -42,7 +43,7 @@ def load_task(entry: str) -> NamedTask:
 
 
 def import_file(path: Path) -> ModuleType:
-    """The module in a file; its folder is where it finds what it imports."""
+    """The module in a file; modules beside the file can be imported by it."""
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -56,7 +57,7 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _source_hash(path: Path) -> bytes:
-    """Of the file, and of the user's own modules beside and below it that it imported; line ends do not count."""
+    """Hash of the file and of the user's own modules beside and below it that it imported; line ends do not count."""
     digest = blake3()
     for file in sorted({path, *_imported_below(path.parent)}):
         digest.update(file.relative_to(path.parent).as_posix().encode() + b"\0")
@@ -65,9 +66,9 @@ def _source_hash(path: Path) -> bytes:
 
 
 def _imported_below(folder: Path) -> set[Path]:
-    """Files of modules in the folder, but for those that every program imports as it needs them.
+    """Files of modules in the folder, without those that a program imports only as it needs them.
 
-    These are its own file, fedlearn, Python and what is installed: they may all lie below the user's folder.
+    Those are fedlearn's own, Python's and installed ones, which may all lie below the user's folder.
     """
     places = [
         sysconfig.get_path("stdlib"),
@@ -78,7 +79,7 @@ def _imported_below(folder: Path) -> set[Path]:
     foreign = [Path(place).resolve() for place in places]
     modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
     names = [getattr(module, "__file__", None) for module in modules]
-    # Modules without a file of their own, such as PyTorch's, may give one that is not there.
+    # Some modules, such as PyTorch's, give a file that does not exist.
     files = {Path(name).resolve() for name in names if name and name.endswith(".py") and Path(name).is_absolute()}
     return {
         file

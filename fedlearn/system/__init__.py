@@ -1,1 +1,1 @@
-"""What differs between Linux, macOS and Windows; nothing else imports what only some of them have."""
+"""What differs between Linux, macOS and Windows; no other package imports what only some of them have."""

@@ -1,4 +1,4 @@
-"""Locks, folders on the disk, names that change hands, and where a person's files lie."""
+"""Locks, folders on the disk, the renaming of files, and the folders for a person's files."""
 
 import errno
 import os
@@ -13,18 +13,19 @@ else:
     import fcntl
 
 _PATIENCE_S = 2.0 if sys.platform == "win32" else 0.0
-"""For a file that another process has open: viewers and scanners have it for a moment."""
+"""How long a file may be open in another process before renaming fails: viewers and scanners open it for a moment."""
 
 _RETRY_S = 0.02
 
 _LOCK_AT = 2**30
-"""The byte that Windows locks: nobody may read what is locked, and the file's own bytes say who holds it."""
+"""The byte that Windows locks: nobody can read a locked byte, and the file's own bytes say who holds it."""
 
 
 def lock_file(descriptor: int) -> bool:
-    """Whether this process has the file to itself now, until it closes it or ends, however it ends.
+    """Whether this process now has the file to itself, until it closes the file or ends, however it ends.
 
-    Raises OSError where the file system has no locks.
+    Raises:
+        OSError: the file system has no locks.
     """
     if sys.platform == "win32":
         position = os.lseek(descriptor, 0, os.SEEK_CUR)
@@ -46,9 +47,10 @@ def lock_file(descriptor: int) -> bool:
 
 
 def sync_folder(path: Path) -> None:
-    """Brings the names in a folder to the disk; Windows opens no folder, and does so by itself.
+    """Brings the names in a folder to the disk; Windows cannot open folders, and does so by itself.
 
-    Raises OSError where it refuses.
+    Raises:
+        OSError: the disk refuses.
     """
     if sys.platform != "win32":
         descriptor = os.open(path, os.O_RDONLY)
@@ -65,9 +67,12 @@ def replace(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """The source takes the target's name, in one piece for whoever opens it.
+    """Renames a file to the target's name, which whoever opens it finds as it was or as it is.
 
-    Windows refuses that while anybody has the target open, and is asked again. Raises OSError.
+    Windows refuses that while anybody has the target open, and is asked again for a moment.
+
+    Raises:
+        OSError: the system refuses.
     """
     deadline = clock() + _PATIENCE_S
     while True:
@@ -81,17 +86,17 @@ def replace(
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where programs keep what they can have again."""
+    """The folder of files that programs could make or get again."""
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
-        if (given := Path(environ.get(name, ""))).is_absolute():  # XDG: a path that is not is to be ignored
+        if (given := Path(environ.get(name, ""))).is_absolute():  # XDG: relative paths are to be ignored
             return given
     return Path.home() / ".cache"
 
 
 def settings_folder(environ: Mapping[str, str]) -> Path:
-    """Where programs keep a person's settings."""
+    """The folder of a person's settings for programs."""
     config = Path(environ.get("XDG_CONFIG_HOME", ""))
-    if config.is_absolute():  # XDG: a path that is not is to be ignored
+    if config.is_absolute():  # XDG: relative paths are to be ignored
         return config
     home = ("APPDATA", "") if sys.platform == "win32" else ("HOME", ".config")
     return Path(environ.get(home[0], "/nonexistent")) / home[1]

@@ -1,4 +1,4 @@
-"""Single keys from a terminal, where this process is the one that the person is typing to."""
+"""Single key presses at a terminal, where this process is the one that the person is typing to."""
 
 import asyncio
 import os
@@ -16,14 +16,14 @@ else:
     import tty
 
 POLL_S = 0.1
-"""How often Windows is asked for keys, which wakes nobody for them."""
+"""How often keys are asked for on Windows, which wakes no event loop for them."""
 
 OnKey = Callable[[str], None]
 
 
 @contextmanager
 def keys(on_key: OnKey) -> Iterator[bool]:
-    """Calls `on_key` with each key until it is left; False where there is nobody to press any."""
+    """Calls `on_key` with each key that is pressed until the context ends; gives False where nobody can press any."""
     terminal = _terminal()
     if terminal is None or not _is_in_front(terminal):
         yield False
@@ -80,7 +80,7 @@ else:
             if _is_in_front(terminal):  # in the background a read would stop the whole process
                 with suppress(OSError):
                     pressed = os.read(terminal, 64)
-            if not pressed:  # the terminal is another's now, or gone
+            if not pressed:  # the terminal now belongs to another process, or is gone
                 loop.remove_reader(terminal)
             for key in pressed.decode(errors="ignore"):
                 on_key(key)
@@ -91,7 +91,7 @@ else:
                 loop.add_reader(terminal, read)
 
         begin()
-        listen(loop, AWAKE_SIGNALS, begin)  # the shell has set its own mode while this was stopped
+        listen(loop, AWAKE_SIGNALS, begin)  # the shell sets its own mode while this process is stopped
         try:
             yield
         finally:

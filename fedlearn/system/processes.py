@@ -1,4 +1,4 @@
-"""A process's rank among others, and what the system lets it have."""
+"""A process's priority, and the files and memory that the system lets it have."""
 
 import ctypes
 import sys
@@ -14,14 +14,14 @@ else:
     _LOWEST = 19
 
 CAN_PASS_DESCRIPTORS = sys.platform != "win32"
-"""Whether a child may be given one by its number."""
+"""Whether a child process may be given a file descriptor by its number."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""As malloc.h has them."""
+"""Numbers of malloc.h."""
 
 
 def give_way() -> None:
-    """Lets every other process go first; for threads that start later, so early in a process."""
+    """Gives every other process precedence; it holds for threads that start later, so call it early."""
     process = psutil.Process()
     with suppress(OSError, psutil.Error):
         process.nice(_LOWEST)
@@ -33,7 +33,7 @@ def give_way() -> None:
 
 
 def step_back(pid: int, niceness: int) -> None:
-    """The process waits while others have something to do: the more, the nicer it is; Windows has one such rank."""
+    """Lowers the priority of a process: the more, the higher `niceness`; Windows has one lower priority."""
     with suppress(OSError, psutil.Error):  # it may have ended already
         if sys.platform == "win32":
             psutil.Process(pid).nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
@@ -42,9 +42,9 @@ def step_back(pid: int, niceness: int) -> None:
 
 
 def open_files() -> int:
-    """How many files this process may have open, once it may have as many as the system lets it."""
+    """How many files this process may have open; raises the soft limit to the hard one first."""
     if sys.platform == "win32":
-        granted = -1  # its sockets are no files, and nothing limits them
+        granted = -1  # sockets are no files on Windows, and nothing limits them
     else:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != hard:
@@ -55,10 +55,10 @@ def open_files() -> int:
 
 
 def limit_growth(n_bytes: int) -> None:
-    """Lets the system refuse data beyond what the process holds and so many bytes more.
+    """Lets the system refuse memory for data beyond what the process has and `n_bytes` more.
 
-    Of data, not of addresses: PyTorch reserves many more of these than it ever uses. Elsewhere than on Linux the limit
-    means other things, or nothing.
+    The limit is on data, not on address space, of which PyTorch reserves far more than it uses. Only Linux has such a
+    limit.
     """
     if sys.platform == "linux":
         with suppress(OSError, ValueError, psutil.Error):
@@ -69,7 +69,7 @@ def limit_growth(n_bytes: int) -> None:
 
 
 def keep_memory() -> None:
-    """Lets trials take the memory of those before them; else the system takes it back, and fills it with zeros anew."""
+    """Lets trials reuse the memory of earlier ones, which would otherwise go back to the system and be zeroed anew."""
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # of glibc
         mallopt(_M_MMAP_THRESHOLD, 2**30)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

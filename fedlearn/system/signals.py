@@ -1,4 +1,4 @@
-"""Signals by what they ask of a process."""
+"""Signals by what they ask a process to do."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ Call = Callable[[], object]
 
 
 def listen(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...], call: Call) -> None:
-    """Calls in the loop when one of the signals comes; for the main thread only."""
+    """Calls `call` in the event loop when one of the signals comes; for the main thread only."""
 
     def awake(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -33,22 +33,22 @@ def listen(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...],
     for number in numbers:
         try:
             loop.add_signal_handler(number, call)
-        except NotImplementedError:  # the loops of Windows
+        except NotImplementedError:  # raised by the event loops of Windows
             signal.signal(number, awake)
 
 
 def unlisten(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...]) -> None:
-    """The signals do again what they do to any process."""
+    """Gives the signals their default effect again."""
     for number in numbers:
         try:
             loop.remove_signal_handler(number)
-        except NotImplementedError:  # those of Windows again
+        except NotImplementedError:  # raised by the event loops of Windows
             signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
 def stop_signals_call(call: Callable[[int], None]) -> Iterator[None]:
-    """In a process without a loop: those that ask it to stop call with their number instead."""
+    """For a process without an event loop: the signals that ask it to stop call `call` with their number instead."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         del frame
@@ -64,9 +64,9 @@ def stop_signals_call(call: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, for work that ends where it may; a second one ends the process as ever.
+    """An event that the first Ctrl-C sets, for work that can end early; a second Ctrl-C ends the process as usual.
 
-    Outside of the main thread, which alone hears of signals, it stays unset.
+    Outside of the main thread, which alone receives signals, the event stays unset.
     """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -85,5 +85,5 @@ def interrupts() -> Iterator[threading.Event]:
 
 
 def how_it_ended(code: int) -> str:
-    """What a process's exit code says: by itself, or by a signal."""
+    """What the exit code of a process says about its end."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -1,7 +1,7 @@
-"""Blocks of data: named arrays of one length that volunteers are sent, and the rows of them that groups are given.
+"""Blocks of data: named arrays of one length that volunteers are sent, and which of their rows each group sees.
 
-A block travels as safetensors bytes, a format of arrays that runs nothing (https://huggingface.co/docs/safetensors),
-and is named by its content.
+A block travels as safetensors bytes, a format of arrays that runs no code (https://huggingface.co/docs/safetensors),
+and is named by the hash of its content.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ MAX_HEADER_BYTES = 2**22
 
 @final
 class NamedBlocks(Mapping[bytes, Columns]):
-    """Blocks by name, of which only the one that was asked for last is held."""
+    """Blocks by name, of which only the one last asked for is held in memory."""
 
     def __init__(self, names: Sequence[bytes], blocks: Sequence[Columns]) -> None:
         self._places = {name: place for place, name in enumerate(names)}
@@ -77,7 +77,7 @@ def column_of(columns: Columns, name: str) -> NDArray[Any]:
 
 
 def block_name(columns: Columns) -> bytes:
-    """16 bytes that name the content: names, types, shapes and numbers of all columns, whatever their order."""
+    """The name of a block: 16 bytes of a hash of its columns' names, dtypes, shapes and numbers, in any order."""
     if not columns:
         return NO_BLOCK
     digest = blake3(max_threads=blake3.AUTO)
@@ -98,7 +98,7 @@ def decode_block(payload: bytes) -> Columns:
     """The columns that `encode_block` was given.
 
     Raises:
-        ValueError: the bytes are no such block.
+        ValueError: the bytes are no block.
     """
     if (header_bytes := int.from_bytes(payload[:8], "little")) > MAX_HEADER_BYTES:
         raise ValueError(f"block: expected safetensors bytes, got something else: a header of {header_bytes} bytes")
@@ -111,10 +111,10 @@ def decode_block(payload: bytes) -> Columns:
 
 
 def cut(columns: Columns, max_bytes: int = MAX_BLOCK_BYTES) -> list[Columns]:
-    """The rows in as few pieces of nearly equal size as possible, in order; none without data.
+    """The rows in as few pieces of nearly equal size as possible, in order; no pieces without data.
 
     Raises:
-        ValueError: a row is larger than a piece may be.
+        ValueError: a row is larger than `max_bytes`.
     """
     rows = n_rows(columns)
     if rows == 0:
@@ -133,7 +133,7 @@ def group_words(seed: int, step: int, first_group: int, n_groups: int, batch_siz
 
 
 def row_numbers(words: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
-    """The rows that groups are given, [n_groups, batch_size], by their words: drawn with replacement."""
+    """The rows that groups see, [n_groups, batch_size], by their random words: drawn with replacement."""
     return (words[:, 1:] * np.uint64(rows) >> np.uint64(32)).astype(np.int64)
 
 

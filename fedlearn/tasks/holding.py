@@ -54,7 +54,7 @@ class Replicated:
 
     @property
     def has_replica(self) -> bool:
-        """Whether there are weights."""
+        """Whether there is a replica."""
         return self._replica is not None
 
     def take_blocks(self, other: "Replicated") -> None:
@@ -62,7 +62,7 @@ class Replicated:
         self._stored = other._stored
 
     def store(self, name: bytes, columns: Columns) -> None:
-        """Keeps a block."""
+        """Keeps a block of data."""
         self._stored[name] = columns
         while self._kept and len(self._stored) > self._kept:
             del self._stored[next(iter(self._stored))]
@@ -71,7 +71,7 @@ class Replicated:
         """The block of that name.
 
         Raises:
-            ValueError: it is not held.
+            ValueError: it is not held here.
         """
         if name == NO_BLOCK:
             return {}
@@ -80,11 +80,11 @@ class Replicated:
         return self._stored[name] if name in self._stored else self._given[name]
 
     def held(self, name: bytes) -> Columns:
-        """The block of that name, or none where it is not held: most steps are taken without data."""
+        """The block of that name, or no columns where it is not held: most steps are taken without data."""
         return self._stored[name] if name in self._stored else self._given.get(name, {})
 
     def load(self, snapshot: Snapshot) -> bytes:
-        """Goes to the snapshot's place in the run, and gives the digest there.
+        """Takes over a snapshot; gives the digest that the replica then has.
 
         Raises:
             ValueError: the snapshot is of another model.
@@ -135,10 +135,10 @@ class Holding(Replicated):
         return self.load(genesis(layout, weights, step=step, keeps_start=keeps_start, threads=self._threads))
 
     def evaluate(self, trials: Trials, block: bytes) -> TrialResults:
-        """What a volunteer reports of these trials.
+        """The results that a volunteer reports of these trials.
 
         Raises:
-            ValueError: they need what the task can't do.
+            ValueError: the task cannot run such trials.
         """
         objective, weights, data = self.objective, self.replica.weights, self.block(block)
         if not trials.perturbation.is_summed:
@@ -149,7 +149,7 @@ class Holding(Replicated):
         return objective.gradient_sum(weights, data, trials, threads=self._threads)
 
     def summed(self, trials: Trials, block: bytes, losses: Float32Array) -> TrialResults:
-        """These losses with the exact sum of gradients that they amount to, where trials have a shaping."""
+        """These losses with the exact sum of gradients that follows from them, where the trials have a shaping."""
         return TrialResults(losses, exact_sum(self.replica, trials, block, losses))
 
 

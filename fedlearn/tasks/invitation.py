@@ -1,4 +1,4 @@
-"""What a server says of its task to whoever joins: data only, nothing to run."""
+"""What a server tells those who join about its task: data only, no code."""
 
 from typing import Annotated
 
@@ -10,15 +10,15 @@ Text = Annotated[str, Meta(max_length=4096)]
 
 
 class Invitation(msgspec.Struct, frozen=True, array_like=True):
-    """The kind of task, what its objective is built from, and what must be equal on both sides."""
+    """The kind of a task, what its objective is built from, and what must be the same on both sides."""
 
     kind: Annotated[str, Meta(max_length=64)]
-    """Name under which it is registered."""
+    """The name under which the kind is registered."""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
-    """Of the run's noise and rows."""
+    """Seed of the run's noise and rows."""
     options: Annotated[dict[Text, Option], Meta(max_length=64)]
     """What the objective is built from."""
     identity: Annotated[dict[Text, Text], Meta(max_length=16)]
-    """Hashes by what they are of; a volunteer compares them with its own."""
+    """Hashes, by what they are of, which a volunteer compares with its own."""
     attachment: bytes = b""
-    """Whatever else the kind needs, such as a graph."""
+    """Anything else that the kind needs, such as a graph."""

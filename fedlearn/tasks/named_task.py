@@ -1,4 +1,4 @@
-"""A task that the person at this machine named, and what must be equal wherever else it is named."""
+"""A task that the person at this machine named, and what must be the same wherever else it is named."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -14,17 +14,17 @@ _HASH_BYTES = 16
 
 
 class NamedTask(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A task with where it came from."""
+    """A task and where it came from."""
 
     task: Task
     entry: str
     """FILE.py:NAME, as this machine finds it."""
     source: bytes
-    """Hash of the source that it was made by."""
+    """Hash of the source that it was made from."""
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """A hash for each thing that has to be equal on server and volunteers, by what it is of."""
+        """Hashes of everything that must be the same on the server and on volunteers, by what they are of."""
         frozen: Columns = {name: np.asarray(array) for name, array in self.task.frozen.items()}
         return {
             "source": self.source.hex(),
@@ -34,15 +34,15 @@ class NamedTask(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """What of two identities is not equal."""
+    """What differs between two identities."""
     return [what for what in other if own.get(what) != other[what]]
 
 
 def check_identity(own: Mapping[str, str], servers: Mapping[str, str]) -> None:
-    """Refuses a task of a volunteer that is not the server's.
+    """Compares a volunteer's task with the server's.
 
     Raises:
-        ValueError: they differ; the message names in what.
+        ValueError: they differ; the message says in what.
     """
     if different := differences(own, servers):
         raise ValueError(
@@ -52,6 +52,6 @@ def check_identity(own: Mapping[str, str], servers: Mapping[str, str]) -> None:
 
 
 def _tensors_hash(task: Task) -> bytes:
-    """16 bytes of names, shapes, scales and masks of what is learned, and of what the masks follow from."""
+    """16 bytes of a hash of names, shapes, scales and masks of what is trained, and of what the masks follow from."""
     described = (task.layout, sorted(task.reads.items()), task.batch_size)
     return blake3(msgspec.json.encode(described)).digest(_HASH_BYTES)

@@ -1,4 +1,4 @@
-"""What the inside needs of a task: an objective, and the abilities that one may have beyond the least."""
+"""What fedlearn needs of a task inside: an objective, and abilities that some objectives have."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from fedlearn.tasks.blocks import Columns
 
 @runtime_checkable
 class Objective(Protocol):
-    """Turns weights and data into losses; a value without weights of its own."""
+    """Turns weights and data into losses; it is a value without weights of its own."""
 
     @property
     @abstractmethod
@@ -23,22 +23,22 @@ class Objective(Protocol):
     @property
     @abstractmethod
     def work_per_member(self) -> int:
-        """Units of work that one member costs."""
+        """Work of one trial, in `unit`."""
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """What `work_per_member` counts: tokens, examples, episodes, ..."""
+        """The unit of work: tokens, examples, episodes, ..."""
 
     @abstractmethod
     def initial_weights(self) -> Float32Array:
-        """Weights [n_parameters] that a run begins with."""
+        """The weights [n_parameters] with which a run begins."""
 
     @abstractmethod
     def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
-        """Loss of each member, [n_members]: lower is better, and what is not finite does not count.
+        """Loss of each member, [n_members]: lower is better, and a loss that is not finite does not count.
 
-        Last digits may differ between machines.
+        The last digits may differ between machines.
         """
 
 
@@ -89,42 +89,43 @@ class PartObjective(Protocol):
 
 @runtime_checkable
 class MasksRows(Protocol):
-    """Some rows of some tensors matter to some groups only."""
+    """An objective with rows of tensors that matter to some groups only."""
 
     @abstractmethod
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
-        """[groups, columns] 1 for each row of a masked tensor that could change the group's loss; exact."""
+        """[groups, columns] 1 for each row of a masked tensor that could change the group's loss; the same
+        everywhere."""
 
 
 @runtime_checkable
 class SumsGradients(Protocol):
-    """Its trials can tell more of the gradient than losses do."""
+    """An objective whose trials tell more about the gradient than losses do."""
 
     @abstractmethod
     def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
-        """The losses with what the trials say of the gradient: `ESTIMATE_UNIT` times its sum over groups.
+        """The losses, and `ESTIMATE_UNIT` times the sum over groups of the gradient estimate.
 
-        Last digits may differ between machines; of groups with a loss that is not finite it says nothing.
+        The last digits may differ between machines; groups with a loss that is not finite count zero.
         """
 
 
 @runtime_checkable
 class NamesItsMemory(Protocol):
-    """Can say what it would take before it takes it, since a stranger may have named the sizes."""
+    """An objective that can say how much memory it will take, since a stranger may have named the sizes."""
 
     @abstractmethod
     def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
-        """Of these trials, beside weights and data; rather too much than too little."""
+        """Bytes that these trials take besides weights and data; rather too many than too few."""
 
     @abstractmethod
     def mask_bytes(self, data: Columns, n_groups: int) -> int:
-        """Of the row masks of so many groups."""
+        """Bytes that the row masks of `n_groups` groups take."""
 
 
 @runtime_checkable
 class Reports(Protocol):
-    """Finds out how trials run best on this machine."""
+    """An objective that finds out how trials run best on this machine."""
 
     @abstractmethod
     def report(self) -> str:
-        """Lines that say how, and why; empty where there is nothing to choose."""
+        """Lines that say how, and why; empty where there is no choice."""

@@ -1,4 +1,4 @@
-"""What a run of a user's task chooses itself where neither the task nor the configuration says, and why."""
+"""Settings that a run of a user's task chooses where neither the task nor the configuration does, with reasons."""
 
 import math
 
@@ -14,7 +14,7 @@ SIGMA = 0.02
 LEARNING_RATE = 0.01
 
 STEP_S = 0.2
-"""Of trials a step: what else a step costs is a few milliseconds, and learning wants many steps."""
+"""Seconds of trials in a step: besides them a step takes a few milliseconds, and learning needs many steps."""
 
 LEAST_GROUPS = 4
 MOST_GROUPS = 128
@@ -22,7 +22,7 @@ GROWTH = 16
 """How many times larger the population may become as volunteers join."""
 
 DEADLINE_S = (10.0, 3600.0)
-"""The shortest and longest `time_per_step`; it only cuts stragglers, since steps close when the population is in."""
+"""The least and the greatest `time_per_step`; it only cuts stragglers off: steps close when the population is in."""
 
 
 def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
@@ -55,7 +55,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
 
 
 def _group_size(strategy: StrategySettings) -> int:
-    """GROUP_SIZE, or the next smaller power of two that a population which was given can hold."""
+    """GROUP_SIZE, or the next smaller power of two that fits into a configured population."""
     size = GROUP_SIZE
     while size > (strategy.population_limit or strategy.max_population or size):
         size //= 2
@@ -63,7 +63,7 @@ def _group_size(strategy: StrategySettings) -> int:
 
 
 def _population(strategy: StrategySettings, members_per_s: float) -> tuple[int, int]:
-    """Members of a step now, and as volunteers join; whole groups, and no more than an estimate can add up."""
+    """Members of a step now, and when volunteers have joined; in whole groups, and as many as an estimate can sum."""
     size = strategy.group_size
     largest = min(MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
     largest = min(strategy.max_population or largest, largest) // size * size

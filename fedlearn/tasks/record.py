@@ -1,4 +1,4 @@
-"""What a run keeps of a user's task, so that it can be replayed where the task's code is not."""
+"""What a run keeps of a user's task, so that it can be replayed without the task's code."""
 
 from typing import final
 
@@ -13,7 +13,7 @@ from fedlearn.tasks.row_masks import RowReader
 
 
 class TaskRecord(msgspec.Struct, frozen=True):
-    """`task.json` in the run's data folder."""
+    """The content of `task.json` in the run's data folder."""
 
     layout: ParameterLayout
     reads: dict[str, str]
@@ -26,7 +26,7 @@ class TaskRecord(msgspec.Struct, frozen=True):
 
 @final
 class RecordedObjective:
-    """Knows where noise lies and which rows count, and evaluates nothing."""
+    """An objective that knows noise and row masks, but cannot run trials."""
 
     def __init__(self, record: TaskRecord, *, seed: int) -> None:
         self.layout = record.layout
@@ -47,7 +47,7 @@ class RecordedObjective:
 
 @final
 class RecordedExaminer:
-    """Shows losses as they are."""
+    """An examiner that shows losses as they are."""
 
     def show(self, loss: float) -> tuple[str, float]:
         return "loss", loss

@@ -1,6 +1,6 @@
 """Which rows of a tensor could change a group's losses, where a task says which column of its data names them.
 
-A word that a group never reads cannot change its losses: noise on its row would only add variance.
+A word that a group never reads cannot change the group's losses: noise on its row would only add variance.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from fedlearn.tasks.blocks import Columns, column_of, group_words, n_rows, row_n
 
 @final
 class RowReader:
-    """Knows the columns that name rows, so that a replica needs no model to find the masks.
+    """Finds row masks from the columns that name rows, so that a replica needs no model for them.
 
     Raises:
         ValueError: a tensor is not in the layout, or has no rows.

@@ -1,4 +1,4 @@
-"""The kinds of tasks that users bring in a file: prepared alike, since the task itself says what differs."""
+"""The kinds of tasks that users bring in a file: they are prepared alike, since the task itself says what differs."""
 
 from collections.abc import Mapping
 from typing import final
@@ -22,14 +22,14 @@ from fedlearn.tasks.task_options import TaskOptions, options_of
 from fedlearn.text.source import Progress
 
 GRAPH = "graph"
-"""Kind of what travels as data."""
+"""The kind of tasks that travel as data."""
 
 RECORD_FILE = "task.json"
 
 
 @final
 class TaskExaminer:
-    """Looks at a run through the eyes of its task."""
+    """Examines a run as its task says."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -53,7 +53,7 @@ class TaskExaminer:
 
 @final
 class TaskKind:
-    """A kind of which the user's file says all but the settings of the run."""
+    """A kind whose tasks say everything but the settings of the run."""
 
     options = TaskOptions
 
@@ -111,7 +111,7 @@ class TaskKind:
     def join(
         self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
     ) -> Objective:
-        del max_bytes  # the sizes are those of the person's own file
+        del max_bytes  # the sizes come from the person's own file
         named = self._needed(task)
         check_identity(named.identity, invitation.identity)
         return TaskObjective(named.task, seed=invitation.seed, device=device)
@@ -131,7 +131,11 @@ SUPERVISED, FUNCTION, ENVIRONMENT, REWARD = (
 
 
 def _changed(task: NamedTask, record: TaskRecord) -> Reasons:
-    """What to say of a task that is not to the letter what the run began with; ValueError if it can't go on so."""
+    """A note about a task whose source has changed since the run began.
+
+    Raises:
+        ValueError: more than its source has changed.
+    """
     different = differences(task.identity, record.identity)
     if vital := [what for what in different if what != "source"]:
         raise ValueError(
@@ -145,7 +149,7 @@ def _changed(task: NamedTask, record: TaskRecord) -> Reasons:
 def _prepared(
     name: str, config: RunConfig, named: NamedTask, objective: TaskObjective, blocks: tuple[Columns, ...]
 ) -> tuple[Prepared, Reasons]:
-    """The task as it is trained, and what is to be said of what travels."""
+    """The task ready for training, and notes about whether it travels."""
     attachment, notes = _attachment(named.task, options_of(config))
     prepared = Prepared(
         config=config,
@@ -162,7 +166,7 @@ def _prepared(
 
 
 def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, Reasons]:
-    """The task as data, or nothing and why."""
+    """The task as data, or empty; with a note that says why."""
     if options.share == "nothing":
         return b"", ()
     try:
@@ -174,7 +178,7 @@ def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, Reasons]:
 
 
 def _blocks(task: Task) -> tuple[Columns, ...]:
-    """The data, cut where they are too large for one block."""
+    """The data, cut into blocks where they are too large for one."""
     if task.data and n_rows(task.data) == 0:
         raise ConfigError("data: expected rows to train on, got none")
     return tuple(cut(task.data))

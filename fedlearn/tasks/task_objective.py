@@ -1,4 +1,4 @@
-"""The objective of a task that a user brought: noise and rows by their addresses, losses by the task."""
+"""The objective of a task that a user brought: fedlearn finds noise and rows, and the task computes losses."""
 
 from typing import final
 
@@ -14,12 +14,12 @@ from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Batch, Device, Task, flat_weights
 
 NOISE_BYTES = 2**28
-"""Of the members that are evaluated in one call."""
+"""Bytes of noise of the members that are evaluated in one call."""
 
 
 @final
 class TaskObjective:
-    """What trials of a user's task are; tasks on PyTorch run them on `device`."""
+    """Runs the trials of a user's task; tasks with PyTorch run them on `device`."""
 
     def __init__(self, task: Task, *, seed: int, device: Device = "cpu") -> None:
         self.task = task
@@ -55,7 +55,7 @@ class TaskObjective:
         return self._reader.row_masks(update, data)
 
     def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
-        del threads  # of one after the other the noise is made
+        del threads  # the noise of one piece after another is made
         group_bytes = trials.group_size * self._noise_bytes(trials)
         groups_at_once = min(max(NOISE_BYTES // max(group_bytes, 1), 1), trials.n_groups)
         return groups_at_once * (3 * group_bytes + self._row_bytes(data)) + 4 * trials.n_members
@@ -64,7 +64,7 @@ class TaskObjective:
         return n_groups * (2 * self._reader.n_mask_columns + 3 * self._row_bytes(data)) if self.task.reads else 0
 
     def _row_bytes(self, data: Columns) -> int:
-        """Of a group's rows, with the random words that chose them."""
+        """Bytes of one group's rows, and of the random words that chose them."""
         row_bytes = sum(column.nbytes for column in data.values()) // max(n_rows(data), 1)
         return (1 + self.task.batch_size) * (32 + row_bytes)
 
@@ -83,7 +83,7 @@ class TaskObjective:
         return losses
 
     def _noise_bytes(self, trials: Trials) -> int:
-        """Of one member."""
+        """Bytes of one member's noise."""
         rank = trials.perturbation.rank
         low_rank = [rank * sum(tensor.sides) for tensor in self.layout.tensors if tensor.is_matrix and rank]
         dense = [tensor.size for tensor in self.layout.tensors if not (tensor.is_matrix and rank)]

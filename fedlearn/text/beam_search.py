@@ -1,4 +1,4 @@
-"""Writing what the model holds most likely: beam search for the highest log-probability, by a rule of length.
+"""Writing the likeliest text: beam search for the highest log-probability, weighed against length.
 
 Source: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 7.
 """
@@ -21,17 +21,21 @@ from fedlearn.text.repetition import forbid_repeats
 from fedlearn.text.tokens import TokenArray
 
 Totals = NDArray[np.float64]
-"""[n] sums of log-probabilities in nats, one a hypothesis, best first."""
+"""[n] sums of log-probabilities in nats, one per hypothesis, best first."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes one hypothesis better than another. Raises ValueError for a value out of range."""
+    """What makes one hypothesis better than another.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
 
     length_penalty: float = 1.0
-    """The score is the total log-probability divided by the number of predictions (`<stop>` included) to this power: 1
-    makes it their mean, 0 prefers what ends early."""
+    """The score is the total log-probability divided by the number of predictions (`<stop>` included) to this power:
+    with 1 it is their mean, and 0 prefers texts that end early."""
     no_repeat_ngram: int = 0
-    """Tokens in a row that never come twice; 0: whatever comes."""
+    """Length of the token sequences that may not occur twice in the text; 0: no limit."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.length_penalty < np.inf and self.no_repeat_ngram >= 0):
@@ -49,15 +53,15 @@ def beam_search(
     length: int,
     rules: Search | None = None,
 ) -> Continuation:
-    """The best hypothesis met, at most `length` predictions long; one that ends earlier ends in `<stop>`.
+    """The best hypothesis found, at most `length` predictions long; a shorter one ends in `<stop>`.
 
-    Each step keeps the `n_beams` likeliest one-token expansions of the open hypotheses; of equals, the one
-    from the better beam, then the lower token, goes first. Those that end in `<stop>` are finished, and the
-    best of them stays in the running until no open hypothesis can exceed it. The score is the total
-    log-probability by the `rules`. One beam is greedy search.
+    Each step keeps the `n_beams` likeliest expansions of the open hypotheses by one token; of equal ones the one from
+    the better beam, then the one with the lower token, goes first. A hypothesis that ends in `<stop>` is finished; the
+    search ends when no open one can exceed the best of these. The score is the total log-probability by the `rules`.
+    One beam is greedy search.
 
     Raises:
-        ValueError: an argument is out of range, or the model gives NaN.
+        ValueError: an argument is out of its range, or the model gives NaN.
     """
     return last_of(searched(model, prompt, n_beams=n_beams, length=length, rules=rules))
 
@@ -70,9 +74,10 @@ def searched(
     length: int,
     rules: Search | None = None,
 ) -> Iterator[Continuation]:
-    """The search as it goes on: the likeliest open hypothesis after each step, at last what `beam_search` gives.
+    """The search as it goes on: the likeliest open hypothesis after each step, and in the end what `beam_search` gives.
 
-    Raises as that does.
+    Raises:
+        ValueError: an argument is out of its range, or the model gives NaN.
     """
     if n_beams < 1 or length < 0:
         raise ValueError(f"beam search: expected n_beams >= 1 and length >= 0, got {n_beams} and {length}")
@@ -96,7 +101,7 @@ def searched(
                 finished_score = score
         beams, tokens = beams[is_open], tokens[is_open]
         totals, histories = totals[is_open], histories[is_open]
-        # Totals only fall: this bound holds for whatever follows, and is the score itself in the last step.
+        # Totals only fall: this bound holds for all that follows, and is the score itself in the last step.
         best_possible = totals[:1] / length**rules.length_penalty
         if finished is not None and not (best_possible > finished_score).any():
             yield finished

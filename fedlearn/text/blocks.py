@@ -8,7 +8,7 @@ from fedlearn.text.tokens import StoredTokens
 def cut_blocks(tokens: StoredTokens, block_tokens: int) -> list[tuple[int, int]]:
     """(start, length) of consecutive blocks that cover `tokens`, none shorter than `block_tokens`.
 
-    What does not fill a block is spread evenly over all. One block if there are too few tokens for two, or if
+    Tokens left over are spread evenly over all blocks. There is one block if there are too few tokens for two, or if
     `block_tokens` is 0.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Byte-pair encoding through the `tokenizers` library, which is an extra and imported only when used.
+"""Byte-pair encoding by the `tokenizers` library, which belongs to an extra and is imported only when it is used.
 
 Source: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909, over bytes as in GPT-2.
 """
@@ -30,7 +30,7 @@ _CUT = re.compile(r"(?<=\S)[ \n]")
 
 @final
 class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
-    """The library's tokens, then `<stop>` as the last one, unknown to the library: no text encodes to it."""
+    """The library's tokens, and `<stop>` as the last one, which the library does not know: no text encodes to it."""
 
     library_json: str
 
@@ -77,9 +77,9 @@ class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
 
 
 def train_bpe_tokenizer(pieces: Iterable[str], vocab_size: int) -> BpeTokenizer:
-    """Merges the most frequent pairs of a text in pieces until there are `vocab_size` tokens or no pair repeats.
+    """Merges the most frequent pairs of a text in `pieces` until there are `vocab_size` tokens or no pair repeats.
 
-    `vocab_size` includes `<stop>`; 0 stands for 1024.
+    `vocab_size` includes `<stop>`; 0 stands for DEFAULT_VOCAB_SIZE.
 
     Raises:
         ImportError: the `tokenizers` library is not installed.

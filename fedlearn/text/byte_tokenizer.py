@@ -1,4 +1,4 @@
-"""One token a UTF-8 byte: nothing to train, every text can be written."""
+"""One token per UTF-8 byte: there is nothing to train, and every text can be encoded."""
 
 from collections.abc import Sequence
 from typing import final
@@ -32,7 +32,7 @@ class ByteTokenizer(msgspec.Struct, frozen=True, tag="bytes", tag_field="kind"):
         return np.frombuffer(text.encode("utf-8", errors="replace"), dtype=np.uint8).astype(np.uint16)
 
     def encode_marked(self, text: str) -> TokenArray:
-        # Neither of the two occurs in UTF-8.
+        # Neither the byte ff nor the bytes of half a surrogate pair occur in UTF-8.
         marked = text.encode("utf-8", errors="surrogatepass").replace(_END, b"\xff")
         tokens = np.frombuffer(marked, dtype=np.uint8).astype(np.uint16)
         tokens[tokens == 0xFF] = self.stop_token

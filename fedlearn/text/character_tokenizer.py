@@ -1,4 +1,4 @@
-"""One token a character: the most frequent ones of the training text, the others are `<unk>`."""
+"""One token per character: the most frequent ones of the training text; all others are `<unk>`."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ _N_SPECIALS = 2
 _UNKNOWN_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 _N_CODE_POINTS = 0x110000
 _N_CHARACTERS = _N_CODE_POINTS - 0x800
-"""All that a text can have: code points that are no half of a surrogate pair."""
+"""Characters that a text can have: all code points but the halves of surrogate pairs."""
 
 
 @final
 class CharacterTokenizer(msgspec.Struct, frozen=True, tag="chars", tag_field="kind"):
-    """Token i is `characters[i]`; the last two tokens are `<unk>` and `<stop>`. `<unk>` decodes to U+FFFD."""
+    """Token i is `characters[i]`; the last two tokens are `<unk>`, which decodes to U+FFFD, and `<stop>`."""
 
     characters: str
 
@@ -61,9 +61,9 @@ class CharacterTokenizer(msgspec.Struct, frozen=True, tag="chars", tag_field="ki
 
 
 def train_character_tokenizer(pieces: Iterable[str], vocab_size: int) -> CharacterTokenizer:
-    """Knows the most frequent characters of a text in pieces (of equally frequent ones the lower code points).
+    """Knows the most frequent characters of a text, given in pieces; of equally frequent ones the lower code points.
 
-    `vocab_size` includes `<unk>` and `<stop>`; 0 takes as many characters as occur.
+    `vocab_size` includes `<unk>` and `<stop>`; 0 takes all characters that occur, as far as tokens can number them.
     """
     counts = np.zeros(_N_CODE_POINTS, dtype=np.int64)
     for piece in pieces:
@@ -80,7 +80,7 @@ def _code_points(text: str) -> NDArray[np.uint32]:
 
 @lru_cache(maxsize=4)
 def _token_of_code_point(characters: str) -> TokenArray:
-    """[0x110000]: one lookup a character, 2 MB, built once a vocabulary."""
+    """[0x110000] tokens by code point: 2 MB, built once per vocabulary."""
     tokens = np.full(_N_CODE_POINTS, len(characters), dtype=np.uint16)
     tokens[_code_points(characters)] = np.arange(len(characters))
     tokens[ord(DOCUMENT_END)] = len(characters) + 1

@@ -1,4 +1,4 @@
-"""Texts as one stream of pieces in which the ends of documents are marked, and what becomes of it in tokens."""
+"""Texts as one stream of pieces in which the ends of documents are marked, and the tokens that come of it."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -9,10 +9,10 @@ import msgspec
 from fedlearn.text.tokens import DOCUMENT_END, StoredTokens
 
 DocumentMode = Literal["stream", "blank-lines", "lines", "files"]
-"""What a document is: nothing is one, what stands between blank lines, a line, or a whole text."""
+"""What counts as a document: nothing, the text between blank lines, a line, or a whole text."""
 
 MAX_LINE = 2**24
-"""Characters of a line, where lines matter: a line has to fit into memory."""
+"""The longest line in characters, where lines matter: a line must fit into memory."""
 
 
 LEAST_PIECE = 2**16
@@ -21,13 +21,13 @@ data sets are."""
 
 
 class EncodedText(msgspec.Struct, frozen=True, eq=False):
-    """Tokens [n], and how many characters they stand for."""
+    """Tokens [n], and the number of characters that they stand for."""
 
     tokens: StoredTokens
     n_characters: int
-    """The characters of the documents; a document's `<stop>` counts as one more."""
+    """Characters of the documents; the `<stop>` of a document counts as one more."""
     unknown_bits: float = 0.0
-    """What all unknown characters cost beside the `<unk>` that stands for them: which of them it was."""
+    """Bits that all unknown characters cost on top of their `<unk>`: they say which characters those were."""
 
     def bits_per_character(self, loss: float) -> float:
         """The mean `loss` over these tokens (nats per token) in bits per character."""
@@ -35,17 +35,17 @@ class EncodedText(msgspec.Struct, frozen=True, eq=False):
 
 
 def bits_per_character(loss: float, n_tokens: int, n_characters: int, unknown_bits: float = 0.0) -> float:
-    """The mean `loss` (nats per token) in bits per character, with what unknown characters cost beside it."""
+    """The mean `loss` (nats per token) in bits per character, with what unknown characters cost on top."""
     return (loss / math.log(2) * n_tokens + unknown_bits) / n_characters
 
 
 def mark_documents(texts: Iterable[Iterable[str]], mode: DocumentMode) -> Iterator[str]:
-    """The texts in pieces, DOCUMENT_END after each document; a stream has documents nowhere.
+    """The texts in pieces, with DOCUMENT_END after each document; a stream has no documents.
 
-    Documents are never blank. In a stream each text begins a line.
+    Documents are never blank. In a stream each text begins on a new line.
 
     Raises:
-        ValueError: a line is too long to be held, where lines matter.
+        ValueError: a line is too long, where lines matter.
     """
     match mode:
         case "stream":
@@ -81,7 +81,7 @@ def _joined(texts: Iterable[Iterable[str]]) -> Iterator[str]:
 
 def _whole(texts: Iterable[Iterable[str]]) -> Iterator[str]:
     for text in texts:
-        blank, has_text = "", False  # white space that a document may yet follow on
+        blank, has_text = "", False  # white space, which belongs to the document if text follows
         for piece in text:
             if has_text or piece.strip():
                 yield blank + piece

@@ -1,4 +1,4 @@
-"""What a model must offer to be sampled or searched, and what comes out."""
+"""What a model must offer to be sampled or searched, and what that gives."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedlearn.text.tokens import TokenArray, as_tokens
 
 State = NDArray[np.float32]
-"""[n, ...]: row i is what the model remembers of sequence i, e.g. [n, layers, hidden]."""
+"""[n, ...]: row i is what the model remembers of sequence i, for instance [n, layers, hidden]."""
 LogProbabilities = NDArray[np.float32]
 """[n, vocab_size] in nats."""
 
@@ -24,19 +24,19 @@ class LanguageModel(Protocol):
 
     @property
     def stop_token(self) -> int:
-        """Ends a document."""
+        """The token that ends a document."""
 
     @property
     def start(self) -> TokenArray:
-        """[n], what an empty prompt stands for."""
+        """[n], the tokens that are read in place of an empty prompt."""
 
     def initial_state(self, n_sequences: int) -> State:
         """The state [n_sequences, ...] before any token."""
 
     def next_log_probabilities(self, state: State, tokens: TokenArray) -> tuple[State, LogProbabilities]:
-        """Reads one token a sequence, `tokens` [n] into `state` [n, ...], and leaves `state` as it was.
+        """Reads one token per sequence, `tokens` [n], in state `state` [n, ...], which stays as it was.
 
-        Gives the new state [n, ...], and the log-probabilities [n, vocab_size] of the token after.
+        Gives the new state [n, ...], and the log-probabilities [n, vocab_size] of the next tokens.
         """
 
 
@@ -44,15 +44,15 @@ class Continuation(msgspec.Struct, frozen=True, eq=False):
     """What a model wrote after a prompt."""
 
     tokens: TokenArray
-    """[n], neither the prompt nor `<stop>` among them."""
+    """[n], without the prompt and without `<stop>`."""
     log_probability: float
-    """Sum over the predictions, in nats, at temperature 1; with that of `<stop>` if it ended the text."""
+    """Sum over the predictions, in nats at temperature 1, that of `<stop>` included where it ended the text."""
     is_stopped: bool
-    """Whether the model ended the text itself, by `<stop>`."""
+    """Whether the model ended the text with `<stop>`."""
 
 
 def last_of(steps: Iterable[Continuation]) -> Continuation:
-    """What a text that grew became."""
+    """The last continuation, which is the whole text."""
     return deque(steps, maxlen=1).pop()
 
 
@@ -72,7 +72,7 @@ def read_prompt(
 
 
 def read_tokens(model: LanguageModel, state: State, tokens: TokenArray) -> tuple[State, LogProbabilities]:
-    """`next_log_probabilities`, checked.
+    """Calls `next_log_probabilities` and checks the result.
 
     Raises:
         ValueError: the model gives NaN.

@@ -1,4 +1,4 @@
-"""n-gram models with add-one smoothing: what counting alone learns of a text."""
+"""n-gram models with add-one smoothing: what counting alone can learn about a text."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ NAMES = {1: "unigram", 2: "bigram", 3: "trigram", 4: "4-gram"}
 
 
 def ngram_loss(seen: TokenArray, read: TokenArray, n: int, *, vocab_size: int) -> float:
-    """Nats per token of the text `read` [n_tokens] under the n-gram model that was counted on the text `seen`."""
+    """Mean loss in nats per token of the text `read` [n_tokens], under the n-gram model counted on the text `seen`."""
     counted, wanted = (_ngrams(tokens, n, vocab_size) for tokens in (seen, read))
     n_whole = _count(counted, wanted)
     n_context = _count(counted // vocab_size, wanted // vocab_size)
@@ -17,7 +17,7 @@ def ngram_loss(seen: TokenArray, read: TokenArray, n: int, *, vocab_size: int) -
 
 
 def _ngrams(tokens: TokenArray, n: int, vocab_size: int) -> NDArray[np.int64]:
-    """Each run of n tokens as one number whose last digit, to the base of `vocab_size`, is its last token."""
+    """Each sequence of n tokens as one number whose digits, to the base `vocab_size`, are the tokens."""
     length = len(tokens) - n + 1
     codes = np.zeros(length, dtype=np.int64)
     for place in range(n):
@@ -26,7 +26,7 @@ def _ngrams(tokens: TokenArray, n: int, vocab_size: int) -> NDArray[np.int64]:
 
 
 def _count(seen: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each wanted code was seen."""
+    """How often each code in `wanted` occurs in `seen`."""
     codes, counts = np.unique(seen, return_counts=True)
     places = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
     return np.where(codes[places] == wanted, counts[places], 0)

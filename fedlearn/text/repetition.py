@@ -1,4 +1,4 @@
-"""What keeps a text from going in circles, as likely texts of small models do."""
+"""Rules that keep a text from going in circles, as likely texts of small models do."""
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -8,10 +8,10 @@ from fedlearn.text.tokens import TokenArray
 
 
 def forbid_repeats(log_probabilities: LogProbabilities, texts: TokenArray, n: int) -> LogProbabilities:
-    """The same without tokens that would make the last n of a text a sequence that stands in it already; 0: all.
+    """Forbids tokens that would complete a sequence of `n` tokens that is in the text already; 0 forbids nothing.
 
-    `log_probabilities` [texts, vocab_size] are of what follows `texts` [texts, length]. A text that nothing else could
-    follow keeps its own.
+    `log_probabilities` [texts, vocab_size] are those of the token after `texts` [texts, length]; forbidden ones become
+    -inf. Where everything would be forbidden, nothing is.
 
     Source: Paulus, Xiong and Socher 2017, https://arxiv.org/abs/1705.04304.
     """
@@ -28,7 +28,7 @@ def forbid_repeats(log_probabilities: LogProbabilities, texts: TokenArray, n: in
 
 
 def penalise_repeats(log_probabilities: LogProbabilities, text: TokenArray, penalty: float) -> LogProbabilities:
-    """Log-probabilities [vocab_size] with those of the tokens in `text` [n] times `penalty`: above 1 less likely.
+    """Log-probabilities [vocab_size], those of the tokens in `text` [n] times `penalty`: above 1 they get less likely.
 
     Source: Keskar et al. 2019, https://arxiv.org/abs/1909.05858.
     """

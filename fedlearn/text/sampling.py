@@ -1,4 +1,4 @@
-"""Writing by chance: temperature, top-k and top-p (nucleus) sampling.
+"""Random sampling of text, with temperature, top-k and top-p (nucleus sampling).
 
 Source: Holtzman et al. 2020, https://arxiv.org/abs/1904.09751.
 """
@@ -14,18 +14,22 @@ from fedlearn.text.repetition import forbid_repeats, penalise_repeats
 
 
 class Manner(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are drawn. Raises ValueError for a value out of range."""
+    """How tokens are drawn.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
 
     temperature: float = 0.6
-    """Divides the log-probabilities; 0 takes the likeliest token. What small models write at 1 is hard to read."""
+    """Divides the log-probabilities; 0 takes the likeliest token. At 1 the text of small models is hard to read."""
     top_k: int = 0
-    """Only so many likeliest tokens stay; 0: all."""
+    """Draws from so many of the likeliest tokens; 0: from all."""
     top_p: float = 1.0
-    """Of them the fewest whose share reaches this."""
+    """Draws from the fewest of these whose probabilities reach this share of their sum."""
     repetition_penalty: float = 1.0
-    """Of tokens that are in the text already; see `penalise_repeats`."""
+    """Makes tokens that are in the text already less likely; see `penalise_repeats`."""
     no_repeat_ngram: int = 0
-    """Tokens in a row that never come twice; 0: whatever comes."""
+    """Length of the token sequences that may not occur twice in the text; 0: no limit."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.temperature < np.inf and self.top_k >= 0 and 0 < self.top_p <= 1):
@@ -51,7 +55,7 @@ def sample(
     """A continuation of at most `length` tokens, shorter if `<stop>` is drawn; see `choose_token`.
 
     Raises:
-        ValueError: an argument is out of range, or the model gives NaN.
+        ValueError: an argument is out of its range, or the model gives NaN.
     """
     return last_of(sampled(model, prompt, length=length, generator=generator, manner=manner))
 
@@ -64,7 +68,11 @@ def sampled(
     generator: np.random.Generator,
     manner: Manner,
 ) -> Iterator[Continuation]:
-    """The text as it grows: the continuation after each token, the last one whole. Raises as `sample` does."""
+    """The text as it grows: the continuation after each token, the last of which is whole.
+
+    Raises:
+        ValueError: an argument is out of its range, or the model gives NaN.
+    """
     if length < 0:
         raise ValueError(f"length: expected 0 or more, got {length}")
     text, state, log_probabilities = read_prompt(model, prompt)
@@ -83,9 +91,9 @@ def sampled(
 
 
 def choose_token(log_probabilities: NDArray[np.float32], manner: Manner, generator: np.random.Generator) -> int:
-    """Draws a token from `log_probabilities` [vocab_size] (nats), taking one number from `generator`.
+    """Draws a token by its log-probability [vocab_size] (nats), with one number of the `generator`.
 
-    Of equals the lower token goes first, to the likeliest and into what stays.
+    Of equally likely tokens the lower one goes first.
     """
     number = generator.random()
     if manner.temperature == 0:

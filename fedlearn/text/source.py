@@ -1,10 +1,10 @@
-"""What a text is read from: a source may be read several times, in pieces, and never has to fit into memory."""
+"""Where texts are read from: a source can be read several times, in pieces, and need not fit into memory."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol, final
 
 Texts = Iterator[Iterator[str]]
-"""Texts one after another (files, rows of a data set), each in pieces; a text is read before the next one begins."""
+"""Texts one after another (files, rows of a data set), each in pieces; one text is read before the next begins."""
 
 
 class Progress(Protocol):
@@ -27,19 +27,19 @@ class Untold:
 
 
 class Source(Protocol):
-    """Where texts come from."""
+    """Texts that can be read several times."""
 
     @property
     def name(self) -> str:
-        """As errors say it."""
+        """The source as errors name it."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all texts; 0 where nobody knows."""
+        """Bytes of all texts; 0 where nobody knows."""
 
     def texts(self, read: Callable[[int], None]) -> Texts:
-        """All texts, with newlines at the ends of lines; `read` is told the bytes of each piece.
+        """All texts, with newlines at the ends of lines; `read` is called with the bytes of each piece.
 
         Raises:
-            ValueError: a text can't be had or can't be decoded; the message names it and the remedy.
+            ValueError: a text is not there or cannot be decoded; the message names it and the remedy.
         """

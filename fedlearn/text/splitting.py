@@ -1,4 +1,4 @@
-"""A text is split in three by position: the beginning to train on, then the parts for validation and test."""
+"""Splits a text in three by position: the beginning is for training, then follow validation and test."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 from fedlearn.text.tokens import DOCUMENT_END, code_points
 
 SHARES = (0.9, 0.95)
-"""Of the text, after which the parts for validation and for test begin."""
+"""Shares of the text at which the parts for validation and for test begin."""
 
 MAX_BOUNDARIES = 2**20
-"""Ends of documents that are remembered; of more every second one is forgotten, so that cuts are a bit less even."""
+"""Ends of documents that are remembered; of more, every second one is forgotten, which makes cuts a bit less even."""
 
 Cuts = tuple[int, int, int]
-"""Where the parts end, in characters; a document's end counts as one."""
+"""The ends of the three parts in characters, where the end of a document counts as one."""
 
 
 class Survey:
     """How long a text is, and where its documents end."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
-        """Reads all `pieces`."""
+        """Reads all the pieces."""
         self.n_characters = 0
         self.n_documents = 0
         self.is_blank = True
@@ -32,10 +32,10 @@ class Survey:
             self._add(piece)
 
     def cuts(self) -> Cuts:
-        """Where to split; no document is cut in two.
+        """Where to split the text; no document is cut in two.
 
         Raises:
-            ValueError: there is too little for three parts.
+            ValueError: there is too little text for three parts.
         """
         total = self.n_characters
         validation, test = (round(total * share) for share in SHARES)
@@ -64,7 +64,7 @@ class Survey:
 
 
 def split(pieces: Iterable[str], cuts: Cuts) -> Iterator[tuple[int, str]]:
-    """Each piece with the number of its part, cut where parts end."""
+    """The pieces with the number of the part that each belongs to, cut where parts end."""
     position = 0
     bounds = tuple(pairwise((0, *cuts)))
     for piece in pieces:
@@ -75,7 +75,7 @@ def split(pieces: Iterable[str], cuts: Cuts) -> Iterator[tuple[int, str]]:
 
 
 def _nearest(ends: NDArray[np.int64], cuts: tuple[int, int]) -> tuple[int, int]:
-    """Two different ends, in order, near the cuts; zeros where there are not two."""
+    """Two different ends of documents, in order, near the cuts; zeros where there are not two."""
     if len(ends) < 2:
         return 0, 0
     last = 1 + int(np.argmin(np.abs(ends[1:] - cuts[1])))

@@ -1,4 +1,4 @@
-"""From text to tokens and back: the interface, and how a tokenizer is trained or read back."""
+"""From text to tokens and back: the interface, and how a tokenizer is trained or read from JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
@@ -22,7 +22,7 @@ _VOCAB_SIZES: dict[str, range] = {
 
 
 class Tokenizer(Protocol):
-    """A frozen value; equal ones encode alike."""
+    """A frozen value; equal tokenizers encode alike."""
 
     @property
     def vocab_size(self) -> int:
@@ -30,41 +30,41 @@ class Tokenizer(Protocol):
 
     @property
     def stop_token(self) -> int:
-        """`<stop>`: ends a document, and is what generation starts from. No text encodes to it."""
+        """`<stop>` ends a document and begins generated text. No text encodes to it."""
 
     @property
     def unknown_token(self) -> int | None:
-        """`<unk>`, in place of what has no token; None where everything has."""
+        """`<unk>` stands for characters without a token; None where every character has one."""
 
     def encode(self, text: str) -> TokenArray:
         """The tokens [n] of `text`; a lone surrogate is read as '?'."""
 
     def encode_marked(self, text: str) -> TokenArray:
-        """The tokens [n] of `text`, `<stop>` for each DOCUMENT_END; it has no other surrogates."""
+        """The tokens [n] of `text`, with `<stop>` for each DOCUMENT_END; it must have no other surrogates."""
 
     @property
     def bits_per_unknown(self) -> float:
-        """What it takes to say which of all unknown characters an `<unk>` is; 0 where there is none."""
+        """Bits that say which of all unknown characters an `<unk>` is; 0 where there is no `<unk>`."""
 
     def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
-        """The text of `tokens`, U+FFFD where there is none; `<stop>` gives nothing.
+        """The text of `tokens`, with U+FFFD for what is no character and nothing for `<stop>`.
 
         Raises:
             ValueError: a token is outside the vocabulary.
         """
 
     def to_json(self) -> str:
-        """What `tokenizer_from_json` reads."""
+        """The JSON text that `tokenizer_from_json` reads."""
 
 
 def train_tokenizer(kind: TokenizerKind, pieces: Iterable[str], vocab_size: int = 0) -> Tokenizer:
-    """A tokenizer for texts like the one in `pieces`, with at most `vocab_size` tokens; 0 leaves the size to the kind.
+    """A tokenizer for texts like the one in `pieces`, with at most `vocab_size` tokens; 0 leaves that to the kind.
 
-    The size may come out smaller than asked for when they have too little to fill it.
+    It has fewer tokens than asked for where the text has too little to fill them.
 
     Raises:
         ValueError: the kind is unknown or cannot have that size.
-        ImportError: `bpe` without the `tokenizers` library.
+        ImportError: the kind is `bpe`, and the `tokenizers` library is not installed.
     """
     if kind not in _VOCAB_SIZES:
         raise ValueError(f"tokenizer: expected one of {', '.join(_VOCAB_SIZES)}, got {kind!r}")

@@ -10,16 +10,16 @@ TokenArray = NDArray[np.uint16]
 """[n] tokens."""
 
 StoredTokens = NDArray[np.unsignedinteger[Any]]
-"""[n] tokens as files and blocks hold them: a byte each where the vocabulary allows it."""
+"""[n] tokens as files and blocks hold them: in one byte each where the vocabulary allows it."""
 
 MAX_VOCAB_SIZE = 65_535
 
 DOCUMENT_END = "\udfff"
-"""Stands for `<stop>` in a text: half a surrogate pair, which no text that was decoded can have."""
+"""Stands for `<stop>` in a text: half a surrogate pair, which no decoded text contains."""
 
 
 def stored_type(vocab_size: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """What tokens are stored in: one byte, or two with the lower one first."""
+    """The dtype that tokens are stored in: one byte, or two in little-endian order."""
     return np.dtype(np.uint8) if vocab_size <= 256 else np.dtype("<u2")
 
 

@@ -8,14 +8,14 @@ import es_core
 from fedlearn.text.tokens import StoredTokens, TokenArray
 
 COLD_GROUP_INTERVAL = 16
-"""Every 16th group starts without context: its members train the initial state, which context would wash out."""
+"""Every 16th group is cold: it starts without context, so its members train the initial state."""
 
 
 class WindowShape(msgspec.Struct, frozen=True):
-    """A window is `context` tokens to warm up, then `scored` tokens to predict, then the last target."""
+    """A window has `context` tokens to warm up, then `scored` tokens to predict from, then the last target."""
 
     batch_size: int
-    """Windows, hence sequences, a group."""
+    """Windows, hence sequences, of each group."""
     context: int
     scored: int
 
@@ -25,21 +25,21 @@ class WindowShape(msgspec.Struct, frozen=True):
 
 
 class Windows(msgspec.Struct, frozen=True, eq=False):
-    """The text of consecutive groups."""
+    """The tokens that consecutive groups read."""
 
     tokens: TokenArray
     """[groups, batch_size, context + scored + 1]"""
     is_cold: NDArray[np.uint8]
-    """[groups] 1: the group starts at the initial state and skips the context."""
+    """[groups] 1 where the group is cold: it starts at the initial state and skips the context."""
 
 
 def cut_windows(
     block: StoredTokens, shape: WindowShape, *, seed: int, step: int, first_group: int, n_groups: int
 ) -> Windows:
-    """The windows of groups `first_group` to `first_group + n_groups`.
+    """The windows of the `n_groups` groups from `first_group` on.
 
-    Sequence s of a group begins at `word[s] * positions >> 32`, with the group's stream of random words and
-    `positions` places where a window fits.
+    Sequence s of a group begins at `word[s] * positions >> 32`: `word` are the group's random words, and `positions` is
+    the number of places at which a window fits.
 
     Raises:
         ValueError: the block is shorter than a window.

@@ -1,4 +1,4 @@
-"""One way to let a model write, by sampling or by beam search, for the terminal and the board alike."""
+"""The one way in which a model writes, by sampling or by beam search, for the terminal and the board alike."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from fedlearn.text.sampling import Manner, sampled
 from fedlearn.text.tokens import TokenArray
 
 CIRCLE_CHARACTERS = 6
-"""What the likeliest text of a small model says again and again is about that long: "the the the"."""
+"""Length of what small models repeat in their likeliest texts: "the the the"."""
 
 
 def written(
@@ -25,10 +25,13 @@ def written(
     characters_per_token: float,
     generator: np.random.Generator,
 ) -> Iterator[Continuation]:
-    """The text as it grows, the last one whole: by beam search where there are beams, else by sampling.
+    """The text as it grows, the last one whole: by beam search where `n_beams` is given, otherwise by sampling.
 
-    `given` are fields of Search or of Manner; None stands for their usual value, which for `no_repeat_ngram` of a
-    search keeps it from going in circles. Raises ValueError for what is out of range.
+    `given` holds fields of Search or of Manner, where None stands for the default. Beam search by default repeats no
+    sequence of about CIRCLE_CHARACTERS characters.
+
+    Raises:
+        ValueError: a value is out of its range.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     if n_beams is None:

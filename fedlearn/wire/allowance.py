@@ -1,4 +1,4 @@
-"""What a client may say: a little before it has a lease, and afterwards what its leases ask for.
+"""How much a client may say: a little before its first lease, and afterwards what its leases ask for.
 
 Source: the token bucket of J. Turner, "New directions in communications", IEEE Communications Magazine 24 (1986).
 """
@@ -9,26 +9,27 @@ from fedlearn.wire.errors import FloodError
 from fedlearn.wire.limits import MAX_SMALL_BYTES
 
 STRANGERS_MESSAGES = 20.0
-"""At once, before the first lease: Hello, Proof, Ready, and a few signs of life."""
+"""Messages that a client may send at once before its first lease: Hello, Proof, Ready, and a few signs of life."""
 
 MESSAGES = 200.0
-"""At once, from then on."""
+"""Messages that it may send at once after its first lease."""
 
 MESSAGES_PER_S = 10.0
-"""Of any kind; a Result once a second and a Ping every ten is what the protocol asks for."""
+"""Messages a second, of any type; the protocol asks for a Result a second and a Ping every ten seconds."""
 
 MESSAGES_PER_LEASE = 8.0
-"""On top, so that steps may be as short as they like."""
+"""Messages that each lease adds, so that steps may be as short as the server likes."""
 
 BYTES = 16.0 * MAX_SMALL_BYTES
 BYTES_PER_S = 4.0 * MAX_SMALL_BYTES
 RESULTS = 4.0
-"""Largest Results at once, and a second: trials come in slices of a quarter of one; half of them with every lease."""
+"""The largest Results that may come at once, and in a second: a client sends one every quarter of a second. Each lease
+adds half as many."""
 
 
 @final
 class Allowance:
-    """Two buckets, of messages and of bytes, which fill with time and with each lease."""
+    """A token bucket for messages and one for bytes; both fill with time and with each lease."""
 
     def __init__(self, now: float) -> None:
         self._max_messages = self._messages = STRANGERS_MESSAGES
@@ -37,7 +38,7 @@ class Allowance:
         self._at = now
 
     def lease(self, result_bytes: int) -> None:
-        """Work was handed out whose Results have at most so many bytes each."""
+        """Adds what a lease asks for; `result_bytes` is the length of its largest Result."""
         self._max_messages = MESSAGES
         self._max_bytes = max(self._max_bytes, BYTES + RESULTS * result_bytes)
         self._bytes_per_s = max(self._bytes_per_s, BYTES_PER_S + RESULTS * result_bytes)
@@ -52,10 +53,10 @@ class Allowance:
         self._bytes = min(self._bytes + n_bytes, self._max_bytes)
 
     def spend(self, n_messages: int, n_bytes: int, now: float) -> None:
-        """Takes what came out of the buckets.
+        """Takes messages and bytes that have arrived out of the buckets; `now` is in seconds.
 
         Raises:
-            FloodError: there is not so much in them.
+            FloodError: a bucket holds fewer.
         """
         passed_s = now - self._at
         if passed_s > 0.0:

@@ -1,7 +1,8 @@
-"""Message types as msgpack knows them: a twin of each, in which an array is `[dtype, [length], bytes]`.
+"""Twins of the message types, for msgpack: in a twin an array is a struct `[dtype, [length], bytes]`.
 
-A decoder that does not know a field's type builds whatever came, nested lists by the million, before anybody can refuse
-it. A twin leaves nothing unknown: what is no array ends at its first wrong byte. Its arrays are then made in place.
+Where msgspec's decoder does not know a field's type, it builds whatever came, nested lists by the million, before
+anybody can refuse it. A twin has no field of an unknown type, so the decoder stops at the first wrong byte of what
+should be an array. The arrays are views of the decoded bytes.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 ARRAY_DTYPES = frozenset(["|i1", "|u1", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8"])
 
 Revive = Callable[[Any], Any]
-"""Makes what a twin's value stands for."""
+"""Turns a value of a twin into the value that it stands for."""
 
 
 class _Raw(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -28,10 +29,10 @@ class _Raw(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False
 
 
 def twin_of(annotation: Any) -> tuple[Any, Revive | None]:  # noqa: ANN401 (types are what it is about)
-    """The type to decode in place of this one, and what makes one of its values the other; None: it is the same.
+    """The type to decode in place of `annotation`, and what turns a value of it back; None where both are the same.
 
     Raises:
-        TypeError: an array where this module does not look for any.
+        TypeError: the annotation has an array where this module does not look for one.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is np.ndarray:
@@ -83,7 +84,7 @@ def _twin_of_struct(struct: type[msgspec.Struct]) -> tuple[type[msgspec.Struct],
 
     def revive(value: msgspec.Struct) -> msgspec.Struct:
         if type(value) is struct:
-            return value  # a default, which no bytes made
+            return value  # the field's default, which no bytes made
         values = list(msgspec.structs.astuple(value))
         for number, change in changes:
             values[number] = change(values[number])
@@ -100,7 +101,7 @@ def _collection(origin: type, revive: Revive | None) -> Revive:
 
 
 def _alternative(twins: list[tuple[Any, Revive | None]]) -> Revive:
-    """By the type of what came, in which the members of a union that msgspec takes differ."""
+    """Picks by the type of the decoded value: msgspec accepts only unions whose members differ in it."""
     by_type = {twin: revive for twin, revive in twins if revive is not None}
 
     def revive(value: object) -> object:

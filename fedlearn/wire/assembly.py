@@ -1,4 +1,4 @@
-"""One message growing out of its chunks."""
+"""A message that is put together from its chunks."""
 
 from typing import final
 
@@ -31,19 +31,19 @@ class Assembly:
 
     @property
     def bytes_held(self) -> int:
-        """Of what has arrived."""
+        """Bytes that have arrived."""
         return len(self._payload)
 
     @property
     def bytes_announced(self) -> int:
-        """Of the whole message, at most."""
+        """Bytes that the whole message has at most."""
         return self._count * CHUNK_BYTES
 
     def add(self, message_type: MessageType, frame: Frame) -> bytearray | None:
-        """The whole payload once this was its last chunk, else None.
+        """The whole payload if this was its last chunk, else None.
 
         Raises:
-            RemoteProtocolError: not the chunk that had to come, or more than `max_bytes`.
+            RemoteProtocolError: this is not the chunk that is due, or the message is longer than `max_bytes`.
         """
         expected = (self.message_type, self._n_arrived, self._count)
         if (message_type, frame.chunk, frame.n_chunks) != expected:

@@ -24,7 +24,7 @@ _OF_A_FIELD = re.compile(r"(.*) - at `\$\[(\d+)\]`")
 _PATTERN = re.compile("matching regex .*")
 _LENGTH = re.compile(r"Expected `str` of length <= (\d+)")
 _REMEDIES = {"name": "choose another with --name"}
-"""By the field that is not as it should be."""
+"""What a user can do about a field that is refused, by the field's name."""
 
 StructType = TypeVar("StructType", bound=msgspec.Struct)
 
@@ -44,10 +44,10 @@ def encode(message: msgspec.Struct) -> bytes:
 def decode(payload: bytes | bytearray | memoryview, expected: type[StructType]) -> StructType:
     """The message of the `expected` type; its arrays are read-only, and share no memory with `payload`.
 
-    Non-finite floats are legal here: what they mean is for the receiver of the message to say.
+    Floats that are not finite are accepted: the receiver of the message decides what they mean.
 
     Raises:
-        RemoteProtocolError: not msgpack, another tag, or a field of another type, dtype, shape or length.
+        RemoteProtocolError: the payload is not msgpack, or the tag or a field's type, dtype, shape or length is wrong.
     """
     decoder, revive = _decoder(expected)
     try:
@@ -61,7 +61,7 @@ def decode(payload: bytes | bytearray | memoryview, expected: type[StructType]) 
 
 
 def _in_words(error: Exception, expected: type[msgspec.Struct]) -> str:
-    """The reason, with a field's name where msgspec shows its place in the array."""
+    """The reason, with the name of the field where msgspec gives its place in the array."""
     if isinstance(error, UnicodeDecodeError):
         return f"{'name: ' if 'name' in expected.__struct_fields__ else ''}expected text in UTF-8"
     found = _OF_A_FIELD.fullmatch(str(error))
@@ -91,7 +91,7 @@ def _decoder(expected: type[msgspec.Struct]) -> tuple[msgspec.msgpack.Decoder[An
 
 
 _building = threading.Lock()
-"""msgspec notes what it learns of a Struct in the Struct while it builds a decoder: whoever builds another one from
-what is half noted ends in a segmentation fault."""
+"""Held while a decoder is built: msgspec caches what it learns about a Struct in the Struct, and a second thread that
+reads a half-filled cache crashes the process."""
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_to_wire)

@@ -1,9 +1,9 @@
-"""One side of a conversation: messages in, bytes out and the other way round; no socket, no clock.
+"""One side of a conversation, without a socket or a clock: bytes in, messages out, and the other way round.
 
-A shell reads bytes into `receive_data`, writes what `data_to_send` gives and calls `tick` once a second;
-`now` is any clock in seconds that never goes back.
+A shell gives the bytes that it reads to `receive_data`, writes what `data_to_send` gives, and calls `tick` once a
+second; `now` is any clock in seconds that never goes back.
 
-Source: the design of h11 (https://h11.readthedocs.io): a protocol as a value, I/O left to the caller.
+Source: the design of h11 (https://h11.readthedocs.io): the protocol is a value, and I/O is left to the caller.
 """
 
 from collections.abc import Iterator
@@ -47,8 +47,8 @@ _FROM_SERVER: dict[int, MessageType] = {kind.__struct_config__.tag: kind for kin
 class Connection:
     """The protocol as seen by one side.
 
-    A server takes from a client what it has a lease for, and little else; `estimate_bytes` is what the estimate of a
-    Result has at most, where there is one.
+    A server accepts from a client what its leases ask for, and little else. `estimate_bytes` is the greatest length of
+    a Result's estimate, where it has one.
 
     Attributes:
         state: where the conversation stands, as seen from here.
@@ -103,31 +103,31 @@ class Connection:
 
     @property
     def update_bytes_queued(self) -> int:
-        """Of `bytes_queued`, those of whole Updates; none until the weights before them are there."""
+        """Bytes of the Updates among them; 0 unless the peer has its weights."""
         return self._outbox.update_bytes if self.state is State.ACTIVE else 0
 
     @property
     def bytes_held(self) -> int:
-        """Of what the peer began and did not end."""
+        """Bytes of the frame and the message that have begun to arrive and are not complete."""
         return self._parser.bytes_held + (self._assembly.bytes_held if self._assembly is not None else 0)
 
     @property
     def arriving(self) -> tuple[int, int] | None:
-        """Of a message that came in part: the bytes that are here, and how many it has at most; None without one."""
+        """Bytes here, and at most in all, of the message that has begun to arrive; None where there is none."""
         return None if self._assembly is None else (self._assembly.bytes_held, self._assembly.bytes_announced)
 
     def parcels(self) -> Iterator[Parcel]:
-        """What waits to be sent, in parcels that other peers may share."""
+        """The messages that wait to be sent, in parcels that other peers may share."""
         return self._outbox.parcels()
 
     def send(self, message: Message, parcel: Parcel | None = None) -> None:
-        """Queues one message; `parcel` is its own where that was made before, elsewhere or for another peer.
+        """Queues one message; give its `parcel` where it has been packed before, elsewhere or for another peer.
 
-        A Goodbye or Farewell goes behind what was queued before it, except that a Snapshot, begun or not, and
-        everything behind that Snapshot is cut. A Resync takes the place of Updates and Assignments that have not begun.
+        A Goodbye or Farewell is queued behind what waits, but drops a Snapshot, begun or not, and everything behind it.
+        A Resync replaces the Updates and Assignments of which nothing has left.
 
         Raises:
-            LocalProtocolError: not legal in this state, too large or not encodable; nothing was queued.
+            LocalProtocolError: the message is not legal in this state, too large or not encodable; nothing was queued.
         """
         message_type = type(message)
         state = next_state(self.state, message_type)
@@ -153,7 +153,7 @@ class Connection:
         self._we_parted = message_type in PARTING
 
     def data_to_send(self, max_bytes: int = 256 * 1024) -> bytes:
-        """The next bytes for the peer: whole frames, the last may go beyond `max_bytes`; empty if none."""
+        """The next bytes for the peer: whole frames, the last of which may exceed `max_bytes`; empty if none waits."""
         frames: list[bytes] = []
         length = 0
         while length < max_bytes and (frame := self._outbox.next_frame()):
@@ -163,9 +163,9 @@ class Connection:
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def last_word(self, kind: FarewellKind, reason: str) -> bytes:
-        """The frame of a Farewell to a peer that is cut off, in whatever state; what waited is forgotten.
+        """The frame of a Farewell to a peer that is cut off, in any state; what waited is dropped.
 
-        Empty for a client, and where either side has parted.
+        It is empty for a client, and where either side has parted.
         """
         self._outbox.clear()
         if not self._is_server or self.has_parted:
@@ -177,16 +177,16 @@ class Connection:
         return frame
 
     def forget(self) -> None:
-        """Lets go of all that was held for the peer: it is gone."""
+        """Frees what was held for a peer that is gone."""
         self._outbox.clear()
         self._assembly = None
         self._parser = FrameParser()
 
     def receive_data(self, data: bytes, now: float) -> list[Message]:
-        """The messages that these bytes complete; a Ping is answered and, like a Pong, not shown.
+        """The messages that these bytes complete, without Pings, which are answered, and Pongs.
 
         Raises:
-            RemoteProtocolError: with the reason; close the connection, if need be after a Farewell.
+            RemoteProtocolError: the peer broke a rule; close the connection, after a `last_word` where that is useful.
         """
         self.bytes_in += len(data)
         self._last_received = now
@@ -208,7 +208,7 @@ class Connection:
         """Queues a Ping if nothing was sent for long.
 
         Raises:
-            RemoteProtocolError: the peer has been silent for too long, or too slow with what it began.
+            RemoteProtocolError: the peer has been silent for too long, or is too slow with what it began.
         """
         if now - self._last_received >= limits.SILENCE_LIMIT_S:
             raise RemoteProtocolError(f"peer: expected a message, got none for {limits.SILENCE_LIMIT_S:g} s")
@@ -258,13 +258,13 @@ class Connection:
         return message
 
     def _assemble(self, message_type: MessageType, frame: Frame, now: float) -> bytearray | memoryview | None:
-        """The payload if this frame completes it; only data is ever unfinished, control takes one chunk."""
+        """The payload if this frame completes it. Only data is ever unfinished: control takes one chunk."""
         is_control = frame.stream == CONTROL_STREAM
         assembly = None if is_control else self._assembly
         if assembly is None:
             max_bytes = self._max_bytes(message_type)
             if frame.n_chunks == 1 and len(frame.payload) <= max_bytes:
-                return frame.payload  # whole as it came, and copied by who decodes it
+                return frame.payload  # the decoder copies it
             assembly = Assembly(message_type, frame, max_bytes=max_bytes, now=now)
         payload = assembly.add(message_type, frame)
         if not is_control:
@@ -272,8 +272,8 @@ class Connection:
         return payload
 
     def _lease(self, assignment: Assignment) -> None:
-        """Takes as many bytes in a Result as this lease asks for, or one before it, whose Result may be on its way."""
-        # A relay adds up rounded sums, and rounds nothing again.
+        """Raises the limit of a Result to what this lease asks for; it never falls, for older Results on their way."""
+        # A relay adds rounded estimates up and rounds nothing again: its sums may need every byte.
         width = MAX_EXACT_BYTES
         if assignment.shaping is not None:
             width = exact_width(assignment.quota, assignment.perturbation.rank)
@@ -290,7 +290,7 @@ class Connection:
         self._parser.max_payload_bytes = min(largest, CHUNK_BYTES)
 
     def _max_bytes(self, message_type: MessageType) -> int:
-        """Of what the peer may send in this moment."""
+        """The longest message of this type that the peer may send now."""
         if message_type is Result:
             return self._result_bytes
         if message_type is Activations and self._is_server:
@@ -298,7 +298,7 @@ class Connection:
         return limits.max_message_bytes(message_type, max_snapshot_bytes=self._max_snapshot_bytes)
 
     def _can_chat(self) -> bool:
-        """Whether a Ping or Pong is legal and none waits: a peer that asks without reading fills no queue."""
+        """Whether a Ping or Pong is legal and none waits: so a peer that asks without reading fills no queue."""
         return not (self.has_parted or self._outbox.has_control or self.state is State.OPENING)
 
 

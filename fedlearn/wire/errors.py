@@ -1,17 +1,17 @@
-"""Whose fault it was when a conversation breaks."""
+"""Errors of a conversation, by whose fault it was."""
 
 
 class ProtocolError(Exception):
-    """The rules of `docs/protocol.md` were broken."""
+    """A rule of `docs/protocol.md` was broken."""
 
 
 class LocalProtocolError(ProtocolError):
-    """By us: nothing was sent, the connection is as before; a defect in this program."""
+    """We broke it: nothing was sent and the connection is as before. It is a defect of this program."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """By the peer: log the reason and close the connection; what it sends next cannot be trusted."""
+    """The peer broke it: log the reason and close the connection, since nothing that follows can be trusted."""
 
 
 class FloodError(RemoteProtocolError):
-    """By a peer that says more than any honest one would: have nothing to do with it for a while."""
+    """The peer sends more than an honest one would: refuse its address for a while."""

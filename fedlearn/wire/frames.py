@@ -43,7 +43,7 @@ def n_chunks(length_bytes: int) -> int:
 def headers(payload: bytes, *, message_type: int, stream: int) -> list[bytes]:
     """The header of each chunk of a payload, in order."""
     count = n_chunks(len(payload))
-    if count == 1:  # as a rule, and thousands in a step
+    if count == 1:  # the usual case, thousands of times in a step
         return [_header(payload, message_type, stream, 0, 1)]
     view = memoryview(payload)
     chunks = [view[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES] for index in range(count)]
@@ -60,7 +60,7 @@ class FrameParser:
     """Turns the bytes of one direction into frames; holds at most one unfinished frame.
 
     Attributes:
-        max_payload_bytes: of a frame; whatever announces more is refused before it has arrived.
+        max_payload_bytes: the limit of a frame's payload; a header that announces more is refused.
     """
 
     def __init__(self, *, max_payload_bytes: int = CHUNK_BYTES) -> None:
@@ -75,19 +75,19 @@ class FrameParser:
 
     @property
     def bytes_held(self) -> int:
-        """Of the unfinished frame."""
+        """Bytes of the unfinished frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames completed by these bytes; iterate to the end before feeding more.
 
         Raises:
-            RemoteProtocolError: a header that is not ours, or a checksum that differs.
+            RemoteProtocolError: a header breaks the rules, or a checksum differs.
         """
         rest = memoryview(data)
         while rest:
             if not self._buffer and len(rest) >= HEADER_BYTES:
-                # As a rule what came is whole frames, which need no copy.
+                # Usually whole frames arrive, which need no copy.
                 length = HEADER_BYTES + self._checked_payload_length(rest)
                 if len(rest) >= length:
                     frame, rest = rest[:length], rest[length:]

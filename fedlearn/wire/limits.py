@@ -11,10 +11,10 @@ _KIB = 1024
 _MIB = 1024 * _KIB
 
 DEFAULT_MAX_SNAPSHOT_BYTES = 15 * 1024 * _MIB
-"""Weights, the start and two moments of a billion parameters."""
+"""Enough for a billion parameters: weights, the start and Adam's two moments."""
 
 MAX_SMALL_BYTES = 4 * _KIB
-"""Of a message that has no reason to be larger."""
+"""The limit of a message that has no reason to be larger."""
 _MAX_BYTES: Mapping[MessageType, int] = {
     Welcome: 64 * _MIB,  # a graph with the arrays that are not learned
     Result: 36 * _MIB + MAX_SMALL_BYTES,  # a million losses, and an estimate of sixteen million parameters
@@ -27,19 +27,19 @@ PING_AFTER_S = 10.0
 """Whoever has sent nothing for so long sends a Ping."""
 
 SILENCE_LIMIT_S = 30.0
-"""Whoever has sent nothing for so long is gone."""
+"""Whoever has been silent for so long is considered gone."""
 
 HELLO_LIMIT_S = 10.0
-"""From connecting to Hello: whoever holds a connection must want something."""
+"""The longest time from connecting to Hello, so that nobody holds a connection without using it."""
 
 FRAME_LIMIT_S = 10.0
-"""From the first byte of a frame to its last."""
+"""The longest time from the first byte of a frame to its last."""
 
 _MESSAGE_LIMIT_S = 10.0
 _MESSAGE_LIMIT_S_PER_MIB = 30.0
 
 LARGEST_ESTIMATE_BYTES = 32 * _MIB
-"""Numbers and shifts of the largest model that is summed."""
+"""Bytes and shifts of the estimate of the largest model whose perturbation is summed."""
 
 
 def max_message_bytes(message_type: MessageType, *, max_snapshot_bytes: int) -> int:
@@ -50,7 +50,7 @@ def max_message_bytes(message_type: MessageType, *, max_snapshot_bytes: int) -> 
 
 
 def result_limit_bytes(n_members: int, *, estimate_bytes: int) -> int:
-    """The largest Result of a lease of so many members, each of which costs a float32."""
+    """The largest Result of a lease of `n_members`, each of which costs a float32."""
     return 4 * n_members + estimate_bytes + MAX_SMALL_BYTES
 
 
@@ -67,5 +67,5 @@ def lease_of_activations_bytes(seat: Seat, assignment: Assignment) -> int:
 
 
 def message_limit_s(length_bytes: int) -> float:
-    """Seconds from a message's first chunk to its last; a line of 280 kbit/s just makes it."""
+    """Seconds from a message's first chunk to its last; a line of 280 kbit/s is just fast enough."""
     return _MESSAGE_LIMIT_S + _MESSAGE_LIMIT_S_PER_MIB * length_bytes / _MIB

@@ -1,7 +1,7 @@
-"""The vocabulary of the wire: every message, with the sentence its sender would say.
+"""The vocabulary of the wire: every message, with the sentence that its sender would say.
 
-Each Struct travels as a msgpack array `[tag, field, field, ...]`; the tag is the frame's message type. Arrays
-travel as `[dtype, shape, bytes]` (see `codec.py`). `docs/protocol.md` describes the same for other languages.
+Each Struct travels as a msgpack array `[tag, field, field, ...]`; the tag is the frame's message type. An array of
+numbers travels as `[dtype, shape, bytes]` (see `codec.py`). `docs/protocol.md` describes the same for other languages.
 """
 
 from typing import Annotated, Literal
@@ -23,10 +23,10 @@ PROTOCOL_VERSION = 6
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
-"""Names and reasons are shown on terminals, which obey control characters."""
+"""For names and reasons, which are shown on terminals: those obey control characters."""
 
 BlockName = Annotated[bytes, Meta(max_length=16)]
-"""16 bytes; none where a task has no data."""
+"""16 bytes; empty where a task has no data."""
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 MAX_SEATS = 256
 """Of a crew."""
@@ -35,7 +35,7 @@ Reason = Annotated[str, Meta(max_length=MAX_REASON_LENGTH, pattern=_NO_CONTROL_C
 MAX_NAME_LENGTH = 64
 Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
 Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]
-"""Random, and of one conversation only."""
+"""Random bytes that serve for one conversation only."""
 FarewellKind = Literal["run_ended", "refused", "try_again"]
 
 
@@ -44,12 +44,12 @@ class Hello(Struct, frozen=True, array_like=True, tag=1):
 
     protocol_version: Count
     name: Name
-    """Chosen by the volunteer, shown on the server's terminal; no control characters, at most 64 in all."""
+    """Chosen by the volunteer and shown on the server's terminal."""
     threads: Positive
     public_key: Annotated[bytes, Meta(max_length=32)] = b""
-    """The volunteer's identity, an Ed25519 key of 32 bytes. Empty from versions that had none."""
+    """The volunteer's identity, an Ed25519 key of 32 bytes; empty from older versions, which had none."""
     nonce: Annotated[bytes, Meta(max_length=32)] = b""
-    """32 random bytes of the client's, which the proof covers."""
+    """32 random bytes, which the proof covers."""
 
 
 class Proof(Struct, frozen=True, array_like=True, tag=7):
@@ -57,10 +57,10 @@ class Proof(Struct, frozen=True, array_like=True, tag=7):
 
     signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
     token_proof: Annotated[bytes, Meta(max_length=32)] = b""
-    """Empty unless the Challenge asks for it."""
+    """HMAC-SHA-256 with the token; empty unless the Challenge asks for it."""
     held_step: Count = 0
     held_digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
-    """Of weights that I still hold of a run, before that step; empty where there are none."""
+    """Digest of the weights before `held_step` that I hold from an earlier conversation; empty where I hold none."""
     golden_step: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
     """What my machine computes in the golden step: another one's arithmetic is another version's."""
     memory_bytes: Count = 0
@@ -77,7 +77,8 @@ class Ready(Struct, frozen=True, array_like=True, tag=2):
 class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     """Client: these members of my lease had these losses, at weights with this digest.
 
-    Where the perturbation is summed, or the Assignment has a shaping, `estimate` is what they say of the gradient.
+    Where the perturbation is summed, or the Assignment has a shaping, `estimate` is these members' part of the gradient
+    estimate.
     """
 
     step: Count
@@ -86,7 +87,7 @@ class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     digest: Digest
     estimate: CodedEstimate = NO_ESTIMATE
     busy_s: float = 0.0
-    """Seconds since the Assignment came: what else passed was spent on the line. 0 where it is not known."""
+    """Seconds from the arrival of the Assignment to this Result; the rest of the time went to the line. 0: unknown."""
 
 
 class Goodbye(Struct, frozen=True, array_like=True, tag=4):
@@ -104,7 +105,7 @@ class Pong(Struct, frozen=True, array_like=True, tag=6):
 
 
 class Challenge(Struct, frozen=True, array_like=True, tag=23):
-    """Server: prove that you are who you say; nothing of the run is said before."""
+    """Server: prove who you are; before that I say nothing about the run."""
 
     nonce: Nonce
     needs_token: bool
@@ -118,20 +119,20 @@ class Welcome(Struct, frozen=True, array_like=True, tag=16):
 
 
 class Start(Struct, frozen=True, array_like=True, tag=22):
-    """Server: begin at the start that you have yourself, or at what you said you hold, take the Updates that follow;
-    answer with Ready at `step`."""
+    """Server: begin with the first weights, which you can make, or with those that you said you hold; take the Updates
+    that follow, and answer with Ready at `step`."""
 
     digest: Digest
-    """Of where to begin: weights of another place would never agree with anybody's."""
+    """Of the weights to begin with; whoever has others must be sent a Snapshot."""
     first_step: Count
     """The step that those weights stand before."""
     step: Count
     keeps_start: bool
-    """Whether the start is kept beside the weights, for a weight decay that pulls towards it."""
+    """Whether the first weights are kept as a slot, for a weight decay towards them."""
 
 
 class DataBlock(Struct, frozen=True, array_like=True, tag=18, eq=False):
-    """Server: data to evaluate on, named by their content."""
+    """Server: this is a block of data to evaluate on, named by the hash of its content."""
 
     block: BlockName
     columns: bytes
@@ -139,7 +140,7 @@ class DataBlock(Struct, frozen=True, array_like=True, tag=18, eq=False):
 
 
 class Assignment(Struct, frozen=True, array_like=True, tag=19):
-    """Server: the step is open; evaluate whole groups of your lease until quota or time is used up."""
+    """Server: the step is open; evaluate whole groups of your lease until the quota or the time is used up."""
 
     step: Count
     block: BlockName
@@ -147,10 +148,10 @@ class Assignment(Struct, frozen=True, array_like=True, tag=19):
     group_size: Positive
     first_member: Count
     quota: Count
-    """Members wanted, a multiple of `group_size`; the lease goes no further."""
+    """Members wanted, a multiple of `group_size`: the length of the lease."""
     time_left_s: float
     shaping: Shaping | None = None
-    """With which each Result brings the exact sum of its members' gradients; None: losses alone are replayed."""
+    """How losses become utilities, where each Result brings the exact sum of its members; None: losses are enough."""
 
 
 class Seat(Struct, frozen=True, array_like=True, tag=25):
@@ -193,37 +194,38 @@ class Taken(Struct, frozen=True, array_like=True, tag=26):
 
 
 class Resync(Struct, frozen=True, array_like=True, tag=20):
-    """Server: your digest differs, or you are far behind; your results don't count, a Snapshot follows."""
+    """Server: your digest differs, or you are far behind; your Results do not count until you hold the Snapshot that
+    follows."""
 
     reason: Reason
 
 
 class News(Struct, frozen=True, array_like=True):
-    """How the run does, for whoever lends a machine to it; none of it is needed to take part."""
+    """How the run is doing, for the person who lends the machine; nothing of it is needed to take part."""
 
     steps: Count
-    """At which it ends; 0: never."""
+    """The step at which the run ends; 0: it has no such end."""
     left_s: float | None
-    """Of its training time; None where that has no end."""
+    """Seconds of training that are left; None where training has no time limit."""
     volunteers: Count
-    """That hold the weights, the one that is told among them."""
+    """How many hold the weights, the receiver among them."""
     loss: float | None
-    """Mean over the members of the last step, as the task computes it; None without a finite one."""
+    """Mean over the members of the last step, in the task's unit; None where it is not finite."""
 
 
 class Credit(Struct, frozen=True, array_like=True, tag=24):
-    """Server: this is what your identity has earned in this run, over all its connections."""
+    """Server: this is what your identity has contributed to this run, over all its connections."""
 
     members: Count
-    """That went into steps."""
+    """Members that counted in steps."""
     work: Count
-    """Of their trials, in the task's unit."""
+    """Work of their trials, in the task's unit."""
     seconds: Count
-    """From the opening of a step to the last Result in it, over all steps."""
+    """Seconds from the opening of a step to the identity's last Result in it, summed over steps."""
     agreed: Count
-    """Groups that were computed again, and were what was said."""
+    """Groups that were computed again and agreed."""
     caught: Count
-    """Results that were false."""
+    """Results that were found false."""
     news: News | None = None
 
 

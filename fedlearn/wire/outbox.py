@@ -1,4 +1,4 @@
-"""What waits to be sent, and in which order its frames leave."""
+"""What waits to be sent, and the order in which its frames leave."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ _STEPS: frozenset[MessageType] = frozenset([Update, Assignment])
 
 @final
 class Outbox:
-    """Three queues: control goes first, then data in order, a parting word last.
+    """Three queues: control leaves first, then data in order, and a parting word last.
 
-    Parcels are shared with other peers; of its own an outbox has a place in a queue for each.
+    The parcels are shared with other peers; an outbox only holds their places in its queues.
 
     Attributes:
         bytes_queued: payload bytes that `next_frame` has not given yet.
@@ -28,12 +28,12 @@ class Outbox:
         self._control: deque[Parcel] = deque()
         self._data: deque[Parcel] = deque()
         self._parting: deque[Parcel] = deque()
-        self._n_frames_gone = 0  # of the first of the data: a parcel of another queue is one frame
+        self._n_frames_gone = 0  # of the first data parcel; parcels of the other queues have one frame
         self.bytes_queued = 0
 
     @property
     def update_bytes(self) -> int:
-        """Of all Updates that wait, wholly or in part."""
+        """Payload bytes of all Updates that wait, wholly or in part."""
         return sum(parcel.length_bytes for parcel in self._data if parcel.message_type is Update)
 
     @property
@@ -43,15 +43,15 @@ class Outbox:
 
     @property
     def has_weights(self) -> bool:
-        """Whether a Snapshot waits, or a part of one."""
+        """Whether a Snapshot waits, wholly or in part."""
         return any(parcel.has_weights for parcel in self._data)
 
     def parcels(self) -> Iterator[Parcel]:
-        """All that wait, wholly or in part."""
+        """All parcels that wait, wholly or in part."""
         return chain(self._control, self._data, self._parting)
 
     def put(self, parcel: Parcel) -> None:
-        """Queues one message; a parting word cuts the data from the first Snapshot on."""
+        """Queues one message; a parting word drops the data from the first Snapshot on."""
         if parcel.message_type in PARTING:
             self._parting.append(parcel)
             if self._n_frames_gone and self._data[0].has_weights:
@@ -65,7 +65,7 @@ class Outbox:
         self.bytes_queued += parcel.length_bytes
 
     def drop_steps(self) -> None:
-        """Forgets Updates and Assignments that have not begun to leave: weights follow that have them behind them."""
+        """Drops Updates and Assignments of which nothing has left: the weights that follow contain their steps."""
         begun = 1 if self._n_frames_gone else 0
         kept = [parcel for i, parcel in enumerate(self._data) if i < begun or parcel.message_type not in _STEPS]
         self.bytes_queued -= sum(parcel.length_bytes for parcel in self._data)
@@ -73,7 +73,7 @@ class Outbox:
         self._data = deque(kept)
 
     def next_frame(self) -> bytes:
-        """The frame that leaves next; empty if none waits."""
+        """The frame that leaves next; empty if nothing waits."""
         if self._control:
             frame = self._control.popleft().frame(0)
         elif self._data:
@@ -91,7 +91,7 @@ class Outbox:
         return frame
 
     def clear(self) -> None:
-        """Forgets everything: the peer has parted."""
+        """Drops everything: the peer has parted."""
         for queue in (self._control, self._data, self._parting):
             queue.clear()
         self._n_frames_gone = self.bytes_queued = 0

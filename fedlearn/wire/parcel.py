@@ -1,4 +1,4 @@
-"""A message ready to leave: its payload cut into frames, once for all who are sent it."""
+"""A message ready to leave: its payload is cut into frames once for all who are sent it."""
 
 from typing import final
 
@@ -15,15 +15,15 @@ _CONTROL: frozenset[MessageType] = frozenset([Hello, Ping, Pong, Goodbye, Farewe
 
 
 def stream_of(message_type: MessageType) -> int:
-    """Control overtakes data between two chunks; Hello is control, so that no Ping overtakes it."""
+    """Control, which overtakes data between two chunks, or data; Hello is control, so that no Ping overtakes it."""
     return CONTROL_STREAM if message_type in _CONTROL else DATA_STREAM
 
 
 @final
 class Parcel:
-    """The frames of one encoded message; never changes, so that any number of peers may share it.
+    """The frames of one encoded message; it never changes, so that any number of peers may share it.
 
-    A large one keeps its payload and the headers: a frame of it is made when it leaves.
+    A message of several frames is kept as payload and headers: each frame is made when it leaves.
     """
 
     __slots__ = ("_headers", "_payload", "has_weights", "length_bytes", "message_type", "n_frames")
@@ -39,7 +39,7 @@ class Parcel:
         self._payload = payload if self.n_frames > 1 else self._headers[0] + payload
 
     def frame(self, index: int) -> bytes:
-        """One frame, whole."""
+        """The whole frame, header and chunk, of the chunk with this index."""
         if self.n_frames == 1:
             return self._payload
         return self._headers[index] + self._payload[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
@@ -49,6 +49,6 @@ def pack(message: msgspec.Struct) -> Parcel:
     """The parcel of one message.
 
     Raises:
-        LocalProtocolError: it cannot be encoded.
+        LocalProtocolError: the message cannot be encoded.
     """
     return Parcel(type(message), encode(message))

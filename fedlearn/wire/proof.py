@@ -1,9 +1,9 @@
-"""How a volunteer proves who it is: a signature, and a token's, over what is of this conversation alone.
+"""How a volunteer proves who it is: by a signature, and by a code made with the token, over this conversation.
 
-What is signed names the server's certificate as the client sees it, so that whoever stands between the two with another
-certificate can't pass a proof on; and a fresh nonce of each side, so that no proof serves twice.
+Both cover the server's certificate as the client sees it, so that nobody in the middle with another certificate can
+pass a proof on, and a fresh nonce of each side, so that no proof serves twice.
 
-Sources: Ed25519, RFC 8032; the binding is `tls-server-end-point` of RFC 5929, with SHA-256.
+Sources: Ed25519, RFC 8032; HMAC, RFC 2104; the binding is `tls-server-end-point` of RFC 5929, with SHA-256.
 """
 
 import hmac
@@ -32,7 +32,7 @@ _SMALL_ORDER = frozenset(
         "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
     )
 )
-"""Public keys, but for their sign bit, for which anybody finds signatures.
+"""Public keys of small order, without their sign bit: anybody can find signatures for them.
 
 Source: libsodium, `ge25519_has_small_order`.
 """
@@ -51,24 +51,24 @@ class Identity:
 
     @classmethod
     def of_seed(cls, seed: bytes) -> "Identity":
-        """The key pair of 32 bytes, which are the secret."""
+        """The key pair of a seed of 32 bytes, which is the secret."""
         return cls(Ed25519PrivateKey.from_private_bytes(seed))
 
     def sign(self, payload: bytes) -> bytes:
-        """64 bytes."""
+        """The signature, 64 bytes."""
         return self._key.sign(payload)
 
 
 class Credentials(msgspec.Struct, frozen=True, eq=False):
-    """What a volunteer shows at a server's door; `token` is empty where it was given none."""
+    """What a volunteer shows to a server; `token` is empty where it was given none."""
 
     identity: Identity
     token: bytes = b""
 
 
 def transcript(hello: Hello, challenge: Challenge, binding: bytes) -> bytes:
-    """What both proofs cover. `binding`: SHA-256 of the server's certificate, empty on a line without TLS."""
-    # All but the last have a fixed length: no two conversations give the same bytes.
+    """The bytes that both proofs cover; `binding` is the SHA-256 of the certificate, empty on a line without TLS."""
+    # All parts but the last have a fixed length: so no two conversations give the same bytes.
     return challenge.nonce + hello.nonce + hello.public_key + binding
 
 
@@ -76,12 +76,12 @@ def prove(credentials: Credentials, hello: Hello, challenge: Challenge, binding:
     """The client's answer to a Challenge; the token itself never travels."""
     covered = transcript(hello, challenge, binding)
     token_proof = _token_proof(credentials.token, covered) if challenge.needs_token else b""
-    # Whoever computes something else in the golden step does not get here.
+    # `check_core` compared what this machine computes with it when the client began.
     return Proof(credentials.identity.sign(_DOMAIN + covered), token_proof, golden_step=GOLDEN_STEP)
 
 
 def is_signed(proof: Proof, hello: Hello, challenge: Challenge, binding: bytes) -> bool:
-    """Whether whoever holds the private key of Hello's public one signed this conversation."""
+    """Whether the conversation was signed with the private key of the public key in Hello."""
     if _without_sign(hello.public_key) in _SMALL_ORDER:
         return False
     try:
@@ -94,7 +94,7 @@ def is_signed(proof: Proof, hello: Hello, challenge: Challenge, binding: bytes) 
 
 
 def knows_token(proof: Proof, token: bytes, hello: Hello, challenge: Challenge, binding: bytes) -> bool:
-    """Whether the proof was made with this token; takes the same time whatever differs."""
+    """Whether the proof was made with this token; the comparison takes the same time whatever differs."""
     return hmac.compare_digest(proof.token_proof, _token_proof(token, transcript(hello, challenge, binding)))
 
 

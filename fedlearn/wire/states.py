@@ -1,7 +1,7 @@
 """What may be said when: one table, which both sides follow.
 
-A state is where the conversation stands as *this* side has seen it. Messages cross on the way, so the table
-lets a message in wherever its sender could not yet know better: a Result after a Resync, for instance.
+A state is where the conversation stands as *this* side has seen it. Messages cross on the way, so the table accepts a
+message wherever its sender could not yet know better: a Result after a Resync, for instance.
 
 Source: the design of h11 (https://h11.readthedocs.io), where a protocol is a table of states as well.
 """
@@ -49,12 +49,12 @@ class State(Enum):
     ACTIVE = "the client is Ready"
     RESYNCING = "the server said Resync"
 
-    # There is one of each: Enum's own hash, of the name, is a function in Python, called for every message.
+    # Enum's own hash is a function in Python, called for every message; members are unique, so identity serves.
     __hash__ = object.__hash__
 
 
 _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
-    # A server that is full, or can't read the Hello, says so at once.
+    # A server that is full, or cannot read the Hello, says so at once.
     State.OPENING: {Hello: State.GREETED, Farewell: State.OPENING},
     State.GREETED: {Challenge: State.CHALLENGED},
     State.CHALLENGED: {Proof: State.PROVEN},
@@ -95,7 +95,7 @@ _AFTER_HELLO: frozenset[MessageType] = frozenset([Ping, Pong, Goodbye, Farewell]
 
 
 def next_state(state: State, message_type: MessageType) -> State | None:
-    """The state after this message, or None where it is illegal."""
+    """The state after this message, or None where the message is illegal."""
     if message_type in _AFTER_HELLO and state is not State.OPENING:
         return state
     return _TRANSITIONS[state].get(message_type)

@@ -1,4 +1,4 @@
-"""What can be said between two versions of the protocol."""
+"""What two versions of the protocol can say to each other."""
 
 import msgspec
 
@@ -9,13 +9,13 @@ from fedlearn.wire.messages import PROTOCOL_VERSION
 
 
 class _AnyHello(msgspec.Struct, array_like=True, tag=1):
-    """What a Hello begins with in every version."""
+    """The beginning of a Hello, which is the same in every version."""
 
     protocol_version: Count
 
 
 def version_said(payload: bytes | bytearray | memoryview) -> int | None:
-    """The version that a Hello names, whatever else is in it; None where it is no Hello of any."""
+    """The version that a Hello names, whatever follows it; None where the payload is no Hello."""
     try:
         return decode(payload, _AnyHello).protocol_version
     except RemoteProtocolError:
@@ -23,5 +23,5 @@ def version_said(payload: bytes | bytearray | memoryview) -> int | None:
 
 
 def version_mismatch(version: int) -> str:
-    """Why a client of this version can't take part, and what to do."""
+    """Why a client of this version cannot take part, and what to do."""
     return f"protocol version: expected {PROTOCOL_VERSION}, got {version}; install the fedlearn version of the server"

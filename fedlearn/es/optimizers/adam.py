@@ -1,7 +1,7 @@
-"""Adam: steps of one size for all parameters, whatever the size of their gradients.
+"""Adam: steps of about the same size for all parameters, whatever the size of their gradients.
 
-Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980; decay as in AdamW, arXiv
-1711.05101.
+Sources: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980; weight decay: decoupled, as in
+AdamW, Loshchilov and Hutter, arXiv 1711.05101.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.optimizer import Numbers
 
 SMALLEST_POWER = 2.0**-1000
-"""Below it 1 - power is 1 exactly; powers stop here, since subnormal numbers depend on the process's flush-to-zero."""
+"""Below it `1 - power` is exactly 1; powers stop here, since a process may flush subnormal numbers to zero."""
 
 
 @final
 class Adam(msgspec.Struct, frozen=True, array_like=True, tag="adam"):
-    """Running means of the gradient and of its square, both corrected for their beginning at zero."""
+    """Running means of the gradient and of its square, both with bias correction."""
 
     learning_rate: float
     beta1: float = 0.9

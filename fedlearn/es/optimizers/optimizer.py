@@ -11,14 +11,14 @@ Numbers = Mapping[str, float]
 
 
 class Optimizer(Protocol):
-    """A rule with its settings; what it remembers between steps belongs to the replica, which keeps it by name.
+    """A rule with its settings; the state between steps belongs to the replica, which keeps it by name.
 
     All arithmetic on arrays is done by `es_core`, so that every machine gets the same bits.
     """
 
     @classmethod
     def configured(cls, *, learning_rate: float, beta1: float, beta2: float) -> Self:
-        """The rule with a run's settings; `beta1` is the share of the mean gradient that it keeps, if it keeps any."""
+        """The rule with a run's settings; `beta1` is also the momentum of a rule that has one."""
 
     @property
     def learning_rate(self) -> float:
@@ -26,10 +26,11 @@ class Optimizer(Protocol):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the arrays, as long as the weights, that it remembers; each begins with zeros."""
+        """Names of the arrays that it keeps, each as long as the weights and at first zero."""
 
     def advanced(self, numbers: Numbers) -> dict[str, float]:
-        """The running numbers that a step uses and leaves behind, given those before it; at first there are none."""
+        """The running numbers that a step uses and leaves behind, from those before it; before the first step there are
+        none."""
 
     def step(
         self,
@@ -42,8 +43,8 @@ class Optimizer(Protocol):
         scale: float,
         decay: float,
     ) -> None:
-        """Takes one tensor's step in place: weights, slots and estimate are its interval of each, [n].
+        """Takes the step of one tensor in place; weights, slots and estimate are its intervals, [n].
 
-        `estimate * gradient_scale` is the gradient, `scale` multiplies the learning rate, and `decay` is the share of
-        the weights that is taken off before the step.
+        The gradient is `estimate * gradient_scale`; `scale` multiplies the learning rate; `decay` is the share of the
+        weights that is taken off before the step.
         """

@@ -1,4 +1,4 @@
-"""Gradient descent, with momentum if wanted."""
+"""Gradient descent, with or without momentum."""
 
 from collections.abc import Mapping
 from typing import Self, final
@@ -14,7 +14,7 @@ from fedlearn.es.optimizers.optimizer import Numbers
 
 @final
 class Sgd(msgspec.Struct, frozen=True, array_like=True, tag="sgd"):
-    """Steps along the gradient; without momentum it remembers nothing, as suits a model that barely fits."""
+    """Steps along the gradient; without momentum it has no slots, which suits a model that barely fits into memory."""
 
     learning_rate: float
     momentum: float = 0.0

@@ -27,7 +27,7 @@ MakeEnv = str | Callable[[], Env[Any, Any]]
 
 @final
 class Episodes:
-    """An environment of which as many copies are made as there are episodes at once."""
+    """An environment, of which as many copies are made as episodes are played at once."""
 
     def __init__(self, env: MakeEnv, *, action: Act | None, max_steps: int) -> None:
         self._make, self._max_steps = env, max_steps
@@ -68,7 +68,7 @@ class Episodes:
         return total
 
     def player(self, forward: Forward) -> Callable[[Any], Any]:
-        """From an observation to the action of the only member."""
+        """A function from an observation to the action of the only member."""
 
         def action(observation: Any) -> Any:  # noqa: ANN401
             outputs = forward(self._observe(observation)[np.newaxis, np.newaxis])
@@ -94,7 +94,7 @@ class Episodes:
         return observations.mean(axis=0).astype(np.float32), deviation.astype(np.float32)
 
     def _checked(self, outputs: NDArray[Any], batch: tuple[int, int]) -> NDArray[Any]:
-        """The outputs, if they are one for each episode, and of the size that the usual actions need."""
+        """Checks that there is one output for each episode, and of the size that the actions need."""
         if outputs.shape[:2] == batch and self._n_outputs in (None, outputs.shape[2] if outputs.ndim == 3 else 0):
             return outputs
         wanted = "..." if self._n_outputs is None else self._n_outputs

@@ -1,4 +1,4 @@
-"""What puts out actions: an unmodified torch module, or a plain function of named arrays; for many members at once."""
+"""Policies for many members at once: an unmodified torch module, or a plain function of named arrays."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -20,15 +20,15 @@ Forward = Callable[[Float32Array], NDArray[Any]]
 
 
 class Policy(Protocol):
-    """A network, or whatever else has tensors to learn."""
+    """A network, or anything else with tensors to train."""
 
     @property
     def tensors(self) -> Mapping[str, Float32Array]:
-        """Where learning starts."""
+        """The initial values of the tensors to train."""
 
     @property
     def frozen(self) -> Mapping[str, NDArray[Any]]:
-        """What is not learned."""
+        """Arrays that are not trained."""
 
     def forward(self, stacked: Stacked) -> Forward:
         """The policies of these members, ready for many observations."""
@@ -36,9 +36,9 @@ class Policy(Protocol):
 
 @final
 class ModulePolicy:
-    """A torch module, or a function that makes one, called when it is first needed and under a fixed seed.
+    """A torch module, or a function that makes one, which is called when first needed and with a fixed seed.
 
-    It is given float32 [episodes, *shape of an observation], and gives outputs [episodes, n].
+    The module is given float32 [episodes, *shape of an observation], and gives outputs [episodes, n].
     """
 
     def __init__(self, policy: "torch.nn.Module | Callable[[], torch.nn.Module]") -> None:

@@ -1,4 +1,4 @@
-"""Between an environment's spaces and a policy's arrays: observations as float32, outputs as actions."""
+"""Converts between an environment's spaces and a policy's arrays: observations are float32, outputs become actions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from fedlearn.es.layout import Float32Array
 
 Observe = Callable[[Any], Float32Array]
-"""An observation of the environment's own as a float32 array of one shape."""
+"""Converts an observation of the environment to a float32 array of one shape."""
 
 Act = Callable[[NDArray[Any]], NDArray[Any]]
-"""What policies put out [..., n] as the environment's actions [..., *shape]."""
+"""Converts outputs of policies [..., n] to actions of the environment [..., *shape]."""
 
 
 def observer(space: spaces.Space[Any]) -> tuple[Observe, tuple[int, ...]]:
-    """How observations become arrays, and the shape of those; what is no box is flattened, numbers one-hot."""
+    """How observations become arrays, and the arrays' shape; spaces other than boxes are flattened, numbers one-hot."""
     if isinstance(space, spaces.Box):
         return lambda observation: np.asarray(observation, dtype=np.float32), space.shape
     flat = spaces.flatten_space(space)

@@ -27,20 +27,20 @@ SETTINGS: Mapping[str, Setting] = {
     "learning_rate": 0.3,
     "learning_rate_schedule": "constant",
 }
-"""Noise as large as this leaves the poor optima where small noise stays on Pendulum; a linear policy of Swimmer wants
-half of it, antithetic pairs and a population of 16."""
+"""Noise this large leaves the poor optima where small noise stays on Pendulum; a linear policy of Swimmer needs half
+of it, antithetic pairs and a population of 16."""
 
 MEAN, DEVIATION = "observations.mean", "observations.deviation"
 LIMIT = 5.0
-"""Standard deviations from the mean at which normalised observations are clipped."""
+"""Standard deviations from the mean at which normalized observations are clipped."""
 
 N_HELD_OUT = 10
 """Episodes on which the unperturbed policy is evaluated."""
 FIRST_HELD_OUT_SEED = 2**31 - 2**16
-"""Below it are the seeds of members' episodes; 31 bits are what any environment can take."""
+"""Seeds of members' episodes are below it: every environment can take 31 bits."""
 
 MAX_ENVIRONMENTS = 512
-"""Most environments at once; with more episodes some wait."""
+"""The most environments at once; with more episodes some wait."""
 
 
 def environment(
@@ -142,7 +142,7 @@ class EnvironmentTask(Task):
         return {"return": float(self._episodes.returns(seeds, self._policies, stacked).mean())}
 
     def player(self, weights: Float32Array) -> Callable[[Any], Any]:
-        """The unperturbed policy, from an observation to an action."""
+        """The unperturbed policy, as a function from an observation to an action."""
         stacked = {name: array[np.newaxis] for name, array in self.layout.split(weights).items()}
         return self._episodes.player(self._policies(stacked))
 

@@ -200,7 +200,7 @@ class EvolutionStrategy(Generic[Arrays]):
         return np.asarray(centered / (self._unit or 1.0), dtype=np.float32)
 
     def _given(self, arrays: Named) -> Arrays:
-        """In the form of `x0`."""
+        """The arrays in the form of `x0`."""
         return cast(Arrays, arrays if self._is_named else arrays["x0"])
 
 

@@ -11,7 +11,7 @@ from fedlearn.es.noise import Dense, TensorNoise, perturbed
 
 @final
 class ArrayMembers:
-    """Members around `tensors`, each with its noise, one entry a tensor and in the same order.
+    """Members around `tensors`, each with its noise: one entry per tensor, in the same order.
 
     Raises:
         ValueError: the members do not fill `n_groups` groups of one size.
@@ -30,9 +30,9 @@ class ArrayMembers:
         return self._n_members
 
     def __call__(self, function: Callable[..., Any], *grouped: Any, own: Sequence[Any] = ()) -> Any:  # noqa: ANN401
-        """`function(arrays, *grouped, *own)` by each member, where `arrays` are its tensors; results are stacked.
+        """Calls `function(arrays, *grouped, *own)` with the tensors of each member; the results are stacked.
 
-        What is grouped or own may also be a mapping of such arrays.
+        `grouped` and `own` may also hold mappings of arrays.
         """
         results = []
         for i, arrays in enumerate(self.each()):
@@ -61,7 +61,7 @@ def _all_perturbed(tensor: Float32Array, noise: TensorNoise) -> Float32Array:
 
 
 def _entry(values: Any, number: int) -> Any:  # noqa: ANN401
-    """Entry `number` of an array, or of each array of a mapping; read-only, since others are given the same."""
+    """Entry `number` of an array, or of each array of a mapping; read-only, since other members are given the same."""
     if isinstance(values, Mapping):
         return {name: _entry(column, number) for name, column in values.items()}
     entry = values[number]

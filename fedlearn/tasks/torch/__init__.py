@@ -1,1 +1,1 @@
-"""Tasks around PyTorch modules: many members of one unmodified module, examples to learn from, rewards for writing."""
+"""Tasks around PyTorch modules: many members of an unmodified module, supervised learning, and rewards for writing."""

@@ -1,4 +1,4 @@
-"""Whether two ways to run members gave the same."""
+"""Whether two ways of running members gave the same results."""
 
 import torch
 from torch import Tensor
@@ -7,15 +7,15 @@ from torch.utils import _pytree as pytree
 from fedlearn.tasks.torch.trees import Tree
 
 SHARE_OF_SPREAD = 1e-2
-"""A difference this much smaller than what noise does changes no comparison of members."""
+"""A difference this much smaller than the effect of noise changes no comparison of members."""
 SHARE_OF_VALUE = 2e-5
-"""What the order of additions changes in the last digits, of the largest value."""
+"""What the order of additions changes, relative to the largest value."""
 SHARE_OF_CHOICES = 0.1
-"""Whole numbers are choices, such as the likeliest token; some hang on a last digit."""
+"""Whole numbers are choices, such as the likeliest token, of which some depend on a last digit."""
 
 
 def agree(one: Tree, other: Tree) -> bool:
-    """Whether two structures of tensors [members, ...] tell the same of each member."""
+    """Whether two structures of tensors [members, ...] agree for every member."""
     ones, structure = pytree.tree_flatten(one)
     others, other_structure = pytree.tree_flatten(other)
     return structure == other_structure and all(map(_agree, ones, others))

@@ -1,4 +1,4 @@
-"""Rules for attention: all members' texts in one call, and PyTorch's own attention layer taken apart."""
+"""Rules for attention: the texts of all members in one call, and PyTorch's own attention layer in its parts."""
 
 import inspect
 import math
@@ -26,7 +26,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:  # noqa: ANN401
-    """All members' texts in one call: what vmap has no rule for would run in many small operations."""
+    """The texts of all members in one call; vmap, which has no rule for it, would run many small operations."""
     given = (query, key, value, attn_mask)
     sight = mode.sight
     if dropout_p > 0:
@@ -35,7 +35,7 @@ def _attention(
         return NotImplemented
     if not any(x is not None and sight.is_apart(x) for x in given):
         return NotImplemented
-    # One dimension before heads, rows and columns: members and texts together.
+    # The leading dimension is members and texts together; heads, rows and columns follow.
     q, k, v = (
         sight.all(x).reshape(-1, *x.shape[-3:]) if x.dim() > 3 else sight.all(x)[:, None] for x in (query, key, value)
     )
@@ -54,7 +54,7 @@ _RARE = ("use_separate_proj_weight", "add_zero_attn", "bias_k", "bias_v", "stati
 
 
 def _layer(mode: Perturbed, _: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (or NotImplemented)
-    """`F.multi_head_attention_forward`, in functions that have rules; what is rarely used is left to the plain form."""
+    """`F.multi_head_attention_forward` by functions that have rules; rare options are left to the plain form."""
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments

@@ -2,9 +2,9 @@
 
     (W + R C^T) * x = W * x + R (C^T * x)
 
-The unperturbed convolution is computed once and each member adds that of one filter a rank. Further on each member has
-images of its own; then a convolution in groups with members' own kernels, which is what vmap makes of it, is as fast
-as the unperturbed one, and a correction would cost a second convolution that is no cheaper.
+The unperturbed convolution is computed once, and each member adds that of one filter per rank. In later layers each
+member has images of its own. There a grouped convolution with members' own kernels, which vmap makes, is as fast as the
+unperturbed one, and a correction would cost a second convolution that is no cheaper.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ def _convolution(
     filters = factors.columns.mT.reshape(n_members * rank, *weight.shape[1:])
     answers = function(input, filters, None, stride, padding, dilation).transpose(0, 1)
     shared = function(input, weight, None, stride, padding, dilation).transpose(0, 1)
-    # Rows of matrices are places: [members, filters, rank] [members, rank, texts * places].
+    # A row of a matrix for each place: [members, filters, rank] [members, rank, texts * places].
     product = torch.baddbmm(
         shared.reshape(n_filters, -1).expand(n_members, -1, -1), factors.rows, answers.reshape(n_members, rank, -1)
     )

@@ -19,7 +19,7 @@ from fedlearn.tasks.torch.ways import N_TRIED, Way, Ways
 
 @final
 class TorchMembers:
-    """Implements `fedlearn.tasks.task.Members`; what functions are given and give are tensors."""
+    """Implements `fedlearn.tasks.task.Members`; functions are given tensors, and give tensors."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class TorchMembers:
     def __call__(
         self, function: Callable[..., Tree], *grouped: Tree, own: Sequence[Tree] = (), seeds: Sequence[int] = ()
     ) -> Tree:
-        """`function(*grouped, *own)` by each member; results are tensors [members, ...], in the function's structure.
+        """Calls `function(*grouped, *own)` for each member; results are tensors [members, ...] in its own structure.
 
-        Arrays and tensors in `grouped` are [groups, ...] and a member is given its group's; those in `own` are
-        [members, ...]. They may lie in dictionaries, lists and tuples. With `seeds`, one a group, what the function
+        Arrays and tensors in `grouped` are [groups, ...], and a member is given its group's entry; those in `own` are
+        [members, ...]. They may lie in dictionaries, lists and tuples. With `seeds`, one per group, what the function
         draws from PyTorch's generators is the same for all members of a group, on every machine.
 
         Raises:
-            Refused: the function does what members can't be compared by, or nothing reads a parameter.
+            Refused: the function does something by which members cannot be compared, or reads no parameter.
         """
         grouped, own = as_tensors((grouped, tuple(own)), self._device)
         subject = partial(self._subject, function, grouped, own, seeds)
@@ -86,7 +86,7 @@ class TorchMembers:
             yield from ((first, min(first + self._window, end)) for first in range(group, end, self._window))
 
     def _end_of_piece(self, first: int, way: Way) -> int:
-        """Pieces are parts of a group, or whole groups."""
+        """The end of the next piece, which is a part of a group or whole groups."""
         rest_of_group = self.group_size - first % self.group_size
         full = self._full_piece(way)
         if way.is_alone(self._most(way)):
@@ -96,12 +96,12 @@ class TorchMembers:
         return min(first + full, len(self))
 
     def _full_piece(self, way: Way) -> int:
-        """Members of a piece where there are enough."""
+        """Members of a piece, where there are enough of them."""
         size = min(way.pace.size(self._most(way)), self._most(way))
         return size if size < self.group_size else size // self.group_size * self.group_size
 
     def _most(self, way: Way) -> int:
-        """Members of the largest piece: what a group draws at random, other groups must not."""
+        """Members of the largest piece: a function that draws random numbers may not mix groups."""
         return self.group_size if way.verdict.draws else len(self)
 
     def _subject(
@@ -113,7 +113,7 @@ class TorchMembers:
         first: int,
         end: int,
     ) -> Subject:
-        """Members `first` to `end`, of one group or of whole groups."""
+        """The trial of members `first` to before `end`, of one group or of whole groups."""
         group, end_group = first // self.group_size, (end - 1) // self.group_size + 1
         own, shared = between(own, first, end), ()
         if end_group - group == 1:
@@ -135,7 +135,7 @@ class TorchMembers:
             raise
         except torch.cuda.OutOfMemoryError:
             way.pace.shrink(n_members)
-        except Exception as error:  # Whatever vmap refuses, if it did not in the trial.
+        except Exception as error:  # whatever vmap refuses now and did not refuse in the first trial
             way.give_up(error)
         else:
             if is_full:

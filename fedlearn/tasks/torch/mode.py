@@ -1,8 +1,8 @@
 """The mode in which a registered parameter stands for its perturbed self.
 
-A function of one member runs inside it, within `torch.vmap`. What a rule knows is done by the rule, such as products
-with the shared weights and a low-rank correction; whatever else is done with a parameter is done with the member's own
-perturbed tensor: slower, never different.
+A function of one member runs inside it, within `torch.vmap`. Where there is a rule for what the function does, such as
+products with the shared weights and a low-rank correction, the rule does it. Everything else is done with the member's
+own perturbed tensor: slower, but never different.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,12 +17,12 @@ from fedlearn.tasks.torch.refusals import refuse_changes
 from fedlearn.tasks.torch.sight import Sight
 
 Rule = Callable[..., Any]
-"""`rule(mode, function, *args, **kwargs)`: what the function gives, or NotImplemented."""
+"""`rule(mode, function, *args, **kwargs)` gives what the function gives, or NotImplemented."""
 Rules = Mapping[Callable[..., Any], Rule]
 
 
 def getter(attribute: str) -> Callable[..., Any]:
-    """What a mode sees where an attribute of a tensor is read."""
+    """The function that a mode sees where an attribute of a tensor is read."""
     read: Callable[..., Any] = getattr(Tensor, attribute).__get__
     return read
 
@@ -38,25 +38,25 @@ UNCHANGED: frozenset[Callable[..., Any]] = frozenset({getter(name) for name in _
     Tensor.__len__, Tensor.__hash__, Tensor.requires_grad_, torch.is_floating_point, torch.is_complex, torch.numel,
     *(getattr(Tensor, name).__set__ for name in _SETTABLE),
 })  # fmt: skip
-"""What noise makes no difference to."""
+"""Functions that noise does not change."""
 
 
 @final
 class Perturbed(TorchFunctionMode):
-    """Inside it, registered parameters are those of the member that vmap shows."""
+    """While it is active, registered parameters are those of the member that vmap shows."""
 
     def __init__(self, parameters: Sequence[Tensor], noise: Sequence[Noise], rules: Rules, sight: Sight) -> None:
         super().__init__()
         self.sight = sight
         self.by_rule: set[Callable[..., Any]] = set()
-        """Functions that rules took."""
+        """Functions that rules computed."""
         self.by_tensor: set[Callable[..., Any]] = set()
         """Functions that were given members' own matrices instead."""
         self.own_numbers = 0
-        """Numbers of one member's own tensors."""
+        """How many numbers the own tensors of one member have."""
         self._rules = rules
         self._noise = {id(parameter): one for parameter, one in zip(parameters, noise, strict=True)}
-        # Views stand for parameters too; as long as they live here, nothing else gets their id.
+        # Views also stand for parameters; they are kept alive here so that nothing else gets their id.
         self._views: list[Tensor] = []
         self._perturbed: dict[int, Tensor] = {}
 
@@ -83,21 +83,21 @@ class Perturbed(TorchFunctionMode):
         return function(*(self._given(value, function) for value in args), **given)
 
     def holds(self, *values: Any) -> bool:  # noqa: ANN401 (arguments of any function)
-        """Whether a parameter is in there."""
+        """Whether a parameter is among these values."""
         noise = self._noise
         return any(id(x) in noise or (isinstance(x, list | tuple) and self.holds(*x)) for x in values)
 
     def noise_of(self, x: object) -> Noise | None:
-        """Noise of a parameter, all members'; None of anything else."""
+        """The noise of a parameter for all members; None for anything else."""
         return self._noise.get(id(x))
 
     def factors(self, x: object) -> Factors | None:
-        """Low-rank noise of a parameter, all members'; None of anything else."""
+        """The low-rank noise of a parameter for all members; None for anything else."""
         noise = self.noise_of(x)
         return noise if isinstance(noise, Factors) else None
 
     def perturbed(self, x: Tensor) -> Tensor:
-        """The member's own tensor behind a parameter; anything else as it is."""
+        """The member's own tensor for a parameter; anything else stays as it is."""
         noise = self.noise_of(x)
         if noise is None:
             return x
@@ -107,7 +107,7 @@ class Perturbed(TorchFunctionMode):
         return self._perturbed[id(x)]
 
     def stand_in(self, view: Tensor, noise: Noise) -> Tensor:
-        """Lets a view of a parameter stand for that view of the perturbed one, which `noise` makes of it."""
+        """Lets a view of a parameter stand for that view of the perturbed parameter, whose noise is `noise`."""
         self._noise[id(view)] = noise
         self._views.append(view)
         return view
@@ -124,6 +124,6 @@ class Perturbed(TorchFunctionMode):
 
 
 def name_of(function: object) -> str:
-    """A torch function's name for people."""
+    """The name of a torch function for people."""
     name = str(getattr(function, "__name__", function))
     return str(getattr(getattr(function, "__self__", None), "__name__", name)) if name == "__get__" else name

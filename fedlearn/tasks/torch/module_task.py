@@ -1,4 +1,4 @@
-"""What tasks around a PyTorch module have in common: which of its tensors are learned, and members around them."""
+"""What tasks around a PyTorch module have in common: which tensors are trained, and members around them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,9 +22,9 @@ from fedlearn.tasks.torch.refusals import refuse_module
 from fedlearn.tasks.torch.ways import Ways
 
 Model = nn.Module | Callable[[], nn.Module]
-"""A module as it is, or what makes one; then it is made when first needed, after `torch.manual_seed(0)`."""
+"""A module, or a function that makes one; it is called when first needed, after `torch.manual_seed(0)`."""
 Train = Callable[[str], bool] | Sequence[str] | None
-"""Which parameters are learned: a predicate on names, or parts of names. None is all with `requires_grad`."""
+"""Which parameters are trained: a predicate on names, or parts of names; None trains all with `requires_grad`."""
 
 
 class ModuleTask(Task):
@@ -46,10 +46,10 @@ class ModuleTask(Task):
         """Members of a group that are run at once, as `TorchMembers` takes it."""
 
     def use(self, device: str = "cpu", *, threads: int = 0, clock: Callable[[], float] | None = None) -> None:
-        """Lets trials run on a device (cpu, cuda, mps) and on so many threads of this machine; 0 leaves them be.
+        """Lets trials run on a device (cpu, cuda, mps) with so many processor threads; 0 leaves their number as it is.
 
-        By the `clock`, in seconds, ways to run members are compared; best is `time.thread_time` with one thread on the
-        CPU, which tells nothing of other threads and devices. None is the time that passes.
+        Ways to run members are compared by `clock`, in seconds; None is `default_timer`. With one thread on the
+        processor `time.thread_time` is best, but it measures neither other threads nor devices.
         """
         self.device, self._threads = torch.device(device), threads
         self._ways.clock = default_timer if clock is None else clock
@@ -57,10 +57,10 @@ class ModuleTask(Task):
 
     @cached_property
     def model(self) -> nn.Module:
-        """The module, with whatever weights were loaded last.
+        """The module, with the weights that were loaded last.
 
         Raises:
-            Refused: it is in training mode and has layers that behave differently then.
+            Refused: it is in training mode, and has layers that then behave differently.
         """
         if isinstance(self._model, nn.Module):
             model = self._model
@@ -73,10 +73,10 @@ class ModuleTask(Task):
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
-        """What is learned, by name; a tied parameter has one name.
+        """The parameters that are trained, by name; a tied parameter has one name.
 
         Raises:
-            ValueError: there is none, or one is not of float32.
+            ValueError: there is none, or one is not float32.
         """
         named: dict[str, Tensor] = dict(self.model.named_parameters())
         chosen = {name: tensor for name, tensor in named.items() if _is_trained(name, tensor, self._train)}
@@ -102,11 +102,11 @@ class ModuleTask(Task):
 
     @property
     def frozen(self) -> Columns:
-        """Parameters that are not learned, and buffers."""
+        """Parameters that are not trained, and buffers."""
         return {name: _as_array(tensor) for name, tensor in self._frozen_tensors().items()}
 
     def report(self) -> str:
-        """How the functions that members have run so far are run on this machine, and why."""
+        """How functions of members run on this machine, and why."""
         return str(self._ways)
 
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> TorchMembers:
@@ -126,7 +126,7 @@ class ModuleTask(Task):
         return load_flat(list(self.parameters.values()), weights)
 
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
-        """As the module names them, tied ones under each of their names."""
+        """Names as in the module's own `state_dict`, tied parameters under each of their names."""
         self.load(weights)
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
         return safetensors.torch.save(
@@ -139,7 +139,7 @@ class ModuleTask(Task):
         return {name: tensor for name, tensor in named if id(tensor) not in learned}
 
     def computing(self) -> AbstractContextManager[None]:
-        """No gradients, and the threads that trials may use."""
+        """Turns gradients off, and sets the number of threads for trials."""
         return computing(self._threads)
 
 
@@ -163,7 +163,7 @@ def _is_trained(name: str, parameter: Tensor, train: Train) -> bool:
 
 
 def _as_array(tensor: Tensor) -> NDArray[Any]:
-    """The tensor's numbers; of types that numpy has not, the same bytes as integers."""
+    """The tensor's numbers; for dtypes that numpy lacks, the same bytes as integers."""
     tensor = tensor.detach().cpu().contiguous()
     try:
         array: NDArray[Any] = tensor.numpy()

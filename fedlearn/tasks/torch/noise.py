@@ -1,4 +1,4 @@
-"""Noise of members as tensors, and the perturbed tensors that come of it."""
+"""The noise of members as tensors, and the perturbed tensors that it gives."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,8 @@ Device = str | torch.device
 
 
 class Factors(NamedTuple):
-    """Noise rows columns^T on a matrix; a tensor of more dimensions is the matrix of its rows along the first."""
+    """Noise rows columns^T on a matrix; a tensor of more dimensions counts as the matrix of its rows along the
+    first."""
 
     rows: Tensor
     """[members, rows, rank]"""
@@ -32,7 +33,7 @@ class Factors(NamedTuple):
         return perturbed.view(n_members, *tensor.shape)
 
     def times(self, factor: float) -> "Factors":
-        """Louder noise."""
+        """The noise multiplied by a factor."""
         return Factors(self.rows * factor, self.columns)
 
     def transposed(self) -> "Factors":
@@ -41,7 +42,7 @@ class Factors(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """Noise of one number an element."""
+    """Noise with one number for each element."""
 
     elements: Tensor
     """[members, *shape of the tensor]"""
@@ -51,7 +52,7 @@ class Shift(NamedTuple):
         return tensor + self.elements
 
     def times(self, factor: float) -> "Shift":
-        """Louder noise."""
+        """The noise multiplied by a factor."""
         return Shift(self.elements * factor)
 
 
@@ -59,7 +60,7 @@ Noise = Factors | Shift
 
 
 def as_tensors(noise: Sequence[TensorNoise], device: Device) -> list[Noise]:
-    """The same noise on a device; on the CPU the arrays' own memory."""
+    """The same noise on a device; on the CPU it shares the arrays' memory."""
     return [
         Factors(_tensor(one.rows, device), _tensor(one.columns, device))
         if isinstance(one, LowRank)
@@ -79,7 +80,7 @@ def of_members(noise: Sequence[Noise], first: int, end: int) -> list[Noise]:
 
 
 def number_of_members(noise: Sequence[Noise]) -> int:
-    """Members that the noise was drawn for."""
+    """Number of members that the noise is for."""
     return len(noise[0][0])
 
 

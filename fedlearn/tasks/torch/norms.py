@@ -1,4 +1,4 @@
-"""Rules for layer normalisation and cross-entropy, which vmap would take apart into more passes over the values."""
+"""Rules for layer normalization and cross-entropy, which vmap would split into more passes over the values."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,10 +27,10 @@ def _layer_norm(
     assert bias is not None
     shape = (sight.n_members, *(1,) * (input.dim() - weight.dim()), *weight.shape)
     scales, shifts = scale.added_to(weight).view(shape), shift.added_to(bias).view(shape)
-    # Without weights PyTorch takes a path that is half as fast.
+    # PyTorch is half as fast without weights, so there are ones and zeros.
     ones, zeros = torch.ones_like(weight), torch.zeros_like(bias)
     normal = F.layer_norm(sight.all(input) if sight.is_apart(input) else input, normalized_shape, ones, zeros, eps)
-    # In place where each member has values of its own.
+    # The result may overwrite `normal` where each member has values of its own.
     return sight.one(torch.addcmul(shifts, normal, scales, out=normal if sight.is_apart(input) else None))
 
 

@@ -1,4 +1,4 @@
-"""One member after another, its weights in place of the model's: slow where work is small, right for any function."""
+"""Runs one member after another with its weights in place of the model's: right for any function, but often slow."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,9 +22,9 @@ def one_by_one(
     *,
     seeded: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[Tree]:
-    """`function(*shared, *own)` by each member, `seeded` anew; tensors in `own` are [members, ...].
+    """Calls `function(*shared, *own)` for each member, `seeded` each time; tensors in `own` are [members, ...].
 
-    `weights` are the unperturbed tensors, in memory of their own; parameters hold them again afterwards.
+    `weights` are the unperturbed tensors, in memory of their own; the parameters hold them again afterwards.
     """
     results = []
     with restored(parameters, weights):
@@ -37,7 +37,7 @@ def one_by_one(
 
 @contextmanager
 def restored(parameters: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[None]:
-    """However it is left, parameters hold `weights` to the bit."""
+    """Puts `weights` back into parameters, to the bit, however the context is left."""
     try:
         yield
     finally:
@@ -62,7 +62,7 @@ def load_flat(parameters: Sequence[Tensor], weights: Float32Array) -> list[Tenso
 
 @torch.no_grad()
 def put_in_place(parameters: Sequence[Tensor], weights: Sequence[Tensor], noise: Sequence[Noise]) -> None:
-    """Writes the tensors of the one member whose noise this is into parameters."""
+    """Writes the tensors of one member, whose noise this is, into parameters."""
     for parameter, tensor, one in zip(parameters, weights, noise, strict=True):
         if not parameter.is_contiguous():
             parameter.copy_(one.added_to(tensor)[0])

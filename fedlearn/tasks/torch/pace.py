@@ -1,27 +1,27 @@
-"""How many members run at once: as many as it pays for, found on the work itself.
+"""How many members run at once, found on the work itself.
 
-Few at a time leave the processor waiting for Python, many at a time leave its caches.
+With few at a time the processor waits for Python; many at a time do not fit into its caches.
 """
 
 from typing import final
 
 FIRST_SIZE = 8
 GAIN = 0.97
-"""A size must take at most this share of the best time so far to count as faster."""
+"""A size counts as faster if it takes at most this share of the best time so far."""
 SAMPLES = 2
-"""Pieces that a size is judged by; the fastest counts, as whatever else runs here only delays."""
+"""Pieces that a size is judged by; the fastest counts, since other programs only delay."""
 ENOUGH_SAMPLES = 8
 """Pieces of the best size after which its time is sure enough to be compared with others."""
 PATIENCE = 2
-"""Sizes in a row that may be no faster before the best one is kept."""
+"""How many sizes in a row may be no faster before the best one is kept."""
 
 
 @final
 class Pace:
-    """The size of pieces that a population is tried in: it doubles while that is faster."""
+    """The size of the pieces in which a population is tried: it doubles while that is faster."""
 
     def __init__(self, limit: int) -> None:
-        """`limit` is the most members that memory holds at once, 1 at least."""
+        """`limit` is the most members that fit into memory at once, at least 1."""
         self._limit = limit
         self._size = min(FIRST_SIZE, limit)
         self._samples: list[float] = []
@@ -32,19 +32,19 @@ class Pace:
 
     @property
     def best(self) -> tuple[float, int] | None:
-        """Seconds a member at the fastest size so far, and that size; None before the first."""
+        """The seconds per member at the fastest size so far, and that size; None before the first measurement."""
         return self._best
 
     def is_sure(self, n_members: int) -> bool:
-        """Whether the best size where `n_members` are to be tried has been found, and its time is sure."""
+        """Whether the best size for `n_members` members has been found, and its time is sure."""
         return self._has_found(n_members) and self._n_best_samples >= ENOUGH_SAMPLES
 
     def size(self, n_members: int) -> int:
-        """Members to try at once, where `n_members` are to be tried; or all of them, where these are fewer."""
+        """Members to try at once of `n_members`, or more than those where all of them are to be tried at once."""
         return self._best[1] if self._best is not None and self._has_found(n_members) else self._size
 
     def record(self, size: int, seconds: float) -> None:
-        """What a member took in a piece of a size."""
+        """Takes the seconds per member of a piece of this size."""
         if self._best is not None and size == self._best[1]:
             self._best = (min(self._best[0], seconds), size)
             self._n_best_samples += 1
@@ -54,7 +54,7 @@ class Pace:
                 self._judge(min(self._samples))
 
     def shrink(self, n_members: int) -> None:
-        """So many were too much for the device's memory: from now on at most half of them."""
+        """Halves the size: `n_members` were too many for the device's memory."""
         self._limit = self._size = max(n_members // 2, 1)
         self._best, self._is_found = ((self._best or (0.0, 0))[0], self._size), True
 
@@ -69,5 +69,5 @@ class Pace:
             self._size = min(2 * self._size, self._limit)
 
     def _has_found(self, n_members: int) -> bool:
-        # Half of this size was all of them already.
+        # Half of this size already held all of them.
         return self._is_found or (self._best is not None and self._size >= 2 * n_members)

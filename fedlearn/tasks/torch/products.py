@@ -1,8 +1,8 @@
-"""Products of all members with one shared matrix, each with a correction of low rank.
+"""Products of all members with one shared matrix, each with a low-rank correction.
 
     (W + R C^T) x + b = W x + (b + R (C^T x))
 
-The bracket is written first and the shared product added to it by the matrix library, so that what a member adds costs
+The bracket is written first, and the matrix library adds the shared product to it, so that a member's correction costs
 one pass over the inputs and one over the outputs.
 """
 
@@ -17,9 +17,9 @@ from fedlearn.tasks.torch.noise import Factors
 
 
 def product(mode: Perturbed, x: Tensor, weight: Tensor, bias: Tensor | None, factors: Factors) -> Tensor:
-    """x (weight + rows columns^T)^T, and the perturbed bias.
+    """The product x (weight + rows columns^T)^T, plus the perturbed bias.
 
-    Shapes as in `F.linear`: x [..., inputs], weight [outputs, inputs], bias [outputs].
+    Shapes are those of `F.linear`: x [..., inputs], weight [outputs, inputs], bias [outputs].
     """
     sight = mode.sight
     if not sight.reaches(x, bias):
@@ -34,20 +34,20 @@ def product(mode: Perturbed, x: Tensor, weight: Tensor, bias: Tensor | None, fac
 
 
 def plain_product(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Tensor, columns: Tensor) -> Tensor:
-    """The same of one member, for vmap to work out."""
+    """The product for one member, from which vmap makes that of all."""
     y = F.linear(x, weight) + (x @ columns) @ rows.mT
     return y if bias is None else y + bias
 
 
 def every(mode: Perturbed, x: Tensor) -> Tensor:
-    """All members' own tensors behind a parameter, or behind any other tensor in sight, [members, ...]."""
+    """The own tensors of all members for a parameter, or for any tensor in sight, [members, ...]."""
     noise = mode.noise_of(x)
     return mode.sight.all(x) if noise is None else noise.added_to(x)
 
 
 @final
 class Layer:
-    """A perturbed matrix and bias, as a function of all members' rows; for rules that use it more than once."""
+    """A perturbed matrix and bias as a function of all members' rows, for rules that use them more than once."""
 
     def __init__(self, mode: Perturbed, weight: Tensor, bias: Tensor | None) -> None:
         self._factors = mode.factors(weight)
@@ -59,7 +59,7 @@ class Layer:
         return self._product(x, self._biases)
 
     def add_to(self, y: Tensor, x: Tensor) -> Tensor:
-        """y [members, n, outputs] and what comes of x [members, n, inputs]."""
+        """y [members, n, outputs] plus the layer's outputs for x [members, n, inputs]."""
         return self._product(x, y if self._biases is None else y + self._biases)
 
     def _product(self, x: Tensor, added: Tensor | None) -> Tensor:
@@ -72,7 +72,7 @@ def _of_own_rows(x: Tensor, weight: Tensor, biases: Tensor | None, factors: Fact
     """[members, n, outputs] from x [members, n, inputs] and biases [members, n or 1, outputs]."""
     n_members, n, n_inputs = x.shape
     y = _correction(_dots(x, factors.columns), factors.rows.mT, biases)
-    # Rows of all members are one matrix.
+    # The rows of all members form one matrix.
     y.view(n_members * n, -1).addmm_(x.reshape(n_members * n, n_inputs), weight.mT)
     return y
 
@@ -95,7 +95,7 @@ def _dots(x: Tensor, columns: Tensor) -> Tensor:
 
 
 def _correction(dots: Tensor, rows: Tensor, added: Tensor | None) -> Tensor:
-    """dots [members, n, rank] rows [members, rank, outputs], and what is `added` to it."""
+    """The product of dots [members, n, rank] and rows [members, rank, outputs], plus `added`."""
     if dots.shape[2] == 1:
         return dots * rows if added is None else torch.addcmul(added, dots, rows)
     return torch.bmm(dots, rows) if added is None else torch.baddbmm(added, dots, rows)

@@ -1,4 +1,4 @@
-"""Rules for recurrent layers, a step of all members at a time; vmap has none."""
+"""Rules for recurrent layers, for which vmap has none: one step of all members at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from fedlearn.tasks.torch.products import Layer
 from fedlearn.tasks.torch.refusals import refuse_randomness
 
 State = tuple[Tensor, ...]
-"""What a layer hands on from step to step, [members, texts, hidden] each; the first is its output."""
+"""What a layer hands from step to step, [members, texts, hidden] each; the first is its output."""
 Cell = Callable[[Tensor, Layer, State], State]
-"""The next state from what the input adds to the gates, the state's matrix, and the state."""
+"""Gives the next state from the input's part of the gates, the layer of the state's matrix, and the state."""
 
 
 def _parts(gates: Tensor, count: int) -> Tensor:
-    """[count, members, texts, hidden], each part in one piece: sigmoids of rows cut in parts take ten times longer."""
+    """[count, members, texts, hidden] contiguous, since sigmoids of split rows take ten times as long."""
     return gates.view(*gates.shape[:2], count, -1).movedim(2, 0).contiguous()
 
 
@@ -45,7 +45,7 @@ def _layers(cell: Cell) -> Callable[..., Any]:
     """The rule for a function like `torch.lstm`, which runs all layers and both directions."""
 
     def rule(mode: Perturbed, _: object, input: Tensor, hx: Any, weights: Any, *more: Any) -> Any:  # noqa: ANN401
-        # A packed sequence comes with a tensor of lengths in second place, and everything else one place later.
+        # A packed sequence has a tensor of lengths as its second argument, and everything else one place later.
         if not isinstance(weights, list | tuple) or len(more) != 6:
             return NotImplemented
         has_bias, n_layers, dropout, is_training, is_bidirectional, is_batch_first = more

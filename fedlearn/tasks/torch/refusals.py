@@ -1,4 +1,4 @@
-"""What trials must not do: change parameters, or draw their own zeros or statistics where members are compared."""
+"""What trials must not do: change parameters, drop out at random or move statistics while members are compared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 
 class Refused(ValueError):  # noqa: N818 (not a fault of the program)
-    """A model or loss that members can't be compared by; the message says what helps."""
+    """A model or loss by which members cannot be compared; the message says what helps."""
 
 
 _IN_PLACE_OPERATORS = (
@@ -25,12 +25,12 @@ def refuse_changes(
     kwargs: Mapping[str, Any],
     is_parameter: Callable[[Any], bool],
 ) -> None:
-    """Looks at a torch function before it is called.
+    """Checks a torch function before it is called.
 
     Raises:
         Refused: it would write into a parameter.
     """
-    # By the conventions of names: add_, __iadd__, __setitem__, and __set__ of an attribute such as `data`.
+    # Names show it: add_, __iadd__, __setitem__, and __set__ of an attribute such as `data`.
     name = getattr(function, "__name__", "")
     writes = name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
     if (writes and args and is_parameter(args[0])) or is_parameter(kwargs.get("out")):
@@ -48,10 +48,10 @@ def refuse_randomness(name: str) -> None:
 
 
 def refuse_module(model: nn.Module) -> None:
-    """Looks at the modules of a model before anything is computed.
+    """Checks the modules of a model before anything is computed.
 
     Raises:
-        Refused: dropout or a running average of BatchNorm is in training mode.
+        Refused: dropout, or a running average of a BatchNorm, is in training mode.
     """
     for name, module in model.named_modules():
         if not module.training:
@@ -123,4 +123,4 @@ RULES: dict[Callable[..., Any], Callable[..., Any]] = {
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
 }
-"""Refusals of functions that no module shows; what they let through they leave to others."""
+"""Refusals for functions that are called without a module; what they allow is left to other rules."""

@@ -104,7 +104,7 @@ class RewardTask(ModuleTask):
 
 @final
 class _Judge:
-    """Rewards of texts; members often write the same text, and then the reward is computed once."""
+    """Rewards of texts; members often write the same text, whose reward is computed once."""
 
     def __init__(self, reward: Reward, tokenizer: Tokenizer) -> None:
         self._reward, self._tokenizer = reward, tokenizer
@@ -124,7 +124,7 @@ class _Judge:
 
 
 def end_of(tokenizer: Tokenizer) -> int | None:
-    """The token after which nothing is read; None where the tokenizer has none."""
+    """The token that ends a text; None where the tokenizer has none."""
     end: int | None = getattr(tokenizer, "eos_token_id", None)
     return end
 

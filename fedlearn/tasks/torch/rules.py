@@ -1,4 +1,4 @@
-"""Rules for products, look-ups and views: what a function of a perturbed matrix is without making it."""
+"""Rules for products, look-ups and views, which compute with a perturbed matrix without making it."""
 
 from collections.abc import Callable
 from typing import Any

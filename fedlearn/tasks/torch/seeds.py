@@ -1,4 +1,4 @@
-"""What functions draw at random: PyTorch's generators of the processor and of the device that trials run on."""
+"""Random draws of functions: PyTorch's generators for the processor and for the device of the trials."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def random_states(device: torch.device) -> list[Tensor]:
-    """Where the generators stand."""
+    """The states of the generators."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -19,7 +19,7 @@ def random_states(device: torch.device) -> list[Tensor]:
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """The generators begin at a seed, and go on afterwards as if nothing had been; None leaves them be."""
+    """Starts the generators from a seed, and puts their states back afterwards; None does neither."""
     if seed is None:
         yield
         return

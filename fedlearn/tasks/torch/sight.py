@@ -1,8 +1,8 @@
-"""The tensors of all members behind those that `torch.vmap` shows of one.
+"""The tensors of all members behind those that `torch.vmap` shows as one member's.
 
-Rules that work on all members at once cost a fifth of what custom operators with vmap rules cost (10 against 50
-microseconds a call), but how vmap wraps tensors is PyTorch's own business. This is the only file that knows of it;
-where a name is missing nothing is seen, and every rule falls back on what vmap makes of its plain form.
+Rules that work on all members at once cost a fifth of custom operators with vmap rules (10 against 50 microseconds a
+call), but how vmap wraps tensors is internal to PyTorch. Only this file knows it. Where PyTorch lacks one of the names,
+nothing is seen, and every rule falls back to what vmap makes of its plain form.
 """
 
 from typing import final
@@ -17,16 +17,16 @@ IS_POSSIBLE = all(hasattr(_functorch, name) for name in _NEEDED)
 
 @final
 class Sight:
-    """What is behind the tensors of the innermost vmap at the time this is made."""
+    """Looks behind the tensors of the vmap that is innermost when this is made."""
 
     def __init__(self, member: Tensor, n_members: int) -> None:
-        """`member` is the number of the member that vmap shows."""
+        """`member` is the tensor of the member's number, as vmap shows it."""
         self.n_members = n_members
         self._member = member
         self._level = _functorch.maybe_current_level() if IS_POSSIBLE else None
 
     def reaches(self, *tensors: Tensor | None) -> bool:
-        """Whether each of these is shared by all members, or has them in our vmap and is nothing else besides."""
+        """Whether each tensor is shared by all members, or holds them in our vmap and in no other."""
         if self._level is None or _functorch.maybe_current_level() != self._level:
             return False
         return all(x is None or not _functorch.is_functorch_wrapped_tensor(x) or self.is_apart(x) for x in tensors)

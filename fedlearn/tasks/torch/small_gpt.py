@@ -88,7 +88,11 @@ class SmallGPT(nn.Module):
 
 
 def windows_of(text: bytes, shape: Shape) -> Windows:
-    """A text in pieces. Raises ValueError for one that is too short to learn from."""
+    """The windows of a text, for training and for validation.
+
+    Raises:
+        ValueError: it is too short to learn from.
+    """
     if len(text) < LEAST_BYTES:
         raise ValueError(f"source: expected a text of {LEAST_BYTES} bytes or more, got {len(text)}; take a longer one")
     alphabet, tokens = np.unique(np.frombuffer(text, dtype=np.uint8), return_inverse=True)

@@ -18,15 +18,15 @@ from fedlearn.tasks.torch.trees import as_tensors
 Rows = dict[str, Tensor]
 """Some rows of each column, [rows, ...]."""
 Judge = Callable[[nn.Module, Rows], Tensor | float]
-"""A number that a module earns on rows."""
+"""Gives a number for a module on rows of data."""
 
 HELD_OUT_SHARE = 10
-"""One row in so many is held out where metrics are wanted and nothing else is said."""
+"""Where metrics are wanted and no held-out rows are given, one row in this many is held out."""
 
 
 @final
 class Supervised(ModuleTask):
-    """Made by `supervised`."""
+    """The task that `supervised` makes."""
 
     kind: ClassVar[str] = "supervised"
 

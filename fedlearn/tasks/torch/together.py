@@ -1,4 +1,4 @@
-"""Many members of one unmodified function at once: `torch.vmap` over members, inside it the mode and its rules."""
+"""Runs an unmodified function for many members at once: by `torch.vmap` over members, with the mode and its rules."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ def together(
     *,
     seen: Callable[[Perturbed], object] | None = None,
 ) -> Tree:
-    """`function(*shared, *own)` by each member; results, and tensors in `own`, are [members, ...].
+    """Calls `function(*shared, *own)` for each member; results, and tensors in `own`, are [members, ...].
 
-    `seen` is given the mode after the function has run in it.
+    `seen` is called with the mode after the function has run in it.
 
     Raises:
-        Refused: the function does what members can't be compared by.
-        Exception: whatever vmap refuses, such as branches on values.
+        Refused: the function does something by which members cannot be compared.
+        Exception: vmap refuses the function, for instance because it branches on values.
     """
     n_members = number_of_members(noise)
 
@@ -47,6 +47,6 @@ def together(
 
     members = torch.arange(n_members, device=parameters[0].device)
     with warnings.catch_warnings():
-        # What vmap then does is as right, and the trial compares how long it takes.
+        # It is right all the same, and the trial measures how long it takes.
         warnings.filterwarnings("ignore", message="There is a performance drop")
         return torch.vmap(one, randomness="same")(members, tuple(own))

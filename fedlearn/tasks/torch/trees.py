@@ -1,4 +1,4 @@
-"""Structures of tensors: what functions are given and give, in dictionaries, lists and tuples."""
+"""Structures of tensors in dictionaries, lists and tuples, which functions are given and give."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,26 +9,26 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 Tree = Any
-"""Tensors in dictionaries, lists and tuples, or one alone; whatever else lies among them is left as it is."""
+"""Tensors in dictionaries, lists and tuples, or a single one; other values among them stay as they are."""
 
 
 def pick(tree: Tree, index: int) -> Tree:
-    """The part `index` of each tensor."""
+    """The structure with entry `index` of each tensor."""
     return pytree.tree_map(lambda x: x[index] if isinstance(x, Tensor) else x, tree)
 
 
 def between(tree: Tree, first: int, end: int) -> Tree:
-    """The parts `first` to `end` of each tensor."""
+    """The structure with entries `first` to before `end` of each tensor."""
     return pytree.tree_map(lambda x: x[first:end] if isinstance(x, Tensor) else x, tree)
 
 
 def repeated(tree: Tree, count: int) -> Tree:
-    """Each part of each tensor so many times in a row."""
+    """The structure with each entry of each tensor `count` times in a row."""
     return pytree.tree_map(lambda x: x.repeat_interleave(count, 0) if isinstance(x, Tensor) else x, tree)
 
 
 def stacked(trees: Sequence[Tree]) -> Tree:
-    """One structure of tensors [trees, ...] from many of the same kind; numbers become tensors too."""
+    """One structure with tensors [trees, ...] from many of the same form; numbers become tensors too."""
 
     def stack(*parts: Tensor | float) -> Tensor:
         for part in parts:
@@ -40,19 +40,19 @@ def stacked(trees: Sequence[Tree]) -> Tree:
 
 
 def joined(trees: Sequence[Tree]) -> Tree:
-    """One structure from many of the same kind, tensors one after another along the first dimension."""
+    """One structure from many of the same form, with tensors concatenated along the first dimension."""
     return trees[0] if len(trees) == 1 else pytree.tree_map(lambda *parts: torch.cat(parts), *trees)
 
 
 def leaves(tree: Tree) -> list[Any]:
-    """What lies in the structure, in order."""
+    """The values in the structure, in order."""
     return list(pytree.tree_leaves(tree))
 
 
 def as_tensors(tree: Tree, device: torch.device) -> Tree:
-    """The structure with tensors in place of arrays, on the device: float64 as float32, integers as int64.
+    """The structure with tensors in place of arrays, on the device: float64 becomes float32, integers become int64.
 
-    Bytes (uint8) stay as they are, as images often are kept in them.
+    Bytes (uint8) stay as they are, since images are often kept in them.
     """
 
     def convert(leaf: object) -> object:

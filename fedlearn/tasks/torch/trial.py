@@ -1,4 +1,4 @@
-"""The first members of a function are tried both ways: what is right, and what its operations come to."""
+"""Tries the first members of a function both ways: one by one, which is right, and at once, which should be faster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,33 +19,33 @@ from fedlearn.tasks.torch.trees import Tree, between, leaves, pick, stacked
 from fedlearn.tasks.torch.watch import Watch, refuse_changed, states
 
 LOUDER = (1.0, 1e2, 1e4)
-"""Factors on the noise of a parameter that is not heard of, before it is called one that nothing reads."""
+"""Factors on the noise of a parameter that seems to have no effect, before it counts as one that nothing reads."""
 
 
 class Subject(msgspec.Struct, frozen=True, eq=False):
-    """A function, and some members that run it."""
+    """A function, and members that run it."""
 
     function: Callable[..., Tree]
     parameters: Mapping[str, Tensor]
     weights: Sequence[Tensor]
-    """Unperturbed, in memory of their own."""
+    """The unperturbed tensors, in memory of their own."""
     noise: Sequence[Noise]
     shared: Sequence[Tree]
     """Arguments that are the same for all these members."""
     own: Sequence[Tree]
-    """Arguments of which each member has its own, [members, ...]."""
+    """Arguments that differ between members, [members, ...]."""
     seeded: Callable[[], AbstractContextManager[None]]
-    """Within it, what the function draws at random is what every member of the group draws."""
+    """A context in which the function draws the same random numbers for every member of the group."""
 
     def alone(self) -> list[Tree]:
-        """What each member gives, one by one."""
+        """The results of all members, one by one."""
         parameters = list(self.parameters.values())
         return one_by_one(
             self.function, parameters, self.weights, self.noise, self.shared, self.own, seeded=self.seeded
         )
 
     def together(self, seen: Callable[[Perturbed], object] | None = None) -> Tree:
-        """What all of the members give, at once."""
+        """The results of all members at once."""
         parameters = list(self.parameters.values())
         with self.seeded():
             return together(self.function, parameters, self.noise, self.shared, self.own, seen=seen)
@@ -64,7 +64,7 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
             return stacked(self.alone())
 
     def member(self, member: int) -> "Subject":
-        """The same with one of the members."""
+        """The same function with one of the members."""
         noise = of_members(self.noise, member, member + 1)
         return msgspec.structs.replace(self, noise=noise, own=between(self.own, member, member + 1))
 
@@ -73,33 +73,33 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
     """What a trial found."""
 
     results: Any
-    """Of the members tried, [members, ...]."""
+    """Results of the members that were tried, [members, ...]."""
     alone_s: float
-    """Seconds a member, one by one."""
+    """Seconds per member, one by one."""
     draws: bool
-    """Whether the function draws at random."""
+    """Whether the function draws random numbers."""
     refusal: str = ""
-    """Why members can't run at once; empty where they can."""
+    """Why members cannot run at once; empty where they can."""
     together_s: float = 0.0
-    """Seconds a member, at once."""
+    """Seconds per member, at once."""
     by_rule: tuple[str, ...] = ()
-    """Operations that share the unperturbed weights, and others that are done for all members at once."""
+    """Operations that share the unperturbed weights, or are otherwise done for all members at once."""
     by_tensor: tuple[str, ...] = ()
-    """Operations that members' own matrices are made for."""
+    """Operations that need members' own matrices."""
     own_numbers: int = 0
-    """Numbers of one member's own tensors."""
+    """How many numbers the own tensors of one member have."""
     losses: tuple[tuple[float, float], ...] = ()
-    """Of two members, one by one and at once, where the function gives a number."""
+    """Losses of two members, one by one and at once, where the function gives a number."""
 
 
 def hold_trial(
     subject: Subject, n_tried: int, frozen: Callable[[], Mapping[str, Tensor]], clock: Callable[[], float]
 ) -> Verdict:
-    """Runs the subject's members, `n_tried` of them, both ways; `frozen` is what they must leave as it is.
+    """Runs the subject's members, `n_tried` of them, both ways; the `frozen` tensors must stay as they are.
 
     Raises:
-        Refused: the function does what members can't be compared by, or nothing reads a parameter.
-        Exception: whatever the function raises for one member.
+        Refused: the function does something by which members cannot be compared, or reads no parameter.
+        Exception: the function itself raises for a single member.
     """
     before = states(frozen())
     hidden, draws = _look(subject)
@@ -125,7 +125,7 @@ def _with_together(subject: Subject, verdict: Verdict, n_tried: int, clock: Call
         together_s = (clock() - started) / n_tried
     except Refused:
         raise
-    except Exception as error:  # Whatever vmap refuses.
+    except Exception as error:  # whatever vmap refuses
         return msgspec.structs.replace(verdict, refusal=first_line(error))
     losses: tuple[tuple[float, float], ...] = ()
     if isinstance(verdict.results, Tensor) and verdict.results.dim() == 1:
@@ -142,12 +142,12 @@ def _with_together(subject: Subject, verdict: Verdict, n_tried: int, clock: Call
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The message of an error in one line."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _look(subject: Subject) -> tuple[list[str], bool]:
-    """Names of parameters that are read where PyTorch does not show it, and whether the function draws at random."""
+    """Parameters that are read without PyTorch showing it, by name, and whether the function draws random numbers."""
     first = subject.member(0)
     given = {str(i): leaf for i, leaf in enumerate(leaves((first.shared, first.own))) if isinstance(leaf, Tensor)}
     before = states(given)
@@ -171,12 +171,12 @@ def _look(subject: Subject) -> tuple[list[str], bool]:
 
 
 def _is_heard(subject: Subject, name: str, plain: Tree) -> bool:
-    """Whether noise on a parameter changes anything at all in what the first member gives."""
+    """Whether noise on a parameter changes the result of the first member at all."""
     index = list(subject.parameters).index(name)
     member = msgspec.structs.replace(
         subject.member(0), parameters={name: subject.parameters[name]}, weights=[subject.weights[index]]
     )
-    # A loss may be coarse, such as a share of right answers: noise of several members, ever louder.
+    # A loss may be coarse, such as a share of right answers: so the noise of several members is tried, ever larger.
     for factor in LOUDER:
         louder = subject.noise[index].times(factor)
         for other in range(number_of_members(subject.noise)):

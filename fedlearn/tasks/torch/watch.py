@@ -1,4 +1,4 @@
-"""A look at plain runs of a function: which parameters it reads, and whether it does what trials must not."""
+"""Watches a plain run of a function: which parameters it reads, and whether it does what trials must not."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
@@ -12,12 +12,12 @@ from fedlearn.tasks.torch.refusals import RULES, Refused, refuse_changes
 
 @final
 class Watch(TorchFunctionMode):
-    """Inside it refusals are raised and parameters are noted; everything else is done as ever."""
+    """While it is active, refusals are raised and parameters are noted; everything else happens as usual."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         super().__init__()
         self.unmet = {id(parameter) for parameter in parameters}
-        """`id` of each parameter that no function was given."""
+        """`id` of each parameter that no function has been given."""
         self._parameters = frozenset(self.unmet)
 
     def __torch_function__(
@@ -47,16 +47,16 @@ class Watch(TorchFunctionMode):
 
 
 def states(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    """Which tensors these are, and how often each was written to."""
-    # Tensors made in inference mode keep no count.
+    """The identity of each tensor, and how often it was written to."""
+    # Tensors made in inference mode do not count their changes.
     return {name: (id(x), 0 if x.is_inference() else x._version) for name, x in tensors.items()}
 
 
 def refuse_changed(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> None:
-    """Compares the states of what a function must leave as it is.
+    """Compares the states of tensors that a function must leave as they are.
 
     Raises:
-        Refused: something was written to, replaced, or is new.
+        Refused: a tensor was written to or replaced, or is new.
     """
     changed = sorted(name for name, state in after.items() if before.get(name) != state)
     if changed:

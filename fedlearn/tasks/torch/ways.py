@@ -1,4 +1,4 @@
-"""Which way the members of a function are run, and why: found once a function, on the first members that run it."""
+"""How the members of a function are run, and why: found once per function, on the first members that run it."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,14 +14,14 @@ from fedlearn.tasks.torch.trial import Subject, Verdict, first_line, hold_trial
 N_TRIED = 4
 """Members that are run both ways."""
 HOPELESS_S = 0.2
-"""What that many take at once, from which on Python's share is small; if one by one was faster, it will remain so."""
+"""If N_TRIED members take this long at once, Python's share is small: if one by one was faster, it stays faster."""
 OWN_NUMBERS = 2**28
-"""Numbers in all members' own matrices, at most: 1 GiB."""
+"""The most numbers in all members' own matrices: 1 GiB."""
 
 
 @final
 class Way:
-    """How one function's members are run."""
+    """How the members of one function are run."""
 
     def __init__(self, name: str, verdict: Verdict, most_at_once: int) -> None:
         self.name, self.verdict = name, verdict
@@ -29,7 +29,7 @@ class Way:
         self._refusal = verdict.refusal
 
     def is_alone(self, n_members: int) -> bool:
-        """Whether so many are run one by one."""
+        """Whether `n_members` are run one by one."""
         if self._refusal:
             return True
         verdict = self.verdict
@@ -39,7 +39,7 @@ class Way:
         return self.pace.is_sure(n_members) and self.pace.best[0] > verdict.alone_s
 
     def give_up(self, error: Exception) -> None:
-        """What went well in the trial does not any more."""
+        """Runs members one by one from now on, since vmap refuses what it did not refuse in the trial."""
         self._refusal = first_line(error)
 
     def __str__(self) -> str:
@@ -60,26 +60,26 @@ class Way:
 
 @final
 class Ways:
-    """The ways of all functions that members of a task have run, by the code of the function."""
+    """How the members of each function of a task are run, by the code of the function."""
 
     def __init__(self, frozen: Callable[[], Mapping[str, Tensor]]) -> None:
-        """`frozen` are the tensors that functions must leave as they are."""
+        """`frozen` gives the tensors that functions must leave as they are."""
         self._frozen = frozen
         self.clock: Callable[[], float] = default_timer
-        """Seconds; with a single thread, those that the thread ran are steadier than those that passed."""
+        """Seconds; with a single thread, the time that the thread ran is steadier than the time that passed."""
         self.most_at_once = 2**31
-        """Members that memory holds, where that is known."""
+        """Members that fit into memory, where that is known."""
         self._ways: dict[object, Way] = {}
 
     def find(self, function: Callable[..., Any]) -> Way | None:
-        """None before a trial."""
+        """How the function's members are run; None before its trial."""
         return self._ways.get(_code_of(function))
 
     def hold_trial(self, subject: Subject, n_tried: int) -> Way:
-        """Finds the way of the subject's function.
+        """Finds how the members of the subject's function are run.
 
         Raises:
-            Refused: the function does what members can't be compared by, or nothing reads a parameter.
+            Refused: the function does something by which members cannot be compared, or reads no parameter.
         """
         verdict = hold_trial(subject, n_tried, self._frozen, self.now)
         code = _code_of(subject.function)
@@ -87,7 +87,7 @@ class Ways:
         return way
 
     def now(self) -> float:
-        """Seconds, when all that was asked of the device is done."""
+        """Seconds, when everything that was asked of the device is done."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         elif torch.backends.mps.is_available():
@@ -99,7 +99,7 @@ class Ways:
 
 
 def _code_of(function: Any) -> object:  # noqa: ANN401 (any callable)
-    """What stays the same where a function is defined anew in every call."""
+    """What stays the same where a function is defined anew for every call."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__code__", function)

@@ -1,7 +1,7 @@
 """Writing with a causal language model of Hugging Face, in operations that many members can do at once.
 
-Their own `generate` branches on values. This one gives the same texts: prompts are padded on the left, keys and values
-are handed on, and the mask is whole and made of numbers.
+The library's own `generate` branches on values. This gives the same texts: prompts are padded on the left, keys and
+values are kept from step to step, and the mask is complete and made of numbers.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from fedlearn.tasks.torch.sight import is_true_of_all
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What is needed of a tokenizer; those of Hugging Face have it."""
+    """What a task needs of a tokenizer; those of Hugging Face have it."""
 
     def encode(self, text: str, /) -> list[int]:
         """Numbers of the text's tokens."""
@@ -28,18 +28,18 @@ class Tokenizer(Protocol):
 
 @final
 class CausalWriter:
-    """Writes on from prompts; the most likely token each time, or at a temperature by chance."""
+    """Continues prompts: with the most likely token each time, or at a temperature above 0 with random sampling."""
 
     def __init__(self, *, new_tokens: int, temperature: float, end: int | None) -> None:
-        """`end` is the token after which nothing is read; None if there is no such token."""
+        """`end` is the token that ends a text; None if there is none."""
         self._new_tokens, self._temperature, self._end = new_tokens, temperature, end
 
     def __call__(self, model: nn.Module, prompts: Tensor, is_text: Tensor) -> Tensor:
-        """Tokens [texts, new_tokens] from `prompts` [texts, length]; `is_text` is False where they are padded.
+        """Tokens [texts, new_tokens] that continue `prompts` [texts, length]; `is_text` is False at padding.
 
-        What follows an end token means nothing, and less is written where all texts have ended: zeros fill the rest.
+        Tokens after an end token mean nothing; where all texts have ended, zeros fill the rest.
         """
-        # Only here, as everything else needs PyTorch alone.
+        # It is imported here because everything else needs PyTorch only.
         cache = import_module("transformers").DynamicCache()
         written, tokens = list[Tensor](), prompts
         is_over = torch.zeros_like(prompts[:, 0], dtype=torch.bool)
@@ -58,7 +58,7 @@ class CausalWriter:
     def _choose(self, logits: Tensor) -> Tensor:
         """A token for each text, from logits [texts, vocabulary]."""
         if self._temperature > 0:
-            # Members that draw the same numbers differ by their weights alone.
+            # Members that draw the same numbers differ by their weights only.
             uniform = torch.rand(logits.shape, device=logits.device).clamp_min(torch.finfo(torch.float32).tiny)
             logits = logits / self._temperature - (-uniform.log()).log()
         return logits.argmax(-1)
@@ -69,7 +69,7 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
     n, length = tokens.shape[1], is_text.shape[1]
     is_past = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[-n:]
     seen = is_past & is_text[:, None, None]
-    # Whole and of numbers: whatever is less makes transformers look at its values.
+    # A complete mask of numbers: of any other one transformers would look at the values.
     mask = torch.zeros_like(seen, dtype=torch.float32).masked_fill(~seen, torch.finfo(torch.float32).min)
     places = (is_text.long().cumsum(1) - 1).clamp_min(0)[:, -n:]
     known = inspect.signature(model.forward).parameters
@@ -86,7 +86,7 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
 
 
 def padded(tokens: Sequence[Sequence[Sequence[int]]], padding: int) -> tuple[Tensor, Tensor]:
-    """Prompts [groups, texts, length] filled up on the left, and where they are text."""
+    """Prompts [groups, texts, length], padded on the left, and where they are text."""
     longest = max(len(text) for group in tokens for text in group)
     rows = [[[padding] * (longest - len(text)) + list(text) for text in group] for group in tokens]
     places = [[[False] * (longest - len(text)) + [True] * len(text) for text in group] for group in tokens]

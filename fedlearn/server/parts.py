@@ -1,0 +1,29 @@
+"""Parts of the server's replica, for those who hold one together."""
+
+from collections.abc import Sequence
+from typing import final
+
+from fedlearn.coordination.crew import Tensors
+from fedlearn.server.recent import Outgoing
+from fedlearn.tasks.holding import Holding
+from fedlearn.wire.parcel import pack
+
+
+@final
+class Parts:
+    """Implements `fedlearn.server.keeper.Divides`."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    def part_message(self, tensors: Tensors) -> Outgoing:
+        """The message that brings a seat with these tensors to where the replica is."""
+        replica = self._holding.replica
+        snapshot = replica.snapshot(replica.layout.part(tensors))
+        return snapshot, pack(snapshot)
+
+    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+        """The step that the replica stands before, and the digests of some parts of it."""
+        replica = self._holding.replica
+        digests = replica.digests([replica.layout.part(tensors) for tensors in parts])
+        return replica.step, dict(zip(parts, digests, strict=True))
