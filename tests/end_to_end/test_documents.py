@@ -28,13 +28,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lines.txt").write_text("\n".join(lines))
     shape = ["--hidden-size", "16", "--context", "12", "--sequence-length", "12"]
     given = ["--data", "lines.txt", "--documents", "lines", *shape, *SHORT_STEPS]
-    server = start("server.py", "--volunteers", "0", "--port", "0", "--steps", "15", *given, folder=folder)
+    server = start("server.py", "--volunteers", "0", "--port", "0", "--steps", "10", *given, folder=folder)
     with ended_at_exit(server):
         port, said = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
         assert re.search(r"documents: 2000 are packed .* the state is reset at <stop>", said)
         client = start("client.py", "--server", f"127.0.0.1:{port}", "--threads", "1", "--once", folder=folder)
         with ended_at_exit(client):
-            wait_for(server, "all 15 steps are done")
+            wait_for(server, "all 10 steps are done")
             assert server.wait(timeout=30) == 0
     return folder
 
