@@ -54,7 +54,8 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
     def first_sign(self, rank: int) -> int:
         """Where its signs begin among those of the whole tensor: of its rows, or of its elements at rank 0."""
-        if self.first_row == 0 or (self.is_matrix and rank > 0):
+        # What is no matrix has one row, or rows of one element.
+        if self.first_row == 0 or rank > 0:
             return self.first_row
         return self.first_row * (self.size // self.shape[0])
 
