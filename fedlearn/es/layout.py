@@ -154,7 +154,8 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
     def part(self, names: Iterable[str], rows: Mapping[str, tuple[int, int]] | None = None) -> "ParameterLayout":
         """The layout of the tensors of these names, in the order that they have here.
 
-        Of a tensor that `rows` names, too, it has the rows (first, how many) along the first dimension.
+        Of a tensor that `rows` names, too, it has the rows (first, how many) along the first dimension. Rows from a
+        multiple of 128 on are replayed faster than others: their random words need not be moved.
 
         Raises:
             ValueError: there is no such tensor, or it has no such rows.
