@@ -54,7 +54,8 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
     def first_sign(self, rank: int) -> int:
         """Where its signs begin among those of the whole tensor: of its rows, or of its elements at rank 0."""
-        if self.first_row == 0 or (self.is_matrix and rank > 0):
+        # What is no matrix has one row, or rows of one element.
+        if self.first_row == 0 or rank > 0:
             return self.first_row
         return self.first_row * (self.size // self.shape[0])
 
@@ -153,7 +154,8 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
     def part(self, names: Iterable[str], rows: Mapping[str, tuple[int, int]] | None = None) -> "ParameterLayout":
         """The layout of the tensors of these names, in the order that they have here.
 
-        Of a tensor that `rows` names, too, it has the rows (first, how many) along the first dimension.
+        Of a tensor that `rows` names, too, it has the rows (first, how many) along the first dimension. Rows from a
+        multiple of 128 on are replayed faster than others: their random words need not be moved.
 
         Raises:
             ValueError: there is no such tensor, or it has no such rows.

@@ -28,13 +28,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lines.txt").write_text("\n".join(lines))
     shape = ["--hidden-size", "16", "--context", "12", "--sequence-length", "12"]
     given = ["--data", "lines.txt", "--documents", "lines", *shape, *SHORT_STEPS]
-    server = start("server.py", "--volunteers", "0", "--port", "0", "--steps", "15", *given, folder=folder)
+    server = start("server.py", "--volunteers", "0", "--port", "0", "--steps", "10", *given, folder=folder)
     with ended_at_exit(server):
         port, said = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
         assert re.search(r"documents: 2000 are packed .* the state is reset at <stop>", said)
         client = start("client.py", "--server", f"127.0.0.1:{port}", "--threads", "1", "--once", folder=folder)
         with ended_at_exit(client):
-            wait_for(server, "all 15 steps are done")
+            wait_for(server, "all 10 steps are done")
             assert server.wait(timeout=30) == 0
     return folder
 
@@ -65,18 +65,18 @@ def test_what_eval_says_is_what_numpy_finds(trained: Path) -> None:
     weights = safetensors.numpy.load_file(sorted(run.glob("checkpoints/*.safetensors"))[-1])
     about = json.loads((run / "data/dataset.json").read_text())
     tokens = np.load(run / "data/validation.npy").astype(np.int64)
-    n_characters = about["parts"][1]["n_characters"]
+    n_characters: int = about["parts"][1]["n_characters"]
 
     def bits(reset_token: int) -> float:
         return naive_loss(weights, tokens, reset_token) / math.log(2) * len(tokens) / n_characters
 
     def said(*arguments: str) -> float:
-        found = json.loads(fedlearn("eval", "1", "--json", *arguments, folder=trained))
-        return float(found["figures"]["bits_per_character"])
+        told = json.loads(fedlearn("eval", "1", "--json", *arguments, folder=trained))
+        return float(told["figures"]["bits_per_character"])
 
-    expected, carried = bits(about["reset_token"]), bits(-1)
-    print(f"\nbits per character: eval {said():.4f}, numpy {expected:.4f}, without resets {carried:.4f}")
-    assert said() == pytest.approx(expected, abs=1e-4)
+    found, expected, carried = said(), bits(about["reset_token"]), bits(-1)
+    print(f"\nbits per character: eval {found:.4f}, numpy {expected:.4f}, without resets {carried:.4f}")
+    assert found == pytest.approx(expected, abs=1e-4)
     assert abs(carried - expected) > 1e-2
     tokenizer = tokenizer_from_json((run / "data/tokenizer.json").read_text())
     documents = np.split(tokens, np.flatnonzero(tokens == about["reset_token"]) + 1)

@@ -13,6 +13,7 @@ from fedlearn.es.vocabulary import shard_terms, token_losses
 N_ROWS, WIDTH, N_TOKENS, N_MEMBERS = 1000, 32, 50, 8
 GENERATOR = np.random.default_rng(4)
 TARGETS = GENERATOR.integers(0, N_ROWS, N_TOKENS)
+TARGETS[:4] = 0, 499, 500, 999
 LOGITS = (GENERATOR.standard_normal((N_MEMBERS, N_TOKENS, N_ROWS)) * 3).astype(np.float32)
 
 
@@ -37,6 +38,22 @@ def test_shards_tell_eight_bytes_a_token_that_make_up_the_loss_to_a_millionth(fi
     print(f"{len(first_rows)} shards: {error:.1e} nats from float64")
     assert error < 2e-6
     assert np.array_equal(found.mean(axis=-1).argsort(), exact.mean(axis=-1).argsort())
+
+
+def test_what_a_shard_tells_is_rounded_once() -> None:
+    (terms,) = terms_of(LOGITS, [0])
+    exact = np.log(np.exp(LOGITS.astype(np.float64)).sum(axis=-1))
+    half = np.spacing(terms[..., 0]).astype(np.float64) / 2
+    assert (np.abs(terms[..., 0] - exact) <= half * (1 + 1e-6)).all()
+    np.testing.assert_array_equal(terms[..., 1], LOGITS[:, np.arange(N_TOKENS), TARGETS])
+
+
+def test_what_shards_tell_is_summed_without_rounding() -> None:
+    terms = terms_of(LOGITS, [0, 400, 700])
+    found = token_losses(terms, TARGETS, [0, 400, 700])
+    told = np.stack(terms).astype(np.float64)
+    target = np.nansum(told[..., 1], axis=0)
+    np.testing.assert_allclose(found, np.log(np.exp(told[..., 0]).sum(axis=0)) - target, rtol=0, atol=1e-12)
 
 
 def test_shards_of_a_perturbed_head_tell_the_loss_of_the_whole_one() -> None:

@@ -116,7 +116,7 @@ void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64
     };
     float weight = 1.0f;
     for (std::int64_t tap = 0; tap < matrices_.taps(); ++tap, weight *= discount) {
-        // Rows where the loss is; none of the noise `tap` tokens earlier may reach it.
+        // Rows where the loss is; zero where no noise of `tap` tokens earlier reaches it.
         for (std::int64_t row = 0; row < n_rows_; ++row) {
             float* shifted = shifted_.get() + row * stride;
             if (row % scored < tap || !reaches(row - tap, tap)) {
