@@ -37,25 +37,27 @@ def test_a_place_is_named_with_what_it_sends(crew: Crew) -> None:
 
 
 def test_a_crew_is_ready_once_all_its_parts_were_found_right(crew: Crew) -> None:
-    assert not crew.is_ready
+    is_ready = [crew.is_ready]
     for sitter in crew.seated:
         assert sitter.needs_part
         sitter.line, sitter.proven_at = Line.ACTIVE, 0
-    assert crew.is_ready
+        is_ready.append(crew.is_ready)
     crew.free(crew.seated[0], 7.0)
-    assert not crew.is_ready
+    assert [*is_ready, crew.is_ready] == [False, False, True, False]
     assert crew.incomplete_since == 7.0
     assert [sitter.volunteer.name for sitter in crew.seated] == ["Bo"]
 
 
 def test_who_was_sent_a_part_is_no_spare_before_it_answers(crew: Crew) -> None:
     sitter = crew.seated[0]
-    assert not sitter.is_spare
+    assert sitter.crew is crew
     crew.free(sitter, 0.0)
-    assert sitter.is_spare
     assert sitter.tensors == ()
-    sitter.line = Line.SYNCING
-    assert not sitter.is_spare
+    spare = []
+    for line in Line:
+        sitter.line = line
+        spare.append(sitter.is_spare)
+    assert spare == [True, False, True]
 
 
 @pytest.mark.parametrize("span", [(64, 32), (88, 8), (64, 1)])

@@ -71,10 +71,9 @@ def test_the_first_seat_begins_with_its_lease_and_goes_on_when_there_is_room() -
 def test_the_others_wait_for_the_seat_before() -> None:
     scene = seated(1)
     scene.hear(assignment(4))
-    assert scene.under_way is None
-    scene.hear(Activations(4, FIRST, GROUP, digest_of(9), b"given"))
-    assert isinstance(scene.under_way, Pass)
-    assert scene.under_way.payload == b"given"
+    assert scene.trials is None
+    (order,) = of(Pass, scene.hear(Activations(4, FIRST, GROUP, digest_of(9), b"given")))
+    assert order.payload == b"given"
 
 
 def test_room_is_made_by_what_is_taken() -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from fedlearn.client.budget import Budget
 from fedlearn.config import ConfigError
@@ -16,11 +18,10 @@ from fedlearn.server.run import Run, load, load_run_config
 from fedlearn.simulation.swarm import Participant
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task_kind import SUPERVISED
+from fedlearn.tasks.torch.supervised import supervised
 from fedlearn.wire.messages import Activations
-from tests.runs import named, reopened, task_config
+from tests.runs import reopened, task_config
 from tests.simulation.swarm.stage import StageOf, journal_of
-
-torch = pytest.importorskip("torch")
 
 STEPS = 6
 N_PARAMETERS = 913
@@ -30,9 +31,6 @@ MEMORY = 60_208
 
 def residual_task() -> NamedTask:
     """A sine, by layers of which the last reads what the first made."""
-    from torch import nn
-
-    from fedlearn.tasks.torch.supervised import supervised
 
     class Residual(nn.Module):
         def __init__(self) -> None:
@@ -49,11 +47,12 @@ def residual_task() -> NamedTask:
             return last
 
     def loss(model: nn.Module, rows: dict[str, torch.Tensor]) -> torch.Tensor:
-        return ((model(rows["x"])[:, 0] - rows["y"]) ** 2).mean()
+        return nn.functional.mse_loss(model(rows["x"])[:, 0], rows["y"])
 
     torch.manual_seed(0)
     x = np.random.default_rng(0).uniform(-1, 1, (256, 4)).astype(np.float32)
-    return named(supervised(Residual, loss, {"x": x, "y": np.sin(3 * x[:, 0])}, batch_size=8))
+    task = supervised(Residual, loss, {"x": x, "y": np.sin(3 * x[:, 0])}, batch_size=8)
+    return NamedTask(task, "sine.py:task", bytes(16))
 
 
 def run_of(folder: Path, **settings: Any) -> Run:  # noqa: ANN401 (values of any setting)
@@ -211,10 +210,10 @@ def test_a_crew_and_a_lone_volunteer_share_a_step(tmp_path: Path, stage_of: Stag
     stage.join()
     stage.go_to(6)
     names = {volunteer.name: volunteer for volunteer in stage.swarm.coordinator.run_status(0.0).volunteers}
-    assert names["crew 1 (volunteer 0, volunteer 1)"].phase == "ready"
+    assert names["crew 1 (volunteer 1, volunteer 0)"].phase == "ready"
     assert {names[name].phase for name in ("volunteer 0", "volunteer 1")} == {"seated"}
     assert names["volunteer 2"].share > 0
-    assert names["crew 1 (volunteer 0, volunteer 1)"].share == 1.0 - names["volunteer 2"].share
+    assert names["crew 1 (volunteer 1, volunteer 0)"].share == 1.0 - names["volunteer 2"].share
 
 
 def test_a_run_that_is_resumed_seats_its_volunteers_again(tmp_path: Path, stage_of: StageOf) -> None:
@@ -231,8 +230,6 @@ def test_a_run_that_is_resumed_seats_its_volunteers_again(tmp_path: Path, stage_
 
 def test_results_of_a_crew_are_checked_like_anybodys(tmp_path: Path, stage_of: StageOf) -> None:
     stage = stage_of(run_of(tmp_path, seats=2, audit=1.0, wire="int8-delta")).train(volunteers=2)
-    (crew,) = [v for v in stage.swarm.coordinator.run_status(0.0).volunteers if v.name.startswith("crew")] or [None]
-    assert crew is None or crew.caught == 0
     entries = [msgspec.json.decode(line) for line in stage.run.folder.credit.read_bytes().splitlines()]
     assert sum(volunteer.get("agreed", 0) for entry in entries for volunteer in entry["earned"].values()) > 0
     assert not stage.run.folder.audits.exists(), "nobody was caught"
