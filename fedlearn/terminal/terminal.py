@@ -171,12 +171,12 @@ class Terminal(Callback):
         metrics = self._last
         loss = Loss(format_figures(metrics.shown), self._curve) if metrics is not None and metrics.shown else None
         facts = [("machines", self._machines(width - LABEL_COLUMNS - 1))]
-        if metrics is not None:
-            said = work_in_words(metrics.work_per_s, self._unit, self._steps_per_s)
-            facts.insert(0, ("speed", said + self._next_in(now)))
         if self._status is not None and self._status.state == "paused":
             ending = "; the open step still ends" if self._status.open_step is not None else ""
             facts.insert(0, ("state", self._status.reason + ending))
+        elif metrics is not None:
+            said = work_in_words(metrics.work_per_s, self._unit, self._steps_per_s)
+            facts.insert(0, ("speed", said + self._next_in(now)))
         return Block(
             title=self._begun.run,
             goal=self._goal(),
