@@ -182,9 +182,7 @@ def test_names_of_blocks_that_are_damaged_are_refused(damage: bytes | None) -> N
 
 def test_packed_documents_are_told_with_their_fill_rate() -> None:
     note = str(started(documents="blank-lines").reasons[0])
-    assert note.startswith(
-        "documents: 100 are packed one after another, 24.9 tokens each on average; fill rate 100 %"
-    )
+    assert note.startswith("documents: 100 are packed one after another, 24.9 tokens each on average; fill rate 100 %")
     assert note.endswith(": no position is padding, 4.02% are <stop>; the state is reset at <stop>")
 
 
