@@ -28,7 +28,7 @@ from fedlearn.board.places import Leaving, Places
 from fedlearn.board.prometheus import exposition
 from fedlearn.board.public import describe, status_of
 from fedlearn.board.watching import Watch
-from fedlearn.board.wishes import Abilities, Answer, Request, Wish
+from fedlearn.board.wishes import Abilities, Piece, Request, Wish
 from fedlearn.coordination.rate_limit import RateLimit
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.checkpoint import checkpoints_in, step_of
@@ -114,7 +114,7 @@ class Board:
 
     async def history(self, asked: Asked) -> Response:
         """A run's curves and samples."""
-        return json_of(await self._watch.everything(self._folder(asked)))
+        return Response(await self._watch.everything(self._folder(asked)), media_type="application/json")
 
     async def abilities(self, asked: Asked) -> Response:
         """Whether a run's model writes, and what counting alone reaches on its text; null where it can't be loaded."""
@@ -191,12 +191,12 @@ class Board:
 
         return PlainTextResponse(await asyncio.to_thread(statuses), media_type="text/plain; version=0.0.4")
 
-    async def _asked(self, request: Request) -> AsyncIterator[Answer]:
+    async def _asked(self, request: Request) -> AsyncIterator[Piece]:
         try:
             async for answer in self._models.ask(request):
                 yield answer
         except BusyError:
-            yield Answer(error="too many ask at once; try again in a minute", done=True)
+            yield Piece(error="too many ask at once; try again in a minute", done=True)
 
     def _folder(self, asked: Asked) -> RunFolder:
         if (folder := self._watch.folder(asked.path_params["name"])) is None:

@@ -69,12 +69,15 @@ class Watch:
         is_number = name.isascii() and name.isdecimal() and len(name) < 10
         return folder if is_number and folder.config.is_file() else None
 
-    async def everything(self, folder: RunFolder) -> dict[str, Any]:
-        """The run's history up to now."""
-        history, change = await self._read_on(folder)
+    async def everything(self, folder: RunFolder) -> bytes:
+        """The run's history up to now, as JSON."""
+        history, lock = self._history(folder)
+        async with lock:
+            change = await _read_on(folder, history)
+            content = await asyncio.to_thread(history.everything)
         if change:
             self._tell(folder.path.name, change)
-        return history.everything()
+        return content
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs in a line each, the newest first; read again only where something was written."""
@@ -110,7 +113,7 @@ class Watch:
 
     async def go_on(self, say: Callable[[str], None]) -> None:
         """Reads on, about once a second, whatever somebody looks at; before anybody does, the newest run."""
-        newest = {folder.path.name for folder in (await asyncio.to_thread(list_runs, self._root))[-1:]}
+        newest = {run["name"] for run in (await asyncio.to_thread(self.runs))[:1]}  # and all are in memory from now on
         for tick in itertools.count():
             for name in {name for names in self._viewers.values() for name in names} | newest:
                 try:
@@ -127,7 +130,9 @@ class Watch:
     async def _look(self, name: str) -> None:
         if (folder := self.folder(name)) is None:
             return
-        _, told = await self._read_on(folder)
+        history, lock = self._history(folder)
+        async with lock:
+            told = await _read_on(folder, history)
         status = await asyncio.to_thread(status_of, folder)
         if self._is_new(name, "status", status):
             told += event("status", {"run": name, "status": status})
@@ -136,14 +141,6 @@ class Watch:
             told += event("described", described)
         if told:
             self._tell(name, told)  # at once: what is sent to a viewer costs by the piece
-
-    async def _read_on(self, folder: RunFolder) -> tuple[History, Event]:
-        """The run's history, read to its end, and what there is to tell of that; empty where nothing is new."""
-        history, lock = self._history(folder)
-        async with lock:
-            change = await asyncio.to_thread(history.read)
-        told = event("change", {"run": folder.path.name, **change}) if change is not None else b""
-        return history, told
 
     def _newly_described(self, folder: RunFolder) -> dict[str, Any] | None:
         """The run's description where its files were written since; None where not, and where they can't be read."""
@@ -181,3 +178,9 @@ class Watch:
         if len(self._histories) > MAX_HISTORIES:
             self._histories.popitem(last=False)
         return kept[1:]
+
+
+async def _read_on(folder: RunFolder, history: History) -> Event:
+    """Reads the run's history to its end; what there is to tell of that, empty where nothing is new."""
+    change = await asyncio.to_thread(history.read)
+    return event("change", {"run": folder.path.name, **change}) if change is not None else b""

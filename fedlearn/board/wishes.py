@@ -38,7 +38,7 @@ class Abilities(msgspec.Struct, frozen=True):
     """Losses of n-gram models on its text, by their names."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of an answer. The text so far is its first `keep` characters, followed by `add`."""
 
     keep: int = 0

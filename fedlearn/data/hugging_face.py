@@ -6,7 +6,7 @@ from typing import Any, final
 
 from fedlearn.data.decoding import as_text
 from fedlearn.data.rows import choose_column
-from fedlearn.text.source import Texts
+from fedlearn.text.source import Progress, Texts
 
 PREFIX = "hf:"
 BATCH_ROWS = 256
@@ -18,13 +18,14 @@ _TEXT_TYPES = ("string", "large_string")
 class DataSetTexts:
     """Each row of the training split is a text."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, progress: Progress) -> None:
         """`name` is hf:NAME or hf:NAME:COLUMN.
 
         Raises:
             ValueError: there is no such data set, or it cannot be read.
         """
         self.name = name
+        progress.begin(f"loading {name}")
         dataset, _, column = name.removeprefix(PREFIX).partition(":")
         self._rows = _load(dataset)
         self._column = _column(self._rows, column, name)

@@ -32,8 +32,10 @@ class PipedText:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (read as long as the text is)
         weakref.finalize(self, self._file.close)
         progress.begin(f"reading {name}", "bytes")
+        # What there is by now, of a buffered stream: who writes slowly should be seen to write.
+        read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
         try:
-            while chunk := stream.read(CHUNK_BYTES):
+            while chunk := read(CHUNK_BYTES):
                 self._file.write(chunk)
                 self.size_bytes += len(chunk)
                 progress.reach(self.size_bytes)

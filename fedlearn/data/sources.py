@@ -51,7 +51,7 @@ class _Opening(NamedTuple):
         if name == STANDARD_INPUT:
             return PipedText("standard input", self.stdin or _standard_input(), self.encoding, self.progress)
         if name.startswith(hugging_face.PREFIX):
-            return hugging_face.DataSetTexts(name)
+            return hugging_face.DataSetTexts(name, self.progress)
         if (rows := row_name(name)) is not None:
             return RowTexts(self._files(rows.path, name), rows.column)
         if Path(name).is_fifo():

@@ -56,6 +56,7 @@ def create(
             step=prepared.config.run.step_num,
             keeps_start=prepared.config.optimizer.weight_decay_towards == "start",
         )
+        progress.begin("hashing the files of the run")
         origin = Origin(
             step=snapshot.step,
             digest=snapshot.digest.hex(),

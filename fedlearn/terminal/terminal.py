@@ -10,7 +10,7 @@ from typing import TextIO, final
 from fedlearn.callback import Begun, Callback
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.terminal.curve import Curve
+from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import (
     LABEL_COLUMNS,
     Block,
@@ -64,7 +64,7 @@ class Terminal(Callback):
     def _begin(self, begun: Begun | None) -> None:
         """A relay's terminal shows one run after another."""
         self._begun = begun
-        self._curve = Curve()
+        self._curve = RunningCurve()
         self._last: StepMetrics | None = None
         self._status: RunStatus | None = None
         self._stepped: deque[tuple[float, int]] = deque(maxlen=RATE_STEPS)
@@ -171,12 +171,12 @@ class Terminal(Callback):
         metrics = self._last
         loss = Loss(format_figures(metrics.shown), self._curve) if metrics is not None and metrics.shown else None
         facts = [("machines", self._machines(width - LABEL_COLUMNS - 1))]
-        if metrics is not None:
-            said = work_in_words(metrics.work_per_s, self._unit, self._steps_per_s)
-            facts.insert(0, ("speed", said + self._next_in(now)))
         if self._status is not None and self._status.state == "paused":
             ending = "; the open step still ends" if self._status.open_step is not None else ""
             facts.insert(0, ("state", self._status.reason + ending))
+        elif metrics is not None:
+            said = work_in_words(metrics.work_per_s, self._unit, self._steps_per_s)
+            facts.insert(0, ("speed", said + self._next_in(now)))
         return Block(
             title=self._begun.run,
             goal=self._goal(),

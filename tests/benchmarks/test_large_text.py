@@ -8,6 +8,7 @@ def test_text_of_several_blocks_is_prepared_and_trained_on_within_bounds(read_js
     report = read_json("large_text", "--megabytes", "3", "--steps", "4", "--documents", "lines")
     assert report["text_mb"] >= 3
     assert report["prepared_s"] > 0
+    assert report["processor_s"] > 0
     server, volunteer = report["peaks"]
     assert (server["name"], volunteer["name"]) == ("server", "volunteer")
     for peak in (server, volunteer):

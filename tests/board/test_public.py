@@ -71,7 +71,17 @@ def test_reason_of_another_value_than_the_one_in_force_is_not_given(run: Run) ->
     assert (by_key["sigma"].value, by_key["sigma"].reason) == ("0.02", "")
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\n[", b"x" * 2**21])
+CHANGE = msgspec.json.encode(Change(step=3, time=1.0, key="sigma", value=0.02, before=0.5)) + b"\n"
+
+
+def test_reason_is_not_given_for_a_value_that_the_operator_set_back(run: Run) -> None:
+    run.folder.reasons.write_bytes(msgspec.json.encode([Reason("learned most", "sigma", "0.02")]))
+    run.folder.changes.write_bytes(CHANGE)
+    (found,) = (setting for setting in describe(run.folder)["settings"] if setting.key == "sigma")
+    assert (found.set_at, found.before, found.reason) == (3, "0.5", "")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\n[", CHANGE + b" " * 2**21])
 def test_changes_that_can_not_be_read_are_none(run: Run, content: bytes) -> None:
     run.folder.changes.write_bytes(content)
     assert all(setting.set_at is None for setting in describe(run.folder)["settings"])

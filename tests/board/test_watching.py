@@ -141,16 +141,16 @@ def test_run_that_was_made_anew_shows_nothing_of_the_one_before(
 ) -> None:
     async def scene(watch: Watch) -> None:
         write_steps(run.folder, range(5))
-        before = await watch.everything(run.folder)
+        before = json.loads(await watch.everything(run.folder))
         (listed,) = watch.runs()
         made_anew(run)
         (other,) = watch.runs()
         assert other["born"] != listed["born"]
-        after = await watch.everything(run.folder)
+        after = json.loads(await watch.everything(run.folder))
         assert (before["curve"]["axes"]["step"], after["curve"]["axes"]["step"]) == ([0, 1, 2, 3, 4], [])
         assert after["epoch"] > before["epoch"]
         write_steps(run.folder, range(2))
-        again = await watch.everything(run.folder)
+        again = json.loads(await watch.everything(run.folder))
         assert (again["curve"]["axes"]["step"], again["version"]) == ([0, 1], before["version"] + 1)
 
     run_with(root, scene, monkeypatch)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedlearn.data.sources import open_source
+from tests.tasks.followed import Followed
 
 
 class Rows:
@@ -48,7 +49,9 @@ def test_each_row_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, {"id": [1, 2, 3, 4], "text": ["one", "two\r\nlines", None, "\udc80"], "label": ["a"] * 4})
     assert texts_of("hf:some/thing") == ["one", "two\nlines", "?"]
     assert texts_of("hf:some/thing:label") == ["a"] * 4
-    assert open_source(["hf:some/thing"], "utf-8").size_bytes == 321
+    followed = Followed()
+    assert open_source(["hf:some/thing"], "utf-8", progress=followed).size_bytes == 321
+    assert followed.pieces == ["loading hf:some/thing"]
 
 
 def test_many_rows_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,11 +39,21 @@ def test_standard_input_is_one_text_of_which_progress_is_told() -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
 def test_pipe_of_the_shell_is_a_text_like_standard_input(tmp_path: Path) -> None:
     os.mkfifo(path := tmp_path / "pipe")
-    writing = threading.Thread(target=path.write_bytes, args=(b"piped",))
+    followed, begun = Followed(), threading.Event()
+
+    def write_slowly() -> None:
+        with open(path, "wb", buffering=0) as pipe:
+            pipe.write(b"pip")
+            begun.wait(20.0)
+            pipe.write(b"ed")
+
+    followed.reached = begun.set
+    writing = threading.Thread(target=write_slowly)
     writing.start()
-    source = open_source([str(path)], "utf-8")
+    source = open_source([str(path)], "utf-8", progress=followed)
     writing.join()
     assert (source.name, source.size_bytes, texts_of(source)) == (str(path), 5, ["piped"])
+    assert followed.told == [(f"reading {path}", "bytes", [(3, None), (5, None)])]
     path.chmod(0)
     if os.geteuid() != 0:
         with pytest.raises(ValueError, match=r"expected a pipe that can be read, got '.*pipe': Permission denied"):

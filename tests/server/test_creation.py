@@ -20,6 +20,7 @@ from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.recipe import settle
 from fedlearn.tasks.task_kind import FUNCTION
 from tests.runs import created, fit_task, reopened, task_config
+from tests.tasks.followed import Followed
 
 OPEN = dict.fromkeys(
     ("hidden_size", "group_size", "sigma", "learning_rate", "population_limit", "max_population", "time_per_step"), 0
@@ -122,7 +123,16 @@ def test_text_is_one_block_unless_it_is_renewed(config: RunConfig) -> None:
 def test_what_is_left_open_is_chosen_by_the_measured_throughput(config: RunConfig) -> None:
     measure = Mock(return_value=1e8 / 8)  # members, of 8 tokens each
     open_config = config.replace({**OPEN, "duration": 300.0, "threads": 1})
-    run = create(RNN, open_config, measure=measure)
+    followed = Followed()
+    run = create(RNN, open_config, measure=measure, progress=followed)
+    assert followed.pieces == [
+        "reading the data",
+        "learning the tokenizer",
+        "writing the tokens",
+        "cutting blocks",
+        "measuring this machine",
+        "hashing the files of the run",
+    ]
     (block,) = run.prepared.blocks
     (objective, strategy, data), options = measure.call_args
     vocab_size, _, _ = objective.shape

@@ -1,5 +1,6 @@
 """What is told of work that takes long."""
 
+from collections.abc import Callable
 from typing import final
 
 
@@ -9,12 +10,15 @@ class Followed:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, list[tuple[float, float | None]]]] = []
+        self.reached: Callable[[], None] = lambda: None
+        """Is called each time."""
 
     def begin(self, what: str, unit: str = "") -> None:
         self.told.append((what, unit, []))
 
     def reach(self, done: float, total: float | None = None) -> None:
         self.told[-1][2].append((done, total))
+        self.reached()
 
     @property
     def pieces(self) -> list[str]:

@@ -133,13 +133,15 @@ def test_progress_follows_from_the_time_where_that_is_nearer(clock: Clock) -> No
 def test_a_pause_is_said_as_long_as_it_lasts(clock: Clock) -> None:
     screen = Emulator()
     terminal = begun(screen, clock)
+    terminal.on_step(metrics_of(7))
     paused = msgspec.structs.replace(status_of("Ada"), state="paused", reason="Ada paused it")
     said = []
     for status in (paused, msgspec.structs.replace(paused, open_step=None), status_of("Ada")):
         clock.now += BLOCK_INTERVAL_S
         terminal.on_status(status)
-        said.append([line for line in screen.lines if line.startswith("state")])
-    assert said == [["state    Ada paused it; the open step still ends"], ["state    Ada paused it"], []]
+        said.append([line for line in screen.lines if line.startswith(("state", "speed"))])
+    speed = "speed    100k trial-episodes/s"
+    assert said == [["state    Ada paused it; the open step still ends"], ["state    Ada paused it"], [speed]]
 
 
 def test_what_the_run_waits_for_is_said(clock: Clock) -> None:

@@ -119,7 +119,7 @@ function select(name) {
   curves.setRuns(name, runs);
   listen();
   store.load(name).then(() => {
-    performance.mark("curve");
+    requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("curve"))); // the frame after the drawing
     about(name);
   }).catch(fail);
 }

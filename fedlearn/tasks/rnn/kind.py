@@ -55,9 +55,10 @@ class RnnKind:
             documents=options.documents,
             progress=progress,
         )
+        progress.begin("cutting blocks")
         blocks = text_blocks(folder, dataset, options)
-        settled, reasons = _settled(config, dataset, blocks[0], measure)
         names = tuple(map(block_name, blocks))
+        settled, reasons = _settled(config, dataset, blocks[0], measure)
         prepared = _prepared(settled, dataset, blocks, names)
         files = {**dataset_files(dataset), BLOCKS_FILE: msgspec.json.encode([name.hex() for name in names])}
         notes = [Reason(note) for note in (_on_documents(dataset), blocks.note) if note]

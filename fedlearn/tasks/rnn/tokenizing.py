@@ -22,7 +22,8 @@ MIN_CHARACTERS = 1000
 BPE_CHARACTERS = 2**23
 """Of the training text, evenly spread, that byte pairs are learned from: more hardly changes what is frequent."""
 
-_N_PASSES = 3
+_PASSES = ("reading the data", "learning the tokenizer", "writing the tokens")
+"""Over the text; each has its own speed."""
 
 
 def build_dataset(
@@ -71,21 +72,21 @@ def build_dataset(
 
 @final
 class _Passes:
-    """The marked text, once and again, and how far all that is."""
+    """The marked text, once and again, and how far each pass is."""
 
     def __init__(self, source: Source, documents: DocumentMode, progress: Progress) -> None:
         self._source = source
         self._documents: DocumentMode = documents
         self._progress = progress
-        progress.begin("preparing the data", "bytes")
 
     def pieces(self, number: int) -> Iterator[str]:
-        done, total = number * self._source.size_bytes, _N_PASSES * self._source.size_bytes
+        done = 0
+        self._progress.begin(_PASSES[number], "bytes")
 
         def read(n_bytes: int) -> None:
             nonlocal done
             done += n_bytes
-            self._progress.reach(done, total)
+            self._progress.reach(done, self._source.size_bytes)
 
         return mark_documents(self._source.texts(read), self._documents)
 

@@ -6,7 +6,17 @@ import pytest
 from fedlearn.coordination.effects import Recompute
 from fedlearn.coordination.status import Earnings, RunStatus, StepStatus, VolunteerStatus
 from fedlearn.wire.messages import Ready
-from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, TIME_PER_STEP, Scene, digest_of, of
+from tests.coordination.coordinator.scene import (
+    GROUP,
+    HALF,
+    LIMIT,
+    PLAN,
+    STRATEGY,
+    TIME_PER_STEP,
+    Scene,
+    digest_of,
+    of,
+)
 from tests.identities import named
 
 
@@ -120,3 +130,10 @@ def test_status_travels_as_json_and_back(pair: Scene) -> None:
     other_format = msgspec.json.encode(status).replace(b'"format":1', b'"format":2')
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(other_format, type=RunStatus)
+
+
+def test_time_that_is_left_is_that_of_the_newest_duration() -> None:
+    scene = Scene(duration_s=5.0)
+    scene.operator.change(msgspec.structs.replace(PLAN, duration_s=50.0), STRATEGY, scene.now)
+    status = status_of(scene)
+    assert (status.duration_s, status.run_left_s) == (50.0, 50.0)
