@@ -190,12 +190,12 @@ def _images(module: nn.Module, size: int = 64) -> Network:
     return Network(module, _class, {"images": torch.randn(BATCH, 3, size, size), "labels": torch.tensor([3, 7])})
 
 
-def _torchvision(name: str, size: int = 64) -> Network:
+def _torchvision(name: str, size: int = 64, **options: bool) -> Network:
     # A wheel built for CUDA registers operators that a PyTorch for the processor has not; models need none of them.
     for module in ("_meta_registrations", "_autograd_registrations"):
         sys.modules.setdefault(f"torchvision.{module}", types.ModuleType(f"torchvision.{module}"))
     make: Callable[..., nn.Module] = getattr(import_module("torchvision").models, name)
-    return _images(make(weights=None), size)
+    return _images(make(weights=None, **options), size)
 
 
 def _hugging_face(name: str) -> Network:
@@ -239,7 +239,7 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
     "torchvision resnet50": lambda: _torchvision("resnet50"),
     "torchvision vgg11": lambda: _torchvision("vgg11"),
     "torchvision mobilenet_v3_small": lambda: _torchvision("mobilenet_v3_small"),
-    "torchvision inception_v3": lambda: _torchvision("inception_v3", 75),
+    "torchvision inception_v3": lambda: _torchvision("inception_v3", 75, aux_logits=False, init_weights=False),
     "torchvision vit_b_16": lambda: _torchvision("vit_b_16", 224),
 }
 """By name; each is made when it is called, and those of other packages need these."""

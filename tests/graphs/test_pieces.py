@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from fedlearn.graphs.graph import Call, Graph, GraphError, Value
+from fedlearn.graphs.graph import Call, Form, Graph, GraphError, Value
 from fedlearn.graphs.pieces import Piece, pieces, stages_of
 from fedlearn.graphs.stages import cut
 
@@ -18,6 +18,13 @@ def test_pieces_say_what_a_plan_needs(deep: Graph) -> None:
 def test_a_cut_after_pieces_is_one_where_the_last_of_them_ends(deep: Graph) -> None:
     assert stages_of(deep, [1, 3]) == cut(deep, [4, 11])
     assert stages_of(deep, []) == (deep,)
+
+
+def test_a_cut_stands_where_the_fewest_bytes_cross(deep: Graph) -> None:
+    forms = list(deep.forms)
+    forms[10] = Form((4, 4), "float32")
+    third = pieces(replace(deep, forms=tuple(forms)))[2]
+    assert (third.calls, third.sent_bytes) == (range(9, 10), 32)
 
 
 def test_frozen_tensors_are_named_and_a_place_that_cannot_be_is_none(deep: Graph) -> None:

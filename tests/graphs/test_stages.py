@@ -78,11 +78,11 @@ def test_a_stage_is_a_graph_that_can_be_checked_sent_and_cut(deep: Graph) -> Non
     for stage in cut(deep, [FIRST, HEAD]):
         check(stage)
         assert decode(encode(stage)) == stage
-    _, rest = cut(deep, [FIRST])
-    assert (
-        cut(rest, [next(i for i, call in enumerate(rest.calls) if call.results == ("logits",))])[1]
-        == cut(deep, [HEAD])[1]
-    )
+    rest = cut(deep, [FIRST])[1]
+    lower, upper = cut(rest, [results(rest).index("b")])
+    assert names(lower.received) == ["x"]
+    assert lower.outputs == ("x", "a")
+    assert upper == cut(deep, [RELU])[1]
 
 
 @pytest.mark.parametrize("positions", [[0], [13], [-1], [HEAD, FIRST], [FIRST, FIRST]])

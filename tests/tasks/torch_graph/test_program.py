@@ -49,6 +49,19 @@ def test_a_program_gives_the_loss_of_rows() -> None:
     assert program(ROWS).shape == ()
 
 
+def test_a_stage_gives_what_follows_from_what_it_receives() -> None:
+    calls = (Call(("twice",), "mul.Scalar", (Value("h"), 2)), Call(("y",), "linear.default", (Value("twice"), W, None)))
+    stage = replace(with_calls(*calls), inputs=(), received=(ArraySpec("h", (2, 3)),), outputs=("h", "y"))
+    program = Program(stage, {})
+    program.module.get_parameter("layer.weight").data.fill_(1.0)
+    for factor in (1.0, 3.0):
+        values = program.run({}, {"h": factor * ROWS["x"]})
+        assert list(values) == ["h", "y"]
+        torch.testing.assert_close(values["y"], 2 * factor * ROWS["x"].sum(1, keepdim=True).expand(2, 4))
+    with pytest.raises(GraphError, match=r"'h': expected float32 \[2, 3\], got float32 \[3, 2\]"):
+        program.run({}, {"h": ROWS["x"].T})
+
+
 def test_parameters_and_buffers_have_the_names_of_the_graph() -> None:
     program = Program(GRAPH, BIAS)
     assert [name for name, _ in program.module.named_parameters()] == ["layer.weight"]

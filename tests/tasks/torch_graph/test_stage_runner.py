@@ -187,6 +187,41 @@ def test_weights_are_those_loaded_last_and_zeros_before(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ["transformer"], indirect=True)
+def test_where_received_values_lie_in_memory_changes_nothing(case: Case) -> None:
+    crew = Crew(case, [5])
+    lower, upper = crew.runners
+    noise = {tensor.name: one for tensor, one in zip(crew.task.layout.tensors, crew.noise(WINDOW), strict=True)}
+    values = lower.members(crew.rows, {}, [noise[array.name] for array in lower.stage.learned])
+    own = [noise[array.name] for array in upper.stage.learned]
+    elsewhere = {
+        name: np.frombuffer(b"12345678" + value.tobytes(), np.float32, offset=8).reshape(value.shape)
+        for name, value in values.items()
+    }
+    (expected,) = upper.members(crew.rows, values, own).values()
+    (got,) = upper.members(crew.rows, elsewhere, own).values()
+    assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("case", ["mlp"], indirect=True)
+def test_threads_are_taken_while_the_stage_runs(case: Case) -> None:
+    (runner,) = Crew(case, []).runners
+    expected, before, seen = Crew(case, []).unperturbed(), torch.get_num_threads(), []
+    run = runner._program.run
+
+    def watched(rows: dict[str, Tensor], received: dict[str, Tensor]) -> dict[str, Tensor]:
+        seen.append((torch.get_num_threads(), torch.is_grad_enabled()))
+        return run(rows, received)
+
+    runner._program.run = watched  # type: ignore[assignment,method-assign]
+    runner.use("cpu", threads=2)
+    runner.load(flat_weights(task_of(case).tensors))
+    (loss,) = runner.unperturbed({name: column.numpy() for name, column in case[2].items()}, {}).values()
+    assert seen == [(2, False)]
+    assert torch.get_num_threads() == before
+    np.testing.assert_allclose(loss, np.frombuffer(expected, np.float32)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["transformer"], indirect=True)
 def test_a_stage_that_asks_for_more_than_allowed_is_refused(case: Case) -> None:
     with pytest.raises(GraphError, match="expected tensors of at most"):
         StageRunner(case[3].graph, case[3].frozen, limits=Limits(max_bytes=1000))
