@@ -126,10 +126,24 @@ def test_any_other_answer_is_as_none(scene: Scene, status: int, body: bytes) -> 
         HubLine(scene.url, b"").register("ada", None)
 
 
-def test_work_of_another_shape_is_as_none(scene: Scene) -> None:
-    scene.say({"state": "run", "server": "rm -rf"})
+@pytest.mark.parametrize(
+    "work",
+    [
+        {"state": "run", "server": "127.0.0.1:5001"},
+        {"state": "join", "server": "--task=/home/ada/mine.py:task"},
+        {"state": "join", "server": "127.0.0.1"},
+        {"state": "join", "server": 5001},
+    ],
+)
+def test_work_of_another_shape_is_as_none(scene: Scene, work: dict[str, Any]) -> None:
+    scene.say(work)
     with pytest.raises(HubAwayError):
         HubLine(scene.url, b"").work(1, has="")
+
+
+def test_what_becomes_an_argument_is_an_address_and_no_flag(scene: Scene) -> None:
+    scene.say({"state": "join", "server": "-x:1"})
+    assert HubLine(scene.url, b"").work(1, has="").server == "fedlearn://-x:1"
 
 
 def test_a_token_is_not_carried_elsewhere(scene: Scene) -> None:
