@@ -298,6 +298,7 @@ class Hub:
 
     async def _look(self) -> None:
         while True:
+            self._devices.forget(time.monotonic())
             try:
                 self.jobs.tick()
             except (OSError, StorageError, RefusedError) as error:  # a disk that refuses is no end of all jobs

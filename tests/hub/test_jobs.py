@@ -130,6 +130,13 @@ def test_a_server_that_could_not_begin_fails_its_job(jobs: Jobs) -> None:
     assert (record.status, record.reason) == ("failed", "its server could not begin; the log says why")
 
 
+def test_a_server_that_is_called_wrongly_is_not_called_so_again(jobs: Jobs, settings: HubSettings) -> None:
+    record, server = training(jobs, settings)
+    server.code = module.WRONG_USAGE
+    jobs.tick()
+    assert (record.status, len(Scripted.started)) == ("failed", 1)
+
+
 def test_a_run_that_diverged_fails_its_job(jobs: Jobs, settings: HubSettings) -> None:
     record, server = training(jobs, settings)
     run = jobs.run(record)
