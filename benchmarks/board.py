@@ -1,7 +1,8 @@
 """What the board costs: time until its page can be used with a long history, and what viewers take from training.
 
-The page is opened in Chromium where Playwright and it are there, else fetched. Viewers are streams of events on this
-machine, whose own work counts as theirs: on machines of their own they take less.
+The page is fetched, and opened in Chromium where Playwright and it are there, each time from a board that was just
+started. Viewers are streams of events on this machine, whose own work counts as theirs: on machines of their own they
+take less.
 """
 
 import argparse
@@ -57,9 +58,9 @@ def measure_page(folder: Path, *, n_steps: int, n_opens: int) -> None:
     with serving(folder, "--steps", "1", "--volunteers", "1") as server:
         server.wait()
     write_history(RunFolder(folder / RUNS / "1"), n_steps)
-    way = in_browser if find_spec("playwright") and CHROMIUM else by_fetching
+    ways = [by_fetching, *([in_browser] if find_spec("playwright") and CHROMIUM else [])]
     found: dict[str, list[float]] = {}
-    for _ in range(n_opens):
+    for way in ways * n_opens:
         with board_of(folder) as (address, _):
             for name, seconds in way(address).items():
                 found.setdefault(name, []).append(seconds)

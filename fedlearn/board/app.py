@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from fedlearn.board.limits import Guard, network, too_many
+from fedlearn.board.marks import birth_of
 from fedlearn.board.models import BusyError, Models
 from fedlearn.board.names import Names
 from fedlearn.board.operator import Given, Lock, carry_out
@@ -27,7 +28,7 @@ from fedlearn.board.places import Leaving, Places
 from fedlearn.board.prometheus import exposition
 from fedlearn.board.public import describe, status_of
 from fedlearn.board.watching import Watch
-from fedlearn.board.wishes import Abilities, Answer, Request, Wish
+from fedlearn.board.wishes import Abilities, Piece, Request, Wish
 from fedlearn.coordination.rate_limit import RateLimit
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.checkpoint import checkpoints_in, step_of
@@ -49,6 +50,9 @@ MAX_BODY_BYTES = 16 * 1024
 WISHES_PER_MINUTE = 12
 """Of one address."""
 
+AGAIN_S = 10.0
+"""After which a model that could not be loaded is tried again."""
+
 AS_IT_IS = {"Content-Encoding": "identity", "X-Accel-Buffering": "no"}
 """Neither packed, which would hold pieces of a stream back, nor kept by a proxy."""
 
@@ -68,7 +72,9 @@ class Board:
         self._lock = Lock(token)
         self._watch = Watch(root)
         self._models = models or Models()
-        self._abilities: dict[str, Abilities] = {}
+        self._abilities: dict[str, tuple[str, Abilities | None, float]] = {}
+        """Of each run: of which birth, what was found, and when."""
+        self._finding = asyncio.Lock()
         self._wishes = RateLimit(WISHES_PER_MINUTE)
         self._streams = Places(MAX_STREAMS, of_one=STREAMS_OF_ONE)
         self._downloads = Places(MAX_DOWNLOADS, of_one=DOWNLOADS_OF_ONE)
@@ -108,17 +114,18 @@ class Board:
 
     async def history(self, asked: Asked) -> Response:
         """A run's curves and samples."""
-        return json_of(await self._watch.everything(self._folder(asked)))
+        return Response(await self._watch.everything(self._folder(asked)), media_type="application/json")
 
     async def abilities(self, asked: Asked) -> Response:
         """Whether a run's model writes, and what counting alone reaches on its text; null where it can't be loaded."""
         folder = self._folder(asked)
-        if (name := folder.path.name) not in self._abilities:
-            answers = [answer async for answer in self._asked(Request("abilities", str(folder.path)))]
-            if (found := answers[-1].abilities) is None:
-                return json_of(None)
-            self._abilities[name] = found
-        return json_of(self._abilities[name])
+        async with self._finding:  # whoever comes meanwhile has the same answer
+            name, birth, now = folder.path.name, birth_of(folder), time.monotonic()
+            kept = self._abilities.get(name)
+            if kept is None or kept[0] != birth or (kept[1] is None and now > kept[2] + AGAIN_S):
+                answers = [answer async for answer in self._asked(Request("abilities", str(folder.path)))]
+                kept = self._abilities[name] = birth, answers[-1].abilities, now
+        return json_of(kept[1])
 
     async def weights(self, asked: Asked) -> ASGIApp:
         """The newest checkpoint as it is."""
@@ -184,12 +191,12 @@ class Board:
 
         return PlainTextResponse(await asyncio.to_thread(statuses), media_type="text/plain; version=0.0.4")
 
-    async def _asked(self, request: Request) -> AsyncIterator[Answer]:
+    async def _asked(self, request: Request) -> AsyncIterator[Piece]:
         try:
             async for answer in self._models.ask(request):
                 yield answer
         except BusyError:
-            yield Answer(error="too many ask at once; try again in a minute", done=True)
+            yield Piece(error="too many ask at once; try again in a minute", done=True)
 
     def _folder(self, asked: Asked) -> RunFolder:
         if (folder := self._watch.folder(asked.path_params["name"])) is None:

@@ -29,7 +29,7 @@ def rows_of(axes: NDArray[np.float64], figures: NDArray[np.float64]) -> Rows:
 
 
 @final
-class Curve:
+class BucketedCurve:
     """Takes steps as they come.
 
     Attributes:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fedlearn.board.curve import FIGURES, Curve, columns, rows_of
+from fedlearn.board.curve import FIGURES, BucketedCurve, columns, rows_of
 from fedlearn.board.growing import GrowingFile
 from fedlearn.board.spaced import Spaced
 from fedlearn.storage.runs import RunFolder
@@ -68,11 +68,15 @@ class History:
         version: counts the changes; 0 before anything was read.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
-        self.version = 0
+    def __init__(self, folder: RunFolder, after: "History | None" = None) -> None:
+        """`after`: of the run that had this folder's name before; whoever looked at that one asks for all of it."""
+        self.version: int = after.version if after is not None else 0
+        self._encoded: tuple[int, bytes] | None = None
+        """Everything at a version."""
         self._metrics = GrowingFile(folder.metrics, Step)
         self._looks = GrowingFile(folder.samples, Sample)
         self._forget_steps()
+        self._curve.epoch = after.epoch + 1 if after is not None else 0
         self._samples: Spaced[Looked] = Spaced(MAX_SAMPLES)
 
     def read(self) -> dict[str, Any] | None:
@@ -91,19 +95,27 @@ class History:
             change |= {"from": n_whole, "shown": self._shown, "curve": rows, "validation": validations}
         return change
 
-    def everything(self) -> dict[str, Any]:
-        """All of it."""
-        return {
-            "version": self.version,
-            "epoch": self._curve.epoch,
-            "shown": self._shown,
-            "curve": columns(self._curve.rows),
-            "validation": self._validations.items,
-            "samples": self._samples.items,
-        }
+    @property
+    def epoch(self) -> int:
+        """Counts how often what was told before ceased to be so."""
+        return self._curve.epoch
+
+    def everything(self) -> bytes:
+        """All of it as JSON, made once for all who ask before the next change."""
+        if self._encoded is None or self._encoded[0] != self.version:
+            content = {
+                "version": self.version,
+                "epoch": self._curve.epoch,
+                "shown": self._shown,
+                "curve": columns(self._curve.rows),
+                "validation": self._validations.items,
+                "samples": self._samples.items,
+            }
+            self._encoded = self.version, msgspec.json.encode(content)
+        return self._encoded[1]
 
     def _forget_steps(self) -> None:
-        self._curve, self._shown = Curve(), ""
+        self._curve, self._shown = BucketedCurve(), ""
         self._validations: Spaced[Validation] = Spaced(MAX_VALIDATIONS)
 
     def _read_looks(self) -> list[Looked]:

@@ -15,7 +15,8 @@ from typing import final
 import msgspec
 import numpy as np
 
-from fedlearn.board.wishes import Abilities, Answer, Request, Wish
+from fedlearn.board.marks import timeline_of
+from fedlearn.board.wishes import Abilities, Piece, Request, Wish
 from fedlearn.server.history import follow_journal
 from fedlearn.server.run import Run, find
 from fedlearn.storage.checkpoint import latest_checkpoint
@@ -44,7 +45,12 @@ class Model:
         self.folder = folder
         # Without its task's code: a visitor asks, and must not run what a folder names. Those tasks write no text.
         self.run: Run = find(str(Path(folder).parent), Path(folder).name)
+        self._timeline = timeline_of(self.run.folder)
         self._holding: Holding | None = None
+
+    def is_of(self, folder: str) -> bool:
+        """Whether this folder still has the run, and no steps that were taken back since."""
+        return folder == self.folder and timeline_of(self.run.folder) == self._timeline
 
     def followed(self) -> Holding:
         """The replica as the journal has it by now, or as near to that as FOLLOW_S allow."""
@@ -68,18 +74,18 @@ class Model:
         self._holding = holding
         return holding
 
-    def write(self, wish: Wish) -> Iterator[Answer]:
+    def write(self, wish: Wish) -> Iterator[Piece]:
         """The prompt and its continuation as it grows."""
         examiner = self.run.prepared.examiner
         if not isinstance(examiner, WritesText):
-            yield Answer(error="this run's model does not write text", done=True)
+            yield Piece(error="this run's model does not write text", done=True)
             return
         replica = self.followed().replica
         tokenizer = examiner.tokenizer
         prompt = tokenizer.encode(wish.prompt)
         unknown = int(np.count_nonzero(prompt == tokenizer.unknown_token)) if tokenizer.unknown_token is not None else 0
         note = f"{unknown} of the prompt's characters are unknown to this model" if unknown else ""
-        yield Answer(step=replica.step, note=note)
+        yield Piece(step=replica.step, note=note)
         shown = ""
         for growing in written(
             examiner.language_model(replica.weights),
@@ -93,15 +99,15 @@ class Model:
             text = tokenizer.decode(growing.tokens).encode(errors="replace").decode()
             keep = _n_equal(shown, text)
             if text != shown:
-                yield Answer(keep=keep, add=text[keep:])
+                yield Piece(keep=keep, add=text[keep:])
             shown = text
-        yield Answer(keep=len(shown), done=True)
+        yield Piece(keep=len(shown), done=True)
 
-    def abilities(self) -> Answer:
+    def abilities(self) -> Piece:
         """Whether it writes, and what counting alone reaches on its text."""
         examiner = self.run.prepared.examiner
         baselines = examiner.baselines() if isinstance(examiner, CountsText) else {}
-        return Answer(abilities=Abilities(isinstance(examiner, WritesText), baselines), done=True)
+        return Piece(abilities=Abilities(isinstance(examiner, WritesText), baselines), done=True)
 
 
 def _n_equal(one: str, other: str) -> int:
@@ -111,16 +117,16 @@ def _n_equal(one: str, other: str) -> int:
 
 
 @final
-class Desk:
+class Scribe:
     """Answers requests, and keeps the model of the last one for the next."""
 
     def __init__(self) -> None:
         self._model: Model | None = None
 
-    def answers(self, request: Request) -> Iterator[Answer]:
+    def answers(self, request: Request) -> Iterator[Piece]:
         """Line by line; the last one is `done`."""
         try:
-            if self._model is None or self._model.folder != request.folder:
+            if self._model is None or not self._model.is_of(request.folder):
                 self._model = None  # before another one takes memory
                 self._model = Model(request.folder)
             if request.what == "abilities":
@@ -132,17 +138,17 @@ class Desk:
             # What it says may name files: it is for the operator.
             name = Path(request.folder).name
             print(f"board: run {name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            yield Answer(error="this run's model can't be used here; the board's terminal says why", done=True)
+            yield Piece(error="this run's model can't be used here; the board's terminal says why", done=True)
 
 
 def main() -> None:
     """Answers until standard input ends."""
     step_back(os.getpid(), NICENESS)
-    desk = Desk()
+    scribe = Scribe()
     with open(os.dup(1), "wb", buffering=0) as output:
         os.dup2(2, 1)  # a library may print
         for line in sys.stdin.buffer:
-            for answer in desk.answers(msgspec.json.decode(line, type=Request)):
+            for answer in scribe.answers(msgspec.json.decode(line, type=Request)):
                 output.write(msgspec.json.encode(answer) + b"\n")
 
 

@@ -9,7 +9,7 @@ from typing import final
 
 import msgspec
 
-from fedlearn.board.wishes import Answer, Request
+from fedlearn.board.wishes import Piece, Request
 
 MAX_WAITING = 8
 """Requests beside the one that is answered."""
@@ -37,7 +37,7 @@ class Models:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def ask(self, request: Request) -> AsyncGenerator[Answer, None]:
+    async def ask(self, request: Request) -> AsyncGenerator[Piece, None]:
         """The answer, line by line; the last one is `done`. Raises BusyError before the first where too many wait."""
         if self._waiting > MAX_WAITING:
             raise BusyError
@@ -51,7 +51,7 @@ class Models:
                             is_done = answer.done
                             yield answer
                 except (TimeoutError, EOFError, OSError, ValueError):
-                    yield Answer(error="it took too long, or the model failed; try something shorter", done=True)
+                    yield Piece(error="it took too long, or the model failed; try something shorter", done=True)
                 finally:
                     if not is_done:  # what it goes on to write would answer the next request
                         await self.close()
@@ -59,14 +59,16 @@ class Models:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Ends the process."""
-        process, self._process = self._process, None
+        """Ends the process; several may ask for that at once, and none goes on before it has ended."""
+        process = self._process
         if process is not None:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+            if self._process is process:
+                self._process = None
 
-    async def _exchange(self, request: Request) -> AsyncIterator[Answer]:
+    async def _exchange(self, request: Request) -> AsyncIterator[Piece]:
         process = await self._started()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -77,7 +79,7 @@ class Models:
                 line = await process.stdout.readline()
             if not line:
                 raise EOFError
-            answer = msgspec.json.decode(line, type=Answer)
+            answer = msgspec.json.decode(line, type=Piece)
             yield answer
             if answer.done:
                 return

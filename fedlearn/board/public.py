@@ -1,26 +1,37 @@
 """What of a run anybody may see: no addresses, paths or whole identities."""
 
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from fedlearn.board.marks import birth_of
 from fedlearn.config import RunConfig, Schema
 from fedlearn.coordination.status import RunStatus, VolunteerStatus
 from fedlearn.server.changing import AT_WORK
 from fedlearn.server.run import kind_of, load_run_config
 from fedlearn.server.status_file import is_live, live_status
+from fedlearn.storage.changes import Change, as_written
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.lines import read_lines
 from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.status import read_status
+from fedlearn.tasks.reason import Reason, Reasons
 
 MAX_VOLUNTEERS = 200
 """Of those that are listed; the others are counted."""
 
 IDENTITY_DIGITS = 8
+
+MAX_FILE_BYTES = 2**20
+"""Of what is read as a whole: a folder may come from anybody."""
+
+T = TypeVar("T")
+StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 _PRIVATE_GROUPS = ("server",)
 """Where the server listens, and its files."""
@@ -41,31 +52,29 @@ class Shown(msgspec.Struct, frozen=True):
     is_changeable: bool
     """Whether an order may change it while the run goes on."""
     reason: str
-    """Why the run chose it; empty where it did not."""
+    """Why the run chose it; empty where it did not, or where it was changed since."""
+    set_at: int | None
+    """The step at which an operator set it; None where nobody did."""
+    before: str
+    """Its value before that."""
 
 
 def describe(folder: RunFolder) -> dict[str, Any]:
-    """What never changes of a run: its settings, with the reasons of those that it chose.
+    """A run's settings, with the reasons of those that it chose, and when its operator set others.
 
     Raises ValueError, StorageError and OSError where its files can't be read.
     """
     config, schema = load_run_config(folder), Schema(kind_of(folder).options)
-    reasons, notes = _reasons_of(folder)
+    reasons = _small(folder.reasons, Reasons, ())
+    changes = {change.key: change for change in _lines(folder.changes, Change)}
+    chosen = {reason.key: reason for reason in reasons if reason.key}
     usual = schema.build({})
     settings = [
-        Shown(
-            group,
-            key,
-            _without_path(value),
-            schema.help_of(key),
-            value == usual.get(key),
-            key in AT_WORK,
-            reasons.get(key, ""),
-        )
+        _shown(group, key, config.get(key), schema, usual.get(key), chosen.get(key), changes.get(key))
         for key, group in schema.group_of.items()
         if group not in _PRIVATE_GROUPS and key not in _HIDDEN_KEYS
-        for value in (config.get(key),)
     ]
+    notes = [reason.why for reason in reasons if not reason.key]
     return {"name": folder.path.name, "task": task_of(config), "settings": settings, "notes": notes}
 
 
@@ -78,6 +87,7 @@ def summarize(folder: RunFolder) -> dict[str, Any]:
         task = task_of(load_run_config(folder))
     return {
         "name": folder.path.name,
+        "born": birth_of(folder),
         "task": task,
         "state": status.state if status is not None else "ended",
         "step": lines[-1].step + 1 if lines else 0,
@@ -124,29 +134,61 @@ def _public_reason(reason: str) -> str:
     return reason if "/" not in reason and "\\" not in reason else "an error, which the server's terminal shows"
 
 
+def _shown(
+    group: str,
+    key: str,
+    value: object,
+    schema: Schema,
+    usual: object,
+    reason: Reason | None,
+    change: Change | None,
+) -> Shown:
+    # A run may go on with flags of another day, or from a step before the change: what is said must be of this value.
+    is_set = change is not None and change.value == as_written(value)
+    return Shown(
+        group,
+        key,
+        _without_path(value),
+        schema.help_of(key),
+        value == usual,
+        key in AT_WORK,
+        reason.why if reason is not None and not is_set and _is_same(reason.value, value) else "",
+        change.step if change is not None and is_set else None,
+        _without_path(change.before) if change is not None and is_set else "",
+    )
+
+
+def _is_same(text: str, value: object) -> bool:
+    """Whether a value is the one in a text, which may show fewer of its digits."""
+    try:
+        return math.isclose(float(text), value, rel_tol=1e-5) if isinstance(value, int | float) else text == str(value)
+    except ValueError:
+        return False
+
+
 def _without_path(value: object) -> str:
     """A file's name only; of an address on the web, which may hold a password or a key, its last part."""
     if isinstance(value, str):
         if "://" in value:
             value = re.split(r"[?#]", value)[0]
         return re.split(r"[/\\]", value)[-1]
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return ", ".join(map(_without_path, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _reasons_of(folder: RunFolder) -> tuple[dict[str, str], list[str]]:
-    """By key, and those of no key."""
-    if not folder.reasons.is_file():  # a device has no end
-        return {}, []
+def _small(path: Path, expected: type[T], default: T) -> T:
+    """What a JSON file says; the default where there is none, or none that can be read."""
     try:
-        sentences = msgspec.json.decode(folder.reasons.read_bytes(), type=list[str])
+        if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:  # a device has no end
+            return default
+        return msgspec.json.decode(path.read_bytes(), type=expected)
     except (OSError, ValueError, RecursionError):
-        return {}, []
-    reasons, notes = {}, []
-    for sentence in sentences:
-        if found := re.fullmatch(r"(\w+) = [^:]*: (.*)", sentence, re.DOTALL):
-            reasons[found.group(1)] = found.group(2)
-        else:
-            notes.append(sentence)
-    return reasons, notes
+        return default
+
+
+def _lines(path: Path, expected: type[StructType]) -> list[StructType]:
+    """The lines of a JSON file that can be read."""
+    if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+        return []
+    return list(read_lines(path, expected))

@@ -10,7 +10,9 @@ from typing import Any, final
 import msgspec
 
 from fedlearn.board.history import History
-from fedlearn.board.public import status_of, summarize
+from fedlearn.board.marks import Mark, birth_of, mark_of
+from fedlearn.board.public import describe, status_of, summarize
+from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, list_runs
 
 INTERVAL_S = 1.0
@@ -47,10 +49,13 @@ class Watch:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._histories: OrderedDict[str, tuple[History, asyncio.Lock]] = OrderedDict()
+        self._histories: OrderedDict[str, tuple[str, History, asyncio.Lock]] = OrderedDict()
+        """With the birth of the run that each is of."""
         self._viewers: dict[Viewer, tuple[str, ...]] = {}
-        self._told: dict[str, object] = {}
-        """What was said last: each run's status, and under an empty name which runs there are."""
+        self._told: dict[tuple[str, str], object] = {}
+        """What was said last, by run and event."""
+        self._described: dict[str, list[Mark]] = {}
+        """The files that each run's description was made of."""
         self._summaries: dict[str, tuple[object, dict[str, Any]]] = {}
 
     @property
@@ -64,18 +69,21 @@ class Watch:
         is_number = name.isascii() and name.isdecimal() and len(name) < 10
         return folder if is_number and folder.config.is_file() else None
 
-    async def everything(self, folder: RunFolder) -> dict[str, Any]:
-        """The run's history up to now."""
-        history, change = await self._read_on(folder)
+    async def everything(self, folder: RunFolder) -> bytes:
+        """The run's history up to now, as JSON."""
+        history, lock = self._history(folder)
+        async with lock:
+            change = await _read_on(folder, history)
+            content = await asyncio.to_thread(history.everything)
         if change:
             self._tell(folder.path.name, change)
-        return history.everything()
+        return content
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs in a line each, the newest first; read again only where something was written."""
         found = []
         for folder in reversed(list_runs(self._root)[-MAX_LISTED:]):
-            mark = [_changed(path) for path in (folder.metrics, folder.status)]
+            mark = [mark_of(path) for path in (folder.origin, folder.config, folder.metrics, folder.status)]
             kept = self._summaries.get(folder.path.name)
             if kept is None or kept[0] != mark or kept[1]["state"] != "ended":
                 kept = self._summaries[folder.path.name] = mark, summarize(folder)
@@ -105,7 +113,7 @@ class Watch:
 
     async def go_on(self, say: Callable[[str], None]) -> None:
         """Reads on, about once a second, whatever somebody looks at; before anybody does, the newest run."""
-        newest = {folder.path.name for folder in (await asyncio.to_thread(list_runs, self._root))[-1:]}
+        newest = {run["name"] for run in (await asyncio.to_thread(self.runs))[:1]}  # and all are in memory from now on
         for tick in itertools.count():
             for name in {name for names in self._viewers.values() for name in names} | newest:
                 try:
@@ -115,30 +123,38 @@ class Watch:
             newest = set()
             if self._viewers and tick % LIST_EVERY == 0:
                 runs = await asyncio.to_thread(self.runs)
-                if self._is_new("", [(run["name"], run["state"]) for run in runs]):
+                if self._is_new("", "runs", [(run["name"], run["born"], run["state"]) for run in runs]):
                     self._tell("", event("runs", runs))
             await asyncio.sleep(INTERVAL_S + VIEWER_S * len(self._viewers))
 
     async def _look(self, name: str) -> None:
         if (folder := self.folder(name)) is None:
             return
-        _, told = await self._read_on(folder)
+        history, lock = self._history(folder)
+        async with lock:
+            told = await _read_on(folder, history)
         status = await asyncio.to_thread(status_of, folder)
-        if self._is_new(name, status):
+        if self._is_new(name, "status", status):
             told += event("status", {"run": name, "status": status})
+        described = await asyncio.to_thread(self._newly_described, folder)
+        if described is not None and self._is_new(name, "described", described):
+            told += event("described", described)
         if told:
             self._tell(name, told)  # at once: what is sent to a viewer costs by the piece
 
-    async def _read_on(self, folder: RunFolder) -> tuple[History, Event]:
-        """The run's history, read to its end, and what there is to tell of that; empty where nothing is new."""
-        history, lock = self._history(folder)
-        async with lock:
-            change = await asyncio.to_thread(history.read)
-        told = event("change", {"run": folder.path.name, **change}) if change is not None else b""
-        return history, told
+    def _newly_described(self, folder: RunFolder) -> dict[str, Any] | None:
+        """The run's description where its files were written since; None where not, and where they can't be read."""
+        marks = [mark_of(path) for path in (folder.origin, folder.config, folder.changes)]
+        if self._described.get(folder.path.name) == marks:
+            return None
+        self._described[folder.path.name] = marks
+        try:
+            return describe(folder)
+        except (OSError, ValueError, StorageError):
+            return None
 
-    def _is_new(self, name: str, content: object) -> bool:
-        before, self._told[name] = self._told.get(name), content
+    def _is_new(self, run: str, what: str, content: object) -> bool:
+        before, self._told[run, what] = self._told.get((run, what)), content
         return before != content
 
     def _tell(self, name: str, told: Event) -> None:
@@ -153,17 +169,18 @@ class Watch:
                     viewer.put_nowait(told)
 
     def _history(self, folder: RunFolder) -> tuple[History, asyncio.Lock]:
-        name = folder.path.name
-        kept = self._histories.pop(name, None) or (History(folder), asyncio.Lock())
+        name, birth = folder.path.name, birth_of(folder)
+        kept = self._histories.pop(name, None)
+        if kept is None or kept[0] != birth:
+            before = kept[1] if kept is not None else None
+            kept = birth, History(folder, before), asyncio.Lock()
         self._histories[name] = kept
         if len(self._histories) > MAX_HISTORIES:
             self._histories.popitem(last=False)
-        return kept
+        return kept[1:]
 
 
-def _changed(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
+async def _read_on(folder: RunFolder, history: History) -> Event:
+    """Reads the run's history to its end; what there is to tell of that, empty where nothing is new."""
+    change = await asyncio.to_thread(history.read)
+    return event("change", {"run": folder.path.name, **change}) if change is not None else b""

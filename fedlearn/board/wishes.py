@@ -38,7 +38,7 @@ class Abilities(msgspec.Struct, frozen=True):
     """What n-gram models reach on its text, by their names."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of what comes back. The text so far is its first `keep` characters with `add` behind them."""
 
     keep: int = 0

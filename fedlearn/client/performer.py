@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
-from fedlearn.client.progress import Progress, credit_in_short, credit_in_words
+from fedlearn.client.progress import Contribution, credit_in_short, credit_in_words
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import ClientEffect, Compute, Evaluate, Leave, Notice, Reply
 from fedlearn.coordination.worker import Worker
@@ -42,7 +42,7 @@ class Performer:
         self._worker = worker
         self._volunteer = volunteer
         self._shell = shell
-        self._progress = Progress(has_block=has_block)
+        self._progress = Contribution(has_block=has_block)
         self._has_reported = False
 
     def perform(self, effects: Iterable[ClientEffect]) -> None:

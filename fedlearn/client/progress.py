@@ -10,7 +10,7 @@ from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.terminal import counted, format_count, format_duration, format_share
-from fedlearn.terminal.curve import Curve
+from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import Block, Goal, Loss
 from fedlearn.wire.messages import Credit, News
 
@@ -24,7 +24,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 @final
-class Progress:
+class Contribution:
     """Watches what this machine computes: a line for what was joined, then one every LINE_INTERVAL_S, or a block."""
 
     def __init__(self, *, has_block: bool = False) -> None:
@@ -38,7 +38,7 @@ class Progress:
         """(time, step, members that counted, members of its own) of the last steps."""
         self._news: News | None = None
         self._news_at = 0.0
-        self._losses = Curve()
+        self._losses = RunningCurve()
         """Of this machine's own trials: what the server says of the run's comes every few seconds only."""
         self._own_loss = ""
 

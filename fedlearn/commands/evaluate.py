@@ -80,6 +80,6 @@ def newest(chosen: Run, bars: Bars | None = None) -> Replica:
     """The replica as the journal has it by now: up to a checkpoint's time newer than the newest checkpoint."""
     with replaying(bars or Bars(), chosen) as progress:
         rebuilt = history.newest(chosen, progress=progress)
-    for line in (*chosen.prepared.reasons, *rebuilt.problems):
+    for line in (*map(str, chosen.prepared.reasons), *rebuilt.problems):
         print(printable(line), file=sys.stderr)
     return rebuilt.holding.replica

@@ -32,7 +32,7 @@ def export_command(options: argparse.Namespace) -> int:
     chosen = find(options.runs, options.run, task=options.task if form != "csv" else None)
     with replaying(bars_of(options), chosen) as progress:
         done = export(chosen, path, form, progress=progress)
-    for line in (*chosen.prepared.reasons, *done.notes):
+    for line in (*map(str, chosen.prepared.reasons), *done.notes):
         print(printable(line), file=sys.stderr)
     print(printable(f"{done.path}: {done.content} of run {chosen.folder.path.name}"))
     return 0

@@ -233,7 +233,7 @@ def _introduction(run: Run, step: int, notices: list[str]) -> list[str]:
         f"run {run.folder.path.name} in {run.folder.path}: {prepared.objective.layout.size} parameters of "
         f"{prepared.entry or run.config.run.task}{data}, population {settings.population_limit}, from step {step}"
     )
-    return [first, *prepared.reasons, *notices]
+    return [first, *map(str, prepared.reasons), *notices]
 
 
 def _next(run: Run) -> list[str]:

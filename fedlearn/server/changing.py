@@ -28,6 +28,11 @@ AT_WORK = frozenset(
 )
 
 
+def differing_keys(one: RunConfig, other: RunConfig) -> list[str]:
+    """The settings whose values differ."""
+    return [key for key in Schema(type(one.options)).fields if one.get(key) != other.get(key)]
+
+
 def changed(config: RunConfig, key: str, text: str) -> RunConfig:
     """The settings with another value of a key, as a resumed run would have it.
 

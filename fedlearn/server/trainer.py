@@ -22,7 +22,7 @@ from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.net.address import Address
-from fedlearn.server.changing import changed
+from fedlearn.server.changing import changed, differing_keys
 from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination, examine
 from fedlearn.server.history import Progress, Rebuilt, newest
@@ -31,6 +31,7 @@ from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
 from fedlearn.server.run import Run
 from fedlearn.storage.aside import Aside
+from fedlearn.storage.changes import Change, as_written
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_records
@@ -59,6 +60,7 @@ class Trainer:
         self._samples = LineLog(run.folder.samples)
         self._credit = LineLog(run.folder.credit)
         self._audits = LineLog(run.folder.audits)
+        self._changes = LineLog(run.folder.changes)
         self._last = rebuilt.last
         self._steps: OwnSteps | None = None
         self._recent = RecentUpdates()
@@ -162,10 +164,13 @@ class Trainer:
     def change(self, operator: Operator, key: str, text: str, now: float) -> str:
         """Goes on with another value of a setting; gives a sentence about it. The next checkpoint has it, too.
 
-        Raises ConfigError for what can't be changed.
+        Raises ConfigError for what can't be changed, StorageError where it can't be written down.
         """
         before = self.run.config
         config = changed(before, key, text)
+        for each in differing_keys(before, config):
+            was, value = as_written(before.get(each)), as_written(config.get(each))
+            self._changes.append(Change(step=self.step, time=time.time(), key=each, value=value, before=was))
         self.run = msgspec.structs.replace(self.run, prepared=msgspec.structs.replace(self.run.prepared, config=config))
         operator.change(self._plan, strategy_of(config), now)
         name = key.replace("-", "_")
@@ -351,6 +356,6 @@ class Trainer:
 
     def close(self) -> None:
         """Closes the files."""
-        for log in (self._metrics, self._samples, self._credit, self._audits):
+        for log in (self._metrics, self._samples, self._credit, self._audits, self._changes):
             log.close()
         self._journal.close()

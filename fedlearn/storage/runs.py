@@ -57,8 +57,13 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def reasons(self) -> Path:
-        """Why the values that the run chose itself are what they are, as a JSON array of sentences."""
+        """Why the values that the run chose itself are what they are, as a JSON array."""
         return self.path / "reasons.json"
+
+    @property
+    def changes(self) -> Path:
+        """Settings that an operator changed while the run went on."""
+        return self.path / "changes.jsonl"
 
     @property
     def orders(self) -> Path:

@@ -16,6 +16,7 @@ from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.reason import Reasons
 from fedlearn.tasks.task import Device
 from fedlearn.text.language_model import LanguageModel
 from fedlearn.text.source import Progress, Source, Texts
@@ -134,7 +135,7 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     """Whether volunteers can make the weights that the run begins with."""
     files: Mapping[str, bytes] = MappingProxyType({})
     """For a new run: the files that `reopen` will read."""
-    reasons: tuple[str, ...] = ()
+    reasons: Reasons = ()
     """For a new run: the reason for each automatic choice."""
 
     @property

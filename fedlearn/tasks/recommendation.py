@@ -5,6 +5,7 @@ import math
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, StrategySettings
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
+from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task_objective import TaskObjective
 
@@ -23,11 +24,9 @@ GROWTH = 16
 DEADLINE_S = (10.0, 3600.0)
 """The shortest and longest `time_per_step`; it only cuts stragglers, since steps close when the population is in."""
 
-Reasons = tuple[str, ...]
-
 
 def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
-    """The configuration with a value for each automatic key, and a sentence for each that was chosen here."""
+    """The configuration with a value for each automatic key, and the reason for each that was chosen here."""
     reasons = []
     for key, value in (
         ("group_size", _group_size(config.strategy)),
@@ -36,20 +35,22 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     ):
         if not config.get(key):
             config = config.replace({key: value})
-            reasons.append(f"{key} = {value:g}: a starting point for networks with weights of about 0.1 to 1")
+            reasons.append(Reason("a starting point for networks with weights of about 0.1 to 1", key, f"{value:g}"))
     if config.is_settled:
         return config, tuple(reasons)
     members_per_s = measure(objective, strategy_of(config), data)
-    reasons.append(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s")
+    reasons.append(Reason(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s"))
     if not config.strategy.population_limit:
         limit, most = _population(config.strategy, members_per_s)
         config = config.replace({"population_limit": limit, "max_population": most})
-        reasons.append(f"population_limit = {limit}: {STEP_S:g} s of trials, {LEAST_GROUPS} to {MOST_GROUPS} groups")
+        why = f"{STEP_S:g} s of trials, {LEAST_GROUPS} to {MOST_GROUPS} groups"
+        reasons.append(Reason(why, "population_limit", str(limit)))
     if not config.strategy.time_per_step:
         expected_s = config.strategy.population_limit / members_per_s
         deadline = min(max(float(math.ceil(4.0 * expected_s)), DEADLINE_S[0]), DEADLINE_S[1])
         config = config.replace({"time_per_step": deadline})
-        reasons.append(f"time_per_step = {deadline:g}: four times the {expected_s:.2g} s that this machine needs")
+        why = f"four times the {expected_s:.2g} s that this machine needs"
+        reasons.append(Reason(why, "time_per_step", f"{deadline:g}"))
     return config, tuple(reasons)
 
 

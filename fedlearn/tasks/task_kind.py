@@ -13,6 +13,7 @@ from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask, check_identity, differences
 from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.recommendation import settle
 from fedlearn.tasks.record import RecordedExaminer, RecordedObjective, TaskRecord
 from fedlearn.tasks.task import Device, Task
@@ -129,7 +130,7 @@ SUPERVISED, FUNCTION, ENVIRONMENT, REWARD = (
 )
 
 
-def _changed(task: NamedTask, record: TaskRecord) -> tuple[str, ...]:
+def _changed(task: NamedTask, record: TaskRecord) -> Reasons:
     """What to say of a task that is not to the letter what the run began with; ValueError if it can't go on so."""
     different = differences(task.identity, record.identity)
     if vital := [what for what in different if what != "source"]:
@@ -137,12 +138,13 @@ def _changed(task: NamedTask, record: TaskRecord) -> tuple[str, ...]:
             f"task: expected the {' and '.join(vital)} that the run began with, got other ones from {task.entry}; "
             "put them back, or start a new run"
         )
-    return ("task: its source has changed since the run began; volunteers need the present one",) if different else ()
+    sentence = "task: its source has changed since the run began; volunteers need the present one"
+    return (Reason(sentence),) if different else ()
 
 
 def _prepared(
     name: str, config: RunConfig, named: NamedTask, objective: TaskObjective, blocks: tuple[Columns, ...]
-) -> tuple[Prepared, tuple[str, ...]]:
+) -> tuple[Prepared, Reasons]:
     """The task as it is trained, and what is to be said of what travels."""
     attachment, notes = _attachment(named.task, options_of(config))
     prepared = Prepared(
@@ -159,16 +161,16 @@ def _prepared(
     return prepared, notes
 
 
-def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, tuple[str, ...]]:
+def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, Reasons]:
     """The task as data, or nothing and why."""
     if options.share == "nothing":
         return b"", ()
     try:
-        return task.as_graph(), ("share = graph: volunteers need no file of the task's",)
+        return task.as_graph(), (Reason("volunteers need no file of the task's", "share", "graph"),)
     except ValueError as error:
         if options.share == "graph":
             raise ConfigError(f"share: expected a task that travels as a graph, got another: {error}") from error
-        return b"", (f"share = nothing: {error}",)
+        return b"", (Reason(str(error), "share", "nothing"),)
 
 
 def _blocks(task: Task) -> tuple[Columns, ...]:

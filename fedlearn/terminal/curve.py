@@ -24,7 +24,7 @@ ASCII_BLOCKS = "_.-=+*%#"
 
 
 @final
-class Curve:
+class RunningCurve:
     """Takes a figure's values as they come."""
 
     def __init__(self) -> None:

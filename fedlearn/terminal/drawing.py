@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fedlearn.terminal.curve import ASCII_BLOCKS, BLOCKS, Curve, sparkline, trend_in_words
+from fedlearn.terminal.curve import ASCII_BLOCKS, BLOCKS, RunningCurve, sparkline, trend_in_words
 from fedlearn.terminal.figures import counted, format_count, format_duration, format_share
 from fedlearn.terminal.guards import escape, printable
 from fedlearn.terminal.screen import Screen
@@ -38,7 +38,7 @@ class Loss(msgspec.Struct, frozen=True, eq=False):
 
     said: str
     """The last one, in words."""
-    curve: Curve
+    curve: RunningCurve
 
 
 class Block(msgspec.Struct, frozen=True, eq=False):

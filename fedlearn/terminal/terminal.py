@@ -10,7 +10,7 @@ from typing import TextIO, final
 from fedlearn.callback import Begun, Callback
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.metrics import StepMetrics
-from fedlearn.terminal.curve import Curve
+from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import (
     LABEL_COLUMNS,
     Block,
@@ -64,7 +64,7 @@ class Terminal(Callback):
     def _begin(self, begun: Begun | None) -> None:
         """A relay's terminal shows one run after another."""
         self._begun = begun
-        self._curve = Curve()
+        self._curve = RunningCurve()
         self._last: StepMetrics | None = None
         self._status: RunStatus | None = None
         self._stepped: deque[tuple[float, int]] = deque(maxlen=RATE_STEPS)

@@ -1,6 +1,7 @@
 """Run folders for the board, as servers leave them."""
 
 import os
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ import msgspec
 
 from fedlearn.coordination.status import Earnings, RunStatus, StepStatus, VolunteerStatus
 from fedlearn.server.run import Run
+from fedlearn.storage import orders
 from fedlearn.storage.lines import LineLog
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.storage.runs import RunFolder
@@ -98,3 +100,28 @@ def show_status(run: Run | RunFolder, **changes: Any) -> None:  # noqa: ANN401
         sample="and so on",
     )
     write_status(folder.status, msgspec.structs.replace(status, **changes))
+
+
+def made_anew(run: Run) -> None:
+    """Another run in the folder of this one."""
+    origin = run.folder.origin.read_bytes()
+    run.folder.origin.unlink()
+    run.folder.metrics.unlink(missing_ok=True)
+    run.folder.origin.with_suffix(".other").write_bytes(b"")  # takes the place that the file had on the disk
+    run.folder.origin.write_bytes(origin)
+
+
+def answered(run: Run, text: str) -> tuple[threading.Thread, list[orders.Order]]:
+    """A server that takes one order."""
+    taken: list[orders.Order] = []
+
+    def serve() -> None:
+        end = time.monotonic() + 20
+        while time.monotonic() < end and not taken:
+            for slip, order in orders.take(run.folder.orders)[0]:
+                taken.append(order)
+                orders.reply(slip, orders.Answer(True, text))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread, taken

@@ -8,11 +8,11 @@ from starlette.testclient import TestClient
 
 from fedlearn.board import app as module
 from fedlearn.board.app import Board
-from fedlearn.board.wishes import Answer
+from fedlearn.board.wishes import Abilities, Piece
 from fedlearn.server.run import KIND_FILE, Run
 from fedlearn.storage.checkpoint import checkpoint_at
 from tests.board.conftest import ADDRESS, NAMES
-from tests.board.folders import show_status, write_sample, write_steps
+from tests.board.folders import made_anew, show_status, write_sample, write_steps
 
 
 def test_page_and_its_parts_come_from_here_alone(client: TestClient) -> None:
@@ -162,13 +162,31 @@ def test_abilities_are_asked_for_once(root: Path, monkeypatch: pytest.MonkeyPatc
         assert found["writes"]
         assert list(found["baselines"]) == ["unigram", "bigram", "trigram", "4-gram"]
 
-        async def never(*_: object) -> AsyncIterator[Answer]:
+        async def never(*_: object) -> AsyncIterator[Piece]:
             asked.append(1)
-            yield Answer(done=True)
+            yield Piece(done=True)
 
         monkeypatch.setattr(board, "_asked", never)
         assert client.get("/api/runs/1/abilities").json() == found
     assert asked == []
+
+
+def test_abilities_are_asked_for_again_of_another_run_and_of_one_that_could_not_be_loaded(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, answers = Board(root, token="", names=NAMES), [None, Abilities(True, {}), Abilities(False, {})]
+
+    async def asked(*_: object) -> AsyncIterator[Piece]:
+        yield Piece(abilities=answers.pop(0), done=True)
+
+    monkeypatch.setattr(board, "_asked", asked)
+    with TestClient(board.app(), ADDRESS) as client:
+        assert [client.get("/api/runs/1/abilities").json() for _ in range(2)] == [None, None]
+        monkeypatch.setattr(module, "AGAIN_S", 0.0)
+        assert [client.get("/api/runs/1/abilities").json()["writes"] for _ in range(2)] == [True, True]
+        made_anew(run)
+        assert not client.get("/api/runs/1/abilities").json()["writes"]
+    assert answers == []
 
 
 def test_model_that_can_not_be_loaded_is_told_without_its_path(client: TestClient, run: Run, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The page in a real Chromium, which is skipped where there is none."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fedlearn.server.run import Run
+from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.conftest import TOKEN
 from tests.board.folders import show_status, volunteer, write_sample, write_steps
 from tests.board.live import listening_board
@@ -15,10 +15,7 @@ from tests.board.live import listening_board
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("there is no Chromium: apt-get install chromium", allow_module_level=True)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
 HOSTILE = '<img src="x" onerror="document.title=1">'
 WIDTHS = (400, 900, 1500)
@@ -38,8 +35,7 @@ def address(root: Path, run: Run) -> Iterator[str]:
 def page(address: str) -> Iterator["Page"]:
     """The page, whose errors fail the test."""
     said: list[str] = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         opened = browser.new_page(viewport={"width": WIDTHS[-1], "height": 900})
         opened.set_default_timeout(30_000)
         playwright.expect.set_options(timeout=30_000)
@@ -47,7 +43,6 @@ def page(address: str) -> Iterator["Page"]:
         opened.on("pageerror", lambda error: said.append(str(error)))
         opened.goto(address)
         yield opened
-        browser.close()
     assert said == []
 
 

@@ -3,7 +3,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlearn.board import curve as module
-from fedlearn.board.curve import AXES, FIGURES, Curve, Rows, columns, rows_of
+from fedlearn.board.curve import AXES, FIGURES, BucketedCurve, Rows, columns, rows_of
 
 
 def steps(first: int, end: int, values: NDArray[np.float64] | None = None) -> Rows:
@@ -14,12 +14,12 @@ def steps(first: int, end: int, values: NDArray[np.float64] | None = None) -> Ro
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Curve:
+def small(monkeypatch: pytest.MonkeyPatch) -> BucketedCurve:
     monkeypatch.setattr(module, "CAPACITY", 8)
-    return Curve()
+    return BucketedCurve()
 
 
-def test_few_steps_are_shown_as_they_are(small: Curve) -> None:
+def test_few_steps_are_shown_as_they_are(small: BucketedCurve) -> None:
     small.add(steps(0, 5))
     found = columns(small.rows)
     assert found["axes"] == {"step": [0, 1, 2, 3, 4], "seconds": [0, 0.5, 1, 1.5, 2], "work": [0, 100, 200, 300, 400]}
@@ -29,7 +29,7 @@ def test_few_steps_are_shown_as_they_are(small: Curve) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 3, 100])
-def test_many_steps_share_buckets_that_have_their_mean_and_bounds(small: Curve, piece: int) -> None:
+def test_many_steps_share_buckets_that_have_their_mean_and_bounds(small: BucketedCurve, piece: int) -> None:
     for first in range(0, 100, piece):
         small.add(steps(first, min(first + piece, 100)))
     rows = small.rows
@@ -42,7 +42,7 @@ def test_many_steps_share_buckets_that_have_their_mean_and_bounds(small: Curve, 
     assert found["axes"]["work"][-1] == 9900
 
 
-def test_curve_is_bounded_and_what_is_whole_stays_within_an_epoch(small: Curve) -> None:
+def test_curve_is_bounded_and_what_is_whole_stays_within_an_epoch(small: BucketedCurve) -> None:
     before: tuple[int, Rows] = (0, small.rows)
     for first in range(1000):
         small.add(steps(first, first + 1))
@@ -54,7 +54,7 @@ def test_curve_is_bounded_and_what_is_whole_stays_within_an_epoch(small: Curve) 
     assert before[0] == 7
 
 
-def test_steps_without_a_number_count_for_nothing(small: Curve) -> None:
+def test_steps_without_a_number_count_for_nothing(small: BucketedCurve) -> None:
     values = np.array([np.nan, 4.0] * 4 + [np.nan] * 4)
     small.add(steps(0, 12, values))
     found = columns(small.rows)
@@ -62,7 +62,7 @@ def test_steps_without_a_number_count_for_nothing(small: Curve) -> None:
     assert np.isnan(found["mean"]["loss"][4:]).all()
 
 
-def test_steps_that_were_taken_back_are_forgotten(small: Curve) -> None:
+def test_steps_that_were_taken_back_are_forgotten(small: BucketedCurve) -> None:
     small.add(steps(0, 20))
     epoch = small.epoch
     small.cut(10)
@@ -72,5 +72,5 @@ def test_steps_that_were_taken_back_are_forgotten(small: Curve) -> None:
 
 
 def test_nothing_has_no_last_step() -> None:
-    assert Curve().last == {"step": -1, "seconds": 0, "work": 0}
-    assert columns(Curve().rows)["axes"]["step"] == []
+    assert BucketedCurve().last == {"step": -1, "seconds": 0, "work": 0}
+    assert columns(BucketedCurve().rows)["axes"]["step"] == []

@@ -1,6 +1,7 @@
 import asyncio
 import sys
 from contextlib import aclosing
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -8,11 +9,14 @@ import numpy as np
 import pytest
 
 from fedlearn.board import inference, models
-from fedlearn.board.inference import Desk, Model
+from fedlearn.board.inference import Model, Scribe
 from fedlearn.board.models import BusyError, Models
-from fedlearn.board.wishes import Answer, Request, Wish
+from fedlearn.board.wishes import Piece, Request, Wish
 from fedlearn.server.run import Run
 from fedlearn.server.trainer import Trainer
+from fedlearn.storage.aside import Aside
+from fedlearn.storage.cutting import cut_lines
+from tests.board.folders import made_anew, write_steps
 from tests.runs import created, fit_task, task_config, update_of
 
 ECHO = """
@@ -32,7 +36,7 @@ def request(prompt: str = "") -> Request:
     return Request("write", "1", Wish(prompt=prompt))
 
 
-async def asked(process: Models, prompt: str = "") -> list[Answer]:
+async def asked(process: Models, prompt: str = "") -> list[Piece]:
     return [answer async for answer in process.ask(request(prompt))]
 
 
@@ -122,11 +126,11 @@ def test_following_takes_no_longer_than_it_may(run: Run, monkeypatch: pytest.Mon
 
 def test_models_that_write_nothing_say_so(tmp_path: Path) -> None:
     run = created(task_config(tmp_path), fit_task())
-    desk, folder = Desk(), str(run.folder.path)
-    (abilities,) = desk.answers(Request("abilities", folder))
+    scribe, folder = Scribe(), str(run.folder.path)
+    (abilities,) = scribe.answers(Request("abilities", folder))
     assert abilities.abilities is not None
     assert (abilities.abilities.writes, abilities.abilities.baselines) == (False, {})
-    (answer,) = desk.answers(Request("write", folder))
+    (answer,) = scribe.answers(Request("write", folder))
     assert answer.error == "this run's model does not write text"
 
 
@@ -134,14 +138,14 @@ def test_visitors_run_no_code_that_a_folder_names(tmp_path: Path) -> None:
     file, mark = tmp_path / "fit.py", tmp_path / "was-run"
     file.write_text(f"open({str(mark)!r}, 'w')\n")
     run = created(task_config(tmp_path, task=f"{file}:task"), fit_task())
-    (abilities,) = Desk().answers(Request("abilities", str(run.folder.path)))
+    (abilities,) = Scribe().answers(Request("abilities", str(run.folder.path)))
     assert abilities.abilities is not None
     assert not abilities.abilities.writes
     assert not mark.exists()
 
 
 def test_characters_that_a_model_does_not_know_are_counted(run: Run) -> None:
-    answers = [*Desk().answers(Request("write", str(run.folder.path), Wish(prompt="the 汉字", length=3)))]
+    answers = [*Scribe().answers(Request("write", str(run.folder.path), Wish(prompt="the 汉字", length=3)))]
     assert answers[0].note == "2 of the prompt's characters are unknown to this model"
     assert msgspec.json.decode(msgspec.json.encode(answers[-1])) == {"keep": 3, "done": True}
 
@@ -149,13 +153,50 @@ def test_characters_that_a_model_does_not_know_are_counted(run: Run) -> None:
 def test_model_that_fails_is_forgotten_and_said_on_the_terminal(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    desk = Desk()
+    scribe = Scribe()
 
     def fail(*_: object) -> np.ndarray:
         raise RuntimeError("odd")
 
     monkeypatch.setattr(Model, "followed", fail)
-    (answer,) = desk.answers(Request("write", str(run.folder.path)))
+    (answer,) = scribe.answers(Request("write", str(run.folder.path)))
     assert (answer.done, "odd" in answer.error) == (True, False)
     assert "board: run 1: RuntimeError: odd" in capsys.readouterr().err
-    assert desk._model is None
+    assert scribe._model is None
+
+
+def test_process_has_ended_for_everybody_who_ends_it() -> None:
+    async def main() -> None:
+        process = Models(COMMAND)
+        await asked(process)
+        started = process._process
+        assert started is not None
+        first = asyncio.create_task(process.close())
+        await asyncio.sleep(0)
+        await process.close()
+        assert started.returncode is not None
+        await first
+        assert process._process is None
+
+    asyncio.run(main())
+
+
+def test_model_of_a_run_that_was_made_anew_or_taken_back_is_loaded_again(run: Run) -> None:
+    scribe = Scribe()
+
+    def loaded() -> Model | None:
+        [*scribe.answers(Request("abilities", str(run.folder.path)))]
+        return scribe._model
+
+    write_steps(run.folder, range(3))
+    seen = [loaded(), loaded()]
+    taken_back(run)
+    seen.append(loaded())
+    made_anew(run)
+    seen.append(loaded())
+    assert [one is other for one, other in pairwise(seen)] == [True, False, False]
+
+
+def taken_back(run: Run) -> None:
+    """As `rollback` leaves the metrics."""
+    cut_lines(run.folder.metrics, 1, Aside(run.folder.path))

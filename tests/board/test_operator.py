@@ -1,5 +1,3 @@
-import threading
-import time
 from typing import Any
 
 import pytest
@@ -9,25 +7,9 @@ from fedlearn.board import operator as module
 from fedlearn.server.run import Run
 from fedlearn.storage import orders
 from tests.board.conftest import TOKEN
-from tests.board.folders import show_status
+from tests.board.folders import answered, show_status
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-
-
-def answered(run: Run, text: str) -> tuple[threading.Thread, list[orders.Order]]:
-    """A server that takes one order."""
-    taken: list[orders.Order] = []
-
-    def serve() -> None:
-        end = time.monotonic() + 20
-        while time.monotonic() < end and not taken:
-            for slip, order in orders.take(run.folder.orders)[0]:
-                taken.append(order)
-                orders.reply(slip, orders.Answer(True, text))
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    return thread, taken
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,15 @@ from fedlearn.board import public as module
 from fedlearn.board.public import describe, status_of, summarize
 from fedlearn.server.run import KIND_FILE, Run
 from fedlearn.server.status_file import live_status
-from tests.board.folders import IDENTITY, show_status, volunteer, write_steps
+from fedlearn.storage.changes import Change
+from fedlearn.tasks.reason import Reason
+from tests.board.folders import IDENTITY, append, show_status, volunteer, write_steps
 from tests.runs import created, rnn_config
 
 
 def test_settings_are_shown_with_their_reasons_and_without_paths(run: Run, tmp_path: Path) -> None:
-    run.folder.reasons.write_bytes(msgspec.json.encode(["measured: much", "sigma = 0.02: learned: most", "odd"]))
+    reasons = [Reason("measured: much"), Reason("learned: most", "sigma", "0.02"), Reason("odd")]
+    run.folder.reasons.write_bytes(msgspec.json.encode(reasons))
     found = describe(run.folder)
     by_key = {setting.key: setting for setting in found["settings"]}
     assert (found["name"], found["task"], found["notes"]) == ("1", "rnn", ["measured: much", "odd"])
@@ -37,10 +40,51 @@ def test_of_several_texts_the_names_are_shown_without_paths_and_passwords(run: R
     assert by_key["data"].value == "a.txt, b.txt, c.txt"
 
 
-@pytest.mark.parametrize("reasons", [b"", b"{}", b"\xff", b'["ok", 5]'])
+@pytest.mark.parametrize("reasons", [b"", b"{}", b"\xff", b'[{"why": "ok"}, 5]'])
 def test_reasons_that_can_not_be_read_are_none(run: Run, reasons: bytes) -> None:
     run.folder.reasons.write_bytes(reasons)
     assert describe(run.folder)["notes"] == []
+
+
+def test_setting_that_the_operator_changed_is_shown_with_its_step_and_what_it_was(run: Run) -> None:
+    run.folder.reasons.write_bytes(msgspec.json.encode([Reason("learned most", "sigma", "0.02")]))
+    append(run.folder.changes, [Change(step=3, time=1.0, key="sigma", value=0.1, before=0.02)])
+    by_key = {setting.key: setting for setting in describe(run.folder)["settings"]}
+    assert (by_key["sigma"].value, by_key["sigma"].set_at, by_key["sigma"].reason) == ("0.02", None, "learned most")
+    text = run.folder.config.read_text()
+    run.folder.config.write_text(text.replace('"sigma": 0.02', '"sigma": 0.5').replace('"steps": 0', '"steps": 9'))
+    later = [("sigma", 7, 0.5, 0.1), ("steps", 8, 9, 0)]
+    append(
+        run.folder.changes,
+        [Change(step=step, time=1.0, key=key, value=value, before=before) for key, step, value, before in later],
+    )
+    by_key = {setting.key: setting for setting in describe(run.folder)["settings"]}
+    found = by_key["sigma"]
+    assert (found.value, found.set_at, found.before, found.reason) == ("0.5", 7, "0.1", "")
+    assert (by_key["steps"].value, by_key["steps"].set_at) == ("9", 8)
+    assert by_key["rank"].set_at is None
+
+
+def test_reason_of_another_value_than_the_one_in_force_is_not_given(run: Run) -> None:
+    run.folder.reasons.write_bytes(msgspec.json.encode([Reason("learned most", "sigma", "0.7")]))
+    by_key = {setting.key: setting for setting in describe(run.folder)["settings"]}
+    assert (by_key["sigma"].value, by_key["sigma"].reason) == ("0.02", "")
+
+
+CHANGE = msgspec.json.encode(Change(step=3, time=1.0, key="sigma", value=0.02, before=0.5)) + b"\n"
+
+
+def test_reason_is_not_given_for_a_value_that_the_operator_set_back(run: Run) -> None:
+    run.folder.reasons.write_bytes(msgspec.json.encode([Reason("learned most", "sigma", "0.02")]))
+    run.folder.changes.write_bytes(CHANGE)
+    (found,) = (setting for setting in describe(run.folder)["settings"] if setting.key == "sigma")
+    assert (found.set_at, found.before, found.reason) == (3, "0.5", "")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\n[", CHANGE + b" " * 2**21])
+def test_changes_that_can_not_be_read_are_none(run: Run, content: bytes) -> None:
+    run.folder.changes.write_bytes(content)
+    assert all(setting.set_at is None for setting in describe(run.folder)["settings"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")

@@ -10,7 +10,7 @@ from fedlearn.board import watching as module
 from fedlearn.board.history import History
 from fedlearn.board.watching import Watch
 from fedlearn.server.run import Run
-from tests.board.folders import show_status, write_sample, write_steps
+from tests.board.folders import made_anew, show_status, write_sample, write_steps
 
 
 def run_with(root: Path, scene: Callable[[Watch], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -134,6 +134,39 @@ def test_newest_run_that_can_not_be_read_ends_no_watch(root: Path, monkeypatch: 
         assert await until(stream, "runs")
 
     assert "run 1: ArithmeticError: odd" in run_with(root, scene, monkeypatch)
+
+
+def test_run_that_was_made_anew_shows_nothing_of_the_one_before(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(watch: Watch) -> None:
+        write_steps(run.folder, range(5))
+        before = json.loads(await watch.everything(run.folder))
+        (listed,) = watch.runs()
+        made_anew(run)
+        (other,) = watch.runs()
+        assert other["born"] != listed["born"]
+        after = json.loads(await watch.everything(run.folder))
+        assert (before["curve"]["axes"]["step"], after["curve"]["axes"]["step"]) == ([0, 1, 2, 3, 4], [])
+        assert after["epoch"] > before["epoch"]
+        write_steps(run.folder, range(2))
+        again = json.loads(await watch.everything(run.folder))
+        assert (again["curve"]["axes"]["step"], again["version"]) == ([0, 1], before["version"] + 1)
+
+    run_with(root, scene, monkeypatch)
+
+
+def test_settings_are_told_again_once_they_changed(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(watch: Watch) -> None:
+        stream = watch.stream(("1",))
+        await until(stream, "described")
+        text = run.folder.config.read_text()
+        run.folder.config.write_text("{")  # which says nothing, and ends nothing
+        run.folder.config.write_text(text.replace('"sigma": 0.02', '"sigma": 0.5'))
+        told = await until(stream, "described")
+        assert [each["value"] for each in told["settings"] if each["key"] == "sigma"] == ["0.5"]
+
+    run_with(root, scene, monkeypatch)
 
 
 def test_histories_that_nobody_looks_at_are_forgotten(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

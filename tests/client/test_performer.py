@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlearn.client.performer import Computed, Performer
-from fedlearn.client.progress import Progress
+from fedlearn.client.progress import Contribution
 from fedlearn.coordination.effects import Compute, Evaluate, Leave, Load, Notice, Reply
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
@@ -110,7 +110,7 @@ def test_way_in_which_members_are_tried_is_said_once_it_is_known(scene: Scene) -
 
 
 def test_credit_is_said_with_the_progress(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Progress, "performed", lambda *_, credited, **__: f"progress; {credited}")
+    monkeypatch.setattr(Contribution, "performed", lambda *_, credited, **__: f"progress; {credited}")
     scene.hear(WELCOME, snapshot(4))
     scene.shell.do_compute(2)
     scene.hear(Credit(8, 64, 3, 0, 0), assignment(4, quota=GROUP))

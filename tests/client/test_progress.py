@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlearn.client.progress import LINE_INTERVAL_S, Progress, credit_in_short, credit_in_words, share_of
+from fedlearn.client.progress import LINE_INTERVAL_S, Contribution, credit_in_short, credit_in_words, share_of
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
@@ -28,19 +28,19 @@ def evaluation(n_members: int) -> Evaluate:
 
 
 @pytest.fixture(params=[LOAD, BEGIN], ids=["Load", "Begin"])
-def progress(request: pytest.FixtureRequest) -> Progress:
-    progress = Progress()
+def progress(request: pytest.FixtureRequest) -> Contribution:
+    progress = Contribution()
     assert progress.performed(BUILD, None, None, n_steps=0, now=90.0) is None
     compute: Compute = request.param
     assert progress.performed(compute, None, REPLICA, n_steps=0, now=100.0) == "joined run 3 at step 20: 7 parameters"
     return progress
 
 
-def test_joining_is_said_once(progress: Progress) -> None:
+def test_joining_is_said_once(progress: Contribution) -> None:
     assert progress.performed(LOAD, None, REPLICA, n_steps=0, now=101.0) is None
 
 
-def test_steps_and_own_speed_are_said_every_now_and_then(progress: Progress) -> None:
+def test_steps_and_own_speed_are_said_every_now_and_then(progress: Contribution) -> None:
     for now in np.arange(101.0, 100.0 + LINE_INTERVAL_S):
         assert progress.performed(evaluation(32), None, REPLICA, n_steps=4, now=now) is None
     line = progress.performed(evaluation(32), None, REPLICA, n_steps=5, now=100.0 + LINE_INTERVAL_S)
@@ -50,7 +50,7 @@ def test_steps_and_own_speed_are_said_every_now_and_then(progress: Progress) -> 
     assert line == "6 steps taken, 1.6 members/s of its own"
 
 
-def test_credit_is_said_with_the_steps(progress: Progress) -> None:
+def test_credit_is_said_with_the_steps(progress: Contribution) -> None:
     line = progress.performed(
         LOAD, None, REPLICA, n_steps=5, now=100.0 + LINE_INTERVAL_S, credited="it has earned a lot"
     )
@@ -82,8 +82,8 @@ def losses_of(*losses: float) -> TrialResults:
     return TrialResults(np.array(losses, dtype=np.float32))
 
 
-def at_work(*, has_block: bool = True) -> Progress:
-    progress = Progress(has_block=has_block)
+def at_work(*, has_block: bool = True) -> Contribution:
+    progress = Contribution(has_block=has_block)
     progress.performed(BUILD, None, None, n_steps=0, now=90.0)
     progress.performed(LOAD, None, REPLICA, n_steps=0, now=100.0)
     return progress

@@ -94,7 +94,9 @@ def test_a_killed_and_a_late_volunteer_do_no_harm_and_the_run_is_resumed_to_the_
                 assert final_digest(steady) == recorded[-1]["digest"]
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
     check_learning(kind, recorded)
-    resumed = start("server.py", "--resume", "1", "--task", "mine.py:task", "--steps", str(N_STEPS + 3), *RESUMED, folder=tmp_path)
+    resumed = start(
+        "server.py", "--resume", "1", "--task", "mine.py:task", "--steps", str(N_STEPS + 3), *RESUMED, folder=tmp_path
+    )
     with ended_at_exit(resumed):
         _, read = wait_for(resumed, f"all {N_STEPS + 3} steps are done")
         assert re.search(rf"from step {N_STEPS}$", read, re.MULTILINE)

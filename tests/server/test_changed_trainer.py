@@ -8,6 +8,8 @@ from fedlearn.config import ConfigError, RunConfig
 from fedlearn.coordination.operator import Operator
 from fedlearn.server.run import edited_settings, load_run_config
 from fedlearn.server.trainer import Trainer
+from fedlearn.storage.changes import Change
+from fedlearn.storage.lines import read_lines
 from tests.runs import created, reopened
 
 
@@ -20,6 +22,10 @@ def test_changed_setting_reaches_the_steps_and_the_next_checkpoint(config: RunCo
     assert (plan.steps, strategy.optimizer.learning_rate, now) == (9, 0.5, 4.0)
     trainer.save_checkpoint()
     trainer.close()
+    written = [
+        (change.step, change.key, change.value, change.before) for change in read_lines(run.folder.changes, Change)
+    ]
+    assert written == [(0, "learning_rate", 0.5, 0.02), (0, "steps", 9, 0)]
     kept = load_run_config(run.folder)
     assert (kept.optimizer.learning_rate, kept.run.steps) == (0.5, 9)
     assert edited_settings(run.folder, kept) == []
@@ -33,4 +39,5 @@ def test_refused_setting_changes_nothing(config: RunConfig) -> None:
         trainer.change(operator, "hidden_size", "9", 3.0)
     trainer.close()
     assert trainer.run is run
+    assert not run.folder.changes.exists()
     operator.change.assert_not_called()

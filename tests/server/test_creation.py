@@ -13,6 +13,7 @@ from fedlearn.server.run import KIND_FILE, find
 from fedlearn.storage.checkpoint import load_checkpoint, load_metadata
 from fedlearn.storage.durable import StorageError
 from fedlearn.tasks.limits import MAX_PARAMETERS
+from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn import kind as rnn
 from fedlearn.tasks.rnn.kind import KIND as RNN
 from fedlearn.tasks.rnn.objective import RnnObjective
@@ -127,8 +128,8 @@ def test_what_is_left_open_is_chosen_by_the_measured_throughput(config: RunConfi
     vocab_size, _, _ = objective.shape
     chosen, reasons = settle(open_config, throughput=1e8, n_training_tokens=len(block["tokens"]), vocab_size=vocab_size)
     assert run.config == chosen
-    assert run.prepared.reasons == ("measured: 100 million trial-tokens/s at hidden_size 64", *reasons)
-    assert msgspec.json.decode(run.folder.reasons.read_bytes()) == list(run.prepared.reasons)
+    assert run.prepared.reasons == (Reason("measured: 100 million trial-tokens/s at hidden_size 64"), *reasons)
+    assert msgspec.json.decode(run.folder.reasons.read_bytes(), type=Reasons) == run.prepared.reasons
     assert (objective.shape, objective.window.batch_size) == ((vocab_size, 64, 1), 1)
     assert (strategy.group_size, strategy.perturbation.sigma) == (64, 0.01)
     assert np.array_equal(data["tokens"], block["tokens"])

@@ -128,7 +128,7 @@ def test_run_does_not_go_on_with_another_task_than_it_began_with(task_file: Path
     entry = f"{task_file}:task"
     run = created(task_config(tmp_path, task=entry), named_task(entry))
     task_file.write_text(task_file.read_text() + "# a remark\n")
-    assert "its source has changed" in find(run.config.run.runs, "1", task=entry).prepared.reasons[0]
+    assert "its source has changed" in find(run.config.run.runs, "1", task=entry).prepared.reasons[0].why
     task_file.write_text(task_file.read_text().replace("3.0]", "3.0, 4.0]"))
     with pytest.raises(ValueError, match="task: expected the tensors that the run began with"):
         find(run.config.run.runs, "1", task=entry)

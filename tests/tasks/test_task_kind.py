@@ -66,7 +66,7 @@ def test_a_task_whose_code_does_not_travel_has_to_be_named_by_volunteers() -> No
     invitation = prepared.invitation
     assert (invitation.kind, invitation.seed, invitation.options, invitation.attachment) == ("counting", 7, {}, b"")
     assert invitation.identity == named().identity
-    assert prepared.reasons == ("share = nothing: a task of kind counting is code, which does not travel",)
+    assert [*map(str, prepared.reasons)] == ["share = nothing: a task of kind counting is code, which does not travel"]
 
 
 @pytest.mark.parametrize("share", ["auto", "graph"])
@@ -75,7 +75,7 @@ def test_a_task_that_is_data_travels_as_a_graph_with_the_servers_start(share: st
     assert (prepared.invitation.kind, prepared.invitation.attachment) == ("graph", b"graph")
     assert not prepared.needs_task
     assert not prepared.is_start_shared
-    assert prepared.reasons == ("share = graph: volunteers need no file of the task's",)
+    assert [*map(str, prepared.reasons)] == ["share = graph: volunteers need no file of the task's"]
 
 
 def test_nothing_travels_where_nothing_is_to_be_shared() -> None:
@@ -91,7 +91,7 @@ def test_a_graph_is_refused_of_a_task_that_has_none() -> None:
 def test_what_is_left_open_is_chosen_and_said() -> None:
     prepared = started(named(SharedTask(TENSORS, DATA)), sigma=0.0)
     assert prepared.config.strategy.sigma == 0.02
-    assert [reason.partition(" ")[0] for reason in prepared.reasons] == ["sigma", "share"]
+    assert [reason.key for reason in prepared.reasons] == ["sigma", "share"]
 
 
 def test_its_examiner_is_the_task() -> None:
@@ -158,7 +158,7 @@ def test_without_its_task_a_run_is_opened_just_to_be_replayed() -> None:
 
 def test_a_task_whose_source_has_changed_goes_on_with_a_word_about_it() -> None:
     again = reopened(started(), named(source=b"x" * 16))
-    assert again.reasons[0] == "task: its source has changed since the run began; volunteers need the present one"
+    assert again.reasons[0].why == "task: its source has changed since the run began; volunteers need the present one"
     assert again.invitation.identity["source"] == "78" * 16
 
 

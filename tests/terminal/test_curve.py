@@ -3,11 +3,11 @@ from random import Random
 
 import pytest
 
-from fedlearn.terminal.curve import ASCII_BLOCKS, CAPACITY, LEAST_POINTS, Curve, sparkline, trend_in_words
+from fedlearn.terminal.curve import ASCII_BLOCKS, CAPACITY, LEAST_POINTS, RunningCurve, sparkline, trend_in_words
 
 
-def curve_of(values: list[float], *, interval_s: float = 1.0) -> Curve:
-    curve = Curve()
+def curve_of(values: list[float], *, interval_s: float = 1.0) -> RunningCurve:
+    curve = RunningCurve()
     for number, value in enumerate(values):
         curve.add(value, number * interval_s)
     return curve

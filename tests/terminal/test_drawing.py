@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from fedlearn.terminal.curve import Curve
+from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import (
     SAMPLE_LINES,
     Block,
@@ -25,8 +25,8 @@ FACTS = (
 )
 
 
-def falling() -> Curve:
-    curve = Curve()
+def falling() -> RunningCurve:
+    curve = RunningCurve()
     for number in range(300):
         curve.add(2.0 + 3.0 * math.exp(-number / 100), float(number))
     return curve

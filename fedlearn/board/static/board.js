@@ -11,9 +11,12 @@ import { Write } from "./write.js";
 
 const by = (id) => document.getElementById(id);
 const STATES = { running: "Running", waiting: "Waits for volunteers", paused: "Paused", ended: "Not running" };
+const AGAIN_MS = 30_000;
 
 let runs = [];
 let selected = "";
+let born = "";
+let canDo = undefined;
 let status = null;
 let stream = null;
 
@@ -72,18 +75,28 @@ function showStatus(found) {
   const text = `${STATES[state] ?? state}${reason}`;
   if (by("state").textContent !== text) by("state").textContent = text;
   by("state").dataset.state = state;
+  if (canDo === null) abilities(selected);
   curves.setUnit(found?.unit);
   pages.volunteers.show(found);
+  pages.operator.follow(found);
   figures();
+}
+
+function showDescribed(described) {
+  pages.settings.show(described);
+  pages.operator.show(described);
 }
 
 function showRuns(found) {
   runs = found;
   by("empty").hidden = runs.length > 0;
+  by("pick").hidden = runs.length === 0;
   for (const part of document.querySelectorAll("main > section:not(#operator)")) part.hidden = runs.length === 0;
   const text = (run) => `${run.name} · ${run.task}${run.state === "ended" ? "" : `, ${STATES[run.state]?.toLowerCase() ?? run.state}`}`;
   by("run").replaceChildren(...runs.map((run) => Object.assign(element("option", text(run)), { value: run.name })));
-  if (!runs.some((run) => run.name === selected)) {
+  const present = runs.find((run) => run.name === selected);
+  if (present && present.born !== born) select(selected); // another run in a folder of the same name
+  else if (!present) {
     if (runs.length) select((runs.find((run) => run.name === location.hash.slice(1)) ?? runs.find((run) => run.state !== "ended") ?? runs[0]).name);
   } else {
     by("run").value = selected;
@@ -93,6 +106,8 @@ function showRuns(found) {
 
 function select(name) {
   selected = name;
+  born = runs.find((run) => run.name === name)?.born;
+  canDo = undefined;
   by("run").value = name;
   document.title = `Run ${name} · fedlearn`;
   history.replaceState(null, "", `#${name}`);
@@ -104,7 +119,7 @@ function select(name) {
   curves.setRuns(name, runs);
   listen();
   store.load(name).then(() => {
-    performance.mark("curve");
+    requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("curve"))); // the frame after the drawing
     about(name);
   }).catch(fail);
 }
@@ -115,16 +130,23 @@ async function about(name) {
     const described = await api.run(name);
     if (name !== selected) return;
     showStatus(described.status);
-    pages.settings.show(described);
-    pages.operator.show(described);
-    const abilities = await api.abilities(name);
-    if (name !== selected) return;
-    by("write").hidden = !abilities?.writes;
-    curves.baselines = abilities?.baselines ?? {};
-    curves.draw();
+    showDescribed(described);
+    await abilities(name);
   } catch (error) {
     fail(error);
   }
+}
+
+// What the model can do; asked again now and then where it could not be loaded.
+async function abilities(name) {
+  canDo = undefined;
+  const found = await api.abilities(name).catch(() => null);
+  if (name !== selected) return;
+  by("write").hidden = !found?.writes;
+  curves.baselines = found?.baselines ?? {};
+  curves.draw();
+  if (found) canDo = found;
+  else setTimeout(() => { if (name === selected && canDo === undefined) canDo = null; }, AGAIN_MS);
 }
 
 function listen() {
@@ -146,6 +168,10 @@ function listen() {
   stream.addEventListener("status", (event) => {
     const told = JSON.parse(event.data);
     if (told.run === selected) showStatus(told.status);
+  });
+  stream.addEventListener("described", (event) => {
+    const described = JSON.parse(event.data);
+    if (described.name === selected) showDescribed(described);
   });
   stream.addEventListener("runs", (event) => showRuns(JSON.parse(event.data)));
 }

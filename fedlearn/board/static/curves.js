@@ -149,6 +149,8 @@ export class Curves {
   }
 
   read(found) {
+    // Spoken only to whoever moves along the curve: the newest values change every second.
+    by("readout").setAttribute("aria-live", found ? "polite" : "off");
     if (!found) {
       const series = this.chart.content.series;
       by("readout").textContent = series.map((each) => `${each.label} ${exact((each.smooth ?? each.y).at(-1))}`).join("  ·  ");

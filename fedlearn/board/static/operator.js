@@ -18,8 +18,9 @@ export class Operator {
     }
     by("send-away").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.send({ order: "send-away", who: by("who").value });
+      this.send({ order: "send-away", who: by("who").value.trim() });
     });
+    by("key").addEventListener("change", () => this.explain());
     by("change").addEventListener("submit", (event) => {
       event.preventDefault();
       this.send({ order: "set", key: by("key").value, value: by("value").value });
@@ -39,7 +40,32 @@ export class Operator {
 
   show(described) {
     const keys = described.settings.filter((setting) => setting.is_changeable).map(({ key }) => key);
+    this.settings = new Map(described.settings.map((setting) => [setting.key, setting]));
+    const chosen = by("key").value;
     by("key").replaceChildren(...keys.map((key) => Object.assign(element("option", words(key)), { value: key })));
+    if (keys.includes(chosen)) by("key").value = chosen;
+    this.explain();
+  }
+
+  // What the chosen setting means, and what it is just now.
+  explain() {
+    const setting = this.settings?.get(by("key").value);
+    by("value").placeholder = setting ? `now ${setting.value || "empty"}` : "";
+    by("key-help").textContent = setting ? `${words(setting.key)}: ${setting.help}` : "";
+  }
+
+  // Only what makes sense just now may be pressed.
+  follow(status) {
+    const state = status?.state ?? "ended";
+    for (const control of by("operator").querySelectorAll("button, input, select")) control.disabled = state === "ended";
+    if (state === "paused") document.querySelector("[data-order=pause]").disabled = true;
+    else document.querySelector("[data-order=go-on]").disabled = true;
+    by("operator-about").textContent = state === "ended" ? "No server has this run just now, so nobody takes orders." : "You hold this board's token.";
+    const others = (status?.volunteers ?? []).filter((volunteer) => !volunteer.is_local).map((volunteer) => volunteer.name);
+    const known = [...by("names").children].map((option) => option.value);
+    if (known.join("\n") !== others.join("\n")) {
+      by("names").replaceChildren(...others.map((name) => Object.assign(element("option"), { value: name })));
+    }
   }
 
   async send(order) {
@@ -48,5 +74,7 @@ export class Operator {
       method: "POST", headers: { "Content-Type": "application/json", Authorization: `Bearer ${this.token}` }, body: JSON.stringify(order),
     }).catch(() => null);
     by("order-note").textContent = answer ? await answer.text() : "The board can't be reached.";
+    by("order-note").classList.toggle("bad", !answer?.ok);
+    return answer?.ok ?? false;
   }
 }

@@ -13,12 +13,14 @@ export class Samples {
   show(looks) {
     this.writes = looks.some((look) => look.text);
     this.list.replaceChildren(...looks.slice(-MAX_SHOWN).reverse().map((look) => this.item(look)));
+    if (!looks.length) this.list.append(element("li", "Nothing yet. The server looks at the model now and then, and what it finds appears here.", "none"));
     this.list.scrollTop = 0;
-    this.tell();
+    this.tell(this.list.querySelectorAll(".when").length);
   }
 
   // Whoever scrolled back to read keeps the place.
   add(looks) {
+    this.list.querySelector(":scope > .none")?.remove();
     this.writes ||= looks.some((look) => look.text);
     for (const look of looks) {
       const before = this.list.scrollHeight;
@@ -26,13 +28,12 @@ export class Samples {
       if (this.list.scrollTop > 0) this.list.scrollTop += this.list.scrollHeight - before;
     }
     while (this.list.children.length > MAX_SHOWN) this.list.lastElementChild.remove();
-    this.tell();
+    this.tell(this.list.children.length);
   }
 
-  tell() {
-    const n = this.list.children.length;
+  tell(n) {
     document.getElementById("samples-title").textContent = this.writes || !n ? "What it writes" : "How it does on held-out data";
-    this.count.textContent = n ? `${n} ${n === 1 ? "look" : "looks"}, newest first` : "no look at the model yet";
+    this.count.textContent = n ? `${n} ${n === 1 ? "look" : "looks"}, newest first` : "";
   }
 
   item(look) {

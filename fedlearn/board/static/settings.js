@@ -1,6 +1,6 @@
 // The run's settings, with the reasons of those that it chose itself.
 
-import { element, words } from "./format.js";
+import { element, whole, words } from "./format.js";
 
 const by = (id) => document.getElementById(id);
 
@@ -18,15 +18,16 @@ export class Settings {
 
   draw() {
     const { settings, notes } = this.described;
-    const shown = settings.filter((setting) => by("all-settings").checked || !setting.is_usual || setting.reason);
+    const shown = settings.filter((setting) => by("all-settings").checked || !setting.is_usual || setting.reason || setting.set_at != null);
     by("notes").replaceChildren(...notes.map((note) => element("li", note)));
     by("settings").replaceChildren(...shown.map((setting) => {
       const entry = element("div");
       const [title, value] = [element("dt", words(setting.key)), element("dd")];
       title.title = setting.help;
       value.append(element("b", setting.value || "–"));
-      if (setting.reason) value.append(element("p", setting.reason));
-      else if (by("all-settings").checked) value.append(element("p", setting.help));
+      if (setting.set_at != null) {
+        value.append(element("p", `Set by the operator at step ${whole(setting.set_at)}; it was ${setting.before || "–"}.`));
+      } else value.append(element("p", setting.reason || setting.help));
       entry.append(title, value);
       return entry;
     }));

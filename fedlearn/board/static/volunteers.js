@@ -3,6 +3,7 @@
 import { compact, duration, element, whole } from "./format.js";
 
 const MAX_ARRIVALS = 12;
+const HEADS = ["", "Share", "Members/s", "Exchange", "Trust", "Weights", "Credit"];
 const PHASES = { waiting: "waits for weights", syncing: "receives weights", ready: "" };
 const DIGESTS = { equal: ["the same", "good"], drifted: ["drifted, sent anew", "warn"], unknown: ["not known yet", ""] };
 
@@ -22,7 +23,8 @@ export class Volunteers {
   show(status) {
     const listed = status?.volunteers ?? [];
     const n = status?.n_volunteers ?? 0;
-    this.count.textContent = n > listed.length ? `${whole(n)}, the ${listed.length} with the largest shares are listed` : n ? whole(n) : "";
+    const many = `${whole(n)} ${n === 1 ? "volunteer" : "volunteers"}`;
+    this.count.textContent = n > listed.length ? `${many}; the ${listed.length} with the largest shares are listed` : n ? many : "";
     const rows = listed.map((volunteer) => this.row(volunteer));
     if (!rows.length) {
       const cell = element("td", status?.state === "ended" ? "The run is not being trained just now." : "Nobody yet.", "quiet");
@@ -54,6 +56,7 @@ export class Volunteers {
       name, share, element("td", compact(volunteer.members_per_s), "number"), element("td", exchange, "number"),
       element("td", ...trust), element("td", ...DIGESTS[volunteer.digest]), credit,
     );
+    [...row.children].forEach((cell, at) => { cell.dataset.label = HEADS[at]; });
     return row;
   }
 

@@ -29,7 +29,8 @@ export class Write {
 
   forget() {
     this.going?.abort();
-    by("written").hidden = true;
+    for (const id of ["given", "answer"]) by(id).textContent = "";
+    by("unasked").hidden = false;
     by("write-note").textContent = "";
   }
 
@@ -43,7 +44,7 @@ export class Write {
     this.going = new AbortController();
     const wish = this.wish();
     by("send").textContent = "Stop";
-    by("written").hidden = false;
+    by("unasked").hidden = true;
     by("written").setAttribute("aria-busy", "true");
     by("given").textContent = wish.prompt;
     by("answer").textContent = "";

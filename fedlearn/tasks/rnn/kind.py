@@ -12,6 +12,7 @@ from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import MAX_PARAMETERS, MAX_SUMMED_PARAMETERS, UNBOUNDED
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.dataset import Dataset, dataset_files, dataset_in
 from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.objective import RnnObjective
@@ -59,7 +60,7 @@ class RnnKind:
         names = tuple(map(block_name, blocks))
         prepared = _prepared(settled, dataset, blocks, names)
         files = {**dataset_files(dataset), BLOCKS_FILE: msgspec.json.encode([name.hex() for name in names])}
-        notes = [note for note in (_on_documents(dataset), blocks.note) if note]
+        notes = [Reason(note) for note in (_on_documents(dataset), blocks.note) if note]
         return msgspec.structs.replace(prepared, files=files, reasons=(*notes, *reasons))
 
     def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
@@ -140,7 +141,7 @@ def _described(config: RunConfig, vocab_size: int) -> dict[str, Option]:
     return described
 
 
-def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measure) -> tuple[RunConfig, tuple[str, ...]]:
+def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
     """The configuration with nothing left open, and why it is so."""
     if config.is_settled:
         return config, ()
@@ -154,7 +155,7 @@ def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measur
     throughput = measure(objective, strategy, data) * objective.work_per_member
     settled, reasons = settle(config, throughput=throughput, n_training_tokens=n_tokens, vocab_size=vocab_size)
     measured = f"measured: {throughput / 1e6:.3g} million trial-tokens/s at hidden_size {REFERENCE_HIDDEN_SIZE}"
-    return settled, (measured, *reasons)
+    return settled, (Reason(measured), *reasons)
 
 
 def _check_size(config: RunConfig, objective: RnnObjective) -> None:

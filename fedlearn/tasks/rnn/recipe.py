@@ -10,6 +10,7 @@ import msgspec
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
 from fedlearn.es.strategy import LEAST_WORK_S
+from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.layout import GATES, rnn_layout
 from fedlearn.tasks.rnn.options import options_of
 
@@ -53,8 +54,8 @@ class _Facts(msgspec.Struct, frozen=True):
 
 def settle(
     config: RunConfig, *, throughput: float, n_training_tokens: int, vocab_size: int
-) -> tuple[RunConfig, tuple[str, ...]]:
-    """The configuration with a value for each automatic key, and a sentence for each that was chosen here.
+) -> tuple[RunConfig, Reasons]:
+    """The configuration with a value for each automatic key, and the reason for each that was chosen here.
 
     `throughput` is in trial-tokens per second at hidden size 64, above 0. What the configuration has stays as it is.
 
@@ -67,7 +68,7 @@ def settle(
         if not config.get(key):
             values, why = choose(config, facts)
             config = config.replace(values)
-            reasons.append(f"{key} = {values[key]:.10g}: {why}")
+            reasons.append(Reason(why, key, f"{values[key]:.10g}"))
     return config, tuple(reasons)
 
 

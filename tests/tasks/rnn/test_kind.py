@@ -141,7 +141,7 @@ def test_text_that_is_too_large_for_a_block_comes_in_turns_by_itself(monkeypatch
     prepared = started_in(folder, block_tokens=300)
     assert prepared.steps_per_block == text_blocks.STEPS_PER_BLOCK
     np.testing.assert_array_equal(np.concatenate([block["tokens"] for block in prepared.blocks]), whole["tokens"])
-    assert prepared.reasons[0].endswith(
+    assert prepared.reasons[0].why.endswith(
         "300 at a time, others every 100 steps (new_tokens_interval sets another number)"
     )
     again = KIND.reopen(prepared.config, None, folder=folder)
@@ -171,7 +171,7 @@ def test_names_of_blocks_that_are_damaged_are_refused(damage: bytes | None) -> N
 
 
 def test_packed_documents_are_told_with_their_fill_rate() -> None:
-    (note,) = started(documents="blank-lines").reasons
+    note = str(started(documents="blank-lines").reasons[0])
     assert note.startswith("documents: 100 are packed one after another, 24.9 tokens each on average; fill rate 100 %")
     assert note.endswith(": no position is padding, 4.02% are <stop>")
 
@@ -212,5 +212,5 @@ def test_what_is_left_open_is_chosen_from_one_measurement_at_the_reference_size(
     assert strategy.group_size == 8
     assert data["tokens"].size == prepared.blocks[0]["tokens"].size
     assert prepared.config.is_settled
-    assert prepared.reasons[0] == "measured: 0.008 million trial-tokens/s at hidden_size 64"
-    assert [reason.partition(" ")[0] for reason in prepared.reasons[1:]] == list(open_keys)
+    assert prepared.reasons[0].why == "measured: 0.008 million trial-tokens/s at hidden_size 64"
+    assert [reason.key for reason in prepared.reasons[1:]] == list(open_keys)

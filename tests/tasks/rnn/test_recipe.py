@@ -154,12 +154,11 @@ def test_each_choice_has_its_reason_in_a_sentence() -> None:
         SCHEMA.build({"sigma": 0.5}), throughput=1e7, n_training_tokens=N_TOKENS, vocab_size=VOCAB_SIZE
     )
     chosen = [key for key in AUTOMATIC_KEYS if key != "sigma"]
-    assert [reason.partition(" = ")[0] for reason in reasons] == chosen
+    assert [reason.key for reason in reasons] == chosen
     for key, reason in zip(chosen, reasons, strict=True):
-        value, _, why = reason.removeprefix(f"{key} = ").partition(": ")
-        assert float(value) == config.get(key)
-        assert len(why) > 10
-    assert reasons[0] == "hidden_size = 64: for 6,000 million trial-tokens in 600 s"
+        assert float(reason.value) == config.get(key)
+        assert len(reason.why) > 10
+    assert str(reasons[0]) == "hidden_size = 64: for 6,000 million trial-tokens in 600 s"
 
 
 GIVEN = {
