@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from fedlearn.net.address import is_loopback
+from fedlearn.net.address import is_loopback, parse_address
 
 DEFAULT_PORT = 4000
 TIMEOUT_S = 30.0
@@ -90,8 +90,10 @@ class HubLine:
         query = urllib.parse.urlencode({"has": has})
         answer = self._ask("GET", f"/api/devices/{device}/work?{query}")
         try:
-            return msgspec.convert(answer, Work)
-        except msgspec.ValidationError as error:
+            work = msgspec.convert(answer, Work)
+            # What it names becomes an argument of a program: nothing but an address ever does.
+            return msgspec.structs.replace(work, server=str(parse_address(work.server)) if work.server else "")
+        except ValueError as error:
             raise HubAwayError(f"expected a hub's answer, got another: {error}") from error
 
     def unregister(self, device: int, *, timeout_s: float) -> None:

@@ -47,10 +47,10 @@ WAIT_S = 20.0
 MAX_STREAMS, STREAMS_OF_ONE = 200, 50
 """Logs and events, of all and of one address."""
 
-LINK = b'<label class="pick"><span>Run</span>'
-"""In the board's page: before it stands a link to the jobs."""
+HEADING = b'<h1 class="wordmark">fedlearn</h1>'
+"""In the board's page: behind it stands a link to the jobs."""
 
-JOBS_LINK = b'<a class="button" href="jobs">Jobs</a>\n  '
+JOBS_LINK = b'\n  <a class="button" href="jobs">Jobs</a>'
 
 
 @final
@@ -233,7 +233,7 @@ class Hub:
     async def page(self, _: Request) -> Response:
         """The board's page, with a link to the jobs."""
         text = (BOARD_STATIC / "index.html").read_bytes()
-        return Response(text.replace(LINK, JOBS_LINK + LINK), media_type="text/html")
+        return Response(text.replace(HEADING, HEADING + JOBS_LINK), media_type="text/html")
 
     async def static(self, asked: Request) -> Response:
         """The page of jobs, and what makes it move."""
@@ -298,6 +298,7 @@ class Hub:
 
     async def _look(self) -> None:
         while True:
+            self._devices.forget(time.monotonic())
             try:
                 self.jobs.tick()
             except (OSError, StorageError, RefusedError) as error:  # a disk that refuses is no end of all jobs

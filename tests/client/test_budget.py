@@ -2,7 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.client.budget import MAX_GROUP_MEMBERS, MAX_OPERATIONS, PARAMETER_BYTES, Budget, in_words
+from fedlearn.client.budget import MAX_GROUP_MEMBERS, MAX_OPERATIONS, Budget, in_words
 from fedlearn.config import RunConfig
 from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
@@ -11,6 +11,7 @@ from fedlearn.es.shaping import Shaping
 from fedlearn.es.trials import Trials
 from fedlearn.server.run import Run
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.limits import PARAMETER_BYTES
 from fedlearn.tasks.objective import NamesItsMemory
 from tests.runs import created, update_of
 

@@ -170,3 +170,47 @@ def test_terms_that_make_no_sense_are_refused(join: Mock, flags: list[str], comp
     with pytest.raises(ValueError, match=complaint):
         join_command(parsed(*flags))
     join.assert_not_called()
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Stands in for the device of a hub."""
+    device = Mock()
+    device.return_value.run.return_value = 7
+    monkeypatch.setattr(module, "HubDevice", device)
+    return device
+
+
+def test_a_hub_names_the_server_and_what_it_names_is_joined_once(device: Mock, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("the devices' token")
+    flags = ["--hub", "localhost", "--job", "3", "--name", "Ada", "--threads", "2", "--token", str(tmp_path / "token")]
+    options = parsed(*flags)
+    options.given = ["join", *flags]
+    assert join_command(options) == 7
+    named = device.call_args.kwargs
+    assert (named["name"], named["job_id"], device.call_args.args[0].url) == ("Ada", 3, "http://localhost:4000")
+    words = named["command"]("127.0.0.1:5001")
+    assert "the devices' token" not in words
+    assert words[1:4] == ["-m", "fedlearn", "join"]
+    volunteer = parsed(*words[4:])
+    assert (volunteer.hub, volunteer.server, volunteer.once, volunteer.threads) == ("", ["127.0.0.1:5001"], True, 2)
+
+
+def test_what_a_hub_named_is_joined_as_any_server(join: Mock) -> None:
+    assert join_command(parsed("--hub", "x", "--job", "1", "--hub", "", "--once", "--server", "far:12")) == 7
+    assert join.call_args.args[0] == Address("far", 12, has_tls=True)
+
+
+def test_flags_of_other_clients_mean_the_same(device: Mock) -> None:
+    options = parsed("--api-url", "http://hub:4000", "--job-id", "3")
+    options.given = []
+    join_command(options)
+    assert (device.call_args.args[0].url, device.call_args.kwargs["job_id"]) == ("http://hub:4000", 3)
+
+
+def test_a_hub_and_a_server_are_not_both_joined(device: Mock) -> None:
+    with pytest.raises(ValueError, match="--hub: expected no server's address"):
+        join_command(parsed("--hub", "x", "--server", "far:12"))
+    with pytest.raises(ValueError, match="--job: expected --hub with it, got 3 alone"):
+        join_command(parsed("--job", "3", "far:12"))
+    device.assert_not_called()

@@ -15,7 +15,7 @@ from tests.runs import write_text
 ALL = sorted(set(commands()))
 OWN = [command for command in ALL if command.own_arguments is not None]
 OTHERS = [command for command in ALL if command.own_arguments is None]
-PROGRAMS = {"chmod", "cp", "docker", "echo", "loginctl", "mkdir", "openssl", "pip", "systemctl"}
+PROGRAMS = {"chmod", "cp", "curl", "docker", "echo", "loginctl", "mkdir", "openssl", "pip", "systemctl"}
 """Of others, which the reader's machine has or has not."""
 
 QUICK = {"check", "eval", "identity", "replay", "rollback", "runs", "sample"}

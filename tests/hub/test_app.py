@@ -1,5 +1,6 @@
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from starlette.testclient import TestClient
 
 from fedlearn.hub import app as module
 from fedlearn.hub.app import Hub
+from fedlearn.hub.devices import FORGET_S
 from fedlearn.hub.door import COOKIE
 from fedlearn.hub.settings import HubSettings
 from fedlearn.storage.checkpoint import checkpoint_at
@@ -239,6 +241,23 @@ def test_a_device_waits_no_longer_than_proxies_do(client: TestClient, monkeypatc
     monkeypatch.setattr(module, "WAIT_S", 0.0)
     client.post("/api/devices/register", json={})
     assert work(client) == {"state": "wait", "job_id": None, "server": ""}
+
+
+def test_a_device_that_asks_is_known_and_one_that_is_silent_forgotten(
+    client: TestClient, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.0)
+    for _ in range(2):
+        client.post("/api/devices/register", json={})
+    for device in hub._devices.all():
+        device.seen -= FORGET_S - 10
+    work(client)
+    assert [time.monotonic() - device.seen < 10 for device in hub._devices.all()] == [True, False]
+    hub._devices.get(2).seen -= 10
+    ticks = threading.Event()
+    while len(client.get("/api/devices").json()) == 2:
+        ticks.wait(0.05)
+    assert [device["device_id"] for device in client.get("/api/devices").json()] == [1]
 
 
 def test_a_job_that_is_stopped_keeps_its_device_for_when_it_goes_on(

@@ -146,5 +146,17 @@ def test_a_log_is_followed_until_it_is_over_to_the_last_byte(tmp_path: Path, mon
     assert asyncio.run(gathered(follow_log(log, is_over))) == b"some text \xff"
 
 
+def test_what_is_written_just_before_the_end_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def is_over() -> bool:
+        if log.exists():
+            return True
+        log.write_bytes(b"last words")
+        return True
+
+    assert asyncio.run(gathered(follow_log(log, is_over))) == b"last words"
+
+
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert asyncio.run(gathered(follow_log(tmp_path / "none", lambda: True))) == b""

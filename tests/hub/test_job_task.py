@@ -78,9 +78,7 @@ def test_a_text_that_is_gone_or_too_short_is_told(tmp_path: Path) -> None:
         read_task(path)
 
 
-def test_the_file_of_a_job_is_a_task_that_travels_as_a_graph(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_of_a_job_is_a_task_that_travels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ordered(tmp_path, LAYERS, name="MNIST", path="mnist")
     write_mnist(tmp_path / "data" / "mnist")
     (tmp_path / TASK_FILE).write_text(TASK_SOURCE)

@@ -4,9 +4,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from fedlearn.coordination.divergence import DIVERGED
 from fedlearn.hub import jobs as module
 from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training
 from fedlearn.hub.devices import Devices
+from fedlearn.hub.job_task import TASK_SOURCE
 from fedlearn.hub.jobs import Jobs
 from fedlearn.hub.records import JobRecord
 from fedlearn.hub.served import GONE
@@ -128,11 +130,18 @@ def test_a_server_that_could_not_begin_fails_its_job(jobs: Jobs) -> None:
     assert (record.status, record.reason) == ("failed", "its server could not begin; the log says why")
 
 
+def test_a_server_that_is_called_wrongly_is_not_called_so_again(jobs: Jobs, settings: HubSettings) -> None:
+    record, server = training(jobs, settings)
+    server.code = module.WRONG_USAGE
+    jobs.tick()
+    assert (record.status, len(Scripted.started)) == ("failed", 1)
+
+
 def test_a_run_that_diverged_fails_its_job(jobs: Jobs, settings: HubSettings) -> None:
     record, server = training(jobs, settings)
     run = jobs.run(record)
     assert run is not None
-    ended(run, step=50, reason=f"{module.DIVERGED} at step 50")
+    ended(run, step=50, reason=f"{DIVERGED} at step 50")
     server.code = 0
     jobs.tick()
     assert record.status == "failed"
@@ -250,6 +259,6 @@ def test_the_order_of_a_job_has_no_words_of_a_request_in_its_code(jobs: Jobs, se
     record = created(jobs, hostile)
     jobs.train(record, Training())
     assert "import os" not in (settings.jobs / "1" / "task.py").read_text()
-    assert (settings.jobs / "1" / "task.py").read_text() == module.TASK_SOURCE
+    assert (settings.jobs / "1" / "task.py").read_text() == TASK_SOURCE
     assert not any("import os" in argument for argument in Scripted.started[-1].arguments)
     assert Path(Scripted.started[-1].arguments[Scripted.started[-1].arguments.index("--task") + 1]).is_absolute()

@@ -11,8 +11,9 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
+from fedlearn.tasks.limits import MEMBERS_AT_LEAST  # noqa: E402
 from fedlearn.tasks.torch_graph.graph_task import GraphTask  # noqa: E402
-from fedlearn.tasks.torch_graph.sharing import MEMBERS_AT_LEAST, received, share  # noqa: E402
+from fedlearn.tasks.torch_graph.sharing import received, share  # noqa: E402
 
 N_BYTES = 4 * 64 * 64
 """Of the weights."""

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+
+from fedlearn.board.serving import Reach
+from fedlearn.hub.serving import introduction, serve
+from fedlearn.hub.settings import HubSettings
+from fedlearn.storage.durable import StorageError
+from fedlearn.system.files import lock_file
+
+
+def opened(folder: Path, host: str, tokens: str = "auto") -> HubSettings:
+    return HubSettings.open(folder, data=None, tasks=None, host=host, public_host="", tokens=tokens)
+
+
+def test_a_folder_has_one_hub_at_a_time(settings: HubSettings) -> None:
+    with open(settings.folder / "lock", "a+") as held:
+        assert lock_file(held.fileno())
+        with pytest.raises(StorageError, match="expected a folder that no hub uses"):
+            serve(settings, Reach())
+
+
+def test_the_first_lines_are_for_operators_and_devices(tmp_path: Path) -> None:
+    settings = opened(tmp_path, "127.0.0.1")
+    lines = introduction(settings, 4000)
+    assert lines[:3] == [
+        "hub: http://127.0.0.1:4000/",
+        f"page for you who operate it: http://127.0.0.1:4000/jobs#token={settings.operator_token}",
+        "devices join with: fedlearn join --hub http://127.0.0.1:4000",
+    ]
+    assert "need no token" in lines[4]
+    assert len(lines) == 5
+
+
+def test_a_hub_for_others_says_where_tokens_are_and_what_is_not_encrypted(tmp_path: Path) -> None:
+    lines = introduction(opened(tmp_path, "0.0.0.0", "always"), 4000)
+    assert f"{tmp_path / 'device-token'}; HTTP is not encrypted" in lines[-1]
+    assert not any("need no token" in line for line in lines)
