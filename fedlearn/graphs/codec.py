@@ -55,7 +55,9 @@ def decode(data: bytes) -> Graph:
     try:
         return _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise GraphError(f"graph: expected the JSON of a graph: {_shortened(str(error))}") from error
+        raise GraphError(
+            f"graph: expected the JSON of a graph that this version of fedlearn knows: {_shortened(str(error))}"
+        ) from error
 
 
 def _shortened(reason: str) -> str:

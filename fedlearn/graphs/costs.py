@@ -65,13 +65,13 @@ def _is_weight(name: str, call: Call, shapes: Shapes) -> bool:
 
 
 def _einsum(call: Call, shapes: Shapes) -> int:
-    """One product for each choice of all indices; dots, which stand for any, count as the result has them."""
+    """Each number of the result is a sum over the indices that it has not."""
+    before, arrow, after = str(call.arguments[0]).replace(" ", "").partition("->")
     extents: dict[str, int] = {}
-    terms = str(call.arguments[0]).replace(" ", "").split("->")[0].split(",")
-    for term, name in zip(terms, values_read(call), strict=False):
-        letters = [letter for letter in term if letter != "."]
-        extents.update(zip(reversed(letters), reversed(shapes[name]), strict=False))
-    return max(prod(extents.values()), prod(shapes[call.results[0]]))
+    for term, name in zip(before.split(","), values_read(call), strict=False):
+        extents.update(zip(reversed(term.replace(".", "")), reversed(shapes[name]), strict=False))
+    kept = after if arrow else [letter for letter in extents if before.count(letter) == 1]
+    return prod(shapes[call.results[0]]) * prod(extent for letter, extent in extents.items() if letter not in kept)
 
 
 _COUNTS: Mapping[str, Callable[[Call, Shapes], int]] = {

@@ -81,8 +81,6 @@ class Flow:
         calls = self.graph.calls
         wanted = {number for number in range(start, stop) if not self._is_repeated(calls[number])}
         names = [name for number in wanted for name in values_read(calls[number])]
-        if stop == len(calls):
-            names += self.graph.outputs
         while names:
             name = names.pop()
             if name in self._repeated and self._made_by[name] not in wanted:

@@ -1,12 +1,11 @@
 """What tasks around a PyTorch module have in common: which of its tensors are learned, and members around them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from timeit import default_timer
 from typing import Any
 
-import numpy as np
 import safetensors.torch
 import torch
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.tasks.torch.members import TorchMembers
 from fedlearn.tasks.torch.noise import as_tensors
-from fedlearn.tasks.torch.one_by_one import load
+from fedlearn.tasks.torch.one_by_one import load_flat
 from fedlearn.tasks.torch.refusals import refuse_module
 from fedlearn.tasks.torch.ways import Ways
 
@@ -43,6 +42,8 @@ class ModuleTask(Task):
         self._model, self._train = model, train
         self.device, self._threads = torch.device("cpu"), 0
         self._ways = Ways(self._frozen_tensors)
+        self.window = 0
+        """Members of a group that are run at once, as `TorchMembers` takes it."""
 
     def use(self, device: str = "cpu", *, threads: int = 0, clock: Callable[[], float] | None = None) -> None:
         """Lets trials run on a device (cpu, cuda, mps) and on so many threads of this machine; 0 leaves them be.
@@ -110,19 +111,19 @@ class ModuleTask(Task):
 
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> TorchMembers:
         loaded = self.load(weights)
-        return TorchMembers(self.parameters, loaded, as_tensors(noise, self.device), n_groups=n_groups, ways=self._ways)
+        return TorchMembers(
+            self.parameters,
+            loaded,
+            as_tensors(noise, self.device),
+            n_groups=n_groups,
+            ways=self._ways,
+            window=self.window,
+        )
 
     def load(self, weights: Float32Array) -> list[Tensor]:
         """Puts flat weights into the module; gives them as tensors on its device."""
         _ = self.tensors  # where learning starts is read before anything is written over it
-        flat = torch.from_numpy(np.require(weights, np.float32, ["C", "W"])).to(self.device)
-        sizes = [parameter.numel() for parameter in self.parameters.values()]
-        parts = [
-            part.view(parameter.shape)
-            for part, parameter in zip(torch.split(flat, sizes), self.parameters.values(), strict=True)
-        ]
-        load(list(self.parameters.values()), parts)
-        return parts
+        return load_flat(list(self.parameters.values()), weights)
 
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
         """As the module names them, tied ones under each of their names."""
@@ -137,17 +138,22 @@ class ModuleTask(Task):
         named = (*self.model.named_parameters(), *self.model.named_buffers())
         return {name: tensor for name, tensor in named if id(tensor) not in learned}
 
-    @contextmanager
-    def computing(self) -> Iterator[None]:
+    def computing(self) -> AbstractContextManager[None]:
         """No gradients, and the threads that trials may use."""
-        before = torch.get_num_threads()
-        if self._threads:
-            torch.set_num_threads(self._threads)
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            torch.set_num_threads(before)
+        return computing(self._threads)
+
+
+@contextmanager
+def computing(threads: int) -> Iterator[None]:
+    """No gradients, and so many threads; 0 threads leaves them be."""
+    before = torch.get_num_threads()
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _is_trained(name: str, parameter: Tensor, train: Train) -> bool:

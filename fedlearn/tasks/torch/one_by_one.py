@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.torch.noise import Factors, Noise, number_of_members, of_members
 from fedlearn.tasks.torch.trees import Tree, pick
 
@@ -47,6 +49,15 @@ def load(parameters: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
     """Copies weights into parameters."""
     for parameter, tensor in zip(parameters, weights, strict=True):
         parameter.copy_(tensor)
+
+
+def load_flat(parameters: Sequence[Tensor], weights: Float32Array) -> list[Tensor]:
+    """Copies flat weights into parameters; gives them as tensors in the array's own memory where that is possible."""
+    flat = torch.from_numpy(np.require(weights, np.float32, ["C", "W"])).to(parameters[0].device)
+    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
+    shaped = [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
+    load(parameters, shaped)
+    return shaped
 
 
 @torch.no_grad()

@@ -50,6 +50,19 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
         with self.seeded():
             return together(self.function, parameters, self.noise, self.shared, self.own, seen=seen)
 
+    def together_or_alone(self) -> Tree:
+        """What all of the members give, at once; one by one where they cannot be run at once.
+
+        Raises:
+            Refused: the function does what members can't be compared by.
+        """
+        try:
+            return self.together()
+        except Refused:
+            raise
+        except Exception:  # Whatever vmap refuses, or the function itself: that is raised again.
+            return stacked(self.alone())
+
     def member(self, member: int) -> "Subject":
         """The same with one of the members."""
         noise = of_members(self.noise, member, member + 1)

@@ -1,0 +1,124 @@
+"""A stage of a model that was cut, ready to be run: unperturbed, and by members."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from math import prod
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.noise import TensorNoise
+from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
+from fedlearn.graphs.graph import GraphError
+from fedlearn.graphs.stages import Stage
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.torch.module_task import computing
+from fedlearn.tasks.torch.noise import as_tensors, number_of_members
+from fedlearn.tasks.torch.one_by_one import load_flat
+from fedlearn.tasks.torch.trees import as_tensors as columns_as_tensors
+from fedlearn.tasks.torch.trial import Subject
+from fedlearn.tasks.torch_graph.measure import Extent, measure
+from fedlearn.tasks.torch_graph.program import Program
+from fedlearn.tasks.torch_graph.refusals import first_line
+
+Values = Mapping[str, Float32Array]
+"""What crosses a cut, by name."""
+
+
+_ALIGNMENT = 64
+"""Of PyTorch's own memory, in bytes; in other memory kernels may add in another order."""
+
+
+@final
+class StageRunner:
+    """A stage with its weights; what it is given and what it gives are plain arrays.
+
+    Stages after one another give what the whole graph gives, to the bit, where each is run on the same machine, with as
+    many threads, and with the same members at once: how many share a product decides in which order it is summed.
+    """
+
+    def __init__(self, stage: Stage, frozen: Mapping[str, NDArray[Any]], *, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Weights are zeros until they are loaded; of `frozen`, it keeps what the stage reads.
+
+        Raises:
+            GraphError: the stage is not well formed, asks for more than `limits`, or frozen arrays are missing.
+        """
+        self.stage = stage
+        self.extent: Extent = measure(stage, limits)
+        self._program = Program(stage, frozen)
+        self._parameters: dict[str, Tensor] = dict(self._program.module.named_parameters())
+        self._device, self._threads = torch.device("cpu"), 0
+        self.load(np.zeros(sum(prod(spec.shape) for spec in stage.learned), dtype=np.float32))
+
+    def use(self, device: str, *, threads: int) -> None:
+        """Sets where the stage runs and with how many threads; 0 threads leaves them be."""
+        self._device, self._threads = torch.device(device), threads
+        self._program.module.to(self._device)
+        self._parameters = dict(self._program.module.named_parameters())
+
+    def load(self, weights: Float32Array) -> None:
+        """Takes the stage's learned tensors, one after another in its order: [n_parameters]."""
+        n_parameters = sum(prod(spec.shape) for spec in self.stage.learned)
+        if weights.shape != (n_parameters,):
+            raise GraphError(f"weights: expected the {n_parameters} of the stage's tensors, got {list(weights.shape)}")
+        self._weights = load_flat(list(self._parameters.values()), weights)
+
+    def unperturbed(self, rows: Columns, received: Values) -> Values:
+        """What the stage gives of the rows of one group, [batch_size, ...] of each column.
+
+        Raises:
+            GraphError: rows or values do not fit the stage.
+        """
+        given = self._received(received)
+        return self._run(lambda: self._program.run(self._rows(rows), given))
+
+    def members(self, rows: Columns, received: Values, noise: Sequence[TensorNoise]) -> Values:
+        """The same of some members of the group, all at once: [members, ...] of each value received and given.
+
+        `noise` has an entry for each of the stage's learned tensors. The last stage gives the losses, [members].
+
+        Raises:
+            GraphError: rows or values do not fit the stage.
+        """
+        tensors = as_tensors(noise, self._device)
+        given = self._received(received, number_of_members(tensors))
+        subject = Subject(
+            self._program.run, self._parameters, self._weights, tensors, (self._rows(rows),), (given,), nullcontext
+        )
+        return self._run(subject.together_or_alone)
+
+    def _rows(self, rows: Columns) -> dict[str, Tensor]:
+        read = {spec.name: rows[spec.name] for spec in self.stage.inputs if spec.name in rows}
+        tensors: dict[str, Tensor] = columns_as_tensors(read, self._device)
+        return tensors
+
+    def _received(self, values: Values, *members: int) -> dict[str, Tensor]:
+        for spec in self.stage.received:
+            got = values[spec.name].shape if spec.name in values else None
+            if got != (*members, *spec.shape):
+                raise GraphError(f"{spec.name!r}: expected {[*members, *spec.shape]} of the stage before, got {got}")
+        return {spec.name: _tensor(values[spec.name]).to(self._device) for spec in self.stage.received}
+
+    def _run(self, run: Callable[[], Mapping[str, Tensor]]) -> Values:
+        with computing(self._threads):
+            # Outside of what members run, where a value would be one member's.
+            self._program.prepare()
+            try:
+                results = run()
+            except (RuntimeError, IndexError) as error:
+                raise GraphError(
+                    f"stage: expected rows and values that it can run on: {first_line(str(error))}; "
+                    "all seats of a crew must have the same graph and data"
+                ) from error
+            return {name: np.asarray(result.cpu().contiguous()) for name, result in results.items()}
+
+
+def _tensor(array: Float32Array) -> Tensor:
+    """As if the stage before had made it here: a copy, where it lies in memory otherwise."""
+    array = np.asarray(array, dtype=np.float32, order="C")
+    is_as_ours = array.flags.writeable and array.ctypes.data % _ALIGNMENT == 0
+    return torch.from_numpy(array) if is_as_ours else torch.tensor(array)

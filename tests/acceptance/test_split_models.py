@@ -1,0 +1,26 @@
+"""ResNet-50, a GPT and BERT-tiny cut in three are the whole to the bit, and load into the module that was not cut."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "split_models.py"
+
+
+@pytest.mark.parametrize("model", ["gpt", pytest.param("resnet50", marks=pytest.mark.long), "bert-tiny"])
+def test_a_model_cut_in_three_is_the_whole_to_the_bit(model: str) -> None:
+    pytest.importorskip("torch")
+    if model == "bert-tiny":
+        pytest.importorskip("transformers")
+    command = [sys.executable, str(BENCHMARK), "--json", "--models", model, "--members", "2", "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["is_equal"]
+    assert row["members_are_equal"]
+    assert row["loads_strictly"]
+    assert len(row["cuts"]) == 2
+    print(f"{model}: {row['n_parameters']:,} parameters, {row['sent_bytes']} bytes a member cross")
