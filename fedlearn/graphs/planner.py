@@ -53,7 +53,6 @@ def divide(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
         raise PlanError(f"nodes: expected at most {most} for one crew of this model, got {len(machines)}")
     n, parts = len(machines), _parts(model, len(machines), needs)
     shares = np.stack([parts.need / machine.memory_bytes for machine in machines])
-    shares[1:, 0] = np.inf  # whoever is not the first does not begin
     follows = np.full((n, n), np.inf)
     follows[range(n - 1), range(1, n)] = 0.0
     lines = np.repeat(follows[:, :, None], len(parts.places), axis=2)

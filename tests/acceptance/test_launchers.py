@@ -68,9 +68,8 @@ def test_gang_of_torchrun_goes_on_with_its_run_when_a_rank_is_killed(tmp_path: P
 def test_killed_actor_of_ray_comes_back_and_the_run_completes(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     pytest.importorskip("torch")
-    n_steps = 300
     task = f"{EXAMPLES / 'residual.py'}:task"
-    flags = ("--port", "0", "--volunteers", "0", "--steps", str(n_steps), "--population-limit", "512")
+    flags = ("--port", "0", "--volunteers", "0", "--duration", "120", "--population-limit", "512")
     limit_s = 400.0
     server = begin(*FEDLEARN, "serve", "--task", task, *flags, folder=tmp_path, limit_s=limit_s)
     with ended_at_exit(server):
@@ -88,9 +87,10 @@ def test_killed_actor_of_ray_comes_back_and_the_run_completes(tmp_path: Path) ->
             wait_for(server, "ray-. joined")
             back_s = time.monotonic() - begun
             wait_for(server, r"step +\d+ .* 3 volunteers")
-            wait_for(server, rf"all {n_steps} steps are done")
+            wait_for(server, "try next: ")
+            assert server.wait(30) == 0
             assert launched.wait(60) == 0, output_of(launched).read()
     counts = [json.dumps(line["volunteers"]) for line in metrics_of(tmp_path)]
     print(f"three actors in {up_s:.0f} s, a killed one back after {back_s:.0f} s; steps by volunteers: ", end="")
     print({count: counts.count(count) for count in sorted(set(counts))})
-    assert len(counts) == n_steps
+    assert counts[-1] == "3"

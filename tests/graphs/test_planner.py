@@ -194,6 +194,13 @@ def test_machine_that_would_not_hasten_its_crew_is_idle() -> None:
     assert found.members_per_s == pytest.approx(1 / 8)
 
 
+def test_slow_spare_that_changes_nothing_is_idle() -> None:
+    model = model_of([1, 1, 8], [8, 8, 4])
+    found = plan(model, [machine("spare", 1100, speed=0.5), machine("a", 2100), machine("b", 2100)], NEEDS)
+    assert found.idle == ("spare",)
+    assert found.members_per_s == pytest.approx(1 / 8)
+
+
 def test_ties_go_to_fewer_machines_and_to_those_that_were_named_first() -> None:
     model = model_of([1, 1], [8, 4])
     machines = [machine(name, 1100) for name in "abcde"]
@@ -228,12 +235,18 @@ def test_parts_follow_the_memory_of_machines_in_their_order() -> None:
     assert [(seat.machine, seat.first, seat.end) for seat in crew.seats] == [("0", 0, 3), ("1", 3, 9)]
 
 
+def test_machines_of_one_crew_keep_their_order_though_another_would_suit_better() -> None:
+    model = Model(model_of([1, 1], [8, 4]).pieces, {"t0": 1000, "t1": 2000}, {})
+    (crew,) = divide(model, [machine("0", 1e6), machine("1", 0.5e6)], NEEDS).crews
+    assert [(seat.machine, seat.tensors) for seat in crew.seats] == [("0", ("t0",)), ("1", ("t1",))]
+
+
 def test_division_needs_a_piece_for_each_machine_and_room() -> None:
     model = model_of([1, 1], [8, 4], size=10**8)
     with pytest.raises(PlanError, match="expected at most 2 for one crew of this model, got 3"):
         divide(model, [machine(name, 1e10) for name in "abc"], NEEDS)
-    with pytest.raises(PlanError, match=r"holds t0 to t0, which take 1 GB: 0.5 GB are missing there"):
-        divide(model, [machine("small", 0.5e9), machine("large", 9e9)], NEEDS)
+    with pytest.raises(PlanError, match=r"holds t0 to t0, which take 1 GB: 0.1 GB are missing there"):
+        divide(model, [machine("small", 0.9e9), machine("large", 9e9)], NEEDS)
 
 
 def test_more_machines_are_planned_in_packs() -> None:
@@ -247,9 +260,23 @@ def test_more_machines_are_planned_in_packs() -> None:
 
 def test_large_model_gets_the_largest_machines_of_many_together() -> None:
     model = model_of([1] * 4, [8] * 4)
-    machines = [machine(f"small{n}", 10.0) for n in range(20)] + [machine(f"large{n}", 1100.0) for n in range(4)]
+    machines = [machine(f"small{n}", 10.0) for n in range(10)] + [machine(f"large{n}", 1100.0) for n in range(4)]
     (crew,) = plan(model, machines, NEEDS).crews
     assert sorted(names(crew)) == [f"large{n}" for n in range(4)]
+
+
+def test_small_machines_of_many_are_packed_with_large_ones() -> None:
+    model = model_of([1] * 10, [8] * 10)
+    machines = [machine(f"large{n}", 11000.0) for n in range(12)] + [machine(f"small{n}", 4100.0) for n in range(2)]
+    found = plan(model, machines, NEEDS)
+    assert found.idle == ()
+    assert found.members_per_s == pytest.approx(1.4), "nobody waits for anybody"
+
+
+def test_idle_machines_of_packs_are_packed_again() -> None:
+    found = plan(model_of([1] * 5, [8] * 5), [machine(f"m{n}", 1100.0) for n in range(16)], NEEDS)
+    assert [len(crew.seats) for crew in found.crews] == [5, 5, 5]
+    assert len(found.idle) == 1
 
 
 def test_of_many_pieces_a_cut_is_looked_at_in_each_stretch() -> None:

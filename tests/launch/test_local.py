@@ -55,6 +55,7 @@ def begun(scenes: list[Scene], *programs: str) -> Scene:
 def test_child_that_dies_is_started_again_after_a_pause(scenes: list[Scene]) -> None:
     scene = begun(scenes, FOREVER)
     (first,) = scene.pids()
+    assert os.getsid(first) != os.getsid(0), "Ctrl-C is not for the children"
     os.kill(first, signal.SIGKILL)
     assert scene.look_when_ended(first)
     assert scene.said[-1] == "c0 was ended by SIGKILL; it is started again in 1 s"
