@@ -130,7 +130,14 @@ class Volunteer:
             raise RemoteProtocolError(f"seat: expected a run whose model can be divided, got one of {invitation.kind}")
         before: Replicated | None = self._place.holding if self._place is not None else self._holding
         self._holding = self._place = None
-        part = kind.part(invitation, seat.cuts, seat.place, device=self._device, max_bytes=self._budget.max_bytes)
+        part = kind.part(
+            invitation,
+            seat.cuts,
+            seat.place,
+            shards=seat.shards,
+            device=self._device,
+            max_bytes=self._budget.max_bytes,
+        )
         self._budget.check_layout(part.layout)
         self._place = Place(part, seat, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
         if before is not None:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from contextlib import ExitStack
@@ -62,6 +63,24 @@ SMALL_MODEL = 10_000_000
 """Parameters below which a volunteer for each processor does more than one with all of them."""
 
 
+class Mesh(argparse.Action):
+    """Says three settings at once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        found = re.fullmatch(r"crews=(\d+),shards=(\d+)", str(values))
+        crews, shards = (int(found[1]), int(found[2])) if found is not None else (0, 0)
+        if crews < 1 or shards < 1:
+            raise argparse.ArgumentError(self, f"expected crews=C,shards=S such as crews=2,shards=2, got {values!r}")
+        namespace.seats = namespace.shards = str(shards)
+        namespace.volunteers = str(crews * shards)
+
+
 def add_serve(parser: Parser) -> None:
     """The flags of a run's settings, those of every kind of task among them."""
     parser.add_argument(
@@ -83,6 +102,12 @@ def add_serve(parser: Parser) -> None:
         default=[],
         metavar="FILE.py:NAME",
         help="a fedlearn.Callback of yours, which is told what happens in the run; also MODULE:NAME; may be repeated",
+    )
+    parser.add_argument(
+        "--mesh",
+        action=Mesh,
+        metavar="crews=C,shards=S",
+        help="C crews of S local volunteers, whose seats cut the rows of a vocabulary; sets seats, shards and volunteers",
     )
     add_output(parser)
     parser.add_argument("--tell", type=int, help=argparse.SUPPRESS)  # what a supervisor reads

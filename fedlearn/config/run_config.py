@@ -210,6 +210,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             resumable=True,
         ),
     ] = 0
+    shards: Annotated[
+        int,
+        setting(
+            "parts that a crew cuts the rows of a language model's vocabulary into, in its head and its embedding; "
+            "1 = none",
+            ge=1,
+            le=12,
+            resumable=True,
+        ),
+    ] = 1
     wire: Annotated[
         Literal["float32", "float16", "int8-delta", "int4-delta"],
         setting("how activations travel between the seats of a crew", resumable=True),

@@ -33,6 +33,7 @@ class Draft(msgspec.Struct, frozen=True):
     """A crew that is possible."""
 
     cuts: tuple[int, ...]
+    shards: int
     places: tuple[Place, ...]
     order: tuple[int, ...]
     """Which volunteer takes each place, by its number among those that were asked about."""
@@ -105,7 +106,7 @@ class Crew:
 
     def __init__(self, number: int, draft: Draft) -> None:
         self.number = number
-        self.cuts, self.places = draft.cuts, draft.places
+        self.cuts, self.shards, self.places = draft.cuts, draft.shards, draft.places
         self.sitters: list[Sitter | None] = [None] * len(draft.places)
         self.peer: Peer | None = None
         """Under which the coordinator knows it, once all its seats are ready."""
@@ -131,6 +132,7 @@ class Crew:
         return Seat(
             crew=self.number,
             cuts=self.cuts,
+            shards=self.shards,
             place=place,
             wire=wire,
             batch=its.batch,

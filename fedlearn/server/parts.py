@@ -6,6 +6,7 @@ from typing import final
 from fedlearn.coordination.crew import Tensors
 from fedlearn.server.recent import Outgoing
 from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.parts import part_layout
 from fedlearn.wire.parcel import pack
 
 
@@ -19,11 +20,11 @@ class Parts:
     def part_message(self, tensors: Tensors) -> Outgoing:
         """The message that brings a seat with these tensors to where the replica is."""
         replica = self._holding.replica
-        snapshot = replica.snapshot(replica.layout.part(tensors))
+        snapshot = replica.snapshot(part_layout(replica.layout, tensors))
         return snapshot, pack(snapshot)
 
     def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
         """The step that the replica stands before, and the digests of some parts of it."""
         replica = self._holding.replica
-        digests = replica.digests([replica.layout.part(tensors) for tensors in parts])
+        digests = replica.digests([part_layout(replica.layout, tensors) for tensors in parts])
         return replica.step, dict(zip(parts, digests, strict=True))

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from math import prod
 from typing import Self, final
 
+from msgspec.structs import replace
+
 from fedlearn.config import ConfigError, ServerSettings
 from fedlearn.coordination.crew import Draft, Place
-from fedlearn.graphs.crews import Crew, Machine, PlanError, Seat
+from fedlearn.graphs.crews import Machine, PlanError, Seat
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.parts import Model, Needs
 from fedlearn.graphs.pieces import stages_of
 from fedlearn.graphs.planner import divide, plan
+from fedlearn.graphs.shards import sharded
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
 from fedlearn.tasks.torch_graph.sharing import unpacked
@@ -35,52 +38,64 @@ MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
 class Draftsman:
     """Implements `fedlearn.coordination.crew.Planner`."""
 
-    def __init__(self, graph: Graph, *, seats: int, wire: ActivationCodec) -> None:
-        """`seats` in each crew; 0: as many as a replica takes.
+    def __init__(self, graph: Graph, *, seats: int, wire: ActivationCodec, shards: int = 1) -> None:
+        """`seats` in each crew; 0: as many as a replica takes. The vocabulary's rows are in so many `shards`.
 
         Raises:
-            PlanError: the model has too few pieces for so many.
+            GraphError: the model has no vocabulary that can be cut so.
+            PlanError: the model has too few pieces for so many seats, or there are more shards than seats.
         """
-        self._graph, self._model, self._seats = graph, Model.of(graph), seats
+        if 0 < seats < shards:
+            raise PlanError(f"shards: expected at most one for each of {seats} seats, got {shards}")
+        self._graph, self._seats, self._shards = sharded(graph, shards), seats, shards
+        self._model = Model.of(self._graph)
         self.wire: ActivationCodec = wire
         # Of all cuts that there could be: what shares a product decides about last digits, whatever the cuts are.
         self._most_sent = max(piece.sent_bytes for piece in self._model.pieces)
-        self._divided([0] * max(seats, 1))
+        self._seated([0] * max(seats, shards))
 
     @classmethod
-    def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec) -> Self:
+    def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec, shards: int) -> Self:
         """That of a task that was shared as a graph."""
-        return cls(unpacked(attachment).graph, seats=seats, wire=wire)
+        return cls(unpacked(attachment).graph, seats=seats, wire=wire, shards=shards)
 
     @property
     def replica_bytes(self) -> int:
         """Memory that a whole replica takes."""
-        return self._divided([0]).seats[0].need_bytes
+        return _divided(self._model, [0])[0].need_bytes
 
     def fits(self, place: Place, memory_bytes: int) -> bool:
         return memory_bytes == 0 or place.need_bytes <= memory_bytes
 
     def draft(self, memories: Sequence[int]) -> Draft | None:
         if self._seats > 0:
-            return self._draft(self._divided(memories[: self._seats])) if len(memories) >= self._seats else None
+            return self._draft(self._seated(memories[: self._seats])) if len(memories) >= self._seats else None
         try:
             crews = plan(self._model, _machines(memories), NEEDS).crews
         except PlanError:
             return None
-        return self._draft(crews[0])
+        return self._draft(crews[0].seats)
 
-    def _divided(self, memories: Sequence[int]) -> Crew:
-        known = memories if all(memories) else [1 << 62] * len(memories)
-        return divide(self._model, _machines(known), NEEDS).crews[0]
+    def _seated(self, memories: Sequence[int]) -> list[Seat]:
+        """A seat for each: those of the body and the first shard, then one for each other shard."""
+        pieces, n_more = self._model.pieces, self._shards - 1
+        first = len(pieces) - n_more
+        seats = _divided(replace(self._model, pieces=pieces[:first]), memories[: len(memories) - n_more])
+        for number in range(n_more):
+            shard = replace(self._model, pieces=pieces[first + number : first + number + 1])
+            (seat,) = _divided(shard, [memories[len(seats)]])
+            seats.append(replace(seat, machine=str(len(seats)), first=first + number, end=first + number + 1))
+        return seats
 
-    def _draft(self, crew: Crew) -> Draft:
-        cuts = tuple(seat.end for seat in crew.seats[:-1])
+    def _draft(self, seats: Sequence[Seat]) -> Draft:
+        cuts = tuple(seat.end for seat in seats[:-1])
         received = [[array.shape for array in stage.received] for stage in stages_of(self._graph, cuts)]
         sent = [*received[1:], []]
         return Draft(
             cuts=cuts,
-            places=tuple(self._place(seat, shapes) for seat, shapes in zip(crew.seats, sent, strict=True)),
-            order=tuple(int(seat.machine) for seat in crew.seats),
+            shards=self._shards,
+            places=tuple(self._place(seat, shapes) for seat, shapes in zip(seats, sent, strict=True)),
+            order=tuple(int(seat.machine) for seat in seats),
         )
 
     def _place(self, seat: Seat, sent: Sequence[tuple[int, ...]]) -> Place:
@@ -93,26 +108,35 @@ class Draftsman:
         )
 
 
+def _divided(model: Model, memories: Sequence[int]) -> list[Seat]:
+    """The seats of one crew, whose parts are as large as their memories; alike where one of those is not known."""
+    known = memories if all(memories) else [1 << 62] * len(memories)
+    return list(divide(model, _machines(known), NEEDS).crews[0].seats)
+
+
 def draftsman_of(invitation: Invitation, settings: ServerSettings) -> Draftsman | None:
     """The draftsman of a run; None for a model that cannot be divided, and need not.
 
     Raises:
         ConfigError: crews are wanted of such a model.
     """
-    seats = settings.seats
+    seats, shards = settings.seats, settings.shards
+    is_wanted = seats > 0 or shards > 1
     if not invitation.attachment:
-        if seats == 0:
+        if not is_wanted:
             return None
         raise ConfigError(
-            f"seats: expected a task of a PyTorch module that travels as a graph, got one of the kind "
-            f"{invitation.kind}; leave seats out, and every volunteer holds the whole model"
+            f"seats, shards: expected a task of a PyTorch module that travels as a graph, got one of the kind "
+            f"{invitation.kind}; leave them out, and every volunteer holds the whole model"
         )
     try:
-        return Draftsman.of(invitation.attachment, seats=seats, wire=settings.wire)
+        return Draftsman.of(invitation.attachment, seats=seats, wire=settings.wire, shards=shards)
     except ValueError as error:
-        if seats == 0:
+        if not is_wanted:
             return None
-        raise ConfigError(f"seats: expected a model that can be divided among {seats}: {error}") from error
+        raise ConfigError(
+            f"seats, shards: expected a model that can be divided among {seats or 'its volunteers'}: {error}"
+        ) from error
 
 
 def _machines(memories: Sequence[int]) -> list[Machine]:

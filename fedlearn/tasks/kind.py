@@ -155,10 +155,13 @@ class Divides(Protocol):
         cuts: Sequence[int],
         place: int,
         *,
+        shards: int,
         device: Device,
         max_bytes: int = UNBOUNDED,
     ) -> PartObjective:
         """A part of the objective, of a model that is cut behind the pieces of these numbers.
+
+        Its vocabulary is in so many `shards` before.
 
         Raises:
             ValueError: the model can't be cut there, or the part is too large.

@@ -161,6 +161,8 @@ class Seat(Struct, frozen=True, array_like=True, tag=25):
     """Its number, for people."""
     cuts: Annotated[tuple[Count, ...], Meta(max_length=MAX_SEATS - 1)]
     """Pieces of the graph behind which it is cut; the parts are one more."""
+    shards: Positive
+    """In which the rows of its vocabulary are before; 1: none."""
     place: Count
     """Which part is yours: the first gets nothing from others, the last gives losses."""
     wire: ActivationCodec

@@ -269,3 +269,20 @@ def test_run_is_resumed_with_the_configuration_that_it_repeats(served: Serve, tm
     first = served("trainingRuns/1/config.json", "--port", "0", "--step-num", "3")
     assert first.run.step_num == 3
     assert served("trainingRuns/1/config.json", "--resume", "2", "--port", "0") == first
+
+
+def test_a_mesh_is_three_settings() -> None:
+    parser = Parser()
+    add_serve(parser)
+    given = parser.parse_args(["--mesh", "crews=3,shards=2"])
+    assert (given.seats, given.shards, given.volunteers) == ("2", "2", "6")
+    assert parser.parse_args(["--mesh", "crews=3,shards=2", "--volunteers", "0"]).volunteers == "0"
+
+
+@pytest.mark.parametrize("text", ["crews=2", "crews=0,shards=2", "2,2", "crews=2,shards=2,more"])
+def test_what_is_no_mesh_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser()
+    add_serve(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--mesh", text])
+    assert "expected crews=C,shards=S such as crews=2,shards=2, got" in capsys.readouterr().err

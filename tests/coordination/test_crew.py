@@ -15,7 +15,7 @@ PLACES = (Place(("a",), 100, 8, 64, 16), Place(("b", "c"), 200, 4, 0, 16))
 @pytest.fixture
 def crew() -> Crew:
     """Of two, with a lease of 32 members from 64 on."""
-    made = Crew(3, Draft((2,), PLACES, (0, 1)))
+    made = Crew(3, Draft((2,), 1, PLACES, (0, 1)))
     for place, name in enumerate(["Ada", "Bo"]):
         made.seat(Sitter(Volunteer(place + 1, name=name)), place)
     made.assignment = Assignment(5, b"", Perturbation(0.1, 1), 8, 64, 32, 1.0)
@@ -31,7 +31,7 @@ def result(first: int, count: int) -> Result:
 
 
 def test_a_place_is_named_with_what_it_sends(crew: Crew) -> None:
-    assert crew.message(0, wire="float16", window=4) == Seat(3, (2,), 0, "float16", 16, 4, 8, 64)
+    assert crew.message(0, wire="float16", window=4) == Seat(3, (2,), 1, 0, "float16", 16, 4, 8, 64)
     assert [sitter.tensors for sitter in crew.seated] == [("a",), ("b", "c")]
     assert crew.name == "crew 3 (Ada, Bo)"
 

@@ -23,7 +23,7 @@ def assignment(*, step: int = 5, quota: int = 4 * GROUP) -> Assignment:
 
 def pipeline(place: int, *, seats: int = 3) -> Pipeline:
     cuts = tuple(range(1, seats))
-    made = Pipeline(Seat(1, cuts, place, "float32", BATCH, WINDOW, 4, 0))
+    made = Pipeline(Seat(1, cuts, 1, place, "float32", BATCH, WINDOW, 4, 0))
     made.assign(assignment(), now=100.0)
     return made
 

@@ -73,7 +73,7 @@ EXAMPLES: dict[MessageType, Message] = {
         Start(DIGEST, 0, 12, True),
         DataBlock(BLOCK, encode_block(COLUMNS)),
         Assignment(12, BLOCK, Perturbation(0.02, 1, "activations", "closed-form", 0.05, 0.8), 64, 640, 1280, 0.25),
-        Seat(3, (2, 5), 1, "int8-delta", 16, 4, 300, 1024),
+        Seat(3, (2, 5), 2, 1, "int8-delta", 16, 4, 300, 1024),
         Activations(12, 640, 16, DIGEST, bytes(70_000)),
         Taken(12, 704),
         Resync("digest differs after step 11"),

@@ -243,7 +243,7 @@ def test_resync_takes_the_place_of_steps_that_wait(ready: Connection, examples: 
     assert ready.data_to_send(2**30) == bytes_of(examples[Snapshot]) + bytes_of(examples[Update])
 
 
-SEAT = Seat(1, (2,), 0, "float32", 4, 2, 5000, 0)
+SEAT = Seat(1, (2,), 1, 0, "float32", 4, 2, 5000, 0)
 
 
 def in_a_crew(examples: Examples) -> Connection:

@@ -60,13 +60,14 @@ class GraphKind:
         cuts: Sequence[int],
         place: int,
         *,
+        shards: int,
         device: Device,
         max_bytes: int = UNBOUNDED,
     ) -> PartObjective:
         from fedlearn.tasks.torch_graph.part import GraphPart
 
         seed, attachment = invitation.seed, invitation.attachment
-        return GraphPart(attachment, cuts, place, seed=seed, device=device, max_bytes=max_bytes)
+        return GraphPart(attachment, cuts, place, shards=shards, seed=seed, device=device, max_bytes=max_bytes)
 
 
 KIND = GraphKind()

@@ -10,8 +10,10 @@ from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.graphs.checks import check
 from fedlearn.graphs.pieces import stages_of
+from fedlearn.graphs.shards import sharded
 from fedlearn.tasks.blocks import Columns, group_words, n_rows, row_numbers
 from fedlearn.tasks.objective import Values
+from fedlearn.tasks.parts import part_layout
 from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Device, Task
 from fedlearn.tasks.torch_graph.sharing import limits_of, unpacked
@@ -23,19 +25,29 @@ class GraphPart:
     """Implements `fedlearn.tasks.objective.PartObjective`."""
 
     def __init__(
-        self, attachment: bytes, cuts: Sequence[int], place: int, *, seed: int, device: Device, max_bytes: int
+        self,
+        attachment: bytes,
+        cuts: Sequence[int],
+        place: int,
+        *,
+        shards: int,
+        seed: int,
+        device: Device,
+        max_bytes: int,
     ) -> None:
         """`cuts` are the numbers of the pieces behind which the graph is cut, `place` which of the parts this is.
+
+        Its vocabulary is in so many `shards` before.
 
         Raises:
             GraphError: the graph can't be cut there, or the part asks for more than `max_bytes`.
         """
         shared = unpacked(attachment)
         check(shared.graph)
-        stage = stages_of(shared.graph, cuts)[place]
+        stage = stages_of(sharded(shared.graph, shards), cuts)[place]
         self._runner = StageRunner(stage, shared.frozen, limits=limits_of(max_bytes))
         self.whole: ParameterLayout = shared.layout
-        self.layout: ParameterLayout = self.whole.part([array.name for array in stage.learned])
+        self.layout: ParameterLayout = part_layout(self.whole, [array.name for array in stage.learned])
         self.unit = Task.unit
         self.receives: Mapping[str, tuple[int, ...]] = {array.name: array.shape for array in stage.received}
         self.gives: Sequence[str] = stage.outputs
