@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import shlex
 import sys
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ import msgspec
 from es_core import usable_processors
 from fedlearn.commands.arguments import DEFAULT_RUNS
 from fedlearn.commands.invocation import invocation
+from fedlearn.commands.mesh import Mesh
 from fedlearn.commands.output import add_output, bars_of, replaying, terminal_of
 from fedlearn.commands.parser import Parser
 from fedlearn.config import (
@@ -63,24 +63,6 @@ SMALL_MODEL = 10_000_000
 """Parameters below which a volunteer for each processor does more than one with all of them."""
 
 
-class Mesh(argparse.Action):
-    """Says three settings at once."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        found = re.fullmatch(r"crews=(\d+),shards=(\d+)", str(values))
-        crews, shards = (int(found[1]), int(found[2])) if found is not None else (0, 0)
-        if crews < 1 or shards < 1:
-            raise argparse.ArgumentError(self, f"expected crews=C,shards=S such as crews=2,shards=2, got {values!r}")
-        namespace.seats = namespace.shards = str(shards)
-        namespace.volunteers = str(crews * shards)
-
-
 def add_serve(parser: Parser) -> None:
     """The flags of a run's settings, those of every kind of task among them."""
     parser.add_argument(
@@ -107,7 +89,7 @@ def add_serve(parser: Parser) -> None:
         "--mesh",
         action=Mesh,
         metavar="crews=C,shards=S",
-        help="C crews of S local volunteers, whose seats cut the rows of a vocabulary; sets seats, shards and volunteers",
+        help="C crews of S local volunteers that cut a vocabulary between them; sets seats, shards and volunteers",
     )
     add_output(parser)
     parser.add_argument("--tell", type=int, help=argparse.SUPPRESS)  # what a supervisor reads

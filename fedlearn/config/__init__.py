@@ -8,12 +8,11 @@ from fedlearn.config.run_config import (
     OptimizerSettings,
     RunConfig,
     RunSettings,
-    ServerSettings,
     StrategySettings,
-    VolunteerSettings,
     journal_bytes_kept,
 )
 from fedlearn.config.schema import OPTIONS, Schema
+from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
 from fedlearn.config.setting import ConfigError, setting
 from fedlearn.config.sources import SourceFile, flag_of, load_config, resume_config, setting_of, task_of, to_json
 

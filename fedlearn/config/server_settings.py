@@ -1,0 +1,112 @@
+"""The settings of a run's server, and of the volunteers that it starts itself."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from fedlearn.config.setting import setting
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server listens, and whom it lets in."""
+
+    host: Annotated[str, setting("address the server listens on", min_length=1, resumable=True, common=True)] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, resumable=True, common=True)] = 55551
+    board: Annotated[
+        int,
+        setting(
+            "port on this machine of a page that shows the runs (needs fedlearn[board]); 0 = no page",
+            ge=0,
+            le=65535,
+            resumable=True,
+            common=True,
+        ),
+    ] = 55580
+    audit: Annotated[
+        float,
+        setting("share of the volunteers' work that is recomputed to check it; 0 = none", ge=0, le=1, resumable=True),
+    ] = 0.02
+    seats: Annotated[
+        int,
+        setting(
+            "volunteers that hold one replica between them, and go through members in a fixed order; 0 = as many as "
+            "their memory asks for",
+            ge=0,
+            le=12,
+            resumable=True,
+        ),
+    ] = 0
+    shards: Annotated[
+        int,
+        setting(
+            "parts that a crew cuts the rows of a language model's vocabulary into, in its head and its embedding; "
+            "1 = none",
+            ge=1,
+            le=12,
+            resumable=True,
+        ),
+    ] = 1
+    wire: Annotated[
+        Literal["float32", "float16", "int8-delta", "int4-delta"],
+        setting("how activations travel between the seats of a crew", resumable=True),
+    ] = "float32"
+    public_host: Annotated[
+        str,
+        setting(
+            "name or address of this machine in the line for volunteers, if it is not the machine's own", resumable=True
+        ),
+    ] = ""
+    tls: Annotated[
+        Literal["auto", "on", "off"],
+        setting("encryption; auto = on unless the host is a loopback address", resumable=True, common=True),
+    ] = "auto"
+    tls_cert: Annotated[
+        str,
+        setting("PEM file of a certificate from a certificate authority, in place of the server's own", resumable=True),
+    ] = ""
+    tls_key: Annotated[
+        str, setting("PEM file of the certificate's key; by default the certificate's file", resumable=True)
+    ] = ""
+    token_file: Annotated[
+        str,
+        setting(
+            "file with the token that volunteers must know (FEDLEARN_TOKEN holds the token itself)",
+            resumable=True,
+            common=True,
+        ),
+    ] = ""
+    allow: Annotated[
+        str,
+        setting(
+            "file with the identities that may join, one per line; without it everybody may",
+            resumable=True,
+            common=True,
+        ),
+    ] = ""
+    connections_per_address: Annotated[
+        int, setting("connections from one address, or one /64 of IPv6; 0 = no limit", ge=0, le=2**31, resumable=True)
+    ] = 256
+    connections_per_identity: Annotated[
+        int, setting("connections of one identity; 0 = no limit", ge=0, le=2**31, resumable=True)
+    ] = 128
+    joins_per_minute: Annotated[
+        int,
+        setting("joins per minute from one address, and by one identity; 0 = no limit", ge=0, le=2**31, resumable=True),
+    ] = 240
+
+
+class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The volunteers that the server starts on its own machine."""
+
+    volunteers: Annotated[
+        int, setting("local volunteer processes that the server starts", ge=0, le=1024, resumable=True, common=True)
+    ] = 1
+    threads: Annotated[
+        int, setting("threads of each local volunteer; 0 = all cores", ge=0, le=1024, resumable=True, common=True)
+    ] = 0
+    device: Annotated[
+        Literal["cpu", "cuda", "mps"],
+        setting("where local volunteers run the trials of PyTorch models", resumable=True, common=True),
+    ] = "cpu"
