@@ -27,7 +27,7 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.leasing import send_block
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import Activations, Assignment, Message, Ready, Result, Resync, Taken
+from fedlearn.wire.messages import Activations, Assignment, Credit, Message, Ready, Result, Resync, Taken
 
 WINDOW = 4
 """Messages on their way from seat to seat, beyond a group."""
@@ -67,6 +67,8 @@ class Crews:
             match effect:
                 case NeedsSeat(peer):
                     translated += self._wants_part(peer, now)
+                case Send(peer, Credit()) if peer in self._sitters and self._sitters[peer].line is not Line.ACTIVE:
+                    pass  # it hears of it with the next one
                 case Send(peer, message) if peer in self._by_peer:
                     translated += self._told(self._by_peer[peer], message, now)
                 case Broadcast(peers, Update() as update):
