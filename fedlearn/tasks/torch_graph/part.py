@@ -9,6 +9,7 @@ from fedlearn.es.replica import UInt8Array
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.graphs.checks import check
+from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.pieces import stages_of
 from fedlearn.tasks.blocks import Columns, group_words, n_rows, row_numbers
 from fedlearn.tasks.objective import Values
@@ -32,7 +33,10 @@ class GraphPart:
         """
         shared = unpacked(attachment)
         check(shared.graph)
-        stage = stages_of(shared.graph, cuts)[place]
+        stages = stages_of(shared.graph, cuts)
+        if not 0 <= place < len(stages):
+            raise GraphError(f"seat: expected a place from 0 to {len(stages) - 1}, got {place}")
+        stage = stages[place]
         self._runner = StageRunner(stage, shared.frozen, limits=limits_of(max_bytes))
         self.whole: ParameterLayout = shared.layout
         self.layout: ParameterLayout = self.whole.part([array.name for array in stage.learned])
@@ -44,6 +48,9 @@ class GraphPart:
         self._seed = seed
         self._device: Device = device
         self._threads: int | None = None
+
+    def member_bytes(self) -> int:
+        return self._runner.extent.peak_bytes
 
     def load(self, weights: Float32Array) -> None:
         self._runner.load(weights)

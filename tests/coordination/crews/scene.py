@@ -1,4 +1,4 @@
-"""Crews and their coordinator behind the real performer, and machines whose lines and computations wait to be let on."""
+"""Crews and their coordinator behind the real performer, and machines whose lines and computations wait."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -248,9 +248,7 @@ class Scene:
             plan, steps, step=0, last=None, digest=digest_of(0), now=self.clock, lottery=Random(seed)
         )
         self.crews = Crews(self.coordinator, ThreePlaces(), begun_at=0)
-        self.performer = Performer(
-            self.trainer, self.coordinator, self, self.kept, Seating(self.crews, self.trainer)
-        )
+        self.performer = Performer(self.trainer, self.coordinator, self, self.kept, Seating(self.crews, self.trainer))
         self.operator = Operator(self.coordinator, steps)
 
     # ---- what happens
