@@ -248,7 +248,8 @@ class Crews:
             effects += [Notice(f"{why}; its seat is free"), *self._free(sitter, why, now)]
         broken = [c for c in self._crews if None in c.sitters and now - c.incomplete_since >= REPLAN_S]
         for crew in broken:
-            effects += self._disband(crew, now)
+            why = f"{crew.name} is seated anew, as nobody who is there could take its empty place for {REPLAN_S:g} s"
+            effects += [Notice(why), *self._disband(crew, now)]
         return effects
 
     def _refuse(self, sitter: Sitter, reason: str) -> list[ServerEffect]:

@@ -192,7 +192,7 @@ def test_who_answers_for_members_of_others_is_sent_away(tmp_path: Path, stage_of
     left = stage.participants[0].left_by
     assert left is not None
     assert left.is_refusal
-    assert "expected some of 0 to 63, got 8 from 1000000 on" in left.reason
+    assert "expected some from 0 to 63, got 8 from 1000000 on" in left.reason
 
 
 def test_the_work_of_a_crew_is_credited_to_its_seats(tmp_path: Path, stage_of: StageOf) -> None:
