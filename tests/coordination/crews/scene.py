@@ -43,7 +43,7 @@ from fedlearn.server.recent import Outgoing
 from fedlearn.simulation.kept import Kept
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.wire.activations import ActivationCodec
-from fedlearn.wire.messages import Assignment, DataBlock, Message
+from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Message
 from fedlearn.wire.parcel import Parcel, pack
 from tests.coordination.coordinator.scene import PLAN, STRATEGY
 from tests.identities import NONCE, named
@@ -161,7 +161,7 @@ class Machine:
         self.step = -1
         self.has_drifted = self.drifts_next = False
         self.under_way: Compute | None = None
-        self.left_by: Leave | None = None
+        self.farewell: Farewell | None = None
         self.perform(self.worker.start(nonce=NONCE))
 
     def perform(self, effects: Iterable[ClientEffect]) -> None:
@@ -170,9 +170,7 @@ class Machine:
                 case Reply(message):
                     if not self.link.client.has_parted:
                         self.link.client.send(message)
-                case Leave():
-                    self.left_by = effect
-                case Notice():
+                case Leave() | Notice():
                     pass
                 case compute:
                     assert self.under_way is None
@@ -184,6 +182,8 @@ class Machine:
         for message in messages:
             if isinstance(message, Assignment):
                 assert self.step <= message.step, "a lease of a step that this replica is past"
+            if isinstance(message, Farewell):
+                self.farewell = message
             self.perform(self.worker.received(message, now))
         return bool(messages)
 
@@ -305,6 +305,14 @@ class Scene:
                 moved |= machine.hear(self.clock)
                 moved |= machine.compute(self.clock)
                 moved |= self.hear(peer)
+
+    def leased(self) -> bool:
+        """Whether the first seat is about to begin with members of a lease, and no other has any."""
+        return any(isinstance(machine.under_way, Pass) for machine in self.machines.values())
+
+    def is_loading(self, machine: Machine) -> bool:
+        """Whether a machine has its weights under way."""
+        return isinstance(machine.under_way, Load)
 
     # ---- what the performer asks of its shell
 

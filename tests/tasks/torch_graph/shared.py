@@ -1,4 +1,4 @@
-"""A small task that travels as a graph, exported once: a sine, by layers of which the last reads what the first made."""
+"""A small task that travels as a graph, exported once: layers of which the last reads what the first made."""
 
 from functools import cache
 
