@@ -7,7 +7,7 @@ from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.limits import PARAMETER_BYTES, UNBOUNDED
-from fedlearn.tasks.objective import NamesItsMemory, Objective
+from fedlearn.tasks.objective import NamesItsMemory, Objective, PartObjective
 
 SNAPSHOTS_AT_ONCE = 4
 """Copies of a snapshot at the same time: its bytes, the decoded message, the new replica and the old one."""
@@ -57,13 +57,7 @@ class Budget(msgspec.Struct, frozen=True):
                 f"trials: expected whole groups of at most {MAX_GROUP_MEMBERS} members, got {trials.n_members} members "
                 f"in groups of {trials.group_size}"
             )
-        if trials.first_member + trials.n_members >= 2**63 or not 0 <= trials.step < 2**32:
-            raise ValueError(
-                f"trials: expected members below 2^63 of a step below 2^32, got members from {trials.first_member} on "
-                f"of step {trials.step}"
-            )
-        if trials.perturbation.rank < 0:
-            raise ValueError(f"trials: expected a rank of 0 or more, got {trials.perturbation.rank}")
+        _check_numbers(trials)
         asked = f"trials of {trials.n_members} members at rank {trials.perturbation.rank}"
         _check_work(trials.n_members * objective.layout.size * objective.work_per_member, asked)
         n_bytes = objective.trial_bytes(data, trials, threads=threads) if isinstance(objective, NamesItsMemory) else 0
@@ -75,7 +69,20 @@ class Budget(msgspec.Struct, frozen=True):
                 n_bytes += objective.mask_bytes(data, trials.n_groups)
         self._check(n_bytes, asked)
 
-    def check_update(self, objective: Objective, data: Columns, update: Update) -> None:
+    def check_pass(self, part: PartObjective, trials: Trials) -> None:
+        """Checks that members can go through a part of the model."""
+        left = trials.group_size - trials.first_member % trials.group_size
+        if not 0 < trials.n_members <= left <= MAX_GROUP_MEMBERS:
+            raise ValueError(
+                f"members: expected some of one group of at most {MAX_GROUP_MEMBERS}, got {trials.n_members} from "
+                f"{trials.first_member} on, in groups of {trials.group_size}"
+            )
+        _check_numbers(trials)
+        asked = f"{trials.n_members} members at once at rank {trials.perturbation.rank}"
+        _check_work(trials.n_members * max(trials.perturbation.rank, 1) * part.layout.size, asked)
+        self._check(trials.n_members * part.member_bytes(), asked)
+
+    def check_update(self, objective: Objective | PartObjective, data: Columns, update: Update) -> None:
         """Checks that a step can be taken."""
         if update.is_summed:
             return
@@ -95,6 +102,16 @@ class Budget(msgspec.Struct, frozen=True):
 def _check_work(operations: int, asked: str) -> None:
     if operations > MAX_OPERATIONS:
         raise ValueError(f"work: expected at most {MAX_OPERATIONS} operations at once, got {asked}: {operations}")
+
+
+def _check_numbers(trials: Trials) -> None:
+    if trials.first_member + trials.n_members >= 2**63 or not 0 <= trials.step < 2**32:
+        raise ValueError(
+            f"trials: expected members below 2^63 of a step below 2^32, got members from {trials.first_member} on "
+            f"of step {trials.step}"
+        )
+    if trials.perturbation.rank < 0:
+        raise ValueError(f"trials: expected a rank of 0 or more, got {trials.perturbation.rank}")
 
 
 def in_words(n_bytes: int) -> str:

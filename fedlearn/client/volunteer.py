@@ -98,6 +98,7 @@ class Volunteer:
                 self._take(seat)
                 return None
             case Pass() if self._place is not None:
+                self._budget.check_pass(self._place.holding.part, compute.trials)
                 return self._place.passed(compute)
             case StoreBlock(block):
                 self._store(block)
@@ -107,7 +108,9 @@ class Volunteer:
             case Begin(start):
                 return self._begin(start)
             case Apply(update) if self._place is not None:
-                return self._place.holding.apply(update)
+                held = self._place.holding
+                self._budget.check_update(held.part, held.held(update.block), update)
+                return held.apply(update)
             case Apply(update):
                 holding = self._ready()
                 self._budget.check_update(holding.objective, holding.held(update.block), update)

@@ -11,6 +11,9 @@ from fedlearn.coordination.roster import Volunteer
 from fedlearn.wire.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat
 
+WINDOW = 4
+"""Messages on their way from seat to seat, beyond a group."""
+
 Tensors = tuple[str, ...]
 """Names of those that a seat holds."""
 
@@ -76,8 +79,10 @@ class Sitter:
         """Step and digest of its last word."""
         self.proven_at = -1
         """Step at which its digest was found right."""
-        self.busy_since: float | None = None
-        """Since when it has had work of which it has not answered anything."""
+        self.due: float | None = None
+        """When it must have answered; None while nothing is wanted of it."""
+        self.next_member = 0
+        """Of the crew's lease: what it has said goes up to here."""
         self.stalled_at = -1.0
         """When it last did not answer; who did so gets a seat after all others."""
 
@@ -97,7 +102,7 @@ class Sitter:
 
     def forget_part(self) -> None:
         """What it holds is not what it is to hold."""
-        self.needs_part, self.said, self.proven_at, self.busy_since = True, None, -1, None
+        self.needs_part, self.said, self.proven_at, self.due = True, None, -1, None
 
 
 @final
@@ -113,6 +118,8 @@ class Crew:
         self.assignment: Assignment | None = None
         self.results: list[Result] = []
         """Of its last seat, until the digests of all are known."""
+        self.taken = 0
+        """The first member of the lease whose loss the first seat does not know to be in."""
         self.incomplete_since = 0.0
 
     def seat(self, sitter: Sitter, place: int) -> None:
@@ -124,9 +131,54 @@ class Crew:
     def free(self, sitter: Sitter, now: float) -> None:
         """Somebody has no place any more."""
         self.sitters[sitter.place] = sitter.crew = None
+        if sitter.line is not Line.SYNCING:
+            sitter.due = None
         self.incomplete_since = now
 
-    def message(self, place: int, *, wire: ActivationCodec, window: int) -> Seat:
+    def lease(self, assignment: Assignment, due: float) -> None:
+        """Members are asked of it; `due` is when the first seat must have said something."""
+        self.end_lease()
+        self.assignment, self.taken = assignment, assignment.first_member
+        for sitter in self.seated:
+            sitter.next_member = assignment.first_member
+            sitter.due = due if sitter.place == 0 else None
+
+    def end_lease(self) -> None:
+        """Nothing of it is wanted any more; who was sent its part is to answer nevertheless."""
+        self.assignment = None
+        self.results.clear()
+        for sitter in self.seated:
+            if sitter.line is not Line.SYNCING:
+                sitter.due = None
+
+    def took(self, sitter: Sitter, said: Activations | Result, due: float) -> None:
+        """A seat said something that is as it should be; `due` is when it and the next one must have gone on."""
+        sitter.next_member = said.first_member + members_of(said)
+        sitter.due = due if self._owes(sitter) else None
+        follower = self.sitters[sitter.place + 1] if sitter.place + 1 < len(self.sitters) else None
+        if follower is not None and follower.due is None and self._owes(follower):
+            follower.due = due
+
+    def _owes(self, sitter: Sitter) -> bool:
+        """Whether a seat has been given what it has not answered; the first one owes the first group, however late."""
+        assignment = self.assignment
+        assert assignment is not None, "work without a lease"
+        if sitter.place == 0:
+            return sitter.next_member < assignment.first_member + assignment.group_size
+        is_last = sitter.place == len(self.places) - 1
+        return self._given(sitter.place) - sitter.next_member >= (assignment.group_size if is_last else 1)
+
+    def _given(self, place: int) -> int:
+        """The member up to which a seat may have answered."""
+        assignment = self.assignment
+        assert assignment is not None, "work without a lease"
+        if place > 0:
+            before = self.sitters[place - 1]
+            return before.next_member if before is not None else assignment.first_member
+        ahead = assignment.group_size + (WINDOW + 1) * self.places[0].batch
+        return min(assignment.first_member + assignment.quota, self.taken + ahead)
+
+    def message(self, place: int, *, wire: ActivationCodec) -> Seat:
         """What is said to who takes a place."""
         its = self.places[place]
         return Seat(
@@ -136,7 +188,7 @@ class Crew:
             place=place,
             wire=wire,
             batch=its.batch,
-            window=window,
+            window=WINDOW,
             member_bytes=its.member_bytes,
             group_bytes=its.group_bytes,
         )
@@ -161,14 +213,30 @@ class Crew:
         """What is wrong with a message of the open lease; empty where nothing is."""
         assignment, last = self.assignment, len(self.places) - 1
         assert assignment is not None, "work without a lease"
-        n_members = said.n_members if isinstance(said, Activations) else said.losses.size
         if isinstance(said, Result) != (sitter.place == last):
             expected = "losses" if sitter.place == last else "activations"
             return f"seat {sitter.place} of {self.name}: expected {expected}, got {type(said).__name__}"
-        end = assignment.first_member + assignment.quota
-        if not assignment.first_member <= said.first_member < said.first_member + n_members <= end:
+        n_members, size = members_of(said), assignment.group_size
+        end = said.first_member + n_members
+        if said.first_member != sitter.next_member or not said.first_member < end <= self._given(sitter.place):
             return (
-                f"members of {self.name}: expected some of {assignment.first_member} to {end - 1}, "
-                f"got {n_members} from {said.first_member} on"
+                f"members of {self.name}: expected some from {sitter.next_member} to "
+                f"{self._given(sitter.place) - 1}, got {n_members} from {said.first_member} on"
+            )
+        offset, place = said.first_member - assignment.first_member, self.places[sitter.place]
+        if isinstance(said, Result):
+            whole = f"members of {self.name}: expected losses of whole groups of {size}, got {n_members}"
+            return whole if n_members % size else ""
+        most = min(place.batch, size - offset % size)
+        n_bytes = n_members * place.member_bytes + (0 if offset % size else place.group_bytes)
+        if n_members > most or len(said.payload) != n_bytes:
+            return (
+                f"activations of {self.name}: expected at most {most} members and {n_bytes} bytes of {n_members}, "
+                f"got {len(said.payload)} bytes"
             )
         return ""
+
+
+def members_of(said: Activations | Result) -> int:
+    """How many members a message is about."""
+    return said.n_members if isinstance(said, Activations) else said.losses.size

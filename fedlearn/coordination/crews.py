@@ -27,10 +27,8 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.leasing import send_block
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import Activations, Assignment, Message, Ready, Result, Resync, Taken
-
-WINDOW = 4
-"""Messages on their way from seat to seat, beyond a group."""
+from fedlearn.wire.limits import message_limit_s
+from fedlearn.wire.messages import Activations, Assignment, Credit, Message, Ready, Result, Resync, Taken
 
 REPLAN_S = 10.0
 """An empty place waits so long for somebody who takes it, before the others are seated anew."""
@@ -51,9 +49,8 @@ class Crews:
         self._by_peer: dict[Peer, Crew] = {}
         self._step = begun_at
         """That the server's replica stands before, once it is not applying."""
-        self._ended = -1
-        """The last step that is over."""
-        self._is_applying = False
+        self._is_applying = self._may_fill = False
+        """Whether there may be a seat to give or a part to send."""
         self._digests: dict[tuple[int, Tensors], bytes] = {}
         self._n_crews = 0
         self._last_peer = 0
@@ -61,26 +58,35 @@ class Crews:
     # ---- what the coordinator wants done
 
     def translate(self, effects: Iterable[ServerEffect], now: float) -> list[ServerEffect]:
-        """The same for connections that exist; what is translated already stays as it is."""
+        """The same for connections that exist; and whoever can have a seat now gets one.
+
+        Everything that the coordinator wants and that the methods below give passes here once, in order.
+        """
+        return [*self._translate(effects, now), *self._fill(now)]
+
+    def _translate(self, effects: Iterable[ServerEffect], now: float) -> list[ServerEffect]:
         translated: list[ServerEffect] = []
         for effect in effects:
             match effect:
                 case NeedsSeat(peer):
-                    translated += self._wants_part(peer, now)
+                    translated += self._translate(self._wants_part(peer, now), now)
+                case Send(peer, Credit()) if peer in self._sitters and self._sitters[peer].line is not Line.ACTIVE:
+                    pass  # it hears of it with the next one
                 case Send(peer, message) if peer in self._by_peer:
                     translated += self._told(self._by_peer[peer], message, now)
                 case Broadcast(peers, Update() as update):
                     translated += self._broadcast(peers, update)
                 case SendWeights(peer) if peer in self._by_peer:
                     ready = Ready(*self._coordinator.position)
-                    translated += self.translate(self._coordinator.received(peer, ready, now), now)
+                    translated += self._translate(self._coordinator.received(peer, ready, now), now)
                 case SendBlock(peer, block) if peer in self._by_peer:
                     for sitter in self._by_peer[peer].seated:
                         translated += send_block(sitter.volunteer, block)
                 case Part(peer) if peer in self._by_peer:
-                    translated += self._disband(self._by_peer.pop(peer), now)
+                    translated += self._translate(self._disband(self._by_peer.pop(peer), now), now)
                 case Part(peer, farewell) if peer in self._sitters:
-                    translated += [effect, *self.disconnected(peer, farewell.reason, now)]
+                    left = self.disconnected(peer, farewell.reason, now)
+                    translated += [effect, *self._translate(left, now)]
                 case ApplyUpdate(update):
                     self._step, self._is_applying = update.step + 1, True
                     translated.append(effect)
@@ -91,10 +97,7 @@ class Crews:
     def _told(self, crew: Crew, message: Message, now: float) -> list[ServerEffect]:
         if not isinstance(message, Assignment):
             return []  # its seats hear of their own credit
-        crew.assignment = message
-        crew.results.clear()
-        for sitter in crew.seated:
-            sitter.busy_since = now if sitter.place == 0 else None
+        crew.lease(message, now + STALL_S)
         return [Send(sitter.peer, message) for sitter in crew.seated]
 
     def _broadcast(self, peers: tuple[Peer, ...], update: Update) -> list[ServerEffect]:
@@ -102,18 +105,10 @@ class Crews:
         seats = [sitter for sitter in self._sitters.values() if sitter.line is not Line.OPEN]
         real = [peer for peer in peers if peer not in self._by_peer]
         followers = tuple(dict.fromkeys([*real, *(sitter.peer for sitter in seats)]))
-        if update.step > self._ended:  # it is translated once more on its way
-            self._end_step(update.step)
+        for crew in self._crews:
+            crew.end_lease()
         blocks = [effect for sitter in seats for effect in send_block(sitter.volunteer, update.block)]
         return [*blocks, Broadcast(followers, update)]
-
-    def _end_step(self, step: int) -> None:
-        self._ended = step
-        for crew in self._crews:
-            crew.assignment = None
-            crew.results.clear()
-            for sitter in crew.seated:
-                sitter.busy_since = None
 
     # ---- what seats say
 
@@ -127,10 +122,12 @@ class Crews:
         match message:
             case Ready(step, digest):
                 sitter.line, sitter.said = Line.ACTIVE, (step, digest)
+                sitter.due = None
+                self._may_fill = True
                 if sitter.crew is None or sitter.needs_part:
-                    return self._fill()  # its crew broke up meanwhile
+                    return []  # its crew broke up meanwhile
                 if step != sitter.sent_at:
-                    return self._refuse(sitter, f"Ready: expected step {sitter.sent_at}, got {step}", now)
+                    return self._refuse(sitter, f"Ready: expected step {sitter.sent_at}, got {step}")
                 return self._prove(sitter, now)
             case Activations() | Result():
                 return self._worked(sitter, message, now)
@@ -143,17 +140,16 @@ class Crews:
         if said.first_member < crew.assignment.first_member:
             return []  # of a lease that was given up
         if complaint := crew.complaint(sitter, said):
-            return self._refuse(sitter, complaint, now)
+            return self._refuse(sitter, complaint)
         sitter.said = (said.step, said.digest)
         effects: list[ServerEffect] = []
         if isinstance(said, Activations):
             follower = crew.sitters[sitter.place + 1]
             assert follower is not None, "a lease of a crew that is not complete"
-            follower.busy_since = follower.busy_since or now
             effects.append(Send(follower.peer, said))
         else:
             crew.results.append(said)
-        sitter.busy_since = None
+        crew.took(sitter, said, now + STALL_S)
         return [*effects, *self._prove(sitter, now)]
 
     def _prove(self, sitter: Sitter, now: float) -> list[ServerEffect]:
@@ -166,11 +162,11 @@ class Crews:
             return []  # the server's replica is not there yet
         if digest != expected:
             drift = f"its digest of step {step} is not the server's"
-            return self.translate(self._coordinator.drifted(sitter.peer, drift), now)
+            return self._coordinator.drifted(sitter.peer, drift)
         sitter.proven_at = step
-        return self._hand_up(sitter.crew, now) if sitter.crew.peer is not None else self._put_up(sitter.crew, now)
+        return self._hand_up(sitter.crew, now) if sitter.crew.peer is not None else self._put_up(sitter.crew)
 
-    def _put_up(self, crew: Crew, now: float) -> list[ServerEffect]:
+    def _put_up(self, crew: Crew) -> list[ServerEffect]:
         """The coordinator hears of a crew, once all its seats hold their parts."""
         if not crew.is_ready:
             return []
@@ -178,7 +174,7 @@ class Crews:
         crew.peer = self._last_peer
         self._by_peer[crew.peer] = crew
         standings = [sitter.volunteer.standing for sitter in crew.seated]
-        return self.translate(self._coordinator.seated(crew.peer, crew.name, standings), now)
+        return self._coordinator.seated(crew.peer, crew.name, standings)
 
     def _hand_up(self, crew: Crew, now: float) -> list[ServerEffect]:
         """Gives the coordinator what is in, once every seat's digest of the step was found right."""
@@ -190,25 +186,22 @@ class Crews:
         results, crew.results = crew.results, []
         effects: list[ServerEffect] = []
         for result in results:
-            if peer not in self._by_peer:
-                break  # the one before was refused
-            taken = Taken(result.step, result.first_member + result.losses.size)
-            effects += [Send(sitter.peer, taken) for sitter in crew.seated[:1]]
+            crew.taken = result.first_member + result.losses.size
+            effects += [Send(sitter.peer, Taken(result.step, crew.taken)) for sitter in crew.seated[:1]]
             whole = Result(result.step, result.first_member, result.losses, self._coordinator.position[1])
-            effects += self.translate(self._coordinator.received(peer, whole, now), now)
+            effects += self._coordinator.received(peer, whole, now)
         return effects
 
     # ---- the server's own replica
 
-    def applied(self) -> list[ServerEffect]:
+    def applied(self) -> None:
         """It took a step: seats that waited for it are sent their parts, and those of all are digested.
 
-        What this gives comes before what the coordinator wants done next.
+        What is translated next does that, before anything that the coordinator wants done then.
         """
-        self._is_applying = False
+        self._is_applying, self._may_fill = False, True
         awaited = {sitter.sent_at for sitter in self._sitters.values() if sitter.line is Line.SYNCING}
         self._digests = {key: digest for key, digest in self._digests.items() if key[0] in awaited}
-        return self._fill()
 
     def digested(self, step: int, digests: dict[Tensors, bytes], now: float) -> list[ServerEffect]:
         """Parts of the server's replica have these digests before a step."""
@@ -229,56 +222,55 @@ class Crews:
         """A volunteer can't hold a whole replica; or what it holds is not right any more."""
         if (sitter := self._sitters.get(peer)) is None:
             self._sitters[peer] = Sitter(self._coordinator.volunteer(peer))
-            return self._fill()
-        sitter.line = Line.OPEN
+            self._may_fill = True
+            return []
+        sitter.line, self._may_fill = Line.OPEN, True
         effects: list[ServerEffect] = []
         if sitter.crew is not None:
             effects += self._take_down(sitter.crew, f"{sitter.volunteer.name} is sent its part again", now)
         sitter.forget_part()
-        return [*effects, *self._fill()]
+        return effects
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
         """A volunteer is gone."""
         sitter = self._sitters.pop(peer, None)
         if sitter is None:
             return []
-        return [*self._free(sitter, f"{sitter.volunteer.name} left: {reason}", now), *self._fill()]
+        return self._free(sitter, f"{sitter.volunteer.name} left: {reason}", now)
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Time passed: who does not answer loses its seat, and what is never complete is seated anew."""
         effects: list[ServerEffect] = []
-        stalled = [s for s in self._sitters.values() if s.busy_since is not None and now - s.busy_since >= STALL_S]
+        stalled = [s for s in self._sitters.values() if s.due is not None and now >= s.due]
         for sitter in stalled:
             why = f"{sitter.volunteer.name} has not answered for {STALL_S:g} s"
-            sitter.stalled_at = now
+            sitter.due, sitter.stalled_at = None, now
             effects += [Notice(f"{why}; its seat is free"), *self._free(sitter, why, now)]
         broken = [c for c in self._crews if None in c.sitters and now - c.incomplete_since >= REPLAN_S]
         for crew in broken:
-            effects += self._disband(crew, now)
-        return [*effects, *self._fill()] if stalled or broken else []
+            why = f"{crew.name} is seated anew, as nobody who is there could take its empty place for {REPLAN_S:g} s"
+            effects += [Notice(why), *self._disband(crew, now)]
+        return effects
 
-    def _refuse(self, sitter: Sitter, reason: str, now: float) -> list[ServerEffect]:
-        return self.translate(self._coordinator.refuse(sitter.peer, reason), now)
+    def _refuse(self, sitter: Sitter, reason: str) -> list[ServerEffect]:
+        return self._coordinator.refuse(sitter.peer, reason)
 
     def _free(self, sitter: Sitter, reason: str, now: float) -> list[ServerEffect]:
         """Takes its place from somebody; the others keep theirs."""
         if (crew := sitter.crew) is None:
             return []
         crew.free(sitter, now)
-        sitter.busy_since = None
         return self._take_down(crew, reason, now)
 
     def _take_down(self, crew: Crew, reason: str, now: float) -> list[ServerEffect]:
         """The crew can't work for now."""
-        crew.assignment = None
-        crew.results.clear()
-        for sitter in crew.seated:
-            sitter.busy_since = None
+        crew.end_lease()
+        self._may_fill = True
         if crew.peer is None:
             return []
         peer, crew.peer = crew.peer, None
         self._by_peer.pop(peer, None)
-        return self.translate(self._coordinator.disconnected(peer, reason, now), now)
+        return self._coordinator.disconnected(peer, reason, now)
 
     def _disband(self, crew: Crew, now: float) -> list[ServerEffect]:
         """All of it may sit elsewhere from now on."""
@@ -288,10 +280,11 @@ class Crews:
         self._crews = [other for other in self._crews if other is not crew]
         return effects
 
-    def _fill(self) -> list[ServerEffect]:
-        """Gives seats to those who wait for one, and sends parts to those who need them."""
-        if self._coordinator.is_over:
+    def _fill(self, now: float) -> list[ServerEffect]:
+        """Gives seats to those who wait for one, and sends parts to those who need them, if anything has changed."""
+        if not self._may_fill or self._coordinator.is_over:
             return []
+        self._may_fill = False
         for crew in self._crews:
             for place, holder in enumerate(crew.sitters):
                 if holder is None and (spare := self._spare_for(crew, place)) is not None:
@@ -305,9 +298,9 @@ class Crews:
             for place, number in enumerate(draft.order):
                 crew.seat(spares[number], place)
             self._crews.append(crew)
-        return [] if self._is_applying else [*self._send_parts(), *self._ask()]
+        return [] if self._is_applying else [*self._send_parts(now), *self._ask()]
 
-    def _send_parts(self) -> list[ServerEffect]:
+    def _send_parts(self, now: float) -> list[ServerEffect]:
         effects: list[ServerEffect] = []
         for sitter in self._sitters.values():
             crew = sitter.crew
@@ -315,10 +308,11 @@ class Crews:
                 continue
             if sitter.line is Line.ACTIVE:
                 effects.append(Send(sitter.peer, Resync("it takes another seat")))
-            seat = crew.message(sitter.place, wire=self._planner.wire, window=WINDOW)
+            seat = crew.message(sitter.place, wire=self._planner.wire)
             block = send_block(sitter.volunteer, self._coordinator.block)
             effects += [Send(sitter.peer, seat), *block, SendPart(sitter.peer, sitter.tensors)]
             sitter.line, sitter.needs_part, sitter.sent_at = Line.SYNCING, False, self._step
+            sitter.due = now + STALL_S + message_limit_s(crew.places[sitter.place].need_bytes)
         return effects
 
     @property

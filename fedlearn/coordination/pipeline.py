@@ -64,8 +64,10 @@ class Pipeline:
             return self._next_of_others(assignment)
         size, offset = assignment.group_size, self._next_member - assignment.first_member
         most = size + self._seat.window * self._seat.batch
-        if offset >= assignment.quota or now >= self._deadline or self._next_member - self._taken >= most:
+        if offset >= assignment.quota or self._next_member - self._taken >= most:
             return None
+        if now >= self._deadline and offset >= size and offset % size == 0:
+            return None  # a whole group of it, however late, ends a step that has no results yet
         first, n_members = self._next_member, min(self._seat.batch, size - offset % size)
         self._next_member += n_members
         return Pass(_trials(assignment, first, n_members), assignment.block, b"")

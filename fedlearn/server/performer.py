@@ -183,9 +183,11 @@ class Performer:
 
     def _applied(self, digest: bytes) -> None:
         effects = self._coordinator.applied(digest, self._shell.now())
-        # Parts are sent and digested as they are before the next step is taken.
-        parts = self._crews.applied() if self._crews is not None else []
-        self.perform([*parts, *effects])
+        if self._crews is not None:
+            # Parts are sent and digested as they are before the next step is taken.
+            self._crews.applied()
+            self.perform([])
+        self.perform(effects)
 
     def _send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
         if peer in self._behind_weights:

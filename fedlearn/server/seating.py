@@ -104,7 +104,8 @@ class Draftsman:
             need_bytes=seat.need_bytes,
             member_bytes=sum(member_bytes(self.wire, shape) for shape in sent),
             group_bytes=sum(4 * prod(shape) for shape in sent) if needs_base(self.wire) else 0,
-            batch=min(max(MESSAGE_BYTES // self._most_sent, 1), MOST_AT_ONCE),
+            # Where memory is scarce, need_bytes has room for so many.
+            batch=min(max(MESSAGE_BYTES // self._most_sent, 1), MOST_AT_ONCE if self._seats else MEMBERS_AT_LEAST),
         )
 
 

@@ -75,6 +75,10 @@ class PartObjective(Protocol):
         """Names of what goes on, in order; the last part gives losses."""
 
     @abstractmethod
+    def member_bytes(self) -> int:
+        """Memory that each of the members takes that go through the part at once; rather too much than too little."""
+
+    @abstractmethod
     def load(self, weights: Float32Array) -> None:
         """Takes the weights of the part, [n_parameters]."""
 

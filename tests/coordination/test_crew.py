@@ -3,27 +3,30 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.crew import Crew, Draft, Line, Place, Sitter
+from fedlearn.coordination.crew import WINDOW, Crew, Draft, Line, Place, Sitter
 from fedlearn.coordination.roster import Volunteer
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat
 
 DIGEST = bytes(8)
-PLACES = (Place(("a",), 100, 8, 64, 16), Place(("b", "c"), 200, 4, 0, 16))
+GROUP = 8
+FIRST = 64
+BATCH = 5
+PLACES = (Place(("a",), 100, 8, 64, BATCH), Place(("b", "c"), 200, 4, 0, BATCH))
 
 
 @pytest.fixture
 def crew() -> Crew:
-    """Of two, with a lease of 32 members from 64 on."""
+    """Of two, with a lease of 128 members from 64 on."""
     made = Crew(3, Draft((2,), 1, PLACES, (0, 1)))
     for place, name in enumerate(["Ada", "Bo"]):
         made.seat(Sitter(Volunteer(place + 1, name=name)), place)
-    made.assignment = Assignment(5, b"", Perturbation(0.1, 1), 8, 64, 32, 1.0)
+    made.lease(Assignment(5, b"", Perturbation(0.1, 1), GROUP, FIRST, 128, 1.0), due=30.0)
     return made
 
 
 def activations(first: int, count: int) -> Activations:
-    return Activations(5, first, count, DIGEST, b"")
+    return Activations(5, first, count, DIGEST, bytes(8 * count + 64 * (first % GROUP == 0)))
 
 
 def result(first: int, count: int) -> Result:
@@ -31,7 +34,7 @@ def result(first: int, count: int) -> Result:
 
 
 def test_a_place_is_named_with_what_it_sends(crew: Crew) -> None:
-    assert crew.message(0, wire="float16", window=4) == Seat(3, (2,), 1, 0, "float16", 16, 4, 8, 64)
+    assert crew.message(0, wire="float16") == Seat(3, (2,), 1, 0, "float16", BATCH, WINDOW, 8, 64)
     assert [sitter.tensors for sitter in crew.seated] == [("a",), ("b", "c")]
     assert crew.name == "crew 3 (Ada, Bo)"
 
@@ -60,19 +63,90 @@ def test_who_was_sent_a_part_is_no_spare_before_it_answers(crew: Crew) -> None:
     assert spare == [True, False, True]
 
 
-@pytest.mark.parametrize("span", [(64, 32), (88, 8), (64, 1)])
-def test_members_of_the_lease_may_be_answered_for(crew: Crew, span: tuple[int, int]) -> None:
-    assert crew.complaint(crew.seated[0], activations(*span)) == ""
-    assert crew.complaint(crew.seated[1], result(*span)) == ""
+def say(crew: Crew, place: int, said: Activations | Result) -> None:
+    """What nobody can object to."""
+    sitter = crew.seated[place]
+    assert crew.complaint(sitter, said) == ""
+    crew.took(sitter, said, due=60.0)
 
 
-@pytest.mark.parametrize("span", [(96, 8), (88, 16), (0, 8), (64, 0)])
-def test_members_of_others_may_not(crew: Crew, span: tuple[int, int]) -> None:
-    problem = crew.complaint(crew.seated[1], result(*span))
-    assert problem.startswith("members of crew 3 (Ada, Bo): expected some of 64 to 95, got")
+def test_members_are_answered_for_in_order_and_by_each_seat_in_turn(crew: Crew) -> None:
+    say(crew, 0, activations(64, 5))
+    say(crew, 0, activations(69, 3))
+    say(crew, 1, result(64, 8))
+    say(crew, 0, activations(72, 5))
+    assert crew.complaint(crew.seated[1], result(72, 8)) == (
+        "members of crew 3 (Ada, Bo): expected some from 72 to 76, got 8 from 72 on"
+    )
 
 
-def test_losses_come_from_the_last_seat_only(crew: Crew) -> None:
+@pytest.mark.parametrize("span", [(64, 5), (72, 5), (0, 8), (69, 0), (2**62, 1)])
+def test_members_of_others_or_once_more_may_not(crew: Crew, span: tuple[int, int]) -> None:
+    say(crew, 0, activations(64, 5))
+    problem = crew.complaint(crew.seated[0], activations(*span))
+    assert problem.startswith("members of crew 3 (Ada, Bo): expected some from 69 to ")
+
+
+def test_the_first_seat_may_be_ahead_of_the_losses_that_are_in_by_a_window(crew: Crew) -> None:
+    sent, first = 0, crew.seated[0]
+    while not crew.complaint(first, said := activations(first.next_member, 1)):
+        crew.took(first, said, due=60.0)
+        sent += 1
+    assert sent == GROUP + (WINDOW + 1) * BATCH
+    crew.taken += GROUP
+    assert crew.complaint(first, said) == ""
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_nothing_comes_after_the_end_of_the_lease(crew: Crew, place: int) -> None:
+    crew.taken = FIRST + 128
+    for sitter in crew.seated[: place + 1]:
+        sitter.next_member = FIRST + 128
+    said = [activations(FIRST + 128, 5), result(FIRST + 128, 8)][place]
+    assert "expected some from 192 to 191, got" in crew.complaint(crew.seated[place], said)
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "n_bytes"),
+    [(64, 5, 103), (64, 5, 105), (64, 6, 112), (64, 5, 40), (69, 3, 24 + 64), (69, 4, 32), (69, 3, 0)],
+)
+def test_activations_are_of_one_group_and_as_long_as_planned(crew: Crew, first: int, count: int, n_bytes: int) -> None:
+    if first > 64:
+        say(crew, 0, activations(64, 5))
+    problem = crew.complaint(crew.seated[0], Activations(5, first, count, DIGEST, bytes(n_bytes)))
+    assert problem.startswith("activations of crew 3 (Ada, Bo): expected at most")
+
+
+def test_losses_come_of_whole_groups_and_from_the_last_seat_only(crew: Crew) -> None:
     first, last = crew.seated
     assert crew.complaint(first, result(64, 8)) == "seat 0 of crew 3 (Ada, Bo): expected activations, got Result"
     assert crew.complaint(last, activations(64, 8)) == "seat 1 of crew 3 (Ada, Bo): expected losses, got Activations"
+    say(crew, 0, activations(64, 5))
+    say(crew, 0, activations(69, 3))
+    expected = "members of crew 3 (Ada, Bo): expected losses of whole groups of 8, got 7"
+    assert crew.complaint(last, result(64, 7)) == expected
+
+
+def test_who_has_been_given_work_is_to_answer_by_its_time(crew: Crew) -> None:
+    first, last = crew.seated
+    dues = [(first.due, last.due)]
+    for said in (activations(64, 5), activations(69, 3), activations(72, 5)):
+        say(crew, 0, said)
+        dues.append((first.due, last.due))
+    say(crew, 1, result(64, 8))
+    assert [*dues, (first.due, last.due)] == [
+        (30.0, None),
+        (60.0, None),  # the rest of the first group is owed, even after the deadline
+        (None, 60.0),
+        (None, 60.0),
+        (None, None),  # of the second group, a part is there
+    ]
+
+
+def test_nobody_is_waited_for_once_the_step_is_over_but_who_was_sent_a_part(crew: Crew) -> None:
+    first, last = crew.seated
+    last.line, last.due = Line.SYNCING, 70.0
+    crew.end_lease()
+    assert (first.due, last.due, crew.assignment) == (None, 70.0, None)
+    crew.free(last, 0.0)
+    assert last.due == 70.0, "it must answer before it is given another seat"

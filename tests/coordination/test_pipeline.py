@@ -66,11 +66,20 @@ def test_the_first_seat_ends_with_its_lease() -> None:
     assert sum(count for _, count in spans(passes(first))) == 4 * GROUP
 
 
-def test_nothing_begins_after_the_deadline_or_before_the_weights_are_there() -> None:
+def test_nothing_begins_before_the_weights_are_there() -> None:
+    assert passes(pipeline(0), step=4) == []
+
+
+def test_the_group_that_is_begun_and_the_first_one_are_ended_after_the_deadline() -> None:
     first = pipeline(0)
-    assert passes(first, step=4) == []
-    assert passes(first, now=110.0) == []
-    assert passes(first, now=109.9)
+    assert sum(count for _, count in spans(passes(first, now=110.0))) == GROUP
+    begun = pipeline(0)
+    in_time = [begun.next(5, 109.9) for _ in range(4)]
+    assert in_time[-1] is not None
+    assert in_time[-1].trials.first_member == FIRST + GROUP
+    assert spans(passes(begun, now=110.0)) == [(FIRST + GROUP + 3, 3)], "no further than the window"
+    begun.taken(Taken(5, FIRST + GROUP))
+    assert spans(passes(begun, now=110.0)) == [(FIRST + GROUP + 6, 2)]
 
 
 def test_trials_are_those_of_the_lease() -> None:

@@ -9,6 +9,7 @@ from fedlearn.es.replica import UInt8Array
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.graphs.checks import check
+from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.pieces import stages_of
 from fedlearn.graphs.shards import sharded
 from fedlearn.tasks.blocks import Columns, group_words, n_rows, row_numbers
@@ -44,7 +45,10 @@ class GraphPart:
         """
         shared = unpacked(attachment)
         check(shared.graph)
-        stage = stages_of(sharded(shared.graph, shards), cuts)[place]
+        stages = stages_of(sharded(shared.graph, shards), cuts)
+        if not 0 <= place < len(stages):
+            raise GraphError(f"seat: expected a place from 0 to {len(stages) - 1}, got {place}")
+        stage = stages[place]
         self._runner = StageRunner(stage, shared.frozen, limits=limits_of(max_bytes))
         self.whole: ParameterLayout = shared.layout
         self.layout: ParameterLayout = part_layout(self.whole, [array.name for array in stage.learned])
@@ -56,6 +60,9 @@ class GraphPart:
         self._seed = seed
         self._device: Device = device
         self._threads: int | None = None
+
+    def member_bytes(self) -> int:
+        return self._runner.extent.peak_bytes
 
     def load(self, weights: Float32Array) -> None:
         self._runner.load(weights)

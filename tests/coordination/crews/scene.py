@@ -1,0 +1,337 @@
+"""Crews and their coordinator behind the real performer, and machines whose lines and computations wait."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from random import Random
+from typing import TypeVar, final
+
+import msgspec
+import numpy as np
+
+from fedlearn.coordination.audit import Claim, Finding, Verdict
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.crew import Draft, Place, Tensors
+from fedlearn.coordination.crews import Crews
+from fedlearn.coordination.effects import (
+    Apply,
+    Begin,
+    ClientEffect,
+    Compute,
+    Evaluate,
+    Leave,
+    Load,
+    Notice,
+    Pass,
+    Peer,
+    Reply,
+    StepReport,
+    TakeSeat,
+)
+from fedlearn.coordination.operator import Operator
+from fedlearn.coordination.roster import Held
+from fedlearn.coordination.steps import OwnSteps
+from fedlearn.coordination.worker import Worker
+from fedlearn.es.digest import DIGEST_BYTES
+from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.trials import TrialResults
+from fedlearn.es.update import Update
+from fedlearn.net.memory import MemoryLink
+from fedlearn.server.keeper import Seating
+from fedlearn.server.performer import Performer
+from fedlearn.server.recent import Outgoing
+from fedlearn.simulation.kept import Kept
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.wire.activations import ActivationCodec
+from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Message
+from fedlearn.wire.parcel import Parcel, pack
+from tests.coordination.coordinator.scene import PLAN, STRATEGY
+from tests.identities import NONCE, named
+
+WHOLE: Tensors = ("a", "b", "c")
+N_SEATS = 3
+REPLICA_BYTES = 100
+MEMORY = 50
+MEMBER_BYTES = 4
+HONEST, TAINTED = 0.0, 1e6
+"""Losses of members that went through right weights only, and of others."""
+
+T = TypeVar("T")
+
+
+def digest_of(step: int, tensors: Tensors = WHOLE) -> bytes:
+    """What right weights of these tensors have before a step."""
+    return sha256(f"{step} {tensors}".encode()).digest()[:DIGEST_BYTES]
+
+
+@final
+class ThreePlaces:
+    """A planner: a tensor each."""
+
+    wire: ActivationCodec = "float32"
+
+    def fits(self, place: Place, memory_bytes: int) -> bool:
+        return place.need_bytes <= memory_bytes
+
+    def draft(self, memories: Sequence[int]) -> Draft | None:
+        if len(memories) < N_SEATS:
+            return None
+        sent = [MEMBER_BYTES, MEMBER_BYTES, 0]
+        places = tuple(Place((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
+        return Draft((1, 2), places, tuple(range(N_SEATS)))
+
+
+@final
+class Trainer:
+    """Keeps a journal of a replica without weights."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.journal: list[Update] = []
+        self.losses: list[float] = []
+
+    def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
+        del may_replay
+        return [self.part_message(WHOLE)]
+
+    def missed(self, held: Held) -> list[Outgoing] | None:
+        del held
+        return None
+
+    def data_block(self, name: bytes) -> Outgoing:
+        block = DataBlock(name, b"")
+        return block, pack(block)
+
+    def append(self, update: Update) -> Parcel:
+        assert update.step == len(self.journal)
+        self.journal.append(update)
+        return pack(update)
+
+    def apply(self, update: Update) -> bytes:
+        assert update.step == self.step
+        self.step += 1
+        return digest_of(self.step)
+
+    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
+        trials, standing = claim.trials, claim.standing
+        members = (trials.first_member, trials.n_members)
+        return Finding.TRUE, Verdict(trials.step, *members, standing.identity, standing.name, 0.0)
+
+    def record_verdict(self, verdict: Verdict) -> None:
+        raise AssertionError(f"nobody lies here: {verdict}")
+
+    def record_credit(self, entry: object) -> None:
+        del entry
+
+    def save_checkpoint(self) -> None:
+        return None
+
+    def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
+        del bytes_in, bytes_out
+        self.losses.append(report.loss)
+        return StepMetrics(
+            step=report.step,
+            loss=report.loss,
+            shown={},
+            members=report.members,
+            work_per_s=0.0,
+            volunteers=report.volunteers,
+            bytes_in=0,
+            bytes_out=0,
+            digest=report.digest.hex(),
+            time=0.0,
+        )
+
+    def part_message(self, tensors: Tensors) -> Outgoing:
+        snapshot = Snapshot(self.step, digest_of(self.step, tensors), np.zeros(1, np.float32), {}, {})
+        return snapshot, pack(snapshot)
+
+    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+        return self.step, {tensors: digest_of(self.step, tensors) for tensors in parts}
+
+
+@final
+class Machine:
+    """A volunteer whose worker is real and whose weights are a step and whether they have drifted."""
+
+    def __init__(self, name: str, memory_bytes: int, *, now: float) -> None:
+        self.link = MemoryLink(now=now)
+        self.worker = Worker(name=name, threads=1, credentials=named(name), memory_bytes=memory_bytes)
+        self.tensors = WHOLE
+        self.step = -1
+        self.has_drifted = self.drifts_next = False
+        self.under_way: Compute | None = None
+        self.farewell: Farewell | None = None
+        self.perform(self.worker.start(nonce=NONCE))
+
+    def perform(self, effects: Iterable[ClientEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(message):
+                    if not self.link.client.has_parted:
+                        self.link.client.send(message)
+                case Leave() | Notice():
+                    pass
+                case compute:
+                    assert self.under_way is None
+                    self.under_way = compute
+
+    def hear(self, now: float) -> bool:
+        """What the server sent arrives."""
+        messages = self.link.to_client(now)
+        for message in messages:
+            if isinstance(message, Assignment):
+                assert self.step <= message.step, "a lease of a step that this replica is past"
+            if isinstance(message, Farewell):
+                self.farewell = message
+            self.perform(self.worker.received(message, now))
+        return bool(messages)
+
+    def compute(self, now: float) -> bool:
+        """What is under way ends."""
+        if self.under_way is None:
+            return False
+        order, self.under_way = self.under_way, None
+        self.perform(self.worker.computed(self._result(order), now))
+        return True
+
+    def _result(self, order: Compute) -> bytes | TrialResults | None:
+        match order:
+            case TakeSeat(seat):
+                self.tensors, self.step = (WHOLE[seat.place],), -1
+            case Load(snapshot):
+                self.step, self.has_drifted = snapshot.step, False
+                assert snapshot.digest == digest_of(self.step, self.tensors), "weights of another part"
+                return self._digest
+            case Begin():
+                raise AssertionError("weights travel as snapshots here")
+            case Apply(update):
+                assert update.step == self.step, "every Update once, in order"
+                self.step += 1
+                self.has_drifted, self.drifts_next = self.has_drifted or self.drifts_next, False
+                return self._digest
+            case Evaluate(trials):
+                assert trials.step == self.step
+                loss = TAINTED if self.has_drifted else HONEST
+                return TrialResults(np.full(trials.n_members, loss, np.float32))
+            case Pass(trials, _, payload):
+                assert trials.step == self.step
+                assert len(payload) == (0 if self.tensors == WHOLE[:1] else MEMBER_BYTES * trials.n_members)
+                is_tainted = self.has_drifted or any(payload)
+                if self.tensors == WHOLE[-1:]:
+                    return TrialResults(np.full(trials.n_members, TAINTED if is_tainted else HONEST, np.float32))
+                return bytes([is_tainted] * (MEMBER_BYTES * trials.n_members))
+            case _:
+                pass
+        return None
+
+    @property
+    def _digest(self) -> bytes:
+        return b"drifted!" if self.has_drifted else digest_of(self.step, self.tensors)
+
+
+@final
+class Scene:
+    """Is the performer's shell; every message waits on its line, and every work in a queue."""
+
+    def __init__(self, *, audit: float = 0.0, seed: int = 0) -> None:
+        self.clock = 1000.0
+        self.machines: dict[Peer, Machine] = {}
+        self.trainer = Trainer()
+        self.kept = Kept()
+        self.reason: str | None = None
+        self._n_peers = 0
+        self._works: deque[Callable[[], None]] = deque()
+        plan = msgspec.structs.replace(PLAN, replica_bytes=REPLICA_BYTES, audit=audit, steps_per_block=2)
+        steps = OwnSteps(plan, STRATEGY)
+        self.coordinator = Coordinator(
+            plan, steps, step=0, last=None, digest=digest_of(0), now=self.clock, lottery=Random(seed)
+        )
+        self.crews = Crews(self.coordinator, ThreePlaces(), begun_at=0)
+        self.performer = Performer(self.trainer, self.coordinator, self, self.kept, Seating(self.crews, self.trainer))
+        self.operator = Operator(self.coordinator, steps)
+
+    # ---- what happens
+
+    def join(self, memory_bytes: int = MEMORY) -> Peer:
+        self._n_peers += 1
+        self.machines[self._n_peers] = Machine(f"volunteer {self._n_peers}", memory_bytes, now=self.clock)
+        self.performer.perform(self.coordinator.connected(self._n_peers, self.clock, nonce=NONCE))
+        return self._n_peers
+
+    def drop(self, peer: Peer) -> None:
+        del self.machines[peer]
+        self.performer.disconnected(peer, "the line broke")
+
+    def hear(self, peer: Peer) -> bool:
+        """What a machine said arrives at the server."""
+        machine = self.machines[peer]
+        messages = machine.link.to_server(self.clock)
+        for message in messages:
+            self.performer.perform(self.performer.received(peer, message))
+        if machine.link.server.has_parted and peer in self.machines:
+            self.drop(peer)
+        return bool(messages)
+
+    def do_work(self) -> bool:
+        if not self._works:
+            return False
+        self._works.popleft()()
+        return True
+
+    def wait(self, seconds: float) -> None:
+        self.clock += seconds
+        self.performer.perform(self.performer.tick())
+
+    def send_away(self, peer: Peer) -> None:
+        """The operator does so."""
+        volunteer = next((v for v in self.coordinator.volunteers if v.peer == peer), None)
+        if volunteer is not None and volunteer.name:
+            self.performer.perform(self.operator.send_away(volunteer.name, "Ada", self.clock))
+
+    def settle_for(self, *seconds: float) -> None:
+        """Time passes, and a step is taken in between, if one can be."""
+        for passed_s in seconds:
+            self.settle(len(self.trainer.journal) + 2)
+            self.wait(passed_s)
+        self.settle(len(self.trainer.journal) + 2)
+
+    def settle(self, until: int | None = None) -> None:
+        """Until nothing more happens unless time passes, or so many steps are in the journal."""
+        moved = True
+        while moved and (until is None or len(self.trainer.journal) < until):
+            moved = self.do_work()
+            for peer, machine in list(self.machines.items()):
+                moved |= machine.hear(self.clock)
+                moved |= machine.compute(self.clock)
+                moved |= self.hear(peer)
+
+    def leased(self) -> bool:
+        """Whether the first seat is about to begin with members of a lease, and no other has any."""
+        return any(isinstance(machine.under_way, Pass) for machine in self.machines.values())
+
+    def is_loading(self, machine: Machine) -> bool:
+        """Whether a machine has its weights under way."""
+        return isinstance(machine.under_way, Load)
+
+    # ---- what the performer asks of its shell
+
+    def now(self) -> float:
+        return self.clock
+
+    def send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
+        machine = self.machines.get(peer)
+        if machine is not None and not machine.link.server.has_parted:
+            machine.link.server.send(message, parcel)
+
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
+    def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._works.append(lambda: then(task()))
+
+    def stepped(self, metrics: StepMetrics) -> None:
+        self.kept.on_step(metrics)
+
+    def ended(self, reason: str) -> None:
+        self.reason = reason
