@@ -158,7 +158,11 @@ class Trial:
         return ways
 
     def check(self) -> None:
-        """Raises RuntimeError unless all ways give the members the same losses; lets ours find its way."""
+        """Compares the losses that all ways give the members; lets ours find its way.
+
+        Raises:
+            RuntimeError: they differ.
+        """
         for _ in range(16):
             expected = self._try()
         for name, (way, n_members) in self.contestants().items():

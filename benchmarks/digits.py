@@ -53,7 +53,11 @@ def main() -> int:
 
 
 def trained(network: str, seed: int, seconds: float) -> Row:
-    """A run of real processes. Raises RuntimeError where the server fails."""
+    """A run of real processes.
+
+    Raises:
+        RuntimeError: the server fails.
+    """
     with tempfile.TemporaryDirectory() as runs:
         flags = [
             "--task",

@@ -208,7 +208,11 @@ def peak_products() -> dict[str, Callable[[], object]]:
 
 
 def check_peers(trial: Trial) -> None:
-    """Raises RuntimeError unless all contestants, without noise, get the same losses."""
+    """Compares the losses of all contestants without noise.
+
+    Raises:
+        RuntimeError: they differ.
+    """
     expected = trial.evaluate(sigma=0.0)
     for name, peer in Peers(trial.layout, trial.weights, trial.rows, 0.0).contestants.items():
         losses = peer().numpy()

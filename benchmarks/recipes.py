@@ -121,7 +121,10 @@ def open_learner(
 ) -> Iterator[tuple[Learner, Settings]]:
     """The learner of a recipe, new, and the settings that make it what it is.
 
-    A peer takes `peer_settings` in place of its own. Raises ValueError for a setting or a network that it can't have.
+    A peer takes `peer_settings` in place of its own.
+
+    Raises:
+        ValueError: the peer can't have such a setting or network.
     """
     if recipe in PRODUCT:
         with closing(InProcess(run, clock)) as learner:

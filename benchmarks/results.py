@@ -76,9 +76,10 @@ def over_seeds(values: Iterable[float]) -> Figure:
 
 
 def saved_results(path: Path, text: Text) -> list[Result]:
-    """Those in the file, none where there is no file.
+    """The results in the file; none if there is no file.
 
-    Raises ValueError where it holds something else, or results on another text.
+    Raises:
+        ValueError: the file holds something else, or results on another text.
     """
     if not path.exists():
         return []
@@ -97,7 +98,8 @@ def saved_results(path: Path, text: Text) -> list[Result]:
 def save(path: Path, report: Report) -> Report:
     """Adds the report's results to those in the file, in place of those with the same key; gives all of them.
 
-    Raises ValueError as `saved_results` does.
+    Raises:
+        ValueError: the file can't be read by `saved_results`.
     """
     results = {result.key: result for result in (*saved_results(path, report.text), *report.results)}
     merged = msgspec.structs.replace(report, results=[results[key] for key in sorted(results)], notices=[])

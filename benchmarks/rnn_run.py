@@ -65,7 +65,12 @@ def flat(config: RunConfig) -> Settings:
 
 
 def create_run(config: RunConfig) -> RnnRun:
-    """A new run in the folder that the configuration names. Raises ConfigError and StorageError as `create` does."""
+    """A new run in the folder that the configuration names.
+
+    Raises:
+        ConfigError: the settings are refused.
+        StorageError: the folder can't be written.
+    """
     return _opened(create(KIND, config))
 
 

@@ -31,6 +31,10 @@ def same_windows(run: RnnRun, *, step: int, n_windows: int) -> SameWindows:
 
 
 def check_one_layer(run: RnnRun) -> None:
-    """Raises ValueError for a network that the peers do not have."""
+    """Accepts a network that the peers have.
+
+    Raises:
+        ValueError: the network has several layers.
+    """
     if run.options.n_layers != 1:
         raise ValueError(f"n_layers: the peers have 1, got {run.options.n_layers}; leave it out")

@@ -125,7 +125,11 @@ async def _steps(crowd: Crowd, n_steps: int) -> None:
 
 
 async def until(crowd: Crowd, is_so: Callable[[], bool]) -> None:
-    """Raises RuntimeError where the server has cut a line."""
+    """Waits until something is so.
+
+    Raises:
+        RuntimeError: the server has cut a line.
+    """
     while not is_so():
         if crowd.n_lost:
             raise RuntimeError(f"volunteers: expected all to stay, {crowd.n_lost} were cut off: {set(crowd.farewells)}")

@@ -27,7 +27,8 @@ def learn_through_server(config: RunConfig, seconds: float) -> SeedRun:
 
     The looks are the server's own, with the seconds since it was started.
 
-    Raises RuntimeError where the server fails.
+    Raises:
+        RuntimeError: the server fails.
     """
     file = Path(config.run.runs) / "benchmark.json"
     file.write_text(to_json(config))

@@ -43,7 +43,12 @@ class _Line(msgspec.Struct):
 
 
 def take_turn(checkout: Path, flags: list[str], runs: Path) -> Turn:
-    """Runs the checkout's server to its end. Raises RuntimeError where it fails, ValueError where it was not set up."""
+    """Runs the checkout's server to its end.
+
+    Raises:
+        RuntimeError: the server fails.
+        ValueError: the checkout was not set up.
+    """
     # Another environment's editable install would come before the checkout's own packages, whatever the path says.
     python = Path(sys.executable) if checkout == HERE else checkout / ".venv" / "bin" / "python"
     if not python.exists():

@@ -80,8 +80,9 @@ def settings_of(options: argparse.Namespace) -> Settings:
 def compare(other: Path, settings: Settings, *, rounds: int) -> list[tuple[Turn, Turn]]:
     """The turns of this and the other version in each round; every second round begins with the other one.
 
-    Raises RuntimeError where a server fails, or where the two do not find the same losses; ValueError where the other
-    checkout can't run.
+    Raises:
+        RuntimeError: a server fails, or the two do not find the same losses.
+        ValueError: the other checkout can't run.
     """
     flags = [text for key, value in settings.items() if key != "runs" for text in (flag_of(key), str(value))]
     runs = str(settings["runs"]) if "runs" in settings else None

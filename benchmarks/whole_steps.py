@@ -39,7 +39,8 @@ class WholeSteps(msgspec.Struct, frozen=True):
 def measure_whole_steps(config: RunConfig, steps: int) -> WholeSteps:
     """Runs `fedlearn serve` and a volunteer of one thread for this many steps; both may use all processors.
 
-    Raises RuntimeError if one of them fails.
+    Raises:
+        RuntimeError: one of them fails.
     """
     with tempfile.TemporaryDirectory(dir=config.run.runs) as folder:
         config = config.replace(

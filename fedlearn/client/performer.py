@@ -69,9 +69,10 @@ class Performer:
         replica, credit, now = self._volunteer.replica, self._worker.credit, self._shell.now()
         if replica is None:
             return None
-        credited = credit_in_short(credit, self._volunteer.unit) if credit is not None else ""
+        unit = self._volunteer.unit
+        credited = credit_in_short(credit, unit) if credit is not None else ""
         self._progress.told(credit.news if credit is not None else None, now)
-        return self._progress.block(replica.step, n_steps=self._worker.n_steps, now=now, credited=credited)
+        return self._progress.block(replica.step, n_steps=self._worker.n_steps, now=now, unit=unit, credited=credited)
 
     def _compute(self, compute: Compute) -> None:
         def finish(result: Computed) -> None:

@@ -19,6 +19,9 @@ LINE_INTERVAL_S = 10.0
 SHARE_STEPS = 20
 """The number of last steps over which this machine's share of the work and the run's speed are measured."""
 
+LOSS_UNITS = {"tokens": " nats/token"}
+"""The unit of a loss by that of the work; the losses of other tasks are in their users' own units."""
+
 Spans = Sequence[tuple[int, int]]
 """(first member, number of members), ascending and disjoint."""
 
@@ -85,8 +88,8 @@ class Contribution:
             return
         self._news, self._news_at = news, now
 
-    def block(self, step: int, *, n_steps: int, now: float, credited: str = "") -> Block:
-        """The block, when this machine's replica stands before `step`."""
+    def block(self, step: int, *, n_steps: int, now: float, unit: str = "", credited: str = "") -> Block:
+        """The block, when this machine's replica stands before `step`; `unit` is that of the work."""
         share = share_of([(counts, own) for _, _, counts, own in self._steps])
         own = [f"{format_share(share)} of the work"] if share is not None else []
         speed = self._speed(now)
@@ -98,7 +101,7 @@ class Contribution:
             facts.append(("others", counted(others, "other volunteer") if others else "none, this machine is alone"))
         if credited:
             facts.append(("credit", credited))
-        return Block(title=self._run, goal=self._goal(step, now), loss=self._loss(), facts=tuple(facts))
+        return Block(title=self._run, goal=self._goal(step, now), loss=self._loss(unit), facts=tuple(facts))
 
     def _speed(self, now: float) -> float:
         """Members per second; over the time since the last line, unless that is short."""
@@ -117,11 +120,11 @@ class Contribution:
             left_s = min(left_s, max(news.steps - step, 0) * (ended - began) / max(last - first, 1))
         return Goal(step, news.steps, max(left_s, 0.0), step / news.steps if news.steps else None)
 
-    def _loss(self) -> Loss | None:
+    def _loss(self, unit: str) -> Loss | None:
         if not self._own_loss:
             return None
         of_run = f"{self._news.loss:.4g}, " if self._news is not None and self._news.loss is not None else ""
-        return Loss(f"{of_run}{self._own_loss} in own trials", self._losses)
+        return Loss(f"{of_run}{self._own_loss}{LOSS_UNITS.get(unit, '')} in own trials", self._losses)
 
     def _watch_losses(self, result: object, now: float) -> None:
         if isinstance(result, TrialResults) and np.isfinite(loss := float(result.losses.mean())):

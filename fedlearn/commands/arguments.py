@@ -10,6 +10,7 @@ from fedlearn.wire.messages import MAX_NAME_LENGTH
 
 DEFAULT_SERVER = "127.0.0.1:55551"
 DEFAULT_RUNS = "trainingRuns"
+MAX_PORT = 65535
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +63,17 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="shown on the server's terminal (default: $FEDLEARN_NAME, else this machine's name)",
     )
+
+
+def port(text: str) -> int:
+    """A TCP port, as argparse reads one.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is none.
+    """
+    if not text.isdecimal() or int(text) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to {MAX_PORT}, got {text!r}")
+    return int(text)
 
 
 def addresses_of(options: argparse.Namespace) -> list[Address]:

@@ -5,7 +5,7 @@ import errno
 import ipaddress
 from pathlib import Path
 
-from fedlearn.commands.arguments import add_root
+from fedlearn.commands.arguments import add_root, port
 from fedlearn.config import ServerSettings
 
 DEFAULT_PORT = ServerSettings().board
@@ -16,7 +16,7 @@ def add_board(parser: argparse.ArgumentParser) -> None:
     """Where runs are, and where the page is."""
     add_root(parser)
     parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"TCP port; 0 = any (default: {DEFAULT_PORT})"
+        "--port", type=port, default=DEFAULT_PORT, metavar="N", help=f"TCP port; 0 = any (default: {DEFAULT_PORT})"
     )
     parser.add_argument(
         "--host",

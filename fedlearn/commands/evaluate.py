@@ -7,10 +7,11 @@ from collections.abc import Callable
 import msgspec
 
 from fedlearn.commands.arguments import add_run, add_task
-from fedlearn.commands.output import add_output, bars_of, replaying
+from fedlearn.commands.output import add_output, bars_of
 from fedlearn.data.sources import open_source
 from fedlearn.es.replica import Replica
 from fedlearn.server import history
+from fedlearn.server.replaying import replaying
 from fedlearn.server.run import Run, find, needing_task
 from fedlearn.storage.task_file import is_task_file
 from fedlearn.tasks.kind import ReadsText

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_run, add_task
-from fedlearn.commands.output import add_output, bars_of, replaying
+from fedlearn.commands.output import add_output, bars_of
 from fedlearn.server.export import FORMATS, export, format_of
+from fedlearn.server.replaying import replaying
 from fedlearn.server.run import find
 from fedlearn.terminal import printable
 

@@ -5,6 +5,7 @@ import errno
 import os
 from pathlib import Path
 
+from fedlearn.commands.arguments import port
 from fedlearn.commands.board import add_proxies, checked_network
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
 
@@ -24,7 +25,7 @@ def add_hub(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FOLDER", help="texts and MNIST's files for jobs (default: data in there)")
     parser.add_argument("--tasks", metavar="FOLDER", help="files of tasks that jobs may name (default: tasks in there)")
     parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"TCP port; 0 = any (default: {DEFAULT_PORT})"
+        "--port", type=port, default=DEFAULT_PORT, metavar="N", help=f"TCP port; 0 = any (default: {DEFAULT_PORT})"
     )
     parser.add_argument(
         "--host",

@@ -11,6 +11,7 @@ from fedlearn.commands.arguments import add_run
 from fedlearn.commands.invocation import invocation
 from fedlearn.coordination.status import RunStatus
 from fedlearn.server.changing import AT_WORK
+from fedlearn.server.run import load_run_config, task_flag
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import (
@@ -90,7 +91,8 @@ def _order(options: argparse.Namespace, order: Order) -> int:
     """Gives an order and prints what came of it; 1 where it was refused."""
     folder = resolve_run(Path(options.runs), options.run)
     if live_status(folder) is None:
-        command = f"{invocation('serve')} --resume {shlex.quote(str(folder.path))}"
+        flags = f"--resume {shlex.quote(str(folder.path))}{task_flag(load_run_config(folder))}"
+        command = f"{invocation('serve')} {flags}"
         raise StorageError(f"run {folder.path.name}: expected a server that runs it, got none; go on with: {command}")
     slip = give(folder.orders, order)
     try:

@@ -1,11 +1,7 @@
 """How a command writes: the flags, and what follows from them."""
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
-from fedlearn.server.run import Run
-from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 
@@ -32,20 +28,3 @@ def terminal_of(options: argparse.Namespace) -> Terminal:
 def _manner(options: argparse.Namespace) -> tuple[bool, bool]:
     """Whether the flags ask for plain lines, and for silence; a verb may lack either flag."""
     return getattr(options, "plain", False), getattr(options, "quiet", False)
-
-
-@contextmanager
-def replaying(bars: Bars, run: Run, *, until: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Gives what is told each step that is taken again: up to `until`, else the last one of the run's metrics."""
-    last = read_last_metrics(run.folder.metrics)
-    end = until if until is not None else last[-1].step + 1 if last else None
-    with bars.bar("replaying the journal", "steps") as bar:
-        begun: int | None = None
-
-        def tell(step: int) -> None:
-            nonlocal begun
-            if begun is None:
-                begun = step - 1
-            bar.reach(step - begun, max(end, step) - begun if end is not None else None)
-
-        yield tell

@@ -4,8 +4,9 @@ import argparse
 from contextlib import suppress
 
 from fedlearn.commands.arguments import add_run
-from fedlearn.commands.output import add_output, bars_of, replaying
+from fedlearn.commands.output import add_output, bars_of
 from fedlearn.server import history
+from fedlearn.server.replaying import replaying
 from fedlearn.server.run import Run, find
 from fedlearn.storage.checkpoint import checkpoint_at, latest_checkpoint, load_checkpoint
 from fedlearn.storage.durable import StorageError

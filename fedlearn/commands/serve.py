@@ -13,7 +13,7 @@ from es_core import usable_processors
 from fedlearn.commands.arguments import DEFAULT_RUNS
 from fedlearn.commands.invocation import invocation
 from fedlearn.commands.mesh import Mesh
-from fedlearn.commands.output import add_output, bars_of, replaying, terminal_of
+from fedlearn.commands.output import add_output, bars_of, terminal_of
 from fedlearn.commands.parser import Parser
 from fedlearn.config import (
     OPTIONS,
@@ -33,6 +33,7 @@ from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
 from fedlearn.server.repeating import as_begun
+from fedlearn.server.replaying import replaying
 from fedlearn.server.run import (
     Run,
     edited_settings,

@@ -42,11 +42,12 @@ def _add_flag(group: argparse._ArgumentGroup, schema: Schema, key: str) -> None:
     kind, choices = schema.type_of(key), schema.choices_of(key)
     default = schema.fields[key].default
     is_list = isinstance(kind, VarTupleType)
+    shown = ", ".join(default) if is_list else "none" if default == "" else default
     group.add_argument(
         flag_of(key),
         action="append" if is_list else "store",
         default=argparse.SUPPRESS,
         choices=choices or None,
         metavar=None if choices else _METAVARS.get(type(kind)),
-        help=f"{schema.help_of(key)} (default: {', '.join(default) if is_list else default})",
+        help=f"{schema.help_of(key)} (default: {shown})",
     )

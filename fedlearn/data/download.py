@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self, final
 from urllib.parse import urldefrag, urlsplit
 
-from fedlearn.data.transfer import Answer, Transfer
+from fedlearn.data.transfer import Extent, Transfer
 from fedlearn.system.files import cache_folder
 from fedlearn.text.source import Progress, Untold
 
@@ -93,13 +93,13 @@ class Cache:
     def _attempt(self, url: str, transfer: Transfer, progress: Progress) -> None:
         request = urllib.request.Request(url, headers={"User-Agent": "fedlearn", **transfer.headers})
         with urllib.request.urlopen(request, timeout=30) as response:
-            answer = Answer.of(response.status, response.headers)
-            if (missing := answer.size - transfer.n_bytes) > (free := shutil.disk_usage(self._folder).free):
+            extent = Extent.of(response.status, response.headers)
+            if (missing := extent.size - transfer.n_bytes) > (free := shutil.disk_usage(self._folder).free):
                 raise ValueError(
                     f"data: expected room for {missing / 1e6:,.0f} MB in {self._folder}, {free / 1e6:,.0f} MB are "
                     "free; make room, or set XDG_CACHE_HOME to another folder"
                 )
-            transfer.receive(answer, response, lambda n_bytes: progress.reach(n_bytes, max(answer.size, 0)))
+            transfer.receive(extent, response, lambda n_bytes: progress.reach(n_bytes, max(extent.size, 0)))
 
 
 def _parsed(name: str) -> tuple[str, str]:

@@ -22,19 +22,23 @@ class Reads(Protocol):
     def read(self, n: int, /) -> bytes: ...
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a server says of the bytes that it sends."""
+class Extent(msgspec.Struct, frozen=True):
+    """Which bytes of which file a web server sends."""
 
     start: int
-    """Where in the file they begin."""
+    """Where in the file the bytes begin."""
     size: int
-    """Of the whole file; -1 where it does not say."""
+    """The whole file's size in bytes; -1 if the server does not say."""
     version: str
-    """What this content of the file is known by; empty where it does not say."""
+    """The name of the file's present content; empty if the server does not say."""
 
     @classmethod
     def of(cls, status: int, headers: Mapping[str, str]) -> Self:
-        """Raises http.client.HTTPException for a range that makes no sense."""
+        """What the status and headers of a response say.
+
+        Raises:
+            http.client.HTTPException: the range makes no sense.
+        """
         tag = headers.get("ETag") or ""
         # A weak tag names content that is as good, not the same bytes.
         version = (headers.get("Last-Modified") or "") if not tag or tag.startswith("W/") else tag
@@ -72,23 +76,26 @@ class Transfer:
             return {}
         return {"Range": f"bytes={self.n_bytes}-"} | ({"If-Range": self._version} if self._version else {})
 
-    def receive(self, answer: Answer, response: Reads, told: Callable[[int], None]) -> None:
+    def receive(self, extent: Extent, response: Reads, told: Callable[[int], None]) -> None:
         """Keeps what comes; `told` is told how many bytes are there.
 
-        Raises http.client.HTTPException and ConnectionError where it ends too early, OSError as the disk does.
+        Raises:
+            http.client.HTTPException: the response is of other bytes, or ends too early.
+            ConnectionError: the line broke.
+            OSError: the disk can't take it.
         """
-        if answer.start not in (0, self.n_bytes):
-            raise http.client.HTTPException(f"bytes from {answer.start} on, not from {self.n_bytes}")
-        if not answer.start:
+        if extent.start not in (0, self.n_bytes):
+            raise http.client.HTTPException(f"bytes from {extent.start} on, not from {self.n_bytes}")
+        if not extent.start:
             self.restart()  # before the version is written, which is not that of what was there
-        self._version = answer.version
-        self._version_file.write_text(answer.version, encoding="utf-8")
+        self._version = extent.version
+        self._version_file.write_text(extent.version, encoding="utf-8")
         with open(self._partial, "ab") as file:
             while chunk := _read(response):
                 file.write(chunk)
                 told(file.tell())
-        if 0 <= answer.size != self.n_bytes:
-            raise http.client.HTTPException(f"the line was cut at {self.n_bytes} of {answer.size} bytes")
+        if 0 <= extent.size != self.n_bytes:
+            raise http.client.HTTPException(f"the line was cut at {self.n_bytes} of {extent.size} bytes")
         self.is_complete = True
 
     def restart(self) -> None:

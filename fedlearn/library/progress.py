@@ -15,7 +15,7 @@ INTERVAL_S = 0.2
 
 
 @final
-class Progress(Callback):
+class ProgressLine(Callback):
     """Writes to a stream, by default stdout."""
 
     def __init__(self, stream: TextIO | None = None) -> None:

@@ -1,5 +1,6 @@
 """A run in Python: its weights, its metrics, and what it writes."""
 
+import sys
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
@@ -13,10 +14,12 @@ import numpy as np
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import Replica
+from fedlearn.library.progress import is_watched
 from fedlearn.server import run as runs_on_disk
 from fedlearn.server.export import Format, export
 from fedlearn.server.history import newest
 from fedlearn.server.plot import Axis, figure
+from fedlearn.server.replaying import replaying
 from fedlearn.server.run import Run, load_run_config
 from fedlearn.storage.columns import columns_of
 from fedlearn.storage.lines import read_lines
@@ -25,6 +28,7 @@ from fedlearn.storage.runs import resolve_run
 from fedlearn.tasks.kind import WritesText
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Task
+from fedlearn.terminal.bars import Bars
 from fedlearn.text.beam_search import Search
 from fedlearn.text.language_model import last_of
 from fedlearn.text.sampling import Manner
@@ -146,10 +150,17 @@ class Trained:
         return f"Trained({self.step} steps, {self._flat.size} parameters, in {str(self.folder)!r})"
 
 
-def load(run: str | int | Path = "latest", *, runs: str | Path = "trainingRuns", task: Task | None = None) -> Trained:
+def load(
+    run: str | int | Path = "latest",
+    *,
+    runs: str | Path = "trainingRuns",
+    task: Task | None = None,
+    progress: bool | None = None,
+) -> Trained:
     """The present state of a run: its number in the folder `runs`, "latest", or the path of its folder.
 
-    A run folder can name a task's code, which is never executed; pass the `task` to have its metrics.
+    A run folder can name a task's code, which is never executed; pass the `task` to have its metrics. The steps since
+    the newest checkpoint are replayed; `progress` shows how far that is, by default in a terminal or notebook.
 
     Raises:
         StorageError: there is no such run, or its files are damaged.
@@ -158,7 +169,9 @@ def load(run: str | int | Path = "latest", *, runs: str | Path = "trainingRuns",
     folder = resolve_run(Path(runs), str(run))
     named = NamedTask(task, f"a task of kind {task.kind}", source=b"") if task is not None else None
     found = runs_on_disk.load(folder, load_run_config(folder), task=named)
-    rebuilt = newest(found)
+    is_shown = is_watched() if progress is None else progress
+    with replaying(Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True), found) as told:
+        rebuilt = newest(found, progress=told)
     for problem in rebuilt.problems:
         warnings.warn(problem, stacklevel=2)
     return Trained(found, rebuilt.holding.replica)

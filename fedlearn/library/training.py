@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedlearn.callback import Callback
 from fedlearn.config import ConfigError, RunConfig, Schema, SourceFile, load_config, task_of
-from fedlearn.library.progress import Progress, is_watched
+from fedlearn.library.progress import ProgressLine, is_watched
 from fedlearn.library.trained import Trained
 from fedlearn.server.creation import create
 from fedlearn.server.examination import Agenda
@@ -67,7 +67,7 @@ def train(
     if not (config.run.steps or config.run.duration):
         raise ConfigError("steps, duration: expected one of them, so that training ends, got neither")
     is_shown = is_watched() if progress is None else progress
-    told = [*callbacks, *([Progress()] if is_shown else [])]
+    told = [*callbacks, *([ProgressLine()] if is_shown else [])]
     with Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True).bar("preparing the run") as bar:
         run = create(kind, config, named, progress=bar)
     with lock_run(run.folder):

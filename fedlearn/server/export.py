@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.server.history import Progress, newest
+from fedlearn.server.history import StepDone, newest
 from fedlearn.server.run import Run
 from fedlearn.storage.columns import columns_of
 from fedlearn.storage.durable import write_durably
@@ -49,7 +49,7 @@ def format_of(path: Path | None) -> Format:
 
 
 def export(
-    run: Run, path: Path | None = None, form: Format | None = None, *, progress: Progress | None = None
+    run: Run, path: Path | None = None, form: Format | None = None, *, progress: StepDone | None = None
 ) -> Exported:
     """Writes the run's newest weights, or its figures, in a format, which by default the ending of `path` says.
 

@@ -13,7 +13,7 @@ from fedlearn.storage.origin import check_same_run
 from fedlearn.storage.segment import Record
 from fedlearn.tasks.holding import Holding
 
-Progress = Callable[[int], None]
+StepDone = Callable[[int], None]
 """Called with the replica's step after each step that was taken again."""
 
 
@@ -29,7 +29,7 @@ class Rebuilt(msgspec.Struct, frozen=True, eq=False):
     """Texts about what was passed over."""
 
 
-def newest(run: Run, *, progress: Progress | None = None) -> Rebuilt:
+def newest(run: Run, *, progress: StepDone | None = None) -> Rebuilt:
     """The replica at the end of the journal, from the newest good checkpoint on.
 
     Raises:
@@ -40,7 +40,7 @@ def newest(run: Run, *, progress: Progress | None = None) -> Rebuilt:
     return _rebuilt(run, checkpoint, problems, progress=progress)
 
 
-def back_to(run: Run, step: int, *, progress: Progress | None = None) -> Rebuilt:
+def back_to(run: Run, step: int, *, progress: StepDone | None = None) -> Rebuilt:
     """The replica at a step, from the newest good checkpoint at or before it.
 
     Raises:
@@ -59,7 +59,7 @@ def back_to(run: Run, step: int, *, progress: Progress | None = None) -> Rebuilt
     return rebuilt
 
 
-def replay(run: Run, *, until: int | None = None, threads: int = 0, progress: Progress | None = None) -> Rebuilt:
+def replay(run: Run, *, until: int | None = None, threads: int = 0, progress: StepDone | None = None) -> Rebuilt:
     """The replica rebuilt from the first checkpoint, if possible genesis, after which the journal has all steps.
 
     It is rebuilt up to the journal's end, or up to `until` where that comes first.
@@ -94,7 +94,7 @@ def _rebuilt(
     *,
     until: int | None = None,
     threads: int = 0,
-    progress: Progress | None = None,
+    progress: StepDone | None = None,
 ) -> Rebuilt:
     check_same_run(run.origin, checkpoint.origin, checkpoint.path)
     holding = run.holding(threads=threads)
@@ -111,7 +111,7 @@ def _rebuilt(
 
 
 def follow_journal(
-    run: Run, holding: Holding, *, until: int | None = None, problems: list[str], progress: Progress | None = None
+    run: Run, holding: Holding, *, until: int | None = None, problems: list[str], progress: StepDone | None = None
 ) -> Update | None:
     """Applies the Updates of the journal from the replica's step on, and compares digests; gives the last Update.
 

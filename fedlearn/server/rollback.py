@@ -1,6 +1,6 @@
 """Takes a run back to an earlier step: what is later is set aside."""
 
-from fedlearn.server.history import Progress, back_to
+from fedlearn.server.history import StepDone, back_to
 from fedlearn.server.run import Run
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoint_at, checkpoints_in, step_of, write_checkpoint
@@ -8,7 +8,7 @@ from fedlearn.storage.cutting import cut_journal, cut_lines
 from fedlearn.storage.durable import write_durably
 
 
-def roll_back(run: Run, step: int, *, progress: Progress | None = None) -> Aside:
+def roll_back(run: Run, step: int, *, progress: StepDone | None = None) -> Aside:
     """Takes a run back to stand before `step`; gives what was set aside. The caller holds the run's lock.
 
     If it is killed on the way, the run stands at this or a later step.

@@ -27,7 +27,7 @@ from fedlearn.net.address import Address
 from fedlearn.server.changing import changed, differing_keys
 from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination, examine
-from fedlearn.server.history import Progress, Rebuilt, newest
+from fedlearn.server.history import Rebuilt, StepDone, newest
 from fedlearn.server.keeper import Seating
 from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.parts import Parts
@@ -79,7 +79,7 @@ class Trainer:
         """Figures of the unperturbed weights, for the next line of metrics."""
 
     @classmethod
-    def open(cls, run: Run, *, progress: Progress | None = None) -> tuple[Self, list[str]]:
+    def open(cls, run: Run, *, progress: StepDone | None = None) -> tuple[Self, list[str]]:
         """The trainer of a run, new or resumed from its newest good state, and texts about what was repaired.
 
         Files that the run cannot go on with are set aside.

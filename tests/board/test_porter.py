@@ -30,9 +30,9 @@ def port(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 @contextmanager
-def connected(port: int, *, says: bytes = b"", host: str = "127.0.0.1") -> Iterator[socket.socket]:
+def connected(port: int, *, says: bytes = b"", host: str = "127.0.0.1", buffer: int = SMALL) -> Iterator[socket.socket]:
     with socket.socket() as line:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         line.settimeout(PATIENCE_S)
         line.connect((host, port))
         line.sendall(says)
@@ -107,14 +107,16 @@ def test_download_that_nobody_reads_is_cut_and_gives_its_place_back(run: Run, po
 
 
 def test_slow_reader_that_reads_on_gets_all_of_it(port: int, run: Run) -> None:
-    size = 2**19
+    size = 2**22
     checkpoint_at(run.folder, 5).write_bytes(bytes(size))
-    with connected(port, says=request(port, "/api/runs/1/weights", "Connection: close\r\n")) as line:
-        got = b""
-        while piece := line.recv(16384):
-            got += piece
+    # With a smaller buffer TCP itself waits between pieces, as long as it likes.
+    with connected(port, says=request(port, "/api/runs/1/weights", "Connection: close\r\n"), buffer=65536) as line:
+        n_got, begun = 0, time.monotonic()
+        while piece := line.recv(65536):
+            n_got += len(piece)
             time.sleep(0.02)  # the pace of the reader, who takes longer in all than a pause may be
-        assert len(got) > size
+        assert n_got > size
+        assert time.monotonic() - begun > 2 * porter.READING_S
 
 
 def test_connections_of_one_address_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ class Volunteer:
     """Computes at once, and has something to report."""
 
     replica = None
+    lacks = ""
     unit = "tokens"
     report = "members together\nas fast as one by one"
 
@@ -71,8 +72,8 @@ class Scene:
 
     def __init__(self) -> None:
         self.worker, self.shell = Worker(name="Ada", threads=1, credentials=ADA), Shell()
-        stand_in: Any = Volunteer()
-        self.performer = Performer(self.worker, stand_in, self.shell)
+        self.volunteer: Any = Volunteer()
+        self.performer = Performer(self.worker, self.volunteer, self.shell)
 
     def hear(self, *messages: Message) -> None:
         for message in messages:
@@ -107,6 +108,13 @@ def test_way_in_which_members_are_tried_is_said_once_it_is_known(scene: Scene) -
     assert scene.shell.said == []
     scene.shell.do_compute(2)
     assert scene.shell.said == ["members together", "as fast as one by one"]
+
+
+def test_part_of_the_model_that_is_not_here_is_said(scene: Scene) -> None:
+    scene.volunteer.lacks = "layers 3 to 5"
+    scene.hear(WELCOME, snapshot(4))
+    scene.shell.do_compute(2)
+    assert scene.shell.said == ["waiting for a part of the model: layers 3 to 5"]
 
 
 def test_credit_is_said_with_the_progress(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,9 @@ def test_a_block_says_what_a_lender_wants_to_know() -> None:
     assert block.goal == Goal(23, 100, 77 * 2.0, 0.23)
     assert block.loss is not None
     assert block.loss.said == "1.4, 1.5 in own trials"
+    of_text = progress.block(23, n_steps=3, now=106.0, unit="tokens").loss
+    assert of_text is not None
+    assert of_text.said == "1.4, 1.5 nats/token in own trials"
     assert block.facts == (
         ("lends", "25 % of the work, 16 members/s, 3 steps taken"),
         ("others", "3 other volunteers"),

@@ -1,9 +1,12 @@
 import argparse
 import platform
+from collections.abc import Callable
 
 import pytest
 
 from fedlearn.commands.arguments import DEFAULT_RUNS, add_root, add_run, add_server, checked_name
+from fedlearn.commands.board import add_board
+from fedlearn.commands.hub import add_hub
 
 
 def test_name_and_threads_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,3 +57,16 @@ def test_machines_own_name_is_made_one_that_travels(monkeypatch: pytest.MonkeyPa
     add_server(parser)
     name = parser.parse_args([]).name
     assert checked_name(name) == name == "h?" + "o" * 62
+
+
+@pytest.mark.parametrize("verb", [add_board, add_hub])
+def test_port_that_can_not_be_is_told(
+    verb: Callable[[argparse.ArgumentParser], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    verb(parser)
+    assert parser.parse_args(["--port", "65535"]).port == 65535
+    for text in ("65536", "-1", "web"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([f"--port={text}"])
+        assert f"expected a port from 0 to 65535, got '{text}'" in capsys.readouterr().err

@@ -27,6 +27,8 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import Answer, GoOn, Order, Pause, SendAway, Set, Stop, WriteCheckpoint, reply, take
 from fedlearn.storage.runs import RunFolder, create_run
 from fedlearn.storage.status import write_status
+from fedlearn.tasks.named_task import NamedTask
+from tests.runs import created, fit_task, rnn_config, task_config
 
 STATUS = RunStatus(
     run="1", state="running", step=5, steps=0, run_left_s=None, members_per_s=0.0, open_step=None, volunteers=()
@@ -102,11 +104,13 @@ def test_refusal_is_an_error(folder: RunFolder, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "run 1: no\n"
 
 
-def test_without_a_server_nothing_is_given(folder: RunFolder) -> None:
-    show(folder, state="ended")
-    with pytest.raises(StorageError, match=r"run 1: expected a server that runs it, got none; go on with: .*--resume "):
-        pause_command(options_of(folder))
-    assert list(folder.orders.iterdir()) == []
+@pytest.mark.parametrize("task", [None, fit_task()])
+def test_without_a_server_nothing_is_given_and_what_starts_one_is_said(tmp_path: Path, task: NamedTask | None) -> None:
+    run = created(task_config(tmp_path) if task else rnn_config(tmp_path), task)
+    flags = f"--resume {run.folder.path}{' --task fit.py:task' if task else ''}"
+    with pytest.raises(StorageError, match=rf"1: expected a server that runs it, got none; go on with: .* {flags}$"):
+        pause_command(options_of(run.folder))
+    assert not run.folder.orders.exists()
 
 
 def test_server_that_ends_before_it_answers_is_told(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

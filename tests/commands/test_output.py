@@ -2,17 +2,16 @@ import argparse
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import final
 
 import pytest
 
 from fedlearn.commands import sample as sample_module
-from fedlearn.commands.output import add_output, bars_of, replaying, terminal_of
+from fedlearn.commands.output import add_output, bars_of, terminal_of
 from fedlearn.commands.sample import sample_command
-from fedlearn.config import RunConfig
 from fedlearn.server.run import Run
 from fedlearn.terminal.bars import Bar, Bars
-from tests.commands.recorded_run import options_of, recorded_run
+from tests.commands.recorded_run import options_of
 from tests.terminal.emulator import Emulator
 
 
@@ -39,22 +38,6 @@ def test_a_verb_without_the_flags_writes_by_the_stream(monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.stdout", io.StringIO())
     assert terminal_of(argparse.Namespace()).screen.mode == "plain"
     assert isinstance(bars_of(argparse.Namespace()), Bars)
-
-
-@pytest.mark.parametrize(("until", "expected"), [(None, "3 of 4 steps"), (4, "3 of 3 steps"), (2, "3 of 3 steps")])
-def test_a_replay_counts_the_steps_that_it_takes(config: RunConfig, until: int | None, expected: str) -> None:
-    kept: Any = Kept()
-    with replaying(kept, recorded_run(config, begin=1, end=5), until=until) as tell:
-        for step in (2, 3, 4):
-            tell(step)
-    assert kept.last.figures[0] == expected
-
-
-def test_a_replay_of_a_run_without_metrics_has_no_end_to_show(config: RunConfig) -> None:
-    kept: Any = Kept()
-    with replaying(kept, recorded_run(config, begin=1, end=1)) as tell:
-        tell(2)
-    assert kept.last.figures[0] == "1 steps"
 
 
 @pytest.mark.parametrize("beams", [None, 3])

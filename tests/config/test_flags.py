@@ -17,6 +17,7 @@ def test_help_shows_meaning_unit_default_and_choices(rnn_schema: Schema) -> None
     assert "--antithetic true|false" in text
     assert "--data TEXT" in text
     assert "--seed N" in text
+    assert "without it everybody may (default: none)" in text
 
 
 def test_groups_are_headed_by_their_first_line_or_a_title_that_is_given(schema: Schema) -> None:

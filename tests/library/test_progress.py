@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fedlearn.callback import Begun
-from fedlearn.library.progress import INTERVAL_S, Progress, is_watched
+from fedlearn.library.progress import INTERVAL_S, ProgressLine, is_watched
 from tests.test_callback import METRICS, STATUS
 
 BEGUN = Begun("7", folder=None, unit="tokens", step=5, n_parameters=1, settings={})
@@ -19,7 +19,7 @@ class Clock:
 
 def test_line_says_step_figures_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(monkeypatch), io.StringIO()
-    progress = Progress(stream)
+    progress = ProgressLine(stream)
     progress.on_begin(BEGUN)
     progress.on_status(msgspec.structs.replace(STATUS, steps=40))
     progress.on_examined(9, {"bits_per_character": 2.75}, "")
@@ -35,7 +35,7 @@ def test_line_says_step_figures_speed_and_time_left(monkeypatch: pytest.MonkeyPa
 
 def test_line_is_renewed_as_often_as_eyes_follow_and_covers_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(monkeypatch), io.StringIO()
-    progress = Progress(stream)
+    progress = ProgressLine(stream)
     for figure in (10.0, 2.0, 3.0):
         progress.on_step(msgspec.structs.replace(STEP, shown={"loss": figure}))
         clock.now += 0.6 * INTERVAL_S
@@ -48,7 +48,7 @@ def test_line_is_renewed_as_often_as_eyes_follow_and_covers_the_one_before(monke
 
 def test_run_without_a_step_says_why_it_ended() -> None:
     stream = io.StringIO()
-    Progress(stream).on_end("the disk is full")
+    ProgressLine(stream).on_end("the disk is full")
     assert stream.getvalue() == "\rthe disk is full\n"
 
 

@@ -1,3 +1,6 @@
+import io
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import fedlearn
 from fedlearn.library.trained import Trained, load
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import StepMetrics
+from fedlearn.terminal.bars import Bar
 from tests.library.test_training import SETTINGS, TEXT_SETTINGS
 from tests.runs import fit_task, write_text
 
@@ -37,6 +41,31 @@ def test_a_run_is_found_by_path_number_and_as_the_latest(written: Trained, named
     assert found.settings == {**written.settings, "run": {**written.settings["run"], "step_num": 2}}
 
 
+def test_replay_of_the_last_steps_is_shown_where_it_is_wanted(
+    fitted: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, stream, asked = tmp_path / "copy", io.StringIO(), threading.Event()
+    shutil.copytree(fitted.folder, copy)
+    shutil.rmtree(copy / "checkpoints")
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr("fedlearn.terminal.bars.APPEARS_S", 0.0)
+    assert load(copy).step == 3
+    assert stream.getvalue() == ""
+
+    def slow_reach(bar: Bar, done: float, total: float | None = None) -> None:
+        reach(bar, done, total)
+        for _ in range(1000):
+            if f"replaying the journal: {done:g} of {total:g} steps" in stream.getvalue():
+                return asked.set()
+            threading.Event().wait(0.01)
+        raise AssertionError(stream.getvalue())
+
+    reach = Bar.reach
+    monkeypatch.setattr(Bar, "reach", slow_reach)
+    assert load(copy, progress=True).step == 3
+    assert asked.is_set()
+
+
 def test_run_that_is_not_there_is_refused_with_those_that_are(written: Trained) -> None:
     with pytest.raises(StorageError, match=r"run '7': expected .* runs in .*: 1"):
         load(7, runs=written.folder.parent)
@@ -50,7 +79,7 @@ def test_figures_of_ones_own_task_are_there_if_it_is_given(fitted: Trained) -> N
 
 def test_damage_that_was_passed_over_is_a_warning(fitted: Trained, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    __import__("shutil").copytree(fitted.folder, copy)
+    shutil.copytree(fitted.folder, copy)
     (checkpoint,) = (copy / "checkpoints").iterdir()
     checkpoint.write_bytes(b"nonsense")
     with pytest.warns(UserWarning, match="checkpoint skipped"):
@@ -117,5 +146,5 @@ def test_weights_and_figures_are_exported_and_what_is_to_be_known_is_a_warning(
     assert written.export(tmp_path / "weights.safetensors").stat().st_size > 1000
     assert (tmp_path / "weights.safetensors").is_file()
     assert written.export(str(tmp_path / "figures.csv")).read_text().count("\n") == 3
-    with pytest.warns(UserWarning, match="the task's code is not here"):
+    with pytest.warns(UserWarning, match="the task's code was not named"):
         load(fitted.folder).export(tmp_path / "other", "safetensors")

@@ -80,7 +80,12 @@ class RnnExaminer:
     def language_model(self, weights: Float32Array) -> RnnLanguageModel:
         dataset = self._dataset
         return RnnLanguageModel(
-            self._objective, weights, stop_token=self.tokenizer.stop_token, start=dataset.start, never=dataset.unwritten
+            self._objective,
+            weights,
+            stop_token=self.tokenizer.stop_token,
+            start=dataset.start,
+            never=dataset.unwritten,
+            reads_documents=dataset.documents != "stream",
         )
 
     def baselines(self) -> dict[str, float]:

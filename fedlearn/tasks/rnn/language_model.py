@@ -23,8 +23,13 @@ class RnnLanguageModel:
         stop_token: int = 0,
         start: TokenArray | None = None,
         never: NDArray[np.integer] | None = None,
+        reads_documents: bool = False,
     ) -> None:
-        """`start` is what an empty prompt stands for (default: `<stop>`), `never` are tokens that don't come next."""
+        """`start` is what an empty prompt stands for (default: `<stop>`), `never` are tokens that don't come next.
+
+        A prompt comes after the `<stop>` of another document if the model `reads_documents`. In a stream it may come
+        from anywhere, which is what the learned initial state stands for.
+        """
         self.vocab_size, hidden_size, n_layers = objective.shape
         self.stop_token = stop_token
         self.start = np.array([stop_token], dtype=np.uint16) if start is None else start
@@ -32,6 +37,9 @@ class RnnLanguageModel:
         self._cell, self._reset_token = objective.cell, objective.reset_token
         self.arguments = objective.network(weights)
         self._initial_state = objective.layout.split(weights)["initial_state"].reshape(n_layers, hidden_size)
+        if reads_documents:
+            after_stop, _ = self.next_log_probabilities(self.initial_state(1), np.array([stop_token], dtype=np.uint16))
+            self._initial_state = after_stop[0]
 
     def initial_state(self, n_sequences: int) -> Float32Array:
         return np.repeat(self._initial_state[np.newaxis], n_sequences, axis=0)

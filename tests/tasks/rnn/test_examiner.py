@@ -226,3 +226,16 @@ def test_what_is_searched_in_a_stream_has_its_full_length() -> None:
     for n_beams in (1, 64):
         found = beam_search(model, [], n_beams=n_beams, length=40)
         assert (len(found.tokens), found.is_stopped) == (40, False)
+
+
+@pytest.mark.parametrize("documents", ["stream", "blank-lines"])
+def test_a_prompt_begins_a_document_but_continues_a_stream(documents: DocumentMode) -> None:
+    dataset = dataset_of(documents)
+    objective = objective_of(dataset)
+    weights = np.random.default_rng(3).normal(size=objective.layout.size).astype(np.float32)
+    model = RnnExaminer(objective, dataset).language_model(weights)
+    n_layers, hidden_size = objective.shape[2], objective.shape[1]
+    initial = objective.layout.split(weights)["initial_state"].reshape(1, n_layers, hidden_size)
+    after_stop, _ = model.next_log_probabilities(initial, np.array([model.stop_token], dtype=np.uint16))
+    expected = initial if documents == "stream" else after_stop
+    np.testing.assert_array_equal(model.initial_state(1), expected)
