@@ -69,6 +69,12 @@ class Draftsman:
             return None
         return self._draft(crews[0])
 
+    def lack(self, memories: Sequence[int]) -> str:
+        if self._seats > 0:
+            return f"a crew of {self._seats} needs {self._seats - len(memories)} more"
+        need = self.replica_bytes / 1e6
+        return f"a replica takes {need:.3g} MB, and what they lend, {sum(memories) / 1e6:.3g} MB, can't hold its parts"
+
     def _divided(self, memories: Sequence[int]) -> Crew:
         known = memories if all(memories) else [1 << 62] * len(memories)
         return divide(self._model, _machines(known), NEEDS).crews[0]
