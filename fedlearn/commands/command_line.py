@@ -37,6 +37,7 @@ from fedlearn.commands.rollback import add_rollback, rollback_command
 from fedlearn.commands.runs import add_runs, runs_command
 from fedlearn.commands.sample import add_sample, sample_command
 from fedlearn.commands.serve import add_serve, serve_command
+from fedlearn.commands.traffic import add_traffic, traffic_command
 from fedlearn.commands.version import ShowVersion
 from fedlearn.config import ConfigError
 from fedlearn.storage.durable import StorageError
@@ -58,6 +59,7 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("board", board_command, add_board, "show the runs on a page for browsers"),
     ("hub", hub_command, add_hub, "take jobs over HTTP, and start a server for each"),
     ("runs", runs_command, add_runs, "list the runs, with steps, loss, age and configuration"),
+    ("traffic", traffic_command, add_traffic, "show what a run sends, and what a member costs at a crew's cuts"),
     ("export", export_command, add_export, "write a run's weights or figures for other programs"),
     ("plot", plot_command, add_plot, "draw the curves of runs in one picture"),
     ("replay", replay_command, add_replay, "rebuild weights from genesis and journal, and compare digests"),

@@ -53,6 +53,9 @@ class Planner(Protocol):
     def draft(self, memories: Sequence[int]) -> Draft | None:
         """A crew of some of those who lend so much each; None: together they can't hold a replica yet."""
 
+    def lack(self, memories: Sequence[int]) -> str:
+        """What those who lend so much each lack for a crew, in words."""
+
 
 class Line(Enum):
     """What may be said to a sitter."""

@@ -54,6 +54,7 @@ class Crews:
         self._digests: dict[tuple[int, Tensors], bytes] = {}
         self._n_crews = 0
         self._last_peer = 0
+        self._relayed: dict[str, tuple[int, int]] = {}
 
     # ---- what the coordinator wants done
 
@@ -110,6 +111,38 @@ class Crews:
         blocks = [effect for sitter in seats for effect in send_block(sitter.volunteer, update.block)]
         return [*blocks, Broadcast(followers, update)]
 
+    @property
+    def waiting(self) -> str:
+        """Who waits for what before all can work, in words; empty where nobody does."""
+        texts = []
+        if spares := self._spares:
+            lack = self._planner.lack([sitter.volunteer.memory_bytes for sitter in spares])
+            who = "1 volunteer waits" if len(spares) == 1 else f"{len(spares)} volunteers wait"
+            texts.append(f"{who} for a part of the model: {lack}")
+        texts += [
+            f"crew {crew.number} waits: {n_empty} of its {len(crew.sitters)} seats are empty"
+            for crew in self._crews
+            if (n_empty := crew.sitters.count(None))
+        ]
+        return "; ".join(texts)
+
+    @property
+    def costs(self) -> str:
+        """What a member of the newest crew sends at each cut, in words."""
+        crew = self._crews[-1]
+        sent = ", ".join(f"{place.member_bytes} behind seat {n}" for n, place in enumerate(crew.places[:-1], 1))
+        return f"crew {crew.number} sends bytes a member as {self._planner.wire}, through this server: {sent}"
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether there is a crew of several seats."""
+        return bool(self._crews) and len(self._crews[-1].places) > 1
+
+    def take_relayed(self) -> dict[str, tuple[int, int]]:
+        """Members, and bytes of their activations, that crossed each cut since this was asked last."""
+        relayed, self._relayed = self._relayed, {}
+        return relayed
+
     # ---- what seats say
 
     def hears(self, peer: Peer, message: Message) -> bool:
@@ -147,6 +180,9 @@ class Crews:
             follower = crew.sitters[sitter.place + 1]
             assert follower is not None, "a lease of a crew that is not complete"
             effects.append(Send(follower.peer, said))
+            cut = f"crew {crew.number}, cut {sitter.place + 1}"
+            n_members, n_bytes = self._relayed.get(cut, (0, 0))
+            self._relayed[cut] = (n_members + said.n_members, n_bytes + len(said.payload))
         else:
             crew.results.append(said)
         crew.took(sitter, said, now + STALL_S)

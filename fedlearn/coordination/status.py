@@ -76,7 +76,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["running", "waiting", "paused", "ended"]
     """It waits for volunteers, or was paused by its operator."""
     reason: str = ""
-    """Why it is paused or has ended."""
+    """Why it waits, is paused or has ended; empty while it just waits for volunteers."""
     step: int
     """Steps that were taken."""
     steps: int

@@ -26,7 +26,7 @@ from fedlearn.net.address import Address
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import Relayed, StepMetrics
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.wire.messages import DataBlock, Start, Welcome
 from fedlearn.wire.parcel import Parcel, pack
@@ -172,7 +172,14 @@ class RelayKeeper:
         """Whether a claim is true; the replica must stand before its step."""
         return audit(self._holding, claim)
 
-    def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:  # noqa: ARG002 (not kept)
+    def record(
+        self,
+        report: StepReport,
+        *,
+        bytes_in: int,  # noqa: ARG002 (not kept)
+        bytes_out: int,  # noqa: ARG002
+        relayed: Relayed | None = None,  # noqa: ARG002
+    ) -> StepMetrics:
         """The figures of the step; its loss is that of the members that went up from here."""
         has_loss = not np.isnan(report.loss)
         return StepMetrics(

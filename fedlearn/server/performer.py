@@ -33,11 +33,15 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.es.update import Update
 from fedlearn.server.keeper import Seating, Serves
+from fedlearn.server.lasting import Lasting
 from fedlearn.server.recent import Outgoing
 from fedlearn.storage.checkpoint import step_of
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import Relayed, StepMetrics
 from fedlearn.wire.messages import Message
 from fedlearn.wire.parcel import Parcel, pack
+
+WAITING_S = 3.0
+"""Who waits no longer is not worth a line: volunteers that start together come one after another."""
 
 T = TypeVar("T")
 
@@ -83,7 +87,11 @@ class Performer:
         self._behind_weights: dict[Peer, list[tuple[Message, Parcel | None]]] = {}
         """Messages that wait until a peer's weights are encoded: they must not overtake those."""
         self._packed_update: tuple[Update, Parcel] | None = None
+        self._waiting = Lasting(WAITING_S)
+        self._has_told_costs = False
         self._traffic_at_close = (0, 0)
+        self._relayed: Relayed = {}
+        """Of the step that has closed."""
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
         """Performs effects, and those that they lead to."""
@@ -112,10 +120,17 @@ class Performer:
         if self._crews is not None:
             self.perform(self._crews.disconnected(peer, reason, now))
 
+    @property
+    def waiting(self) -> str:
+        """Who waits for what, as far as seats go; empty where nobody does."""
+        return self._crews.waiting if self._crews is not None else ""
+
     def tick(self) -> list[ServerEffect]:
         """What follows from time that passed."""
         now = self._shell.now()
         crews = self._crews.tick(now) if self._crews is not None else []
+        if new := self._waiting.new(self.waiting, now):
+            self._told.on_notice(new)
         return [*self._coordinator.tick(now), *crews]
 
     def fell_behind(self, peer: Peer) -> None:
@@ -148,6 +163,7 @@ class Performer:
             case AppendToJournal(update):
                 # All Results of the step are in by now, and its Update has not been sent.
                 self._traffic_at_close = self._shell.traffic()
+                self._relayed = self._crews.take_relayed() if self._crews is not None else {}
                 self._packed_update = (update, self._trainer.append(update))
             case ApplyUpdate(update):
                 self._shell.work(lambda: self._trainer.apply(update), self._applied)
@@ -161,15 +177,23 @@ class Performer:
                 self._shell.work(self._trainer.save_checkpoint, self._saved)
             case StepReport():
                 bytes_in, bytes_out = self._traffic_at_close
-                self._shell.stepped(self._trainer.record(effect, bytes_in=bytes_in, bytes_out=bytes_out))
+                metrics = self._trainer.record(effect, bytes_in=bytes_in, bytes_out=bytes_out, relayed=self._relayed)
+                self._shell.stepped(metrics)
             case Notice(text):
                 self._told.on_problem(text)  # whatever the coordinator says is one
             case Joined(name):
                 self._told.on_join(name)
+                self._tell_costs()
             case Left(name, reason):
                 self._told.on_leave(name, reason)
             case EndRun(reason):
                 self._shell.work(lambda: None, lambda _: self._shell.ended(reason))
+
+    def _tell_costs(self) -> None:
+        """Once, what crews send."""
+        if self._crews is not None and self._crews.has_costs and not self._has_told_costs:
+            self._has_told_costs = True
+            self._told.on_notice(self._crews.costs)
 
     def _recompute(self, claim: Claim) -> None:
         self._shell.work(

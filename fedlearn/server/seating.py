@@ -76,6 +76,12 @@ class Draftsman:
             return None
         return self._draft(crews[0].seats)
 
+    def lack(self, memories: Sequence[int]) -> str:
+        if self._seats > 0:
+            return f"a crew of {self._seats} needs {self._seats - len(memories)} more"
+        need = self.replica_bytes / 1e6
+        return f"a replica takes {need:.3g} MB, and what they lend, {sum(memories) / 1e6:.3g} MB, can't hold its parts"
+
     def _seated(self, memories: Sequence[int]) -> list[Seat]:
         """A seat for each: those of the body and the first shard, then one for each other shard."""
         pieces, n_more = self._model.pieces, self._shards - 1

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, final
 
+import msgspec
+
 from fedlearn.callback import Callback, Callbacks
 from fedlearn.config import ConfigError
 from fedlearn.coordination.coordinator import Coordinator
@@ -332,7 +334,10 @@ class Server:
 
     def _status(self, ended: str | None = None) -> RunStatus:
         now = self.now()
-        return self._view.completed(self._coordinator.run_status(now), self.traffic(), now=now, ended=ended)
+        status = self._coordinator.run_status(now)
+        if status.state == "waiting":
+            status = msgspec.structs.replace(status, reason=self._performer.waiting)
+        return self._view.completed(status, self.traffic(), now=now, ended=ended)
 
     @property
     def _reason(self) -> str:

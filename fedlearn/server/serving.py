@@ -49,6 +49,13 @@ def serve(
     run, terminal = trainer.run, terminal or Terminal()
     told = [terminal, StatusFile(run.folder.status, terminal.warn), *callbacks]
 
+    seats, n_local = run.config.server.seats, run.config.volunteers.volunteers
+    if 0 < n_local < seats:
+        terminal.say(
+            f"seats = {seats}: a crew of {seats} needs {seats - n_local} more than the {n_local} started here; "
+            f"let others join, or start {seats} with --volunteers {seats}"
+        )
+
     async def main() -> str:
         gc.freeze()  # what is there now stays, so it need not be looked at again
         gc.set_threshold(COLLECT_AFTER)

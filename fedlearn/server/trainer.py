@@ -41,7 +41,7 @@ from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_records
 from fedlearn.storage.lines import LineLog
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import Relayed, StepMetrics
 from fedlearn.storage.samples import Sample
 from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import encode_block
@@ -354,7 +354,9 @@ class Trainer:
         self._journal.trim(before=step_of(checkpoints_in(self.run.folder)[0]))
         return path
 
-    def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
+    def record(
+        self, report: StepReport, *, bytes_in: int, bytes_out: int, relayed: Relayed | None = None
+    ) -> StepMetrics:
         """Writes the step's line of metrics; the counts of bytes are totals from the server's start to the step's end.
 
         Raises:
@@ -376,6 +378,7 @@ class Trainer:
             time=time.time(),
             elapsed_s=self.elapsed_s,
             validation=self.validation,
+            relayed=relayed or {},
         )
         self._bytes_in, self._bytes_out = bytes_in, bytes_out
         self.validation = {}

@@ -10,6 +10,10 @@ _TAIL_BYTES = 65536
 """Bytes read from the end at first, a few hundred lines; doubled until they hold the lines asked for."""
 
 
+Relayed = dict[str, tuple[int, int]]
+"""Members, and bytes of their activations, by the cut of a crew that they crossed, such as "crew 1, cut 2"."""
+
+
 class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The figures of one step."""
 
@@ -34,6 +38,8 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds of training since the run began, without the time in which no server had it."""
     validation: dict[str, float] = {}
     """Figures of the unperturbed weights on held-out data; measured from time to time, and empty in between."""
+    relayed: Relayed = {}
+    """What seats of crews sent to one another through the server; part of `bytes_in`, and as much of `bytes_out`."""
 
 
 def each_once(lines: Iterable[StepMetrics]) -> list[StepMetrics]:

@@ -1,5 +1,6 @@
 """Crews, which hold one replica between them, beside volunteers that hold whole ones."""
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from fedlearn.client.budget import Budget
+from fedlearn.commands.traffic import traffic_command
 from fedlearn.config import ConfigError
 from fedlearn.coordination.crews import REPLAN_S, STALL_S
 from fedlearn.server import history
@@ -240,3 +242,34 @@ def test_results_of_a_crew_are_checked_like_anybodys(tmp_path: Path, stage_of: S
 def test_a_model_that_has_no_such_parts_is_refused_at_the_start(tmp_path: Path, stage_of: StageOf) -> None:
     with pytest.raises(ConfigError, match=r"seats: expected a model that can be divided among 12: .* at most 5"):
         stage_of(run_of(tmp_path, seats=12))
+
+
+@pytest.mark.parametrize(("wire", "bytes_a_member"), [("float32", 512), ("int8-delta", 136), ("int4-delta", 72)])
+def test_what_crosses_each_cut_is_in_the_metrics_and_follows_the_formula(
+    tmp_path: Path, stage_of: StageOf, capsys: pytest.CaptureFixture[str], wire: str, bytes_a_member: int
+) -> None:
+    stage = stage_of(run_of(tmp_path, seats=2, wire=wire)).train(volunteers=2)
+    group = stage.run.config.strategy.group_size
+    per_group = 4 * 8 * 16 if wire.endswith("delta") else 0
+    n_values = 2  # the first layer's values are passed on for the last one
+    for metrics in stage.swarm.metrics:
+        n_members, n_bytes = metrics.relayed["crew 1, cut 1"]
+        assert n_members == metrics.members
+        assert n_bytes == n_values * (n_members * bytes_a_member + n_members // group * per_group)
+    options = argparse.Namespace(run=str(stage.run.folder.path), runs=str(tmp_path), json=False)
+    assert traffic_command(options) == 0
+    assert "crew 1, cut 1: " in capsys.readouterr().out
+
+
+def test_who_waits_for_a_seat_is_said_with_what_is_missing(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=3))
+    stage.join()
+    stage.join()
+    stage.settle()
+    stage.clock.now += 3.0
+    stage.settle()
+    assert stage.swarm.notices == ["2 volunteers wait for a part of the model: a crew of 3 needs 1 more"]
+    stage.join()
+    stage.go_to(1)
+    costs = "crew 1 sends bytes a member as float32, through this server: 1024 behind seat 1, 1024 behind seat 2"
+    assert costs in stage.swarm.notices
