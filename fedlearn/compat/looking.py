@@ -22,20 +22,25 @@ class Looks(Callback):
         self._task, self._copy, self._every, self._told = task, copy, every, told
         self._layout = task.layout
         self._thread = ThreadPoolExecutor(max_workers=1)
+        self._failure: Exception | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._thread.shutdown()
+        if self._failure is not None and kind is None:
+            raise self._failure
 
     def on_step(self, metrics: StepMetrics) -> None:
         step = metrics.step + 1
-        if self._told is not None and self._every and step % self._every == 0:
+        if self._told is not None and self._every and step % self._every == 0 and self._failure is None:
             # The next step is not applied before this returns.
-            self._thread.submit(self._look, step, metrics.loss, self._copy())
+            self._thread.submit(self._look, self._told, step, metrics.loss, self._copy())
 
-    def _look(self, step: int, loss: float | None, weights: Float32Array) -> None:
-        assert self._told is not None
-        figures = self._task.evaluate(weights, threads=1)
-        self._told(step, math.nan if loss is None else loss, figures, self._layout.split(weights))
+    def _look(self, told: Told, step: int, loss: float | None, weights: Float32Array) -> None:
+        try:
+            figures = self._task.evaluate(weights, threads=1)
+            told(step, math.nan if loss is None else loss, figures, self._layout.split(weights))
+        except Exception as error:
+            self._failure = error  # which ends what awaits the run, once the run has ended
