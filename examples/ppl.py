@@ -22,8 +22,7 @@ HELD_OUT = 180
 
 
 def model():
-    layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
+    return nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 def loss(model, rows):

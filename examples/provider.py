@@ -93,19 +93,18 @@ def loaders(batch_size):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--name", required=True, help="node_0, node_1 or node_2")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--port", type=int, default=55562)
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     set_seed(42)
     train_loader, val_loader = loaders(batch_size=128)
-    layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
+    model = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 10))
     clusterize(model=model, example_args=(torch.rand(128, 64),), nodes=3)
     node = Node(
-        name=given.name, model=model, optimizer=torch.optim.Adam, optimizer_params={"lr": 0.03},
+        name=given.name, model=model, optimizer=torch.optim.Adam, optimizer_params={"lr": 0.02},
         criterion=F.cross_entropy, labels=train_loader.dataset.tensors[1], test_labels=val_loader.dataset.tensors[1],
-        port=given.port, sigma=0.05, group_size=32, population_limit=128, time_per_step=60.0,
+        port=given.port, sigma=0.05, group_size=64, population_limit=256, time_per_step=60.0,
     )  # fmt: skip
     trainer = Trainer(node=node, epochs=given.epochs, train_loader=train_loader, val_loader=val_loader)
     trainer.train()

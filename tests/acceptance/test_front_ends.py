@@ -13,15 +13,13 @@ from tests.end_to_end.processes import ended_at_exit, free_port, metrics_of, out
 pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.numpy")
 
-PPL_SHAPES = {
-    "0.weight": (64, 64),
-    "0.bias": (64,),
-    "2.weight": (32, 64),
+SHAPES = {
+    "0.weight": (48, 64),
+    "0.bias": (48,),
+    "2.weight": (32, 48),
     "2.bias": (32,),
-    "4.weight": (32, 32),
-    "4.bias": (32,),
-    "6.weight": (10, 32),
-    "6.bias": (10,),
+    "4.weight": (10, 32),
+    "4.bias": (10,),
 }
 
 
@@ -53,7 +51,7 @@ def check_gang(folder: Path, said: str) -> None:
     assert {f"part {part} of 3" for part in (1, 2)} <= set(re.findall(r"part \d of 3", said))
     assert re.findall(r"epoch (\d+): loss \S+, evaluation loss \S+, accuracy \S+$", said, flags=re.M) == ["1", "2"]
     tensors = safetensors.load_file(folder / "ppl_04.safetensors")
-    assert {name: tensor.shape for name, tensor in tensors.items()} == PPL_SHAPES
+    assert {name: tensor.shape for name, tensor in tensors.items()} == SHAPES
 
 
 def test_torchrun_splits_a_model_over_three_seats(tmp_path: Path) -> None:
@@ -88,9 +86,8 @@ def test_three_providers_train_one_model_and_write_its_figures(tmp_path: Path) -
     (loss,), (accuracy,) = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
     assert f"test accuracy {accuracy:.4f}" in said
     assert loss < 2.3
-    assert {
-        name: tensor.shape for name, tensor in safetensors.load_file(tmp_path / "fused.safetensors").items()
-    } == PPL_SHAPES
+    tensors = safetensors.load_file(tmp_path / "fused.safetensors")
+    assert {name: tensor.shape for name, tensor in tensors.items()} == SHAPES
 
 
 @pytest.mark.long
@@ -98,7 +95,7 @@ def test_three_providers_reach_nine_digits_in_ten(tmp_path: Path) -> None:
     providers(tmp_path)
     losses, accuracies = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
     print(f"validation accuracy {accuracies[-1]:.3f} after {len(accuracies)} epochs")
-    assert len(losses) == len(accuracies) >= 10
+    assert len(losses) == len(accuracies) == 15
     assert accuracies[-1] >= 0.9
 
 
