@@ -15,7 +15,7 @@ from fedlearn.compat.layers import Entry, Layers
 from fedlearn.compat.optimizers import settings_of
 from fedlearn.es.layout import Float32Array
 from fedlearn.library.trained import Trained
-from fedlearn.storage.orders import Stop, give
+from fedlearn.storage.orders import Set, give
 from fedlearn.storage.runs import RunFolder
 from fedlearn.tasks.torch.supervised import supervised
 
@@ -73,6 +73,7 @@ class BossMan(Callback):
         self._losses: asyncio.Queue[float] = asyncio.Queue()
         self._joined = asyncio.Event()
         self._begun: Begun | None = None
+        self._step = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._served: asyncio.Task[Trained] | None = None
 
@@ -131,7 +132,8 @@ class BossMan(Callback):
     def _looked(
         self, step: int, loss: float, figures: Mapping[str, float], weights: Mapping[str, Float32Array]
     ) -> None:
-        del step, figures
+        del figures
+        self._step = step
         self._tell(lambda: self._take(loss, weights))
 
     def _tell(self, what: Callable[[], None]) -> None:
@@ -146,7 +148,8 @@ class BossMan(Callback):
 
     def _stop(self) -> None:
         if self._begun is not None and self._begun.folder is not None:
-            give(RunFolder(self._begun.folder).orders, Stop(by="the boss"))
+            # Volunteers of a server that was stopped would wait for it; with all steps done they leave.
+            give(RunFolder(self._begun.folder).orders, Set(by="the boss", key="steps", value=str(max(self._step, 1))))
 
     async def _first_of(self, wanted: Coroutine[Any, Any, T]) -> T:
         """What is wanted, unless the run ends before.
