@@ -23,6 +23,7 @@ LAYERS = (
     ("simulation", "relay", "board", "launch"),
     ("hub",),
     ("library",),
+    ("compat",),
     ("commands",),
     ("fedlearn",),
     ("start",),
@@ -31,7 +32,7 @@ LAYERS = (
 """Imports go from a later layer to an earlier one only; "fedlearn" is that package's own `__init__.py`."""
 
 PURE = ("es", "text", "config", "graphs", "tasks", "wire", "coordination")
-TORCH_PLACES = ("fedlearn/tasks/torch", "fedlearn/tasks/torch_graph", "fedlearn/tasks/environment")
+TORCH_PLACES = ("fedlearn/compat", "fedlearn/tasks/torch", "fedlearn/tasks/torch_graph", "fedlearn/tasks/environment")
 IMPURE_MODULES = ("asyncio", "socket", "time", "random", "logging", "pathlib")
 SYSTEM_MODULES = ("ctypes", "fcntl", "grp", "msvcrt", "pty", "pwd", "resource", "signal", "termios", "tty", "winreg")
 SYSTEM_NAMES = {

@@ -63,7 +63,7 @@ def train(
     """
     root = str(runs) if runs is not None else tempfile.mkdtemp(prefix="fedlearn-")
     ends: dict[str, Value] = {name: end for name, end in (("steps", steps), ("duration", duration)) if end}
-    kind, named, config = _configured(task, {**settings, **ends, "runs": root, "threads": threads})
+    kind, named, config = configured(task, {**settings, **ends, "runs": root, "threads": threads}, always=ALONE)
     if not (config.run.steps or config.run.duration):
         raise ConfigError("steps, duration: expected one of them, so that training ends, got neither")
     is_shown = is_watched() if progress is None else progress
@@ -86,8 +86,14 @@ def _plain(value: Value) -> Setting | list[str]:
     return value if isinstance(value, Setting) else [str(one) for one in value]
 
 
-def _configured(task: Task | str | Path | None, given: Mapping[str, Value]) -> tuple[Kind, NamedTask | None, RunConfig]:
-    """What is trained, and how."""
+def configured(
+    task: Task | str | Path | None, given: Mapping[str, Value], *, always: Mapping[str, Setting]
+) -> tuple[Kind, NamedTask | None, RunConfig]:
+    """What is trained, and how; settings in `always` outrank all others, where the kind of task has them.
+
+    Raises:
+        ConfigError: a setting is unknown or out of its range.
+    """
     settings = {key: _plain(value) for key, value in given.items()}
     file: SourceFile | None = None
     if isinstance(task, Task):
@@ -100,7 +106,7 @@ def _configured(task: Task | str | Path | None, given: Mapping[str, Value]) -> t
         named = named_task(text)
     kind = kind_named("" if named is not None else text, named)
     schema = Schema(kind.options)
-    alone = {key: value for key, value in ALONE.items() if key in schema.fields}
+    alone = {key: value for key, value in always.items() if key in schema.fields}
     own = dict(named.task.settings) if named is not None else {}
     # As defaults, where an unknown one is refused, and as flags, which outrank the file.
     defaults = {**own, **settings, **alone}

@@ -18,11 +18,14 @@ NEEDS = {
     "cartpole": ["torch", "gymnasium"],
     "valley": [],
 }
+FRONT_ENDS = ["boss", "ppl", "provider", "worker"]
+"""Scripts with the names of other systems, which are tried in tests/acceptance."""
+
 SETTINGS: dict[str, Any] = {"group_size": 16, "population_limit": 32, "time_per_step": 60.0}
 
 
 def test_there_is_no_other_example() -> None:
-    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted(NEEDS)
+    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted([*NEEDS, *FRONT_ENDS])
 
 
 @pytest.mark.parametrize("name", NEEDS)
@@ -32,6 +35,13 @@ def test_an_example_is_short_and_says_both_commands(name: str) -> None:
     said = ast.get_docstring(ast.parse(text)) or ""
     assert f"python server.py --task examples/{name}.py:task" in said
     assert "python client.py" in said
+
+
+@pytest.mark.parametrize("name", FRONT_ENDS)
+def test_a_front_end_is_short_and_says_its_command(name: str) -> None:
+    text = (EXAMPLES / f"{name}.py").read_text()
+    assert len(text.splitlines()) < 120
+    assert f" examples/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
 
 
 @pytest.mark.parametrize("name", NEEDS)

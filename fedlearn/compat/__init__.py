@@ -1,0 +1,8 @@
+"""What the front ends in `examples/` stand on, which take the names and flags that users of other systems know."""
+
+from fedlearn.compat.crew import await_seat, serve
+from fedlearn.compat.layers import Layers
+from fedlearn.compat.optimizers import settings_of
+from fedlearn.compat.roles import clusterize, set_seed
+
+__all__ = ["Layers", "await_seat", "clusterize", "serve", "set_seed", "settings_of"]

@@ -1,0 +1,46 @@
+"""Optimizers as PyTorch's users name them, as settings of a run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fedlearn.tasks.task import Setting
+
+_NAMES = {"lr": "learning_rate", "weight_decay": "weight_decay", "momentum": "beta1"}
+_DEFAULT_LR = {torch.optim.Adam: 1e-3, torch.optim.AdamW: 1e-3, torch.optim.SGD: 1e-3}
+
+
+def settings_of(optimizer: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> dict[str, Setting]:
+    """The settings of a run that stand for an optimizer's class and its arguments.
+
+    Raises:
+        ValueError: there is no such optimizer here, or an argument has no meaning here.
+    """
+    if optimizer not in _DEFAULT_LR:
+        known = ", ".join(sorted(each.__name__ for each in _DEFAULT_LR))
+        raise ValueError(f"optimizer: expected one of torch.optim's {known}, got {optimizer.__name__}; take Adam")
+    is_sgd = optimizer is torch.optim.SGD
+    settings: dict[str, Setting] = {
+        "optimizer": "sgd" if is_sgd else "adam",
+        "learning_rate": _DEFAULT_LR[optimizer],
+        "learning_rate_schedule": "constant",
+        **({"beta1": 0.0} if is_sgd else {}),
+    }
+    for name, value in options.items():
+        if name == "betas" and not is_sgd:
+            settings["beta1"], settings["beta2"] = map(float, value)
+        elif name in ("lr", "momentum" if is_sgd else "lr") or (name == "weight_decay" and _is_meant(optimizer, value)):
+            settings[_NAMES[name]] = float(value)
+        else:
+            own = "momentum" if is_sgd else "betas"
+            raise ValueError(
+                f"optimizer: expected lr, {own}, or weight_decay of AdamW, which decouples it, for "
+                f"{optimizer.__name__}, got {name}={value!r}; leave it out"
+            )
+    return settings
+
+
+def _is_meant(optimizer: type[torch.optim.Optimizer], weight_decay: float) -> bool:
+    """Whether it is decoupled; as a part of the gradient there is none."""
+    return optimizer is torch.optim.AdamW or weight_decay == 0

@@ -1,0 +1,126 @@
+"""Scripts with the names and flags of other systems, over seats that are processes of their own."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.programs import EXAMPLES, TORCHRUN, begin
+from tests.end_to_end.processes import ended_at_exit, free_port, metrics_of, output_of
+
+pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.numpy")
+
+SHAPES = {
+    "0.weight": (48, 64),
+    "0.bias": (48,),
+    "2.weight": (32, 48),
+    "2.bias": (32,),
+    "4.weight": (10, 32),
+    "4.bias": (10,),
+}
+
+
+PATHS = {"PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+
+
+def script(name: str, *arguments: str, folder: Path, **environ: str) -> subprocess.Popen[str]:
+    return begin(
+        sys.executable, str(EXAMPLES / name), *arguments, folder=folder, limit_s=400, environ={**PATHS, **environ}
+    )
+
+
+def said_by(process: subprocess.Popen[str]) -> str:
+    said = output_of(process).read()
+    assert process.wait(30) == 0, said
+    return said
+
+
+def gang(folder: Path, *flags: str) -> str:
+    pytest.importorskip("sklearn")
+    options = ("--nproc_per_node=3", f"--master_port={free_port()}", str(EXAMPLES / "ppl.py"))
+    usual = ("--gpu=0_0_0", "--lr=0.001", "--model_name=ppl_04", f"--port={free_port()}")
+    process = begin(*TORCHRUN, *options, *usual, *flags, folder=folder, limit_s=400, environ=PATHS)
+    with ended_at_exit(process):
+        return said_by(process)
+
+
+def check_gang(folder: Path, said: str) -> None:
+    assert {f"part {part} of 3" for part in (1, 2)} <= set(re.findall(r"part \d of 3", said))
+    assert re.findall(r"epoch (\d+): loss \S+, evaluation loss \S+, accuracy \S+$", said, flags=re.M) == ["1", "2"]
+    tensors = safetensors.load_file(folder / "ppl_04.safetensors")
+    assert {name: tensor.shape for name, tensor in tensors.items()} == SHAPES
+
+
+def test_torchrun_splits_a_model_over_three_seats(tmp_path: Path) -> None:
+    said = gang(tmp_path, "--epochs=2", "--batch_size=800", "--population=16")
+    check_gang(tmp_path, said)
+    assert len(metrics_of(tmp_path)) == 2 * 2
+
+
+@pytest.mark.long
+def test_torchrun_splits_a_model_over_three_seats_with_the_flags_people_type(tmp_path: Path) -> None:
+    check_gang(tmp_path, gang(tmp_path, "--epochs=2", "--batch_size=40"))
+
+
+def providers(folder: Path, *flags: str) -> str:
+    pytest.importorskip("sklearn")
+    port = f"--port={free_port()}"
+    nodes = [script("provider.py", "--name", f"node_{n}", port, *flags, folder=folder) for n in range(3)]
+    with ended_at_exit(*nodes):
+        said = said_by(nodes[0])
+        assert [node.wait(30) for node in nodes] == [0, 0, 0]
+    roles = re.findall(r"^node_(\d): cluster 0, (\w+),", said, flags=re.M)
+    assert roles == [("0", "root"), ("1", "stem"), ("2", "leaf")]
+    return said
+
+
+def figures_in(path: Path) -> list[float]:
+    return [float(line) for line in path.read_text().splitlines()]
+
+
+def test_three_providers_train_one_model_and_write_its_figures(tmp_path: Path) -> None:
+    said = providers(tmp_path, "--epochs=1")
+    (loss,), (accuracy,) = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
+    assert f"test accuracy {accuracy:.4f}" in said
+    assert loss < 2.3
+    tensors = safetensors.load_file(tmp_path / "fused.safetensors")
+    assert {name: tensor.shape for name, tensor in tensors.items()} == SHAPES
+
+
+@pytest.mark.long
+def test_three_providers_reach_nine_digits_in_ten(tmp_path: Path) -> None:
+    providers(tmp_path)
+    losses, accuracies = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
+    print(f"validation accuracy {accuracies[-1]:.3f} after {len(accuracies)} epochs")
+    assert len(losses) == len(accuracies) == 15
+    assert accuracies[-1] >= 0.9
+
+
+def bossed(folder: Path, n_steps: int) -> tuple[str, float]:
+    """What the boss said, and how many times the error fell."""
+    where = {"MODEL_HOST": "127.0.0.1", "MODEL_PORT": str(free_port())}
+    workers = [script("worker.py", folder=folder, **where) for _ in range(2)]
+    boss = script("boss.py", "2", folder=folder, STEPS=str(n_steps), **where)
+    with ended_at_exit(boss, *workers):
+        said = said_by(boss)
+        assert [worker.wait(30) for worker in workers] == [0, 0]
+    found = re.search(r"error (\S+) times smaller; without res_1 outputs move by (\S+)", said)
+    assert found is not None, said
+    assert float(found[2]) > 0.01
+    return said, float(found[1])
+
+
+def test_boss_trains_on_two_workers_and_a_cut_value_changes_the_output(tmp_path: Path) -> None:
+    said, times = bossed(tmp_path, 20)
+    assert re.search(r"crew 1 \(\S+, \S+\) joined", said)
+    assert times > 1.2
+
+
+@pytest.mark.long
+def test_error_of_a_sine_falls_fivefold_under_a_boss(tmp_path: Path) -> None:
+    _, times = bossed(tmp_path, 1000)
+    print(f"the error is {times:.1f} times smaller after {len(metrics_of(tmp_path))} steps")
+    assert times >= 5
