@@ -118,11 +118,13 @@ class Crew:
         """Gives a place to somebody."""
         self.sitters[place] = sitter
         sitter.crew, sitter.place = self, place
+        sitter.volunteer.tensors = sitter.tensors
         sitter.forget_part()
 
     def free(self, sitter: Sitter, now: float) -> None:
         """Somebody has no place any more."""
         self.sitters[sitter.place] = sitter.crew = None
+        sitter.volunteer.tensors = ()
         self.incomplete_since = now
 
     def message(self, place: int, *, wire: ActivationCodec, window: int) -> Seat:

@@ -87,6 +87,9 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         arguments = ["serve", "--plain", "--runs", str(self.runs), "--host", self.host, "--board", "0"]
         arguments += ["--port", str(record.port if _is_free(self.host, record.port) else 0)]
         arguments += ["--volunteers", str(record.n_local), "--sample-time", SAMPLE_S, "--share", "graph"]
+        if record.seats:
+            assert record.training is not None, "a job that is started was told how"
+            arguments += ["--seats", str(record.seats), "--wire", record.training.codec]
         if self.public_host:
             arguments += ["--public-host", self.public_host]
         if not is_loopback(self.host):

@@ -23,8 +23,11 @@ JOB: dict[str, Any] = {
         "normalize": {"mean": [0.1307], "std": [0.3081]},
     },
 }
-SMALLER = {**JOB, "dataset_config": {**JOB["dataset_config"], "batch_size": 64}}
-"""The same with a quarter of the rows a trial, which is enough for digits of 8 x 8."""
+SMALLER: dict[str, Any] = {
+    "model_config": {"layer_sizes": [784, 32, 10]},
+    "dataset_config": {**JOB["dataset_config"], "batch_size": 64},
+}
+"""A layer for each of two devices, and a quarter of the rows a trial: enough for digits of 8 x 8."""
 
 
 class Done(NamedTuple):
@@ -34,7 +37,8 @@ class Done(NamedTuple):
     seen: list[str]
     events: Reader
     log: Reader
-    job: dict[str, Any]
+    shared: dict[str, list[str]]
+    """Names of the tensors that each device held while it trained."""
     devices: list[str]
 
 
@@ -49,13 +53,14 @@ def trained(place: Place, body: dict[str, Any], training: dict[str, Any]) -> Don
         assert (begun.status, begun.content["epochs"]) == (200, training["epochs"])
         assert place.curl("POST", "/api/network/train/1", training).status == 409
         seen.append(place.job()["status"])
+        job = place.wait(lambda job: all(device["layers"] for device in job["devices"]))
+        shared = {device["name"]: device["layers"] for device in job["devices"]}
         place.wait(lambda job: job["status"] == "completed")
         log.end()
-        job = place.wait(lambda job: "accuracy" in job["validation"])
-        seen.append(job["status"])
+        seen.append(place.wait(lambda job: "accuracy" in job["validation"])["status"])
         said = [device.communicate(timeout=60)[0] for device in devices]
         assert [device.returncode for device in devices] == [0, 0], said
-    return Done(place, seen, events, log, job, said)
+    return Done(place, seen, events, log, shared, said)
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +76,17 @@ def test_a_job_goes_through_its_statuses_and_reaches_nine_in_ten(done: Done) -> 
     assert reached >= 0.9
 
 
-def test_both_devices_worked_and_left_when_their_job_ended(done: Done) -> None:
+def test_each_device_holds_a_layer_and_the_other_none_of_it(done: Done) -> None:
+    assert sorted(done.shared) == ["ada", "bob"]
+    assert sorted(done.shared.values()) == [["0.weight", "0.bias"], ["2.weight", "2.bias"]]
+
+
+def test_both_devices_worked_as_one_crew_and_left_when_their_job_ended(done: Done) -> None:
     for said in done.devices:
         assert "job 1 has ended" in said
         assert "all 69 steps are done" in said
-    assert {line["volunteers"] for line in done.events.events()["training_data"]} >= {2}
+        assert "credited with" in said
+    assert {line["volunteers"] for line in done.events.events()["training_data"]} == {1}
     assert done.place.curl("GET", "/api/devices").content == []
 
 
@@ -108,7 +119,7 @@ def test_the_log_is_live_and_says_rate_bits_and_device(done: Done) -> None:
 def test_the_model_is_downloaded_and_the_board_shows_the_run(done: Done) -> None:
     with urlopen(f"{done.place.url}/api/jobs/1/model", timeout=60) as response:
         tensors = load(response.read())
-    assert any(tensor.size == 64 * 128 for tensor in tensors.values()), {k: v.shape for k, v in tensors.items()}
+    assert any(tensor.size == 64 * 32 for tensor in tensors.values()), {k: v.shape for k, v in tensors.items()}
     assert done.place.curl("GET", "/api/runs").content[0]["step"] == 69
     assert "Learning" in done.place.curl("GET", "/").content
 

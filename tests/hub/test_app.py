@@ -177,18 +177,6 @@ def test_devices_register_for_a_job_there_is_and_unregister(client: TestClient) 
     assert client.get("/api/devices").json() == []
 
 
-def test_initializing_gives_every_device_all_layers_and_says_so(client: TestClient) -> None:
-    client.post(
-        "/api/jobs",
-        json={"model_config": {"type": "transformer", "n_layers": 2}} | {"dataset_config": TEXT["dataset_config"]},
-    )
-    client.post("/api/devices/register", json={"job_id": 1})
-    answer = client.post("/api/network/initialize/1").json()
-    assert "every device holds the whole model" in answer["message"]
-    assert [device["layers"] for device in answer["devices"]] == [[0, 1]]
-    assert client.get("/api/jobs/1").json()["status"] == "initialized"
-
-
 def work(client: TestClient, device: int = 1, has: str = "") -> dict[str, Any]:
     found: dict[str, Any] = client.get(f"/api/devices/{device}/work", params={"has": has}).json()
     return found

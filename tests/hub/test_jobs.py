@@ -50,9 +50,10 @@ def test_layers_are_given_before_they_are_trained(jobs: Jobs, devices: Devices) 
         jobs.train(record, Training())
     with refused(400, "devices: expected one or more"):
         jobs.initialize(record)
-    devices.register(Registration(), address="", now=0.0)
-    jobs.initialize(record)
-    jobs.initialize(record)  # again, with those who came meanwhile
+    for seats in (0, 2):  # again, with those who came meanwhile
+        devices.register(Registration(), address="", now=0.0)
+        jobs.initialize(record)
+        assert record.seats == seats
     assert (record.status, devices.all()[0].job_id) == ("initialized", 1)
     jobs.train(record, Training())
     assert (record.status, record.n_local) == ("training", 0)
