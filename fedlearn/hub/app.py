@@ -76,6 +76,7 @@ class Hub:
             post("/api/jobs", self.create),
             get("/api/jobs", self.listed),
             get(job, self.one),
+            Route(job, self.delete, methods=["DELETE"]),
             get(f"{job}/events", self.events),
             get(f"{job}/log", self.log),
             get(f"{job}/model", self.model),
@@ -116,6 +117,13 @@ class Hub:
     async def one(self, asked: Request) -> Response:
         """One job."""
         return json_of(self._view(self._job(asked)))
+
+    async def delete(self, asked: Request) -> Response:
+        """A job that is forgotten."""
+        record = self._job(asked)
+        self.jobs.delete(record)
+        rest = f"; its run {record.run} stays in the hub's folder of runs" if record.run else ""
+        return json_of({"message": f"Job deleted{rest}"})
 
     async def initialize(self, asked: Request) -> Response:
         """Devices share the layers; which of them each holds is known once its job's server has seated them."""

@@ -169,6 +169,25 @@ class Jobs:
             served.terminate()
         self._end(record, "stopped", "its operator stopped it")
 
+    def delete(self, record: JobRecord) -> None:
+        """Forgets a job, with its log and its order; its run stays.
+
+        Raises:
+            RefusedError: the job is in training, or its server still ends.
+            OSError: a file cannot be removed.
+        """
+        number = record.job_id
+        if record.status == "training" or number in self._served:
+            raise RefusedError(
+                409, f"job {number}: expected it ended, it is in training; POST /api/network/stop/{number} first"
+            )
+        folder = self.folder(record)
+        folder.record.unlink(missing_ok=True)
+        for path in folder.path.iterdir():  # the folder stays, so that no other job gets its number
+            path.unlink()
+        del self.records[number]
+        self._devices.wake()
+
     def tick(self) -> None:
         """Looks at the processes: which run they have, and whether they are alive."""
         for number, served in list(self._served.items()):
@@ -223,15 +242,15 @@ class Jobs:
         if not record.seats or not self.server(record):
             return
         missing, before = self.missing(record), self._missing.get(record.job_id)
+        if missing == before or (missing and before is None):
+            return  # its first devices are on their way
         self._missing[record.job_id] = missing
-        if missing == before:
-            return
         if missing:
             self.folder(record).say(
                 f"of its {record.seats} devices {missing} are missing, and training waits for them; whoever comes with "
                 f"fedlearn join --hub URL --job {record.job_id} takes such a place"
             )
-        elif before is not None:
+        else:
             self.folder(record).say(f"all {record.seats} devices hold their parts")
 
     def _ended(self, record: JobRecord, code: int) -> None:
@@ -278,6 +297,8 @@ class Jobs:
 
     def _start(self, record: JobRecord) -> None:
         folder = self.folder(record)
+        others = [other.port for other in self.records.values() if other.job_id in self._served]
+        record.port = self._settings.port_for(record, others)
         arguments = self._settings.arguments_of(record, folder)
         served = Served.start(arguments, log=folder.log)
         self._served[record.job_id], self._began[record.job_id] = served, self._clock()

@@ -26,7 +26,7 @@ def held_by(devices: Sequence[Device], status: RunStatus | None) -> dict[int, tu
 
 def n_missing(seats: int, status: RunStatus | None) -> int:
     """How many volunteers the crews of so many seats lack; of a run that nobody joined yet all of a crew."""
-    if not seats:
+    if not seats or status is None or status.state == "ended":
         return 0
-    n_seated = sum(bool(volunteer.tensors) for volunteer in status.volunteers) if status is not None else 0
+    n_seated = sum(bool(volunteer.tensors) for volunteer in status.volunteers)
     return -n_seated % seats if n_seated else seats

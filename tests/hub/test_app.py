@@ -51,6 +51,7 @@ def test_a_job_is_made_and_shown_as_it_was_asked_for(client: TestClient) -> None
     ("method", "path"),
     [
         ("GET", "/api/jobs/{}"),
+        ("DELETE", "/api/jobs/{}"),
         ("GET", "/api/jobs/{}/events"),
         ("GET", "/api/jobs/{}/log"),
         ("GET", "/api/jobs/{}/model"),
@@ -117,6 +118,7 @@ def test_any_other_error_is_a_sentence_too(hub: Hub, monkeypatch: pytest.MonkeyP
         ("POST", "/api/jobs"),
         ("GET", "/api/jobs"),
         ("GET", "/api/jobs/1"),
+        ("DELETE", "/api/jobs/1"),
         ("GET", "/api/jobs/1/events"),
         ("GET", "/api/jobs/1/log"),
         ("GET", "/api/jobs/1/model"),

@@ -55,7 +55,8 @@ def test_who_waits_for_weights_or_was_in_a_run_that_ended_holds_nothing(tmp_path
 def test_crews_are_complete_or_lack_somebody(tmp_path: Path, n_seated: int, missing: int) -> None:
     status = status_of(tmp_path, *[seated("ada", FIRST)] * n_seated, seated("a spare", ()))
     assert n_missing(3, status) == missing
-    assert (n_missing(3, None), n_missing(0, status)) == (3, 0)
+    assert (n_missing(3, None), n_missing(0, status)) == (0, 0)
+    assert n_missing(3, status_of(tmp_path, seated("ada", FIRST), state="ended")) == 0
 
 
 @pytest.mark.parametrize("n_layers", [1, 2])
@@ -138,14 +139,15 @@ def test_a_crew_that_lacks_a_device_says_so_until_another_comes(
     client.post("/api/network/train/1", json={})
     run = Scripted.started[-1].begin(settings)
     log = jobs.folder(hub.jobs.get(1)).log
-    for present in ((FIRST, LAST), (LAST,), (LAST,), (LAST, FIRST)):
+    for present in ((), (FIRST, LAST), (LAST,), (LAST,), (LAST, FIRST)):
         show_status(run, volunteers=tuple(seated("d", tensors) for tensors in present))
         hub.jobs.tick()
         assert client.get("/api/jobs/1").json()["missing"] == 2 - len(present)
     said = log.read_text()
     assert said.count("of its 2 devices 1 are missing") == 1
     assert "fedlearn join --hub URL --job 1" in said
-    assert said.index("are missing") < said.index("all 2 devices hold their parts")
+    assert said.count("all 2 devices hold their parts") == 2
+    assert said.rindex("all 2 devices") > said.index("are missing")
 
 
 def test_a_device_for_any_job_goes_where_a_place_is_empty(client: TestClient, hub: Hub, settings: HubSettings) -> None:

@@ -43,7 +43,12 @@ function actions(job) {
   const training = { epochs: by("epochs").valueAsNumber || 10, ...(rate > 0 && { learning_rate: rate }) };
   const found = [];
   if (["created", "initialized"].includes(job.status)) found.push(button("Initialize", () => ask("POST", `api/network/initialize/${number}`)));
-  if (!["training", "completed"].includes(job.status)) found.push(button("Train", () => ask("POST", `api/network/train/${number}`, training)));
+  if (!["training", "completed"].includes(job.status)) found.push(button("Train", async () => {
+    const told = await ask("POST", `api/network/train/${number}`, training);
+    follow(number);
+    return told;
+  }));
+  if (job.status !== "training") found.push(button("Delete", () => remove(number)));
   if (job.status === "training") found.push(button("Stop", () => ask("POST", `api/network/stop/${number}`)));
   found.push(button("Log", async () => follow(number)));
   if (job.run) {
@@ -53,17 +58,31 @@ function actions(job) {
   return found;
 }
 
+async function remove(number) {
+  if (confirm(`Delete job ${number} and its log? The weights of its run stay on the hub's machine.`)) return ask("DELETE", `api/jobs/${number}`);
+}
+
+function places(job) {
+  const made = element("td", whole(job.devices.length));
+  made.className = "number";
+  const held = job.devices.filter((device) => device.layers.length);
+  made.title = held.map((device) => `${device.name}: ${device.layers.join(", ")}`).join("\n");
+  if (job.missing) made.append(element("span", ` (${whole(job.missing)} missing)`, "quiet"));
+  return made;
+}
+
 function row(job) {
   const model = job.model_config.layer_sizes?.join("-") ?? job.model_config.task ?? job.model_config.type;
   const held = Object.entries(job.validation).map(([name, value]) => `${name} ${exact(value)}`).join(", ");
   const cells = [
     `${job.job_id} · ${model}`, job.reason ? `${job.status}: ${job.reason}` : job.status,
-    job.steps ? `${whole(job.step)} of ${whole(job.steps)}` : "", job.loss === null ? "" : exact(job.loss), held, whole(job.devices.length),
-  ].map((text) => element("td", text));
+    job.steps ? `${whole(job.step)} of ${whole(job.steps)}` : "", job.loss === null ? "" : exact(job.loss), held,
+  ].map((text, column) => Object.assign(element("td", text), { className: column > 1 ? "number" : "" }));
   const last = element("td", "");
   last.append(...actions(job));
+  for (const act of last.children) act.dataset.act = `${job.job_id} ${act.textContent}`;
   const made = element("tr", "");
-  made.append(...cells, last);
+  made.append(...cells, places(job), last);
   return made;
 }
 
@@ -74,8 +93,11 @@ async function look() {
     const jobs = await ask("GET", "api/jobs");
     by("line").textContent = "";
     if (JSON.stringify(jobs) === shown) return;
+    if (by("jobs").querySelector(":active")) return; // a button that is being pressed stays
     shown = JSON.stringify(jobs);
+    const focused = document.activeElement?.dataset.act;
     by("jobs").tBodies[0].replaceChildren(...jobs.reverse().map(row));
+    if (focused) by("jobs").querySelector(`[data-act="${focused}"]`)?.focus();
   } catch (error) {
     by("line").textContent = error.message;
   }
