@@ -94,6 +94,7 @@ class Hub:
             Route("/", self.page),
             Route("/jobs", self.static),
             Route("/jobs.js", self.static),
+            Route("/jobs.css", self.static),
             Mount("/", self._board),
         ]
         handlers = dict.fromkeys([RefusedError, HTTPException, StorageError, OSError, Exception], answer_of)
@@ -258,9 +259,9 @@ class Hub:
         return Response(text.replace(HEADING, HEADING + JOBS_LINK), media_type="text/html")
 
     async def static(self, asked: Request) -> Response:
-        """The page of jobs, and what makes it move."""
-        name = {"/jobs": "jobs.html", "/jobs.js": "jobs.js"}[asked.url.path]
-        return FileResponse(STATIC / name)
+        """The page of jobs, how it looks, and what makes it move."""
+        name = asked.url.path.removeprefix("/")
+        return FileResponse(STATIC / ("jobs.html" if name == "jobs" else name))
 
     # ---- of all of these
 

@@ -80,17 +80,25 @@ def test_a_job_is_made_by_the_form_trained_followed_and_deleted(live: Listening,
         page.locator("#source").select_option("text.txt")
         page.get_by_role("button", name="Create").click()
         expect(row).to_contain_text("1 · transformer")
+        page.locator("#epochs").fill("3")
         row.get_by_role("button", name="Train").click()
         expect(row).to_contain_text("training")
+        training = live.hub.jobs.get(1).training
+        assert training is not None
+        assert training.epochs == 3
         run = Scripted.started[-1].begin(settings)
         show_status(run, step=7, steps=20, loss=2.5, validation={"loss": 2.25}, volunteers=(volunteer(HOSTILE),))
         expect(row).to_contain_text("7 of 20")
         expect(row).to_contain_text("2.25")
         expect(page.locator("#log")).to_contain_text("created")
         with open(live.hub.jobs.folder(live.hub.jobs.get(1)).log, "a") as log:
-            log.write(f"{HOSTILE} joined\n")
+            log.write("a line\n" * 200 + f"{HOSTILE} joined\n")
         expect(page.locator("#log")).to_contain_text(f"{HOSTILE} joined")
+        assert page.evaluate("() => document.getElementById('log').scrollTop") > 1000, "the end is shown"
         assert_fits(page)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            expect(row.get_by_role("button", name="Stop")).to_be_in_viewport(ratio=1)
         row.get_by_role("button", name="Stop").click()
         expect(row).to_contain_text("stopped")
         row.get_by_role("button", name="Delete").click()

@@ -37,14 +37,17 @@ function button(text, act) {
   return made;
 }
 
+function training() {
+  const rate = by("rate").valueAsNumber;
+  return { epochs: by("epochs").valueAsNumber || 10, ...(rate > 0 && { learning_rate: rate }) };
+}
+
 function actions(job) {
   const number = job.job_id;
-  const rate = by("rate").valueAsNumber;
-  const training = { epochs: by("epochs").valueAsNumber || 10, ...(rate > 0 && { learning_rate: rate }) };
   const found = [];
   if (["created", "initialized"].includes(job.status)) found.push(button("Initialize", () => ask("POST", `api/network/initialize/${number}`)));
   if (!["training", "completed"].includes(job.status)) found.push(button("Train", async () => {
-    const told = await ask("POST", `api/network/train/${number}`, training);
+    const told = await ask("POST", `api/network/train/${number}`, training());
     follow(number);
     return told;
   }));
@@ -71,6 +74,8 @@ function places(job) {
   return made;
 }
 
+const LABELS = ["Job", "", "Step", "Loss", "", "Devices"]; // of a narrow page, which has no heads of columns
+
 function row(job) {
   const model = job.model_config.layer_sizes?.join("-") ?? job.model_config.task ?? job.model_config.type;
   const held = Object.entries(job.validation).map(([name, value]) => `${name} ${exact(value)}`).join(", ");
@@ -78,11 +83,12 @@ function row(job) {
     `${job.job_id} · ${model}`, job.reason ? `${job.status}: ${job.reason}` : job.status,
     job.steps ? `${whole(job.step)} of ${whole(job.steps)}` : "", job.loss === null ? "" : exact(job.loss), held,
   ].map((text, column) => Object.assign(element("td", text), { className: column > 1 ? "number" : "" }));
-  const last = element("td", "");
+  const last = element("td", "", "acts");
   last.append(...actions(job));
   for (const act of last.children) act.dataset.act = `${job.job_id} ${act.textContent}`;
   const made = element("tr", "");
   made.append(...cells, places(job), last);
+  LABELS.forEach((label, column) => { if (label) made.cells[column].dataset.label = label; });
   return made;
 }
 
@@ -115,7 +121,10 @@ async function follow(number) {
 
 async function read(reader) {
   for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
-    by("log").textContent = (by("log").textContent + value).slice(-SHOWN);
+    const log = by("log");
+    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 30; // whoever reads further up stays there
+    log.textContent = (log.textContent + value).slice(-SHOWN);
+    if (isAtEnd) log.scrollTop = log.scrollHeight;
   }
 }
 
@@ -138,7 +147,6 @@ by("new").addEventListener("submit", (event) => {
   event.preventDefault();
   said(() => ask("POST", "api/jobs", FORMS[by("what").value]()))();
 });
-for (const id of ["epochs", "rate"]) by(id).addEventListener("change", () => { shown = ""; look(); });
 
 // The log's stream and downloads send no header: a cookie lets them in, where a token is needed.
 if (sessionStorage.getItem(KEY)) await ask("POST", "api/session").catch(() => {});
