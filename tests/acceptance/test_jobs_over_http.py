@@ -8,11 +8,9 @@ from urllib.request import urlopen
 import pytest
 from safetensors.numpy import load
 
-from tests.acceptance.hubs import Place, Reader, devices_of, hub_in
+from tests.acceptance.hubs import Place, Reader, devices_of, hub_in, skip_without
 
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
-pytest.importorskip("starlette")
+skip_without("torch", "sklearn", "starlette")
 
 JOB: dict[str, Any] = {
     "model_config": {"layer_sizes": [784, 128, 64, 10]},
@@ -25,9 +23,9 @@ JOB: dict[str, Any] = {
 }
 SMALLER: dict[str, Any] = {
     "model_config": {"layer_sizes": [784, 32, 10]},
-    "dataset_config": {**JOB["dataset_config"], "batch_size": 64},
+    "dataset_config": {**JOB["dataset_config"], "batch_size": 72},
 }
-"""A layer for each of two devices, and a quarter of the rows a trial: enough for digits of 8 x 8."""
+"""A layer for each of two devices, and few rows a trial: enough for digits of 8 x 8."""
 
 
 class Done(NamedTuple):
@@ -66,14 +64,14 @@ def trained(place: Place, body: dict[str, Any], training: dict[str, Any]) -> Don
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     with hub_in(tmp_path_factory.mktemp("hub")) as place:
-        yield trained(place, SMALLER, {"epochs": 2, "learning_rate": 0.05})
+        yield trained(place, SMALLER, {"epochs": 1, "learning_rate": 0.04})
 
 
-def test_a_job_goes_through_its_statuses_and_reaches_nine_in_ten(done: Done) -> None:
+def test_a_job_goes_through_its_statuses_and_learns(done: Done) -> None:
     assert done.seen == ["created", "initialized", "training", "completed"]
     reached = done.events.events()["epoch_stats"][-1]["accuracy"]
-    print(f"accuracy {reached:.3f}")
-    assert reached >= 0.9
+    print(f"accuracy {reached:.3f} after 20 steps")
+    assert reached >= 0.7
 
 
 def test_each_device_holds_a_layer_and_the_other_none_of_it(done: Done) -> None:
@@ -84,7 +82,7 @@ def test_each_device_holds_a_layer_and_the_other_none_of_it(done: Done) -> None:
 def test_both_devices_worked_as_one_crew_and_left_when_their_job_ended(done: Done) -> None:
     for said in done.devices:
         assert "job 1 has ended" in said
-        assert "all 46 steps are done" in said
+        assert "all 20 steps are done" in said
         assert "credited with" in said
     assert {line["volunteers"] for line in done.events.events()["training_data"]} == {1}
     assert done.place.curl("GET", "/api/devices").content == []
@@ -93,9 +91,9 @@ def test_both_devices_worked_as_one_crew_and_left_when_their_job_ended(done: Don
 def test_events_are_of_three_kinds_and_come_as_it_trains(done: Done) -> None:
     found = done.events.events()
     assert set(found) == {"timing_stats", "training_data", "epoch_stats"}
-    assert [line["step"] for line in found["training_data"]] == list(range(46))
+    assert [line["step"] for line in found["training_data"]] == list(range(20))
     assert found["training_data"][-1]["loss"] < found["training_data"][0]["loss"]
-    assert {line["epoch"] for line in found["epoch_stats"]} == {1, 2}
+    assert {line["epoch"] for line in found["epoch_stats"]} == {1}
     assert found["epoch_stats"][-1]["validation"]["loss"] < 1.0
     assert len(found["timing_stats"]) > 3
     assert done.events.seconds > 1.0
@@ -104,7 +102,7 @@ def test_events_are_of_three_kinds_and_come_as_it_trains(done: Done) -> None:
 def test_the_log_is_live_and_says_rate_bits_and_device(done: Done) -> None:
     log = "\n".join(done.log.end())
     for said in (
-        "learning rate: 0.05",
+        "learning rate: 0.04",
         "quantization: 8 bits",
         "device: ",
         "in place of 784",
@@ -120,7 +118,7 @@ def test_the_model_is_downloaded_and_the_board_shows_the_run(done: Done) -> None
     with urlopen(f"{done.place.url}/api/jobs/1/model", timeout=60) as response:
         tensors = load(response.read())
     assert any(tensor.size == 64 * 32 for tensor in tensors.values()), {k: v.shape for k, v in tensors.items()}
-    assert done.place.curl("GET", "/api/runs").content[0]["step"] == 46
+    assert done.place.curl("GET", "/api/runs").content[0]["step"] == 20
     assert "Learning" in done.place.curl("GET", "/").content
 
 
@@ -141,9 +139,16 @@ def test_a_second_training_and_a_job_that_is_not_there_are_refused(done: Done) -
 
 
 @pytest.mark.long
-def test_the_job_as_it_is_written_reaches_nine_in_ten(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("body", "training"),
+    [(JOB, {"epochs": 10, "learning_rate": 0.1}), (SMALLER, {"epochs": 3, "learning_rate": 0.03})],
+    ids=["as written", "smaller"],
+)
+def test_a_job_that_two_devices_share_reaches_nine_in_ten(
+    tmp_path: Path, body: dict[str, Any], training: dict[str, Any]
+) -> None:
     with hub_in(tmp_path) as place:
-        done = trained(place, JOB, {"epochs": 10, "learning_rate": 0.1})
+        done = trained(place, body, training)
         reached = done.events.events()["epoch_stats"][-1]["accuracy"]
         print(f"accuracy {reached:.3f}")
         assert reached >= 0.9
