@@ -98,8 +98,10 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         Raises:
             RefusedError: no port is free of those that jobs have.
         """
-        before = [record.port] if record.port and (not self.job_ports or record.port in self.job_ports) else []
-        for port in [*before, *self.job_ports]:
+        candidates: list[int] = list(self.job_ports)
+        if record.port and (not candidates or record.port in candidates):
+            candidates.insert(0, record.port)
+        for port in candidates:
             if port not in taken and _is_free(self.host, port):
                 return port
         if not self.job_ports:
