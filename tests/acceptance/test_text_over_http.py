@@ -12,6 +12,7 @@ import pytest
 from tests.acceptance.hubs import Place, Reader, devices_of, hub_in, skip_without
 
 skip_without("torch", "starlette")
+pytestmark = pytest.mark.long
 
 HELD_OUT_SHARE = 10
 JOB = {"model_config": {"type": "transformer"}, "dataset_config": {"source": "gpt/data.txt"}}
@@ -49,7 +50,6 @@ def test_a_transformer_needs_no_devices_and_learns_more_of_a_text_than_its_lette
     assert_learned(events.events())
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seats", [0, 2])
 def test_two_devices_train_it_each_with_a_whole_model_or_both_with_one(place: Place, seats: int) -> None:
     with devices_of(place, "ada", "bob") as devices:
