@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedlearn.commands.command_line import _parser
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
+AGENT = DEPLOY / "agent"
 UNITS = sorted(DEPLOY.glob("*.service"))
 
 
@@ -23,7 +25,11 @@ def arguments_in(path: Path) -> list[list[str]]:
     return [*(json.loads(found) for found in lists), *(line.split() for line in lines)]
 
 
-@pytest.mark.parametrize("path", [path for path in sorted(DEPLOY.iterdir()) if path.is_file()], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(DEPLOY.rglob("*")) if path.is_file()],
+    ids=lambda p: p.relative_to(DEPLOY).as_posix(),
+)
 def test_verbs_and_flags_are_those_that_there_are(path: Path) -> None:
     found = arguments_in(path)
     assert found, "nothing of fedlearn is started"
@@ -42,5 +48,34 @@ def test_unit_is_understood_by_systemd(unit: Path, tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if unit.name in line] == []
 
 
-def test_image_is_not_run_by_root() -> None:
-    assert re.search(r"^USER fedlearn$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+@pytest.mark.parametrize("path", [DEPLOY / "Dockerfile", AGENT / "Dockerfile"], ids=lambda p: p.parent.name)
+def test_image_is_not_run_by_root(path: Path) -> None:
+    assert re.search(r"^USER fedlearn$", path.read_text(), re.MULTILINE)
+
+
+def services_of(path: Path) -> dict[str, dict[str, Any]]:
+    yaml = pytest.importorskip("yaml")
+    found: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text())["services"]
+    return found
+
+
+@pytest.mark.parametrize("folder", [DEPLOY, AGENT], ids=lambda p: p.name)
+def test_containers_can_write_only_where_they_must_and_have_limits(folder: Path) -> None:
+    for service in services_of(folder / "compose.yaml").values():
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert {"cpus", "mem_limit", "pids_limit"} <= set(service)
+        if "build" in service:
+            assert (folder / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+
+
+def test_hub_and_device_of_the_agent_need_tokens_and_meet_on_open_ports() -> None:
+    services = services_of(AGENT / "compose.yaml")
+    hub, device = (_parser("fedlearn").parse_args(services[name]["command"]) for name in ("hub", "device"))
+    assert (hub.tokens, hub.host) == ("always", "0.0.0.0")
+    assert services["hub"]["ports"] == [f"{hub.port}:{hub.port}", f"{hub.job_ports}:{hub.job_ports}"]
+    assert device.hub == f"http://{hub.public_host}:{hub.port}"
+    assert "FEDLEARN_TOKEN" in services["device"]["environment"]
+    folder = re.search(r"FEDLEARN_HUB=(\S+)", (AGENT / "Dockerfile").read_text())
+    assert folder is not None
+    assert services["hub"]["volumes"] == [f"hub:{folder[1]}"]

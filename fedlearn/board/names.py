@@ -6,6 +6,7 @@ the board's own page; what tells it from that is the name in the Host header.
 
 import ipaddress
 import re
+from typing import Literal
 
 import msgspec
 
@@ -24,6 +25,8 @@ class Names(msgspec.Struct, frozen=True):
     """Whether other machines reach it."""
     given: tuple[str, ...] = ()
     """What its operator calls it besides, with any port: a proxy may have another."""
+    whose: Literal["board", "hub"] = "board"
+    """The command that starts it."""
 
     def has(self, host: str) -> bool:
         """Whether a Host header means this board.
@@ -42,9 +45,10 @@ class Names(msgspec.Struct, frozen=True):
         """What to do about a name that is not the board's."""
         name, _ = _split(host)
         shown = name if re.fullmatch(r"[a-z0-9.:_-]{1,253}", name) else "NAME"
+        got = shown if shown != "NAME" else "none that is one"
         return (
-            f"Host: expected one of this board's own names, got {shown if shown != 'NAME' else 'none that is one'}; "
-            f"if the board should answer to it, start it with: fedlearn board --public-host {shown}"
+            f"Host: expected one of this {self.whose}'s own names, got {got}; "
+            f"if the {self.whose} should answer to it, start it with: fedlearn {self.whose} --public-host {shown}"
         )
 
 

@@ -12,6 +12,7 @@ from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
 DEFAULT_PORT = 4000
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_FOLDER = "hub"
+MAX_PORT = 65535
 
 
 def add_hub(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +36,12 @@ def add_hub(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--public-host", default="", metavar="NAME", help="this machine's name for devices, if it is not its own"
+    )
+    parser.add_argument(
+        "--job-ports",
+        default="",
+        metavar="FIRST-LAST",
+        help="ports for the jobs' servers, such as 55600-55699 (default: any free ones)",
     )
     add_proxies(parser)
     parser.add_argument(
@@ -65,6 +72,7 @@ def hub_command(options: argparse.Namespace) -> int:
         host=options.host,
         public_host=options.public_host,
         tokens=options.tokens,
+        job_ports=_ports(options.job_ports),
     )
     reach = Reach(
         host=options.host,
@@ -80,3 +88,14 @@ def hub_command(options: argparse.Namespace) -> int:
         raise ValueError(
             f"hub: expected a free port, but {options.port} is in use, maybe by another hub; choose one with --port"
         ) from error
+
+
+def _ports(text: str) -> range:
+    if not text:
+        return range(0)
+    first, _, last = text.partition("-")
+    if all(part.isascii() and part.isdecimal() and len(part) <= 5 for part in (first, last)):
+        ports = range(int(first), int(last) + 1)
+        if ports and ports[0] >= 1 and ports[-1] <= MAX_PORT:
+            return ports
+    raise ValueError(f"--job-ports: expected two ports such as 55600-55699, got {text!r}")

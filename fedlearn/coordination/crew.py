@@ -129,6 +129,7 @@ class Crew:
         """Gives a place to somebody."""
         self.sitters[place] = sitter
         sitter.crew, sitter.place = self, place
+        sitter.volunteer.tensors = sitter.tensors
         sitter.forget_part()
 
     def free(self, sitter: Sitter, now: float) -> None:
@@ -136,6 +137,7 @@ class Crew:
         self.sitters[sitter.place] = sitter.crew = None
         if sitter.line is not Line.SYNCING:
             sitter.due = None
+        sitter.volunteer.tensors = ()
         self.incomplete_since = now
 
     def lease(self, assignment: Assignment, due: float) -> None:

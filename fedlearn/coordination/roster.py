@@ -51,6 +51,8 @@ class Volunteer(msgspec.Struct):
     threads: int = 0
     memory_bytes: int = 0
     """That it lends; 0: enough for any replica."""
+    tensors: tuple[str, ...] = ()
+    """Names of those that its seat holds, or is sent."""
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None

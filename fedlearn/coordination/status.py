@@ -43,6 +43,8 @@ class VolunteerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server started it."""
     phase: Literal["waiting", "syncing", "ready", "seated"]
     """For the weights; was sent the weights; holds the weights; holds a part of them, or waits for one."""
+    tensors: tuple[str, ...] = ()
+    """Names of those that its seat holds, or is sent; none where it has no seat."""
     members_per_s: float | None
     share: float
     """Share of the open step's population that it was asked for."""
@@ -154,6 +156,7 @@ def _volunteer_status(volunteer: Volunteer, population: int, ledger: Ledger) -> 
         threads=volunteer.threads,
         is_local=standing.is_local,
         phase=_PHASES[volunteer.phase],
+        tensors=volunteer.tensors,
         members_per_s=volunteer.members_per_s,
         share=lease.quota / population if lease is not None else 0.0,
         members=lease.n_received if lease is not None else 0,

@@ -4,13 +4,12 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -25,7 +24,7 @@ from fedlearn.board.limits import Guard
 from fedlearn.board.names import Names
 from fedlearn.board.places import Places
 from fedlearn.client.hub_line import Work
-from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training, read_body, written
+from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training, read_body
 from fedlearn.hub.checks import check_job
 from fedlearn.hub.devices import Device, Devices
 from fedlearn.hub.door import COOKIE, Door
@@ -35,6 +34,7 @@ from fedlearn.hub.following import OVER, follow_events, follow_log
 from fedlearn.hub.jobs import Jobs
 from fedlearn.hub.places import TASK_SUFFIX, files_in
 from fedlearn.hub.records import JobRecord
+from fedlearn.hub.seats import held_by
 from fedlearn.hub.settings import HubSettings
 from fedlearn.hub.speed import device_speed, teraflops_of
 from fedlearn.storage.durable import StorageError
@@ -76,6 +76,7 @@ class Hub:
             post("/api/jobs", self.create),
             get("/api/jobs", self.listed),
             get(job, self.one),
+            Route(job, self.delete, methods=["DELETE"]),
             get(f"{job}/events", self.events),
             get(f"{job}/log", self.log),
             get(f"{job}/model", self.model),
@@ -93,6 +94,7 @@ class Hub:
             Route("/", self.page),
             Route("/jobs", self.static),
             Route("/jobs.js", self.static),
+            Route("/jobs.css", self.static),
             Mount("/", self._board),
         ]
         handlers = dict.fromkeys([RefusedError, HTTPException, StorageError, OSError, Exception], answer_of)
@@ -117,13 +119,22 @@ class Hub:
         """One job."""
         return json_of(self._view(self._job(asked)))
 
+    async def delete(self, asked: Request) -> Response:
+        """A job that is forgotten."""
+        record = self._job(asked)
+        self.jobs.delete(record)
+        rest = f"; its run {record.run} stays in the hub's folder of runs" if record.run else ""
+        return json_of({"message": f"Job deleted{rest}"})
+
     async def initialize(self, asked: Request) -> Response:
-        """Devices have their layers: each of them all, since a model is not split over devices."""
+        """Devices share the layers; which of them each holds is known once its job's server has seated them."""
         record = self._job(asked)
         self.jobs.initialize(record)
-        devices = [self._device(device, record) for device in self._devices.of(record.job_id)]
-        message = "Network initialized; every device holds the whole model and tries members of its own"
-        return json_of({"message": message, "devices": devices})
+        devices = self._devices_of(record)
+        shared = f"{record.seats} devices hold the model between them, each a part of it"
+        if not record.seats:
+            shared = "a device holds the whole model"
+        return json_of({"message": f"Network initialized; {shared}", "devices": devices})
 
     async def train(self, asked: Request) -> Response:
         """A job that is trained from now on."""
@@ -131,7 +142,9 @@ class Hub:
         is_empty = asked.headers.get("content-length", "0") == "0" and "transfer-encoding" not in asked.headers
         training = read_body(b"" if is_empty else await body_of(asked), Training)
         self.jobs.train(record, training)
-        return json_of({"message": "Training started", **written(record.training or training)})
+        begun = record.training or training
+        told = {"message": "Training started", "epochs": begun.epochs, "learning_rate": begun.learning_rate}
+        return json_of(told | ({"wire": begun.codec} if record.seats else {}))
 
     async def stop(self, asked: Request) -> Response:
         """A job that is trained no longer; `train` goes on with it."""
@@ -175,7 +188,10 @@ class Hub:
 
     async def devices(self, _: Request) -> Response:
         """All devices, with the job that each works for."""
-        return json_of([self._device(device, self._job_of(device)) for device in self._devices.all()])
+        jobs = [record for record in self.jobs.records.values() if self._devices.of(record.job_id)]
+        working = {told["device_id"]: told for record in jobs for told in self._devices_of(record)}
+        found = [working.get(device.device_id) or _device(device, ()) for device in self._devices.all()]
+        return json_of(found)
 
     async def work(self, asked: Request) -> Response:
         """What a device is to do: at once if it does something else, else when that changes, or after a while."""
@@ -191,16 +207,23 @@ class Hub:
 
     def _work_for(self, device: Device) -> Work:
         record = self._job_of(device)
+        if record is None and device.asked.job_id is not None:
+            return Work("leave", device.asked.job_id)
         if record is None or (record.status in OVER and device.asked.job_id is None):
             training = [r for r in self.jobs.records.values() if self.jobs.server(r)]
             if not training:
                 return Work("wait")
-            record = min(training, key=lambda found: (len(self._devices.of(found.job_id)), found.job_id))
+            record = min(training, key=self._preference)
             device.job_id = record.job_id
         if record.status in ("completed", "failed"):
             return Work("leave", record.job_id)
         server = self.jobs.server(record)
         return Work("join" if server else "wait", record.job_id, server)
+
+    def _preference(self, record: JobRecord) -> tuple[int, int, int]:
+        """Of jobs for a device that came for any, the least: where a place is empty, then where the fewest are."""
+        n_devices = len(self._devices.of(record.job_id))
+        return -max(record.seats - n_devices, 0), n_devices, record.job_id
 
     # ---- speed, pages
 
@@ -236,9 +259,9 @@ class Hub:
         return Response(text.replace(HEADING, HEADING + JOBS_LINK), media_type="text/html")
 
     async def static(self, asked: Request) -> Response:
-        """The page of jobs, and what makes it move."""
-        name = {"/jobs": "jobs.html", "/jobs.js": "jobs.js"}[asked.url.path]
-        return FileResponse(STATIC / name)
+        """The page of jobs, how it looks, and what makes it move."""
+        name = asked.url.path.removeprefix("/")
+        return FileResponse(STATIC / ("jobs.html" if name == "jobs" else name))
 
     # ---- of all of these
 
@@ -260,7 +283,9 @@ class Hub:
         return {
             "job_id": record.job_id,
             "status": record.status,
-            "devices": [self._device(device, record) for device in self._devices.of(record.job_id)],
+            "devices": self._devices_of(record),
+            "seats": record.seats,
+            "missing": self.jobs.missing(record),
             "dataset_config": {},
             **record.asked,
             "note": record.note,
@@ -272,18 +297,10 @@ class Hub:
             "validation": status.validation if status is not None else {},
         }
 
-    def _device(self, device: Device, record: JobRecord | None) -> dict[str, Any]:
-        asked, layers = device.asked, 0
-        if record is not None and record.status != "created":
-            layers = msgspec.convert(record.asked, Asked).model_config.n_shared
-        return {
-            "device_id": device.device_id,
-            "ip": asked.ip or device.address,
-            "port": asked.port,
-            "name": asked.name,
-            "job_id": device.job_id,
-            "layers": list(range(layers)),
-        }
+    def _devices_of(self, record: JobRecord) -> list[dict[str, Any]]:
+        devices = self._devices.of(record.job_id)
+        held = held_by(devices, self.jobs.status(record) if self.jobs.server(record) else None)
+        return [_device(device, held[device.device_id]) for device in devices]
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -304,6 +321,18 @@ class Hub:
             except (OSError, StorageError, RefusedError) as error:  # a disk that refuses is no end of all jobs
                 print(f"hub: {error}", file=sys.stderr, flush=True)
             await asyncio.sleep(TICK_S)
+
+
+def _device(device: Device, held: Sequence[str]) -> dict[str, Any]:
+    asked = device.asked
+    return {
+        "device_id": device.device_id,
+        "ip": asked.ip or device.address,
+        "port": asked.port,
+        "name": asked.name,
+        "job_id": device.job_id,
+        "layers": held,
+    }
 
 
 def _number(asked: Request, what: str) -> int:

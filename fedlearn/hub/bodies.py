@@ -5,8 +5,13 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from fedlearn.graphs.planner import MAX_MACHINES
+from fedlearn.wire.activations import ActivationCodec
+
 MAX_LAYERS = 16
 MAX_EPOCHS = 100_000
+OF_BITS: dict[int, ActivationCodec] = {4: "int4-delta", 8: "int8-delta", 16: "float16", 32: "float32"}
+"""What so many bits of a number mean."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
 Size = Annotated[int, Meta(ge=1, le=65536)]
@@ -41,9 +46,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.type or "mlp"
 
     @property
-    def n_shared(self) -> int:
-        """Layers, as far as the hub knows of them."""
-        return {"mlp": len(self.layer_sizes) - 1, "transformer": self.n_layers, "task": 1}[self.kind]
+    def max_devices(self) -> int:
+        """Devices that can share it: one for each layer, of a transformer for each piece that its planner knows."""
+        pieces = {"mlp": len(self.layer_sizes) - 1, "transformer": 4 + 6 * self.n_layers, "task": MAX_MACHINES}
+        return min(pieces[self.kind], MAX_MACHINES)
 
 
 class Normalize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +88,15 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     epochs: Annotated[int, Meta(ge=1, le=MAX_EPOCHS)] = 10
     learning_rate: Positive | None = None
     """None: the one that suits the model."""
+    wire: ActivationCodec | None = None
+    """How activations travel between devices that share a model; None: as the bits say."""
+    quantization_bits: Literal[4, 8, 16, 32] = 32
+    """Of a number of an activation; 8 is int8-delta."""
+
+    @property
+    def codec(self) -> ActivationCodec:
+        """How activations travel."""
+        return self.wire or OF_BITS[self.quantization_bits]
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

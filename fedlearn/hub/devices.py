@@ -84,11 +84,11 @@ class Devices:
         """Those that work for a job."""
         return [device for device in self.all() if device.job_id == job_id]
 
-    def give_idle_to(self, job_id: int) -> None:
-        """Those that came for no job in particular and have none work for this one."""
-        for device in self._devices.values():
-            if device.job_id is None:
-                device.job_id = job_id
+    def give_idle_to(self, job_id: int, *, most: int) -> None:
+        """At most so many of those that came for no job in particular and have none work for this one."""
+        idle = [device for device in self.all() if device.job_id is None]
+        for device in idle[: max(most, 0)]:
+            device.job_id = job_id
         self.wake()
 
     def free(self, job_id: int) -> None:

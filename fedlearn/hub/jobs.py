@@ -11,9 +11,10 @@ import msgspec
 from fedlearn.coordination.divergence import DIVERGED
 from fedlearn.coordination.status import RunStatus
 from fedlearn.hub.bodies import Asked, RefusedError, Training, written
-from fedlearn.hub.devices import Devices
+from fedlearn.hub.devices import MAX_DEVICES, Devices
 from fedlearn.hub.job_task import ORDER_FILE, TASK_FILE, TASK_SOURCE, Order
 from fedlearn.hub.records import JobFolder, JobRecord, Status, find_jobs
+from fedlearn.hub.seats import n_missing
 from fedlearn.hub.served import GONE, Served
 from fedlearn.hub.settings import HubSettings
 from fedlearn.server.restarts import Restarts
@@ -42,6 +43,8 @@ class Jobs:
         self._began: dict[int, float] = {}
         self._due: dict[int, float] = {}
         """When a server that died is started again."""
+        self._missing: dict[int, int] = {}
+        """Devices that a job lacks, as its log says."""
 
     def take_up(self) -> None:
         """Goes on with what was trained when the hub ended: its server may still be alive."""
@@ -105,20 +108,26 @@ class Jobs:
         return record
 
     def initialize(self, record: JobRecord) -> None:
-        """Gives idle devices to a job.
+        """Gives idle devices to a job, and its model to all that it has.
 
         Raises:
-            RefusedError: the job is in another status, or there are no devices.
+            RefusedError: the job is in another status, or there are no devices or too many.
         """
         if record.status not in ("created", "initialized"):
             raise RefusedError(409, f"job {record.job_id}: expected it created or initialized, it is {record.status}")
-        self._devices.give_idle_to(record.job_id)
-        if not self._devices.of(record.job_id):
+        most = msgspec.convert(record.asked, Asked).model_config.max_devices
+        if (n_own := len(self._devices.of(record.job_id))) > most:
+            raise RefusedError(
+                400, f"devices: expected at most {most}, one for each layer, got {n_own}; unregister some of them"
+            )
+        self._devices.give_idle_to(record.job_id, most=most - n_own)
+        if not (n_devices := len(self._devices.of(record.job_id))):
             raise RefusedError(
                 400, f"devices: expected one or more, none is registered; fedlearn join --hub URL --job {record.job_id}"
             )
+        record.seats = n_devices if n_devices > 1 else 0
         self._change(record, "initialized")
-        self.folder(record).say(f"initialized with {len(self._devices.of(record.job_id))} devices")
+        self.folder(record).say(f"initialized with {n_devices} devices, which hold the model between them")
 
     def train(self, record: JobRecord, training: Training) -> None:
         """Starts the job's server, or goes on with one that was stopped.
@@ -137,9 +146,10 @@ class Jobs:
             )
         if len([r for r in self.records.values() if r.status == "training"]) >= MAX_TRAINING:
             raise RefusedError(409, f"jobs: expected at most {MAX_TRAINING} in training, and so many are; wait for one")
-        self._devices.give_idle_to(number)
+        if not record.seats:
+            self._devices.give_idle_to(number, most=MAX_DEVICES)
         if not record.run:
-            record.training, record.n_local = training, 0 if self._devices.of(number) else 1
+            record.training, record.n_local = training, 0 if record.seats or self._devices.of(number) else 1
             self._write_order(record, asked, training)
         self._restarts.pop(number, None)
         record.reason = ""
@@ -159,6 +169,25 @@ class Jobs:
             served.terminate()
         self._end(record, "stopped", "its operator stopped it")
 
+    def delete(self, record: JobRecord) -> None:
+        """Forgets a job, with its log and its order; its run stays.
+
+        Raises:
+            RefusedError: the job is in training, or its server still ends.
+            OSError: a file cannot be removed.
+        """
+        number = record.job_id
+        if record.status == "training" or number in self._served:
+            raise RefusedError(
+                409, f"job {number}: expected it ended, it is in training; POST /api/network/stop/{number} first"
+            )
+        folder = self.folder(record)
+        folder.record.unlink(missing_ok=True)
+        for path in folder.path.iterdir():  # the folder stays, so that no other job gets its number
+            path.unlink()
+        del self.records[number]
+        self._devices.wake()
+
     def tick(self) -> None:
         """Looks at the processes: which run they have, and whether they are alive."""
         for number, served in list(self._served.items()):
@@ -173,7 +202,12 @@ class Jobs:
                     self._ended(record, code)
         for number in [number for number, due in self._due.items() if self._clock() >= due]:
             del self._due[number]
-            self._start(self.records[number])
+            try:
+                self._start(self.records[number])
+            except RefusedError as error:  # the file of its task is gone, or every port is in use
+                self._end(self.records[number], "failed", error.text)
+        for number in self._served:
+            self._tell_missing(self.records[number])
 
     @property
     def n_alive(self) -> int:
@@ -198,6 +232,26 @@ class Jobs:
         """What its server said last."""
         run = self.run(record)
         return read_status(run.status, RunStatus) if run is not None else None
+
+    def missing(self, record: JobRecord) -> int:
+        """How many devices its crew lacks, as its server says."""
+        return n_missing(record.seats, self.status(record)) if self.server(record) else 0
+
+    def _tell_missing(self, record: JobRecord) -> None:
+        """Says in the log whenever a crew lacks somebody else than before."""
+        if not record.seats or not self.server(record):
+            return
+        missing, before = self.missing(record), self._missing.get(record.job_id)
+        if missing == before or (missing and before is None):
+            return  # its first devices are on their way
+        self._missing[record.job_id] = missing
+        if missing:
+            self.folder(record).say(
+                f"of its {record.seats} devices {missing} are missing, and training waits for them; whoever comes with "
+                f"fedlearn join --hub URL --job {record.job_id} takes such a place"
+            )
+        else:
+            self.folder(record).say(f"all {record.seats} devices hold their parts")
 
     def _ended(self, record: JobRecord, code: int) -> None:
         """Its server is gone, and nobody asked it to go."""
@@ -243,6 +297,8 @@ class Jobs:
 
     def _start(self, record: JobRecord) -> None:
         folder = self.folder(record)
+        others = [other.port for other in self.records.values() if other.job_id in self._served]
+        record.port = self._settings.port_for(record, others)
         arguments = self._settings.arguments_of(record, folder)
         served = Served.start(arguments, log=folder.log)
         self._served[record.job_id], self._began[record.job_id] = served, self._clock()

@@ -31,6 +31,8 @@ class JobRecord(msgspec.Struct, kw_only=True):
     reason: str = ""
     """Why it is stopped, or failed."""
     training: Training | None = None
+    seats: int = 0
+    """Devices that hold one replica between them; 0: each holds a whole one."""
     n_local: int = 0
     """Volunteers that its server has on the hub's machine."""
     run: str = ""

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import socket
 
+import msgspec
+
 from fedlearn.board.serving import Reach, page_address, server_of
 from fedlearn.hub.app import Hub
 from fedlearn.hub.settings import DEVICE_TOKEN_FILE, OPERATOR_TOKEN_FILE, HubSettings
@@ -25,7 +27,7 @@ def serve(settings: HubSettings, reach: Reach) -> int:
         family = socket.AF_INET6 if ":" in reach.host else socket.AF_INET
         with socket.create_server((reach.host, reach.port), family=family, backlog=512) as listening:
             port = listening.getsockname()[1]
-            hub = Hub(settings, reach.names(port))
+            hub = Hub(settings, msgspec.structs.replace(reach.names(port), whose="hub"))
             for line in [*introduction(settings, port), *hub.jobs.problems]:
                 print(line, flush=True)
             with contextlib.suppress(KeyboardInterrupt):

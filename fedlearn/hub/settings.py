@@ -2,13 +2,14 @@
 
 import secrets
 import socket
+from collections.abc import Collection
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from fedlearn.config import ServerSettings
-from fedlearn.hub.bodies import Asked
+from fedlearn.hub.bodies import Asked, RefusedError
 from fedlearn.hub.job_task import STEPS_PER_EPOCH, TASK_FILE
 from fedlearn.hub.places import task_below
 from fedlearn.hub.records import JobFolder, JobRecord
@@ -37,10 +38,20 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     device_token: str
     gate: Gate
     """That of the jobs' servers, which are one like the other."""
+    job_ports: range = range(0)
+    """Where jobs' servers listen; empty: anywhere."""
 
     @classmethod
     def open(
-        cls, folder: Path, *, data: Path | None, tasks: Path | None, host: str, public_host: str, tokens: str
+        cls,
+        folder: Path,
+        *,
+        data: Path | None,
+        tasks: Path | None,
+        host: str,
+        public_host: str,
+        tokens: str,
+        job_ports: range = range(0),
     ) -> Self:
         """The settings of a hub; makes the folders that are not there yet.
 
@@ -66,6 +77,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             operator_token=_token(folder / OPERATOR_TOKEN_FILE),
             device_token=_token(folder / DEVICE_TOKEN_FILE),
             gate=open_gate(ServerSettings(host=host, public_host=public_host), folder / "runs", {}),
+            job_ports=job_ports,
         )
 
     @property
@@ -78,6 +90,29 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """The run folders of all jobs."""
         return self.folder / "runs"
 
+    def port_for(self, record: JobRecord, taken: Collection[int]) -> int:
+        """Where a job's server is to listen: where it did last, if that is free; 0: anywhere.
+
+        `taken` are the ports of other servers, which may not listen yet.
+
+        Raises:
+            RefusedError: no port is free of those that jobs have.
+        """
+        candidates: list[int] = list(self.job_ports)
+        if record.port and (not candidates or record.port in candidates):
+            candidates.insert(0, record.port)
+        for port in candidates:
+            if port not in taken and _is_free(self.host, port):
+                return port
+        if not self.job_ports:
+            return 0
+        first, last = self.job_ports[0], self.job_ports[-1]
+        raise RefusedError(
+            409,
+            f"ports: expected a free one from {first} to {last} for the job's server, and all are in use; "
+            "stop another job, or start the hub with more --job-ports",
+        )
+
     def arguments_of(self, record: JobRecord, folder: JobFolder) -> list[str]:
         """The words that start a job's server, or let it go on.
 
@@ -85,8 +120,11 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             RefusedError: the file of its task is gone.
         """
         arguments = ["serve", "--plain", "--runs", str(self.runs), "--host", self.host, "--board", "0"]
-        arguments += ["--port", str(record.port if _is_free(self.host, record.port) else 0)]
+        arguments += ["--port", str(record.port)]
         arguments += ["--volunteers", str(record.n_local), "--sample-time", SAMPLE_S, "--share", "graph"]
+        if record.seats:
+            assert record.training is not None, "a job that is started was told how"
+            arguments += ["--seats", str(record.seats), "--wire", record.training.codec]
         if self.public_host:
             arguments += ["--public-host", self.public_host]
         if not is_loopback(self.host):

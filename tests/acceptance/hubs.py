@@ -8,14 +8,24 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from tests.end_to_end.processes import ended_at_exit, start, wait_for
 
 LIMIT_S = 300.0
 LOOK_S = 0.1
+
+
+def skip_without(*packages: str) -> None:
+    """Skips a module's tests; what servers and devices import is not imported here, which would take seconds."""
+    for package in packages:
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 
 class Answer(NamedTuple):

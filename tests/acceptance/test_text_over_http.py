@@ -2,15 +2,17 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Any
 
 import pytest
 
-from tests.acceptance.hubs import Reader, devices_of, hub_in
+from tests.acceptance.hubs import Place, Reader, devices_of, hub_in, skip_without
 
-pytest.importorskip("torch")
-pytest.importorskip("starlette")
+skip_without("torch", "starlette")
+pytestmark = pytest.mark.long
 
 HELD_OUT_SHARE = 10
 JOB = {"model_config": {"type": "transformer"}, "dataset_config": {"source": "gpt/data.txt"}}
@@ -22,25 +24,52 @@ def unigram_entropy(text: bytes) -> float:
     return -sum(n / len(held_out) * math.log(n / len(held_out)) for n in Counter(held_out).values())
 
 
-def test_a_transformer_learns_more_of_a_text_than_its_letters_from_two_devices(tmp_path: Path) -> None:
-    text = "\n".join(topics[name] for name in sorted(topics)).encode()[:60_000]
+TEXT = "\n".join(topics[name] for name in sorted(topics)).encode()[:60_000]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A hub that has the text, and a job for it."""
     with hub_in(tmp_path) as place:
         (place.folder / "data" / "gpt").mkdir()
-        (place.folder / "data" / "gpt" / "data.txt").write_bytes(text)
+        (place.folder / "data" / "gpt" / "data.txt").write_bytes(TEXT)
         assert place.curl("POST", "/api/jobs", JOB).status == 201
-        with devices_of(place, "ada", "bob") as devices:
-            events = Reader(f"{place.url}/api/jobs/1/events")
-            assert place.curl("POST", "/api/network/train/1", {"epochs": 1}).status == 200
-            place.wait(lambda job: job["status"] == "completed")
-            told = events.events()
-            assert [device.poll() for device in devices] == [None, None]  # they wait for the next job
-            assert len(place.curl("GET", "/api/devices").content) == 2
-            for device in devices:
-                device.terminate()
-                said, _ = device.communicate(timeout=60)
-                assert "all 20 steps are done" in said
-            assert place.curl("GET", "/api/devices").content == []
-        assert {line["volunteers"] for line in told["training_data"]} >= {2}
-        reached, counted = told["epoch_stats"][-1]["validation"]["loss"], unigram_entropy(text)
-        print(f"validation loss {reached:.3f} nats, unigram entropy {counted:.3f}")
-        assert reached < counted - 0.1
+        yield place
+
+
+def assert_learned(events: dict[str, list[dict[str, Any]]]) -> None:
+    reached, counted = events["epoch_stats"][-1]["validation"]["loss"], unigram_entropy(TEXT)
+    print(f"validation loss {reached:.3f} nats, unigram entropy {counted:.3f}")
+    assert reached < counted - 0.1
+
+
+def test_a_transformer_needs_no_devices_and_learns_more_of_a_text_than_its_letters(place: Place) -> None:
+    assert place.curl("POST", "/api/network/train/1", {"epochs": 1}).status == 200
+    events = Reader(f"{place.url}/api/jobs/1/events")
+    place.wait(lambda job: job["status"] == "completed")
+    assert_learned(events.events())
+
+
+@pytest.mark.parametrize("seats", [0, 2])
+def test_two_devices_train_it_each_with_a_whole_model_or_both_with_one(place: Place, seats: int) -> None:
+    with devices_of(place, "ada", "bob") as devices:
+        if seats:
+            assert place.curl("POST", "/api/network/initialize/1").status == 200
+        events = Reader(f"{place.url}/api/jobs/1/events")
+        assert place.curl("POST", "/api/network/train/1", {"epochs": 1}).status == 200
+        job = place.wait(lambda job: all(device["layers"] for device in job["devices"]) or job["status"] == "completed")
+        assert job["seats"] == seats
+        place.wait(lambda job: job["status"] == "completed")
+        told = events.events()
+        assert [device.poll() for device in devices] == [None, None]  # they wait for the next job
+        assert len(place.curl("GET", "/api/devices").content) == 2
+        for device in devices:
+            device.terminate()
+            said, _ = device.communicate(timeout=60)
+            assert "all 20 steps are done" in said
+        assert place.curl("GET", "/api/devices").content == []
+    held = [device["layers"] for device in job["devices"]]
+    if seats:
+        assert not set(held[0]) & set(held[1])
+    assert max(line["volunteers"] for line in told["training_data"]) == (1 if seats else 2)
+    assert_learned(told)

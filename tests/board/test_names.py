@@ -65,3 +65,9 @@ def test_name_that_no_browser_sends_is_refused(text: str) -> None:
         "::1",
         "10.0.0.1",
     ]
+
+
+def test_a_hub_names_its_own_command() -> None:
+    hub = Names(4000, is_public=False, whose="hub")
+    assert "one of this hub's own names" in hub.refusal("evil.example")
+    assert hub.refusal("evil.example").endswith("fedlearn hub --public-host evil.example")

@@ -33,6 +33,19 @@ def test_it_listens_where_it_is_told_with_folders_of_its_own(tmp_path: Path, mon
     assert [str(network) for network in reach.proxies] == ["10.0.0.0/8"]
 
 
+def test_ports_of_jobs_are_a_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = Mock(return_value=0)
+    monkeypatch.setattr("fedlearn.hub.serving.serve", serve)
+    called("--folder", str(tmp_path), "--job-ports", "55600-55602")
+    assert list(serve.call_args.args[0].job_ports) == [55600, 55601, 55602]
+
+
+@pytest.mark.parametrize("text", ["55600", "0-5", "7-5", "65000-65536", "-5-7", "a-b", "1-999999999", "1-2-3"])
+def test_what_is_no_range_of_ports_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match="--job-ports: expected two ports such as 55600-55699"):
+        called("--folder", str(tmp_path), f"--job-ports={text}")
+
+
 def test_a_port_in_use_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -20,12 +20,14 @@ def arrays(n_training: int = 40, n_held_out: int = 10, side: int = 28) -> list[N
     return found
 
 
-def write_mnist(folder: Path, *, packed: bool = True, side: int = 28) -> Path:
+def write_mnist(
+    folder: Path, *, packed: bool = True, side: int = 28, n_training: int = 40, n_held_out: int = 10
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, array in zip(MNIST_FILES, arrays(side=side), strict=True):
+    for name, array in zip(MNIST_FILES, arrays(n_training, n_held_out, side), strict=True):
         payload = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
         if packed:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(payload))
+            (folder / f"{name}.gz").write_bytes(gzip.compress(payload, compresslevel=1))
         else:
             (folder / name).write_bytes(payload)
     return folder

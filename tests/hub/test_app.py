@@ -51,6 +51,7 @@ def test_a_job_is_made_and_shown_as_it_was_asked_for(client: TestClient) -> None
     ("method", "path"),
     [
         ("GET", "/api/jobs/{}"),
+        ("DELETE", "/api/jobs/{}"),
         ("GET", "/api/jobs/{}/events"),
         ("GET", "/api/jobs/{}/log"),
         ("GET", "/api/jobs/{}/model"),
@@ -117,6 +118,7 @@ def test_any_other_error_is_a_sentence_too(hub: Hub, monkeypatch: pytest.MonkeyP
         ("POST", "/api/jobs"),
         ("GET", "/api/jobs"),
         ("GET", "/api/jobs/1"),
+        ("DELETE", "/api/jobs/1"),
         ("GET", "/api/jobs/1/events"),
         ("GET", "/api/jobs/1/log"),
         ("GET", "/api/jobs/1/model"),
@@ -175,18 +177,6 @@ def test_devices_register_for_a_job_there_is_and_unregister(client: TestClient) 
     assert client.post("/api/devices/register", json={"job_id": 7}).status_code == 404
     assert client.delete("/api/devices/5001").json() == {"message": "Device unregistered"}
     assert client.get("/api/devices").json() == []
-
-
-def test_initializing_gives_every_device_all_layers_and_says_so(client: TestClient) -> None:
-    client.post(
-        "/api/jobs",
-        json={"model_config": {"type": "transformer", "n_layers": 2}} | {"dataset_config": TEXT["dataset_config"]},
-    )
-    client.post("/api/devices/register", json={"job_id": 1})
-    answer = client.post("/api/network/initialize/1").json()
-    assert "every device holds the whole model" in answer["message"]
-    assert [device["layers"] for device in answer["devices"]] == [[0, 1]]
-    assert client.get("/api/jobs/1").json()["status"] == "initialized"
 
 
 def work(client: TestClient, device: int = 1, has: str = "") -> dict[str, Any]:

@@ -1,6 +1,8 @@
 import functools
 import sys
 import threading
+import time
+import tracemalloc
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +25,26 @@ def test_files_of_mnist_are_images_from_nought_to_one(tmp_path: Path, packed: bo
     assert np.allclose(digits.images * 255, images.reshape(40, -1), atol=1e-3)
     assert digits.labels.tolist() == labels.tolist()
     assert len(digits.held_out_images) == len(digits.held_out_labels) == len(held_out)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_as_many_images_as_mnist_has_are_read_fast_and_take_little_more_than_their_pixels(
+    tmp_path: Path, packed: bool
+) -> None:
+    folder = write_mnist(tmp_path / "mnist", packed=packed, n_training=60_000, n_held_out=10_000)
+    pixels_bytes = 70_000 * 784 * 4
+    begun = time.process_time()
+    tracemalloc.start()
+    try:
+        digits = mnist(folder).normalized(Normalize((0.1307,), (0.3081,)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    taken_s = time.process_time() - begun
+    print(f"{taken_s:.2f} CPU s, at most {peak / 1e6:.0f} MB for {pixels_bytes / 1e6:.0f} MB of pixels")
+    assert (digits.images.shape, digits.held_out_images.shape) == ((60_000, 784), (10_000, 784))
+    assert peak < 2.1 * pixels_bytes
+    assert taken_s < 10.0
 
 
 def test_a_missing_file_and_images_of_another_size_are_told(tmp_path: Path) -> None:

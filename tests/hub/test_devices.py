@@ -55,13 +55,15 @@ def test_devices_are_bounded(devices: Devices, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_only_the_idle_are_given_to_a_job_and_they_are_free_after_it(devices: Devices) -> None:
-    for asked in (ADA, Registration(job_id=2), ADA):
+    for asked in (ADA, Registration(job_id=2), ADA, ADA):
         register(devices, asked)
-    devices.give_idle_to(1)
+    devices.give_idle_to(1, most=-1)
+    assert devices.of(1) == []
+    devices.give_idle_to(1, most=2)
     assert [device.device_id for device in devices.of(1)] == [1, 3]
     devices.free(1)
     devices.free(2)
-    assert [device.job_id for device in devices.all()] == [None, 2, None]
+    assert [device.job_id for device in devices.all()] == [None, 2, None, None]
 
 
 def test_whoever_waits_is_woken_by_a_change(devices: Devices) -> None:

@@ -1,3 +1,4 @@
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,10 @@ def test_layers_are_given_before_they_are_trained(jobs: Jobs, devices: Devices) 
         jobs.train(record, Training())
     with refused(400, "devices: expected one or more"):
         jobs.initialize(record)
-    devices.register(Registration(), address="", now=0.0)
-    jobs.initialize(record)
-    jobs.initialize(record)  # again, with those who came meanwhile
+    for seats in (0, 2):  # again, with those who came meanwhile
+        devices.register(Registration(), address="", now=0.0)
+        jobs.initialize(record)
+        assert record.seats == seats
     assert (record.status, devices.all()[0].job_id) == ("initialized", 1)
     jobs.train(record, Training())
     assert (record.status, record.n_local) == ("training", 0)
@@ -262,3 +264,29 @@ def test_the_order_of_a_job_has_no_words_of_a_request_in_its_code(jobs: Jobs, se
     assert (settings.jobs / "1" / "task.py").read_text() == TASK_SOURCE
     assert not any("import os" in argument for argument in Scripted.started[-1].arguments)
     assert Path(Scripted.started[-1].arguments[Scripted.started[-1].arguments.index("--task") + 1]).is_absolute()
+
+
+def test_each_server_has_a_port_of_its_own_before_it_listens(settings: HubSettings, devices: Devices) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        first = probe.getsockname()[1]
+    two = Jobs(msgspec.structs.replace(settings, job_ports=range(first, first + 2)), devices)
+    for _ in range(2):
+        two.train(created(two), Training())
+    assert sorted(record.port for record in two.records.values()) == [first, first + 1]
+    with refused(409, "all are in use"):
+        two.train(created(two), Training())
+    assert two.records[3].status == "created"
+
+
+def test_a_job_whose_server_cannot_be_restarted_fails(settings: HubSettings, devices: Devices) -> None:
+    now = 0.0
+    jobs = Jobs(settings, devices, clock=lambda: now)
+    record, server = training(jobs, settings)
+    server.code = -9
+    jobs.tick()
+    now = 1e6
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        jobs._settings = msgspec.structs.replace(settings, job_ports=range(port, port + 1))
+        jobs.tick()
+    assert (record.status, "all are in use" in record.reason) == ("failed", True)

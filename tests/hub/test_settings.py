@@ -1,5 +1,6 @@
 import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from fedlearn.hub.settings import HubSettings
 from tests.hub.conftest import TEXT
 
 
-def opened(folder: Path, host: str = "127.0.0.1", public_host: str = "") -> HubSettings:
-    return HubSettings.open(folder, data=None, tasks=None, host=host, public_host=public_host, tokens="auto")
+def opened(folder: Path, host: str = "127.0.0.1", public_host: str = "", job_ports: range = range(0)) -> HubSettings:
+    return HubSettings.open(
+        folder, data=None, tasks=None, host=host, public_host=public_host, tokens="auto", job_ports=job_ports
+    )
 
 
 def arguments(settings: HubSettings, **changes: object) -> list[str]:
@@ -40,13 +43,31 @@ def test_a_folder_that_is_named_must_be_there(tmp_path: Path) -> None:
         )
 
 
+def port_for(settings: HubSettings, taken: Sequence[int] = (), port: int = 0) -> int:
+    return settings.port_for(JobRecord(job_id=1, asked=TEXT, port=port), taken)
+
+
 def test_a_job_is_served_on_any_port_and_again_on_the_one_it_had_if_that_is_free(tmp_path: Path) -> None:
     settings = opened(tmp_path)
-    assert value(arguments(settings), "--port") == "0"
+    assert port_for(settings) == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert value(arguments(settings, port=port), "--port") == "0"
+        assert port_for(settings, port=port) == 0
+    assert port_for(settings, port=port) == port
     assert value(arguments(settings, port=port), "--port") == str(port)
+
+
+def test_jobs_are_served_on_the_ports_that_they_are_given(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first = taken.getsockname()[1]
+        settings = opened(tmp_path, job_ports=range(first, first + 3))
+        found = port_for(settings)
+        assert found in (first + 1, first + 2)
+        assert port_for(settings, port=first + 2) == first + 2
+        assert port_for(settings, [first + 1], port=1) == first + 2
+        with pytest.raises(RefusedError, match=f"from {first} to {first + 2}") as refused:
+            port_for(settings, [first + 1, first + 2])
+    assert refused.value.status == 409
 
 
 def test_no_secret_stands_in_the_arguments_and_strangers_need_the_devices_token(tmp_path: Path) -> None:

@@ -37,13 +37,21 @@ function button(text, act) {
   return made;
 }
 
+function training() {
+  const rate = by("rate").valueAsNumber;
+  return { epochs: by("epochs").valueAsNumber || 10, ...(rate > 0 && { learning_rate: rate }) };
+}
+
 function actions(job) {
   const number = job.job_id;
-  const rate = by("rate").valueAsNumber;
-  const training = { epochs: by("epochs").valueAsNumber || 10, ...(rate > 0 && { learning_rate: rate }) };
   const found = [];
   if (["created", "initialized"].includes(job.status)) found.push(button("Initialize", () => ask("POST", `api/network/initialize/${number}`)));
-  if (!["training", "completed"].includes(job.status)) found.push(button("Train", () => ask("POST", `api/network/train/${number}`, training)));
+  if (!["training", "completed"].includes(job.status)) found.push(button("Train", async () => {
+    const told = await ask("POST", `api/network/train/${number}`, training());
+    follow(number);
+    return told;
+  }));
+  if (job.status !== "training") found.push(button("Delete", () => remove(number)));
   if (job.status === "training") found.push(button("Stop", () => ask("POST", `api/network/stop/${number}`)));
   found.push(button("Log", async () => follow(number)));
   if (job.run) {
@@ -53,17 +61,34 @@ function actions(job) {
   return found;
 }
 
+async function remove(number) {
+  if (confirm(`Delete job ${number} and its log? The weights of its run stay on the hub's machine.`)) return ask("DELETE", `api/jobs/${number}`);
+}
+
+function places(job) {
+  const made = element("td", whole(job.devices.length));
+  made.className = "number";
+  const held = job.devices.filter((device) => device.layers.length);
+  made.title = held.map((device) => `${device.name}: ${device.layers.join(", ")}`).join("\n");
+  if (job.missing) made.append(element("span", ` (${whole(job.missing)} missing)`, "quiet"));
+  return made;
+}
+
+const LABELS = ["Job", "", "Step", "Loss", "", "Devices"]; // of a narrow page, which has no heads of columns
+
 function row(job) {
   const model = job.model_config.layer_sizes?.join("-") ?? job.model_config.task ?? job.model_config.type;
   const held = Object.entries(job.validation).map(([name, value]) => `${name} ${exact(value)}`).join(", ");
   const cells = [
     `${job.job_id} · ${model}`, job.reason ? `${job.status}: ${job.reason}` : job.status,
-    job.steps ? `${whole(job.step)} of ${whole(job.steps)}` : "", job.loss === null ? "" : exact(job.loss), held, whole(job.devices.length),
-  ].map((text) => element("td", text));
-  const last = element("td", "");
+    job.steps ? `${whole(job.step)} of ${whole(job.steps)}` : "", job.loss === null ? "" : exact(job.loss), held,
+  ].map((text, column) => Object.assign(element("td", text), { className: column > 1 ? "number" : "" }));
+  const last = element("td", "", "acts");
   last.append(...actions(job));
+  for (const act of last.children) act.dataset.act = `${job.job_id} ${act.textContent}`;
   const made = element("tr", "");
-  made.append(...cells, last);
+  made.append(...cells, places(job), last);
+  LABELS.forEach((label, column) => { if (label) made.cells[column].dataset.label = label; });
   return made;
 }
 
@@ -74,8 +99,11 @@ async function look() {
     const jobs = await ask("GET", "api/jobs");
     by("line").textContent = "";
     if (JSON.stringify(jobs) === shown) return;
+    if (by("jobs").querySelector(":active")) return; // a button that is being pressed stays
     shown = JSON.stringify(jobs);
+    const focused = document.activeElement?.dataset.act;
     by("jobs").tBodies[0].replaceChildren(...jobs.reverse().map(row));
+    if (focused) by("jobs").querySelector(`[data-act="${focused}"]`)?.focus();
   } catch (error) {
     by("line").textContent = error.message;
   }
@@ -93,7 +121,10 @@ async function follow(number) {
 
 async function read(reader) {
   for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
-    by("log").textContent = (by("log").textContent + value).slice(-SHOWN);
+    const log = by("log");
+    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 30; // whoever reads further up stays there
+    log.textContent = (log.textContent + value).slice(-SHOWN);
+    if (isAtEnd) log.scrollTop = log.scrollHeight;
   }
 }
 
@@ -116,7 +147,6 @@ by("new").addEventListener("submit", (event) => {
   event.preventDefault();
   said(() => ask("POST", "api/jobs", FORMS[by("what").value]()))();
 });
-for (const id of ["epochs", "rate"]) by(id).addEventListener("change", () => { shown = ""; look(); });
 
 // The log's stream and downloads send no header: a cookie lets them in, where a token is needed.
 if (sessionStorage.getItem(KEY)) await ask("POST", "api/session").catch(() => {});

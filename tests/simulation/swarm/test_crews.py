@@ -114,6 +114,24 @@ def test_a_place_that_is_left_goes_to_who_waits(tmp_path: Path, stage_of: StageO
         assert (part.step, part.digest) == (12, replica.digests([part.layout])[0])
 
 
+def test_who_holds_which_tensors_is_shown(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, seats=3, steps=12))
+    for _ in range(4):
+        stage.join()
+
+    def held() -> list[tuple[str, ...]]:
+        shown = stage.swarm.coordinator.run_status(0.0).volunteers
+        return [volunteer.tensors for volunteer in shown if volunteer.phase == "seated"]
+
+    names = sorted(view.name for view in stage.trainer.layout.tensors)
+    stage.go_to(3)
+    assert (held()[3], sorted(name for tensors in held() for name in tensors)) == ((), names)
+    stage.swarm.kill(stage.participants[1])
+    stage.go_to(6)
+    assert all(held())
+    assert sorted(name for tensors in held() for name in tensors) == names
+
+
 def test_a_crew_goes_on_when_its_place_is_taken_by_a_newcomer(tmp_path: Path, stage_of: StageOf) -> None:
     stage = stage_of(run_of(tmp_path, seats=3, steps=8))
     for _ in range(3):

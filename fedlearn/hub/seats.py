@@ -1,0 +1,32 @@
+"""What each device of a job holds of its model, by what the job's server says of its volunteers."""
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from fedlearn.coordination.status import RunStatus
+from fedlearn.hub.devices import Device
+
+ALL = "all"
+"""In place of names, of who holds the whole model."""
+
+
+def held_by(devices: Sequence[Device], status: RunStatus | None) -> dict[int, tuple[str, ...]]:
+    """Names of the tensors that each device holds, by its number; none before it has joined.
+
+    Devices are told apart by their names, those of one name by the order in which they came.
+    """
+    by_name: dict[str, deque[tuple[str, ...]]] = defaultdict(deque)
+    for volunteer in status.volunteers if status is not None and status.state != "ended" else ():
+        if volunteer.phase == "seated":
+            by_name[volunteer.name].append(volunteer.tensors)
+        elif volunteer.phase == "ready":
+            by_name[volunteer.name].append((ALL,))
+    return {device.device_id: named.popleft() if (named := by_name[device.asked.name]) else () for device in devices}
+
+
+def n_missing(seats: int, status: RunStatus | None) -> int:
+    """How many volunteers the crews of so many seats lack; of a run that nobody joined yet all of a crew."""
+    if not seats or status is None or status.state == "ended":
+        return 0
+    n_seated = sum(bool(volunteer.tensors) for volunteer in status.volunteers)
+    return -n_seated % seats if n_seated else seats

@@ -1,0 +1,138 @@
+"""The page of jobs in a real Chromium, which is skipped where there is none."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from fedlearn.board.serving import Reach, server_of
+from fedlearn.hub.app import Hub
+from fedlearn.hub.settings import HubSettings
+from tests.acceptance.hubs import devices_of, hub_in
+from tests.board.browser import CHROMIUM, chromium, playwright
+from tests.board.folders import show_status, volunteer
+from tests.hub.conftest import Scripted
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+
+WIDTHS = (390, 800, 1400)
+REFUSED = "status of 400"
+"""Chromium's own line about a request that the page shows as refused."""
+
+HOSTILE = '<img src="x" onerror="document.title=1">'
+
+
+@contextmanager
+def page_at(url: str, scheme: Any = "light", limit_ms: int = 30_000) -> Iterator["Page"]:  # noqa: ANN401
+    """The page, whose errors fail the test."""
+    said: list[str] = []
+    with chromium() as browser:
+        opened = browser.new_page(viewport={"width": WIDTHS[-1], "height": 900}, color_scheme=scheme)
+        opened.set_default_timeout(limit_ms)
+        playwright.expect.set_options(timeout=limit_ms)
+        opened.on("console", lambda message: said.append(message.text) if REFUSED not in message.text else None)
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.on("dialog", lambda dialog: dialog.accept())
+        opened.goto(url)
+        yield opened
+    assert said == []
+
+
+def assert_fits(page: "Page") -> None:
+    """At no width does the page itself have to be pushed sideways."""
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+class Listening(NamedTuple):
+    """A hub whose jobs' servers are scripted."""
+
+    hub: Hub
+    url: str
+
+
+@pytest.fixture
+def live(settings: HubSettings) -> Iterator[Listening]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        hub = Hub(settings, Reach().names(port))
+        server = server_of(hub.app(), listening, ())
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield Listening(hub, f"http://127.0.0.1:{port}/jobs")
+        server.should_exit = True
+        thread.join()
+
+
+def test_a_job_is_made_by_the_form_trained_followed_and_deleted(live: Listening, settings: HubSettings) -> None:
+    with page_at(live.url) as page:
+        expect, row = playwright.expect, page.locator("#jobs tbody tr").first
+        page.locator("#what").select_option("text")
+        page.locator("#source").select_option("text.txt")
+        page.get_by_role("button", name="Create").click()
+        expect(row).to_contain_text("1 · transformer")
+        page.locator("#epochs").fill("3")
+        row.get_by_role("button", name="Train").click()
+        expect(row).to_contain_text("training")
+        training = live.hub.jobs.get(1).training
+        assert training is not None
+        assert training.epochs == 3
+        run = Scripted.started[-1].begin(settings)
+        show_status(run, step=7, steps=20, loss=2.5, validation={"loss": 2.25}, volunteers=(volunteer(HOSTILE),))
+        expect(row).to_contain_text("7 of 20")
+        expect(row).to_contain_text("2.25")
+        expect(page.locator("#log")).to_contain_text("created")
+        with open(live.hub.jobs.folder(live.hub.jobs.get(1)).log, "a") as log:
+            log.write("a line\n" * 200 + f"{HOSTILE} joined\n")
+        expect(page.locator("#log")).to_contain_text(f"{HOSTILE} joined")
+        assert page.evaluate("() => document.getElementById('log').scrollTop") > 1000, "the end is shown"
+        assert_fits(page)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            expect(row.get_by_role("button", name="Stop")).to_be_in_viewport(ratio=1)
+        row.get_by_role("button", name="Stop").click()
+        expect(row).to_contain_text("stopped")
+        row.get_by_role("button", name="Delete").click()
+        expect(page.locator("#jobs tbody tr")).to_have_count(0)
+        expect(page.locator("#note")).to_contain_text("its run 1 stays")
+
+
+def test_a_refusal_is_shown_and_the_form_stays(live: Listening) -> None:
+    with page_at(live.url) as page:
+        page.locator("#layers").fill("784, 64, 9")
+        page.get_by_role("button", name="Create").click()
+        playwright.expect(page.locator("#note")).to_contain_text("expected two sizes or more that end in 10")
+        assert page.locator("#layers").input_value() == "784, 64, 9"
+
+
+@pytest.mark.long
+def test_two_real_devices_train_what_the_form_made(tmp_path: Path) -> None:
+    with hub_in(tmp_path) as place, page_at(f"{place.url}/jobs", "dark", 120_000) as page:
+        expect, row = playwright.expect, page.locator("#jobs tbody tr").first
+        page.locator("#layers").fill("784, 32, 10")
+        page.get_by_role("button", name="Create").click()
+        expect(row).to_contain_text("created")
+        with devices_of(place, "ada", "bob", job=1):
+            row.get_by_role("button", name="Initialize").click()
+            expect(row).to_contain_text("initialized")
+            page.locator("#epochs").fill("3")
+            row.get_by_role("button", name="Train").click()
+            expect(page.locator("#log")).to_contain_text("crew 1 (")
+            expect(row.locator("td[title*='ada: '][title*='bob: ']")).to_have_count(1)
+            assert_fits(page)
+            expect(row).to_contain_text("completed")
+        expect(page.locator("#log")).to_contain_text("hub: completed")
+        with page.expect_download() as download:
+            row.get_by_role("link", name="Model").click()
+        content = Path(download.value.path()).read_bytes()
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        assert {"0.weight", "2.bias"} <= set(header)
