@@ -55,7 +55,7 @@ class Draftsman:
         self._seated([0] * max(seats, shards))
 
     @classmethod
-    def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec, shards: int) -> Self:
+    def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec, shards: int = 1) -> Self:
         """That of a task that was shared as a graph."""
         return cls(unpacked(attachment).graph, seats=seats, wire=wire, shards=shards)
 

@@ -155,7 +155,7 @@ class Divides(Protocol):
         cuts: Sequence[int],
         place: int,
         *,
-        shards: int,
+        shards: int = 1,
         device: Device,
         max_bytes: int = UNBOUNDED,
     ) -> PartObjective:

@@ -31,7 +31,7 @@ BLOCK = block_name(COLUMNS)
 
 
 def seat(place: int, wire: ActivationCodec = "float32", cuts: tuple[int, ...] = CUTS) -> Seat:
-    return Seat(1, cuts, place, wire, GROUP, 4, 0, 0)
+    return Seat(1, cuts, 1, place, wire, GROUP, 4, 0, 0)
 
 
 def snapshot(part: PartObjective) -> Snapshot:

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from fedlearn.compat.crew import await_seat, serve
 from fedlearn.config import ConfigError
 from fedlearn.es.layout import Float32Array
-
-torch = pytest.importorskip("torch")
-
-from fedlearn.compat.crew import await_seat, serve  # noqa: E402
-from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
-from tests.end_to_end.processes import free_port  # noqa: E402
+from fedlearn.tasks.torch.supervised import Supervised, supervised
+from tests.end_to_end.processes import free_port
 
 SETTINGS: dict[str, Any] = {
     "sigma": 0.1,
@@ -40,8 +38,7 @@ def line() -> Supervised:
     x = np.linspace(-1, 1, 64, dtype=np.float32)[:, None]
 
     def loss(model: torch.nn.Module, rows: dict[str, torch.Tensor]) -> torch.Tensor:
-        error: torch.Tensor = ((model(rows["x"]) - rows["y"]) ** 2).mean()
-        return error
+        return torch.nn.functional.mse_loss(model(rows["x"]), rows["y"])
 
     return supervised(torch.nn.Linear(1, 1), loss, {"x": x, "y": 2 * x}, metrics={"error": loss})
 

@@ -60,7 +60,7 @@ class GraphKind:
         cuts: Sequence[int],
         place: int,
         *,
-        shards: int,
+        shards: int = 1,
         device: Device,
         max_bytes: int = UNBOUNDED,
     ) -> PartObjective:

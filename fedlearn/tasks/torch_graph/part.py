@@ -31,7 +31,7 @@ class GraphPart:
         cuts: Sequence[int],
         place: int,
         *,
-        shards: int,
+        shards: int = 1,
         seed: int,
         device: Device,
         max_bytes: int,

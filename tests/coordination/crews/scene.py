@@ -78,7 +78,10 @@ class ThreePlaces:
             return None
         sent = [MEMBER_BYTES, MEMBER_BYTES, 0]
         places = tuple(Place((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
-        return Draft((1, 2), places, tuple(range(N_SEATS)))
+        return Draft((1, 2), 1, places, tuple(range(N_SEATS)))
+
+    def lack(self, memories: Sequence[int]) -> str:
+        return f"{N_SEATS - len(memories)} more are needed"
 
 
 @final
@@ -126,8 +129,15 @@ class Trainer:
     def save_checkpoint(self) -> None:
         return None
 
-    def record(self, report: StepReport, *, bytes_in: int, bytes_out: int) -> StepMetrics:
-        del bytes_in, bytes_out
+    def record(
+        self,
+        report: StepReport,
+        *,
+        bytes_in: int,
+        bytes_out: int,
+        relayed: dict[str, tuple[int, int]] | None = None,
+    ) -> StepMetrics:
+        del bytes_in, bytes_out, relayed
         self.losses.append(report.loss)
         return StepMetrics(
             step=report.step,
