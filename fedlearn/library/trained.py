@@ -44,6 +44,8 @@ class Trained:
 
     def __init__(self, run: Run, replica: Replica) -> None:
         self._run, self._flat = run, replica.weights
+        self.digest: str = replica.digest.hex()
+        """Of weights and optimizer state, as the server and every volunteer had them after the last step."""
         self.step: int = replica.step
         """How many steps are done."""
         self.folder: Path = run.folder.path

@@ -1,0 +1,103 @@
+"""The vocabulary of a character model in shards, started by torchrun: rank 0 serves and is a seat, others are seats too.
+
+torchrun --nproc_per_node=2 examples/tp.py --epochs=4 --batch_size=50 --lr=0.01 --model_name=tp_02
+torchrun --nproc_per_node=2 examples/tp.py --check
+
+Each seat of a crew holds some rows of the embedding and of the head, which is tied to it; the first holds the layers
+between, too. `--check` trains a few steps, once more in one process with the vocabulary whole, and compares the losses.
+Needs fedlearn[torch].
+"""
+
+import argparse
+import inspect
+import os
+import sys
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fedlearn
+from fedlearn.compat import await_seat, serve
+from fedlearn.launch.gang import Place
+
+CONTEXT = 8
+WIDTH = 32
+STEPS_PER_EPOCH = 25
+CHECKED_STEPS = 3
+TOLERANCE = 1e-5
+
+text = inspect.getsource(argparse)
+characters = sorted(set(text))
+codes = np.array([characters.index(c) for c in text])
+windows = np.lib.stride_tricks.sliding_window_view(codes, CONTEXT + 1)
+
+
+class Characters(nn.Module):
+    """The next character from some before it; what reads them also writes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(len(characters), WIDTH)
+        self.hidden = nn.Linear(CONTEXT * WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, len(characters), bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, before):
+        return self.head(torch.tanh(self.hidden(self.embedding(before).flatten(1))))
+
+
+def loss(model, rows):
+    return F.cross_entropy(model(rows["text"][:, :-1]), rows["text"][:, -1])
+
+
+def options():
+    parser = argparse.ArgumentParser(description="Characters, by a network whose vocabulary lies on several machines.")
+    parser.add_argument("--gpu", default="", help="taken, and without effect: seats compute on processors")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch_size", type=int, default=50)
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--model_name", default="tp_02", help="the model is written to MODEL_NAME.safetensors")
+    parser.add_argument("--shards", type=int, help="seats of a crew (default: all processes are one crew)")
+    parser.add_argument("--port", type=int, default=55562, help="of rank 0, for activations and losses")
+    parser.add_argument("--check", action="store_true", help="compare a few steps with those of one process")
+    return parser.parse_args()
+
+
+def main(shards=None):
+    given, place = options(), Place.of(os.environ)
+    host = "127.0.0.1" if place.is_on_one_machine else place.master
+    if place.rank > 0:
+        raise SystemExit(await_seat(host, given.port, name=f"rank-{place.rank}"))
+    shards = given.shards or shards or place.size
+    held_out, data = {"text": windows[::10].copy()}, {"text": np.delete(windows, np.s_[::10], axis=0)}
+    task = fedlearn.supervised(
+        Characters, loss, data, held_out=held_out, batch_size=given.batch_size, metrics={"loss": loss}
+    )
+    host = host if place.is_on_one_machine else "0.0.0.0"
+    settings = {
+        "steps": CHECKED_STEPS if given.check else given.epochs * STEPS_PER_EPOCH, "learning_rate": given.lr,
+        "sigma": 0.02, "group_size": 64, "population_limit": 256, "time_per_step": 60.0,
+    }  # fmt: skip
+
+    def evaluated(step, train_loss, figures, _):
+        print(
+            f"epoch {step // STEPS_PER_EPOCH}: loss {train_loss:.4f}, evaluation loss {figures['loss']:.4f}", flush=True
+        )
+
+    trained = serve(
+        task, host=host, port=given.port, volunteers=1, seats=shards, shards=shards, every=STEPS_PER_EPOCH,
+        looked=evaluated, **settings,
+    )  # fmt: skip
+    print(f"{place.size // shards} crews of {shards} shards; digest {trained.digest} after step {trained.step}")
+    if given.check:
+        one = serve(task, host=host, port=given.port, volunteers=1, seats=1, **settings)
+        largest = np.max(np.abs(np.array(trained.losses) - np.array(one.losses)) / np.array(one.losses))
+        print(f"largest difference from one process: {largest:.1e} of the loss, at most {TOLERANCE:g} expected")
+        sys.exit(int(largest > TOLERANCE))
+    print(f"wrote {trained.export(f'{given.model_name}.safetensors')}")
+
+
+if __name__ == "__main__":
+    main()
