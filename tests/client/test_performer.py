@@ -72,8 +72,9 @@ class Scene:
 
     def __init__(self) -> None:
         self.worker, self.shell = Worker(name="Ada", threads=1, credentials=ADA), Shell()
-        self.volunteer: Any = Volunteer()
-        self.performer = Performer(self.worker, self.volunteer, self.shell)
+        self.volunteer = Volunteer()
+        stand_in: Any = self.volunteer
+        self.performer = Performer(self.worker, stand_in, self.shell)
 
     def hear(self, *messages: Message) -> None:
         for message in messages:
