@@ -20,11 +20,11 @@ from fedlearn.storage.durable import make_folder
 OPERATOR_TOKEN_FILE = "hub-token"
 DEVICE_TOKEN_FILE = "device-token"
 SAMPLE_S = "2"
-"""Between looks at a model: jobs are small, and people wait for the accuracy."""
+"""Seconds between two examinations of a model: jobs are small, and people wait for the accuracy."""
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One hub's."""
+    """The settings of one hub."""
 
     folder: Path
     data: Path
@@ -36,7 +36,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     operator_token: str
     device_token: str
     gate: Gate
-    """That of the jobs' servers, which are one like the other."""
+    """The gate that all jobs' servers share."""
 
     @classmethod
     def open(
@@ -70,7 +70,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def jobs(self) -> Path:
-        """A folder a job."""
+        """The folder that has a folder for each job."""
         return self.folder / "jobs"
 
     @property
