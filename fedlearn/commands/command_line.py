@@ -42,6 +42,7 @@ from fedlearn.commands.version import ShowVersion
 from fedlearn.config import ConfigError
 from fedlearn.storage.durable import StorageError
 from fedlearn.terminal import printable
+from fedlearn.terminal.wrapping import columns_of, wrapped
 
 Command = Callable[[argparse.Namespace], int]
 AddArguments = Callable[[Parser], None]
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
     except BrokenPipeError:
         code = 1
     except (ConfigError, StorageError, ValueError, ImportError, OSError) as error:
-        print(printable(f"{program}: {error}"), file=sys.stderr)
+        print(wrapped(printable(f"{program}: {error}"), columns_of(sys.stderr)), file=sys.stderr)
         code = 1
     _flush_output()
     sys.exit(code)

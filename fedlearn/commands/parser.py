@@ -1,8 +1,11 @@
 """Command lines that answer a mistake in a line, and show first what people look for first."""
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, final
+
+from fedlearn.terminal.wrapping import columns_of, wrapped
 
 
 @final
@@ -40,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         remedy = "" if message.endswith("?") else f"; {self.prog} --help shows what there is"
-        self.exit(2, f"{self.prog}: {message}{remedy}\n")
+        self.exit(2, wrapped(f"{self.prog}: {message}{remedy}", columns_of(sys.stderr)) + "\n")
 
     def _shown(self, actions: Iterable[argparse.Action]) -> list[argparse.Action]:
         return [action for action in actions if action.dest not in self._hidden]

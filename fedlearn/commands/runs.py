@@ -1,6 +1,7 @@
 """`fedlearn runs`: what runs there are."""
 
 import argparse
+import sys
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from fedlearn.storage.journal import read_journal
 from fedlearn.storage.runs import RunFolder, list_runs, resolve_run
 from fedlearn.storage.segment import first_step_of, segments_in
 from fedlearn.terminal import escape, format_duration, format_figures
+from fedlearn.terminal.wrapping import columns_of, wrapped
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +40,10 @@ def runs_command(options: argparse.Namespace) -> int:
     if not folders:
         print(escape(f"no runs in {options.runs}; start one with: {invocation('serve')}"))
         return 0
-    print(f"{'run':>4}  {'state':7}  {'steps':>8}  {'loss':>22}  {'held out':>22}  {'age':>8}  configuration")
-    for folder in folders:
-        print(escape(_describe(look_at(folder))))
+    columns = columns_of(sys.stdout)
+    head = f"{'run':>4}  {'state':7}  {'steps':>8}  {'loss':>20}  {'held out':>20}  {'age':>8}"
+    for figures, configuration in [(head, "configuration"), *(_describe(look_at(folder)) for folder in folders)]:
+        print(_fitted(escape(figures), escape(configuration), columns))
     return 0
 
 
@@ -61,16 +64,26 @@ def _show_credit(folder: RunFolder) -> int:
     return 1 if credit.false_entries else 0
 
 
-def _describe(listed: Listed) -> str:
+def _fitted(figures: str, configuration: str, columns: int | None) -> str:
+    """A line, or on a terminal where it is too long the configuration below the figures."""
+    line = f"{figures}  {configuration}".rstrip()
+    if columns is None or len(line) <= columns:
+        return line
+    return f"{figures}\n{wrapped(configuration, columns, indent=' ' * 6)}"
+
+
+def _describe(listed: Listed) -> tuple[str, str]:
+    """The run's figures, and its configuration."""
     name, last = listed.folder.path.name, listed.last
     if listed.config is None:
-        return f"{name:>4}  unreadable: {listed.problem}"
+        return f"{name:>4}", f"unreadable: {listed.problem}"
     loss = format_figures(last.shown) if last is not None else ""
     held_out = format_figures(listed.validation)
-    return (
-        f"{name:>4}  {listed.state or '-':7}  {listed.step:>8}  {loss or '-':>22}  {held_out or '-':>22}  "
-        f"{format_duration(age_of(listed.folder)):>8}  {_summary(listed.config)}"
+    figures = (
+        f"{name:>4}  {listed.state or '-':7}  {listed.step:>8}  {loss or '-':>20}  {held_out or '-':>20}  "
+        f"{format_duration(age_of(listed.folder)):>8}"
     )
+    return figures, _summary(listed.config)
 
 
 def _in_words(value: object) -> str:

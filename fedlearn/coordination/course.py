@@ -35,9 +35,9 @@ class Course:
         ledger: Ledger,
     ) -> None:
         self.step = step
-        """That is open, or opened next."""
+        """The number of the step that is open, or is opened next."""
         self.last = last
-        """The Update before it."""
+        """The Update of the step before."""
         self.open: OpenStep | None = None
         self.closed: ClosedStep | None = None
         """The step before, as long as the server's own replica has not taken it."""
@@ -56,11 +56,11 @@ class Course:
 
     @property
     def members_per_s(self) -> float:
-        """Of the last step; 0 before it is known."""
+        """The speed of the last step; 0 before it is known."""
         return self.last.n_members / self.pace.last_s if self.last is not None and self.pace.last_s else 0.0
 
     def step_left_s(self, now: float) -> float:
-        """Until the open step closes; 0 without one."""
+        """Seconds until the open step closes; 0 without one."""
         return max(self.open.deadline - now, 0.0) if self.open is not None else 0.0
 
     def open_next(self, now: float) -> list[ServerEffect]:
@@ -84,7 +84,7 @@ class Course:
         return give(volunteer, lease, self.open)
 
     def tick(self, now: float) -> list[ServerEffect]:
-        """Time passed: closes a step whose time is up."""
+        """Closes a step whose time is up."""
         step = self.open
         if step is None or self.closed is not None or now < step.deadline or step.awaits_update:
             return []
@@ -114,7 +114,7 @@ class Course:
         return self._ask_anew(step, now)
 
     def close(self, closed: ClosedStep, now: float) -> list[ServerEffect]:
-        """The step is over, and this is what it amounts to."""
+        """Ends the step, given what it amounts to."""
         if self.open is not None:
             settle_leases(self.open, self._volunteers.values(), self._ledger, now=now)
             self.pace.closed(closed.duration_s, first_s=self.open.first_result_at - self.open.opened_at)

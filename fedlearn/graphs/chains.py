@@ -14,7 +14,7 @@ from fedlearn.graphs.parts import Float64Array
 IntArray = NDArray[np.int64]
 
 _CLOSE = 1e-9
-"""Relative difference of two rates that are the same but for rounding."""
+"""The relative difference below which two rates count as the same but for rounding."""
 
 Place = tuple[int, int, int]
 """A machine, and the numbers of the places that it works between."""
@@ -94,5 +94,5 @@ def _subsets(members: int, sizes: IntArray) -> IntArray:
 
 
 def _sizes(n_sets: int) -> IntArray:
-    """Machines in each set."""
+    """The number of machines in each set."""
     return np.array([number.bit_count() for number in range(n_sets)])

@@ -23,12 +23,12 @@ class Seat(Struct, frozen=True):
     machine: str
     role: Role
     first: int
-    """Its first piece."""
+    """The number of its first piece."""
     end: int
-    """Its last piece, and one."""
+    """The number of its last piece, plus one."""
     tensors: tuple[str, ...]
     need_bytes: int
-    """Memory that it takes."""
+    """Bytes of memory that it takes."""
     received_bytes: int
     """Of each member, as float32."""
     sent_bytes: int
@@ -52,9 +52,9 @@ class Plan(Struct, frozen=True):
 
     @property
     def members_per_s(self) -> float:
-        """Of all crews together."""
+        """The rate of all crews together."""
         return math.fsum(1 / crew.seconds for crew in self.crews)
 
 
 class PlanError(ValueError):
-    """No plan: what is missing, and where."""
+    """Says why there is no plan: what is missing, and where."""

@@ -15,17 +15,17 @@ Float64Array = NDArray[np.float64]
 
 
 class Model(Struct, frozen=True):
-    """What is divided: pieces in order, and how large the tensors are that they read."""
+    """The model that is divided: its pieces in order, and how large the tensors are that they read."""
 
     pieces: Sequence[Piece]
     learned: Mapping[str, int]
     """Numbers in each tensor that is learned."""
     frozen: Mapping[str, int]
-    """Bytes of each other one."""
+    """Bytes in each tensor that is not learned."""
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
-        """That of a checked graph."""
+        """The pieces and tensors of a checked graph."""
         learned = {array.name: array.n_bytes // 4 for array in graph.learned}
         return cls(pieces(graph), learned, {array.name: array.n_bytes for array in graph.frozen})
 
@@ -43,11 +43,11 @@ class Parts(Struct, frozen=True, eq=False):
     """All runs of pieces between two places where a cut may stand, the beginning and the end among them."""
 
     places: tuple[int, ...]
-    """Numbers of pieces before each place, ascending from 0."""
+    """[places]: the number of pieces before each place, ascending from 0."""
     work: Float64Array
-    """[places]: multiply-adds of a member before each."""
+    """[places]: a member's multiply-adds before each place."""
     sent: Float64Array
-    """[places]: bytes of a member that cross each; nothing crosses the beginning and the end."""
+    """[places]: a member's bytes that cross each place; nothing crosses the beginning and the end."""
     need: Float64Array
     """[places, places]: bytes of memory for what lies between two; infinite where nothing does."""
 

@@ -16,10 +16,10 @@ from fedlearn.graphs.packs import packs
 from fedlearn.graphs.parts import Float64Array, Model, Needs, Parts, held_by, parts_of
 
 MAX_MACHINES = 12
-"""In one exact plan, and so in one crew."""
+"""The most machines in one exact plan, and so in one crew."""
 _MAX_PLACES = 512
 _MAX_STEPS = 2**27
-"""Of the dynamic program, which bounds the places that are looked at: 73 of them with 12 machines, all 512 with 6."""
+"""The most steps of the dynamic program, which bound the places it looks at: 73 with 12 machines, all 512 with 6."""
 
 
 def plan(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
@@ -78,7 +78,7 @@ def _parts(model: Model, n_machines: int, needs: Needs) -> Parts:
 
 
 def _seconds(parts: Parts, machines: Sequence[Machine]) -> tuple[Float64Array, Float64Array]:
-    """Of a member: [machines, places, places] to compute, [machines, machines, places] on the line between two."""
+    """A member's costs: [machines, places, places] to compute, [machines, machines, places] on the line between two."""
     work = parts.work[None, :] - parts.work[:, None]
     costs = [
         np.where(parts.need <= machine.memory_bytes, work / machine.multiply_adds_per_s, np.inf) for machine in machines

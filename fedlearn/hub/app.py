@@ -42,13 +42,13 @@ from fedlearn.storage.durable import StorageError
 STATIC = Path(__file__).parent / "static"
 TICK_S = 0.2
 WAIT_S = 20.0
-"""For work to come, until a device is told that there is none and asks again."""
+"""Seconds that a device's request waits for work before it is told that there is none."""
 
 MAX_STREAMS, STREAMS_OF_ONE = 200, 50
-"""Logs and events, of all and of one address."""
+"""The most streams of logs and events that are open at a time: of everybody, and of one address."""
 
 HEADING = b'<h1 class="wordmark">fedlearn</h1>'
-"""In the board's page: behind it stands a link to the jobs."""
+"""The place in the board's page after which a link to the jobs is put."""
 
 JOBS_LINK = b'\n  <a class="button" href="jobs">Jobs</a>'
 
@@ -228,12 +228,12 @@ class Hub:
     # ---- speed, pages
 
     async def speed(self, _: Request) -> Response:
-        """Of all jobs that are trained."""
+        """The speed of all jobs that are trained."""
         found = [teraflops_of(record, self.jobs.status(record)) for record in self._training()]
         return json_of({"teraflops": sum(found)})
 
     async def device_speeds(self, _: Request) -> Response:
-        """Of each device."""
+        """The speed of each device."""
         statuses = {record.job_id: self.jobs.status(record) for record in self._training()}
         jobs = {device.device_id: self._job_of(device) for device in self._devices.all()}
         lines = [

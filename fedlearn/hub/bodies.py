@@ -53,7 +53,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Normalize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of pixels from 0 to 1: what is taken away, and what the rest is divided by."""
+    """How pixels from 0 to 1 are scaled: the mean is subtracted, and the rest is divided by the deviation."""
 
     mean: tuple[float]
     std: tuple[Positive]
@@ -64,14 +64,14 @@ class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     name: Annotated[str, Meta(max_length=64)] = ""
     path: Annotated[str, Meta(max_length=512)] = ""
-    """Of the four files of MNIST: a folder within the hub's data folder."""
+    """The folder within the hub's data folder that has the four files of MNIST."""
     url: Annotated[str, Meta(max_length=512)] = ""
-    """Of the folder on the web that has them."""
+    """The address of the folder on the web that has them."""
     source: Annotated[str, Meta(max_length=512)] = ""
-    """A text within the hub's data folder."""
+    """The name of a text within the hub's data folder."""
     batch_size: Size = 0
     val_batch_size: Size = 0
-    """Is taken and changes nothing: what is held out is measured in one piece."""
+    """This is accepted and changes nothing: the held-out data are measured in one piece."""
     normalize: Normalize | None = None
 
 
@@ -103,13 +103,13 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A device that offers itself."""
 
     ip: Annotated[str, Meta(max_length=64)] = ""
-    """Where it says that it is; nobody connects to it."""
+    """The address that the device gives as its own; nobody connects to it."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
-    """The number that it wants to be known by; 0: any."""
+    """The number that the device wants to be known by; 0: any."""
     job_id: Annotated[int, Meta(ge=1)] | None = None
-    """None: whichever job is trained."""
+    """The job that the device works for; None: whichever job is trained."""
     name: Annotated[str, Meta(max_length=256)] = ""
-    """What it calls itself as a volunteer."""
+    """The device's name as a volunteer."""
 
 
 def read_body(body: bytes, expected: type[BodyType]) -> BodyType:
@@ -125,6 +125,6 @@ def read_body(body: bytes, expected: type[BodyType]) -> BodyType:
 
 
 def written(body: msgspec.Struct) -> dict[str, Any]:
-    """A body as JSON has it, without what was not said."""
+    """The body as JSON, without the fields that were not given."""
     given: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(body))
     return given

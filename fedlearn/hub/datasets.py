@@ -22,10 +22,10 @@ N_CLASSES = 10
 MNIST_PIXELS = 28 * 28
 SMALL_PIXELS = 8 * 8
 SMALL_MAX = 16.0
-"""The brightest pixel of the small ones."""
+"""The value of the brightest pixel of scikit-learn's digits."""
 
 HELD_OUT_SHARE = 5
-"""One in so many of the small ones is held out; MNIST has files for that."""
+"""Every so many-th of scikit-learn's digits is held out; MNIST has files of its own for that."""
 
 
 class Digits(msgspec.Struct, frozen=True, eq=False):
@@ -38,7 +38,7 @@ class Digits(msgspec.Struct, frozen=True, eq=False):
     held_out_labels: NDArray[np.int64]
 
     def normalized(self, by: Normalize | None) -> "Digits":
-        """The same with shifted and scaled pixels."""
+        """The same images with shifted and scaled pixels."""
         if by is None:
             return self
         mean, std = np.float32(by.mean[0]), np.float32(by.std[0])
@@ -48,7 +48,7 @@ class Digits(msgspec.Struct, frozen=True, eq=False):
 
 
 def small_digits() -> Digits:
-    """Those of scikit-learn, in an order that is the same everywhere."""
+    """The digits of scikit-learn, in an order that is the same everywhere."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)

@@ -8,26 +8,26 @@ import msgspec
 from fedlearn.hub.bodies import RefusedError, Registration
 
 FORGET_S = 90.0
-"""After which a device that asked nothing more is gone; those that live ask about every 20 s."""
+"""Seconds without a request after which a device counts as gone; a live one asks about every 20 s."""
 
 MAX_DEVICES = 10_000
 
 
 class Device(msgspec.Struct, kw_only=True):
-    """One that is registered."""
+    """A registered device."""
 
     device_id: int
     asked: Registration
     address: str
-    """Where its request came from."""
+    """The address that its request came from."""
     seen: float
     job_id: int | None
-    """It works for this one; None: for none just now."""
+    """The job that it works for; None: it has no job at present."""
 
 
 @final
 class Devices:
-    """All that are registered. A hub that is started again knows none, and they register anew by themselves."""
+    """All registered devices. A hub that is restarted knows none, and the devices register again by themselves."""
 
     def __init__(self) -> None:
         self._devices: dict[int, Device] = {}
@@ -73,15 +73,15 @@ class Devices:
         return device
 
     def forget(self, now: float) -> None:
-        """Those that are silent."""
+        """Removes the devices that have been silent for too long."""
         self._devices = {k: device for k, device in self._devices.items() if now - device.seen < FORGET_S}
 
     def all(self) -> list[Device]:
-        """By their numbers."""
+        """The devices in the order of their numbers."""
         return [self._devices[number] for number in sorted(self._devices)]
 
     def of(self, job_id: int) -> list[Device]:
-        """Those that work for a job."""
+        """The devices that work for a job."""
         return [device for device in self.all() if device.job_id == job_id]
 
     def give_idle_to(self, job_id: int, *, most: int) -> None:
@@ -92,18 +92,18 @@ class Devices:
         self.wake()
 
     def free(self, job_id: int) -> None:
-        """Its job has ended: whoever came for any job has none now."""
+        """Takes the job, which has ended, from devices that registered for no job in particular."""
         for device in self.of(job_id):
             device.job_id = device.asked.job_id
         self.wake()
 
     def wake(self) -> None:
-        """Something changed: whoever waits looks again."""
+        """Wakes all who wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def wait(self, timeout_s: float) -> None:
-        """Until something changes, or for so long."""
+        """Waits until something changes, at most for this time."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()

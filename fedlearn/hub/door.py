@@ -13,13 +13,13 @@ from fedlearn.hub.bodies import RefusedError
 from fedlearn.net.address import is_loopback
 
 GUESSES_PER_MINUTE = 10
-"""Wrong tokens of one address."""
+"""The number of wrong tokens that one address may send in a minute."""
 
 COOKIE = "fedlearn-hub"
-"""Holds an operator's token for pages, whose streams and downloads can't say who asks."""
+"""The cookie with an operator's token: a page can't put the token into the headers of its streams and downloads."""
 
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
-"""Headers of a proxy on this machine, behind which anybody may be."""
+"""Headers that a proxy on this machine adds; behind a proxy there may be anybody."""
 
 Role = Literal["operator", "device"]
 

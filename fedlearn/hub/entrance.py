@@ -10,14 +10,14 @@ from fedlearn.hub.door import Door, Role
 from fedlearn.hub.errors import error_of
 
 GUARDED = ("/api", "/metrics")
-"""What says or does something; the pages themselves are the same for everybody."""
+"""Addresses that tell or do something; the pages themselves are the same for everybody."""
 
 DEVICES = "/api/devices/"
 
 
 @final
 class Entrance:
-    """Lets through to an application whoever the door lets in."""
+    """An application for those whom the door lets in."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app, self._door = app, door
@@ -33,7 +33,7 @@ class Entrance:
 
 
 def role_for(method: str, path: str) -> Role | None:
-    """Who may ask for this; None: everybody."""
+    """The role that may request this; None: everybody."""
     if not path.startswith(GUARDED):
         return None
     if not path.startswith(DEVICES):

@@ -21,7 +21,7 @@ OVER = ("completed", "stopped", "failed")
 
 
 async def follow_log(path: Path, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """A log from its beginning, and what is added to it until it is over."""
+    """The lines of a log from its beginning, and those that are added until the job is over."""
     position = 0
     while True:
         over = is_over()  # asked first: what is written before that is read
@@ -60,7 +60,7 @@ class Telling:
         self._losses: list[float] = []
 
     def read(self) -> bytes:
-        """What is new, as server-sent events; empty for nothing."""
+        """The new events as server-sent events; empty if there are none."""
         lines, told = self._steps.read()[0], b""
         for sample in self._samples.read()[0]:
             self._figures, self._measured = sample.figures, sample.step
@@ -144,7 +144,7 @@ async def follow_events(jobs: Jobs, record: JobRecord, after: int) -> AsyncItera
 
 
 def _begin(jobs: Jobs, record: JobRecord, after: int) -> Telling | None:
-    """None before its server says where it stands."""
+    """What tells a job's events to a reader; None before its server says where the run stands."""
     run, status = jobs.run(record), jobs.status(record)
     if run is None or status is None:
         return None

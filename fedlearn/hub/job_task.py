@@ -26,7 +26,7 @@ from fedlearn.hub.job_task import read_task
 
 task = read_task(Path(__file__).with_name("{ORDER_FILE}"))
 '''
-"""The same for every job: nothing of a request ever becomes code."""
+"""This text is the same for every job: nothing of a request ever becomes code."""
 
 POPULATION = 512
 TEXT_POPULATION = 256
@@ -35,11 +35,11 @@ CLASSIFIER_BATCH = 64
 TEXT_BATCH = 8
 MAX_TEXT_BYTES = 8 * 2**20
 STEPS_PER_EPOCH = 20
-"""Of what has no batches of its own, or so many that a pass over them would take hours."""
+"""Steps in an epoch where there are no batches, or so many that a pass over them would take hours."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """All that makes the task."""
+    """Everything that defines the task."""
 
     asked: Asked
     training: Training

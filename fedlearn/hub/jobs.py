@@ -25,7 +25,7 @@ from fedlearn.system.signals import how_it_ended
 
 MAX_JOBS = 10_000
 MAX_TRAINING = 16
-"""At once: each is a process, with a replica of its model."""
+"""The most jobs that are trained at a time: each is a process with a replica of its model."""
 
 STOP_S = 15.0
 WRONG_USAGE = 2
@@ -33,7 +33,7 @@ WRONG_USAGE = 2
 
 @final
 class Jobs:
-    """Whatever `tick` finds out, and whatever is asked for, is on the disk before anybody is told."""
+    """The jobs of a hub. What `tick` finds and what is requested is written to the disk before anybody is told."""
 
     def __init__(self, settings: HubSettings, devices: Devices, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._devices, self._clock = settings, devices, clock
@@ -47,7 +47,7 @@ class Jobs:
         """Devices that a job lacks, as its log says."""
 
     def take_up(self) -> None:
-        """Goes on with what was trained when the hub ended: its server may still be alive."""
+        """Goes on with the jobs that were trained when the hub ended; their servers may still be alive."""
         for record in self.records.values():
             if record.status != "training":
                 continue
@@ -64,7 +64,7 @@ class Jobs:
                 self._start(record)
 
     def folder(self, record: JobRecord) -> JobFolder:
-        """Where its files lie."""
+        """The folder of a job's files."""
         return JobFolder(self._settings.jobs / str(record.job_id))
 
     def run(self, record: JobRecord) -> RunFolder | None:
@@ -189,7 +189,7 @@ class Jobs:
         self._devices.wake()
 
     def tick(self) -> None:
-        """Looks at the processes: which run they have, and whether they are alive."""
+        """Looks which run each process has, and whether it is alive."""
         for number, served in list(self._served.items()):
             record = self.records[number]
             if (begun := served.told()) is not None:
@@ -211,11 +211,11 @@ class Jobs:
 
     @property
     def n_alive(self) -> int:
-        """Servers that have not ended."""
+        """The number of servers that have not ended."""
         return len(self._served)
 
     def close(self) -> None:
-        """Lets all servers end; the next hub goes on with their jobs. Those that do not are killed."""
+        """Ends all servers, and kills those that do not end in time; the next hub goes on with their jobs."""
         for number, served in self._served.items():
             if (record := self.records[number]).status == "training":
                 record.process = None  # so that whoever finds it ended knows by whom
@@ -229,7 +229,7 @@ class Jobs:
                 served.kill()
 
     def status(self, record: JobRecord) -> RunStatus | None:
-        """What its server said last."""
+        """The last status that the job's server wrote."""
         run = self.run(record)
         return read_status(run.status, RunStatus) if run is not None else None
 
@@ -254,7 +254,7 @@ class Jobs:
             self.folder(record).say(f"all {record.seats} devices hold their parts")
 
     def _ended(self, record: JobRecord, code: int) -> None:
-        """Its server is gone, and nobody asked it to go."""
+        """Handles a server that ended although nobody had asked it to."""
         status = self.status(record)
         if status is not None and status.state == "ended" and 0 < status.steps <= status.step:
             self._end(record, "completed", "")

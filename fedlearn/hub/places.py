@@ -26,7 +26,7 @@ def below(folder: Path, name: str, *, key: str) -> Path:
 
 
 def file_below(folder: Path, name: str, *, key: str) -> Path:
-    """The same for a file."""
+    """The path of the file that a name means within the folder."""
     path = below(folder, name, key=key)
     if not path.is_file():
         raise RefusedError(400, f"{key}: expected a file, got {name!r}, which is none")

@@ -16,7 +16,7 @@ class Process(msgspec.Struct, frozen=True):
 
     pid: int
     created: float
-    """When the system began it: tells it from a later one of the same number."""
+    """The time at which the system started the process: it tells the process from a later one of the same number."""
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
@@ -24,26 +24,26 @@ class JobRecord(msgspec.Struct, kw_only=True):
 
     job_id: int
     asked: dict[str, Any]
-    """`model_config` and `dataset_config`, as they came."""
+    """`model_config` and `dataset_config` of the request."""
     status: Status = "created"
     note: str = ""
-    """What the hub understood otherwise than it was asked."""
+    """Notices where the hub does something else than was requested."""
     reason: str = ""
-    """Why it is stopped, or failed."""
+    """The reason why the job was stopped or failed."""
     training: Training | None = None
     seats: int = 0
     """Devices that hold one replica between them; 0: each holds a whole one."""
     n_local: int = 0
-    """Volunteers that its server has on the hub's machine."""
+    """The number of volunteers that its server starts on the hub's machine."""
     run: str = ""
     """Name of its run; empty before there is one."""
     port: int = 0
-    """Where its server listens, or did last."""
+    """The port on which its server listens, or listened last."""
     process: Process | None = None
 
 
 class JobFolder(msgspec.Struct, frozen=True):
-    """Where a job's files lie."""
+    """The folder of a job's files."""
 
     path: Path
 

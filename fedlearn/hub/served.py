@@ -16,7 +16,7 @@ from fedlearn.server.supervision import Begun
 MAX_TOLD_BYTES = 64 * 1024
 
 GONE = 256
-"""In place of an exit code, of a process that another hub started: nobody knows its own."""
+"""This stands for the exit code of a process that another hub started, which can't be known."""
 
 
 @final
@@ -55,7 +55,7 @@ class Served:
 
     @classmethod
     def find(cls, process: Process) -> Self | None:
-        """The process, if it is alive still."""
+        """The process of a record, if it is still alive."""
         return cls(process, None, None) if _created(process.pid) == process.created else None
 
     def told(self) -> Begun | None:
@@ -83,7 +83,7 @@ class Served:
         return None if _created(self.process.pid) == self.process.created else GONE
 
     def terminate(self) -> None:
-        """Lets it end as Ctrl-C does."""
+        """Asks the process to end, as Ctrl-C does."""
         if self._child is not None:
             self._child.terminate()
         elif self.poll() is None:

@@ -21,11 +21,11 @@ from fedlearn.storage.durable import make_folder
 OPERATOR_TOKEN_FILE = "hub-token"
 DEVICE_TOKEN_FILE = "device-token"
 SAMPLE_S = "2"
-"""Between looks at a model: jobs are small, and people wait for the accuracy."""
+"""Seconds between two examinations of a model: jobs are small, and people wait for the accuracy."""
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One hub's."""
+    """The settings of one hub."""
 
     folder: Path
     data: Path
@@ -82,7 +82,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def jobs(self) -> Path:
-        """A folder a job."""
+        """The folder that has a folder for each job."""
         return self.folder / "jobs"
 
     @property

@@ -12,10 +12,10 @@ from fedlearn.hub.records import JobRecord
 
 TERA = 1e12
 OPERATIONS = 2
-"""Of a weight and a row: a product and a sum. Noise and its corrections are not counted."""
+"""Operations for each weight and row: a product and a sum. Noise and its corrections are not counted."""
 
 ALPHABET = 64
-"""Different bytes of a usual text."""
+"""The number of different bytes in a usual text."""
 
 
 def operations_of(asked: Asked) -> float:
@@ -30,7 +30,7 @@ def operations_of(asked: Asked) -> float:
 
 
 def teraflops_of(record: JobRecord, status: RunStatus | None, device: Device | None = None) -> float:
-    """What a job is trained with just now, by all or by one device."""
+    """The speed at which a job is trained at present, by all devices or by one."""
     if status is None or record.status != "training":
         return 0.0
     per_member = operations_of(msgspec.convert(record.asked, Asked))
@@ -42,7 +42,7 @@ def teraflops_of(record: JobRecord, status: RunStatus | None, device: Device | N
 
 
 def device_speed(device: Device, record: JobRecord | None, status: RunStatus | None) -> dict[str, Any]:
-    """A device's line."""
+    """The line about a device."""
     return {
         "device_id": device.device_id,
         "ip": device.asked.ip or device.address,

@@ -20,11 +20,11 @@ class Place(Struct, frozen=True):
     rank: int
     size: int
     n_local: int
-    """Processes of the gang on this machine."""
+    """The number of the gang's processes on this machine."""
     master: str
     """The machine of rank 0."""
     n_restarts: int = 0
-    """Times that the gang was started again."""
+    """How often the gang was restarted."""
 
     @property
     def is_on_one_machine(self) -> bool:
@@ -63,7 +63,7 @@ class Place(Struct, frozen=True):
 
 
 def server_arguments(place: Place, task: str, port: int, flags: list[str], *, has_run: bool) -> list[str]:
-    """Of rank 0, for `fedlearn`: serves a task, or goes on with its run when the gang was started again."""
+    """The arguments of `fedlearn` for rank 0, which serves a task, after a restart of the gang with its run."""
     resumed = ["--resume", "latest"] if place.n_restarts and has_run else []
     # The gang's machines trust their network, as those that torchrun connects always did.
     host = [_LOOPBACK] if place.is_on_one_machine else ["0.0.0.0", "--tls", "off"]
@@ -72,7 +72,7 @@ def server_arguments(place: Place, task: str, port: int, flags: list[str], *, ha
 
 
 def volunteer_arguments(place: Place, task: str, port: int, *, threads: int) -> list[str]:
-    """Of any other rank, for `fedlearn`."""
+    """The arguments of `fedlearn` for any other rank, which joins rank 0."""
     server = f"{_LOOPBACK}:{port}" if place.is_on_one_machine else f"fedlearn+plain://{place.master}:{port}"
     named = ["--task", task] if ":" in task else []
     return [

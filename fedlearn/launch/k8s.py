@@ -10,10 +10,10 @@ from fedlearn.launch.order import LENT, Order
 NAME = "fedlearn-join"
 DEFAULT_IMAGE = "fedlearn"
 SECRET = "fedlearn"
-"""Of Kubernetes; its key `token` holds the server's token, where there is one."""
+"""The name of the Kubernetes secret whose key `token` holds the server's token, if there is one."""
 
 _USER = 10001
-"""That of the image in deploy/."""
+"""The user of the image that `deploy/` builds."""
 
 
 def deployment(order: Order, *, image: str = DEFAULT_IMAGE) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fedlearn.server.restarts import Restarts
 from fedlearn.system.signals import how_it_ended, stop_signals_call
 
 WRONG_USAGE = 2
-"""Exit code of arguments that will be as wrong the next time."""
+"""The exit code for wrong arguments, which a restart can't mend."""
 
 _POLL_S = 0.2
 _STOP_S = 3.0
@@ -28,7 +28,7 @@ class _Child:
         self.process: subprocess.Popen[bytes] | None = None
         self.began, self.begins = 0.0, -math.inf
         self.code: int | None = None
-        """How it ended for good."""
+        """The exit code with which it ended for good; None before."""
 
 
 @final
@@ -58,7 +58,7 @@ class Children:
         return 0 if all(child.code in (0, None) for child in self._children) else 1
 
     def look(self) -> bool:
-        """Starts who is due and notes who has ended; whether anybody is left to wait for."""
+        """Starts the processes that are due and notes those that have ended; says whether any is left."""
         now = self._clock()
         for child in self._children:
             if child.process is not None:

@@ -20,7 +20,7 @@ from fedlearn.wire.proof import Credentials
 
 _MEMORY_SHARE = 0.9
 _OBJECT_STORE_BYTES = 100_000_000
-"""Of a Ray that is started here: volunteers put nothing into it."""
+"""The bytes of the object store of a Ray that is started here; volunteers put nothing into it."""
 
 
 def ray(
@@ -64,10 +64,10 @@ def ray(
 
 
 class Volunteer:
-    """What runs on a node of the cluster."""
+    """An actor, which runs on a node of the cluster."""
 
     def work(self, server: str, name: str, threads: int, count: int, task: str | None, token: bytes) -> int:
-        """Volunteers until the run ends; gives the exit code."""
+        """Runs a volunteer until the run ends, and gives its exit code."""
         check_core()
         identity, _ = own_identity("", os.environ)
         return join(

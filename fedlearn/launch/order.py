@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 LENT = ("--priority", "normal", "--max-memory", "90%", "--on-battery", "yes")
-"""Whoever asks a cluster for processors and memory has lent them already."""
+"""Flags of every volunteer: who requests processors and memory of a cluster has already lent them."""
 
 GIVE_UP_S = 300
-"""Whoever begins when the run is over already, and its server gone, would hold processors for nothing."""
+"""Seconds without a server after which a volunteer gives up: after the run it would waste processors."""
 
 _MIB = 2**20
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """The same for each volunteer but for its name."""
+    """The order for volunteers that differ in nothing but their names."""
 
     count: int
     server: str
-    """Address, as `fedlearn join --server` takes it."""
+    """The server's address as `fedlearn join --server` takes it."""
     cpus: int = 1
     memory_bytes: int = 0
-    """For each; 0: as much as the cluster gives by itself."""
+    """The memory of each volunteer; 0: as much as the cluster gives by default."""
     flags: tuple[str, ...] = ()
-    """More of them for `fedlearn join`; they go before those that are given here."""
+    """More arguments of `fedlearn join`; they come before those that are given here."""
 
     def join(self, *defaults: str) -> list[str]:
         """Arguments of `fedlearn`, without a name; never a token, which everybody on a machine could read."""

@@ -9,7 +9,7 @@ _RESTARTS = 3
 
 
 def torchrun_line(order: Order, task: str) -> str:
-    """For one machine: rank 0 is the server, on the port of the order's address, and one more rank each volunteer."""
+    """The command for one machine: rank 0 is the server, on the port of the order's address, the others volunteers."""
     address = parse_address(order.server)
     line = ["torchrun", "--nproc-per-node", str(order.count + 1), "--max-restarts", str(_RESTARTS)]
     return shlex.join([*line, "-m", "fedlearn", "rank", task, "--port", str(address.port), *order.flags])

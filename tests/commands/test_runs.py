@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fedlearn.commands import runs
 from fedlearn.commands.invocation import invocation
 from fedlearn.commands.runs import runs_command
 from fedlearn.config import RunConfig
@@ -29,6 +30,17 @@ def test_a_run_is_a_line_with_steps_loss_and_settings(run: Run, capsys: pytest.C
     header, line = listing(run, capsys).splitlines()
     assert header.split()[:3] == ["run", "state", "steps"]
     assert re.match(r" +1 +- +5 +\d\.\d+ bits/character +- +\d+ s  rnn, .*population 64, adam 0.02, sigma 0.02", line)
+
+
+@pytest.mark.parametrize(("columns", "is_below"), [(80, True), (400, False)])
+def test_a_terminal_that_is_too_narrow_has_the_configuration_below(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int, is_below: bool
+) -> None:
+    monkeypatch.setattr(runs, "columns_of", lambda _: columns)
+    lines = listing(run, capsys).splitlines()
+    assert all(len(line) <= columns or " " not in line.strip() for line in lines)
+    assert ("      configuration" in lines) == is_below
+    assert len(lines) == 2 or is_below
 
 
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

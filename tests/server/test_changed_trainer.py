@@ -40,6 +40,7 @@ def test_bound_of_the_journal_and_the_time_of_samples_change_at_once(config: Run
     assert [call.args for call in keep.call_args_list] == [(5_000_000,), (None,)]
     trainer.change(Mock(spec=Operator), "sample_time", "7", 3.0)
     assert trainer.sample_time == 7.0
+    trainer.close()
 
 
 def test_refused_setting_changes_nothing(config: RunConfig) -> None:
