@@ -14,11 +14,11 @@ from fedlearn.es.layout import Float32Array
 
 pytest.importorskip("torch")
 
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor, nn
 
-from fedlearn.compat.crew import await_seat, serve  # noqa: E402
-from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
-from tests.end_to_end.processes import free_port  # noqa: E402
+from fedlearn.compat.crew import await_seat, serve
+from fedlearn.tasks.torch.supervised import Supervised, supervised
+from tests.end_to_end.processes import free_port
 
 SETTINGS: dict[str, Any] = {
     "sigma": 0.1,
