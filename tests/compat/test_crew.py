@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from fedlearn.compat.crew import await_seat, serve
 from fedlearn.config import ConfigError
 from fedlearn.es.layout import Float32Array
+
+pytest.importorskip("torch")
+
+from torch import Tensor, nn
+
+from fedlearn.compat.crew import await_seat, serve
 from fedlearn.tasks.torch.supervised import Supervised, supervised
 from tests.end_to_end.processes import free_port
 
@@ -37,10 +41,11 @@ def _collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def line() -> Supervised:
     x = np.linspace(-1, 1, 64, dtype=np.float32)[:, None]
 
-    def loss(model: torch.nn.Module, rows: dict[str, torch.Tensor]) -> torch.Tensor:
-        return torch.nn.functional.mse_loss(model(rows["x"]), rows["y"])
+    def loss(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
+        error: Tensor = ((model(rows["x"]) - rows["y"]) ** 2).mean()
+        return error
 
-    return supervised(torch.nn.Linear(1, 1), loss, {"x": x, "y": 2 * x}, metrics={"error": loss})
+    return supervised(nn.Linear(1, 1), loss, {"x": x, "y": 2 * x}, metrics={"error": loss})
 
 
 def test_a_volunteer_trains_what_is_served_and_looks_see_the_weights_of_their_step(tmp_path: Path) -> None:
