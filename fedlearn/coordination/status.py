@@ -120,7 +120,7 @@ def run_status(
     paused_by: str = "",
 ) -> RunStatus:
     """The status, as far as the coordinator knows it; `members_per_s` is that of the last step."""
-    population = max(step.population.limit, 1) if step is not None else 1
+    population = step.population.limit if step is not None else 0
     return RunStatus(
         run=plan.run,
         state="paused" if paused_by else "running" if status.volunteers else "waiting",
@@ -158,7 +158,7 @@ def _volunteer_status(volunteer: Volunteer, population: int, ledger: Ledger) -> 
         phase=_PHASES[volunteer.phase],
         tensors=volunteer.tensors,
         members_per_s=volunteer.members_per_s,
-        share=lease.quota / population if lease is not None else 0.0,
+        share=lease.quota / population if lease is not None and population else 0.0,
         members=lease.n_received if lease is not None else 0,
         exchange_s=volunteer.exchange_s,
         trust="proven" if standing.is_proven else "stranger",

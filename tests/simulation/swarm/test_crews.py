@@ -236,6 +236,9 @@ def test_a_crew_and_a_lone_volunteer_share_a_step(tmp_path: Path, stage_of: Stag
     assert {names[name].phase for name in ("volunteer 0", "volunteer 1")} == {"seated"}
     assert names["volunteer 2"].share > 0
     assert names["crew 1 (volunteer 1, volunteer 0)"].share == 1.0 - names["volunteer 2"].share
+    stage.swarm.coordinator.stop("the operator stopped it")
+    shares = [volunteer.share for volunteer in stage.swarm.coordinator.run_status(0.0).volunteers]
+    assert max(shares) == 0.0, "no step is open"
 
 
 def test_a_run_that_is_resumed_seats_its_volunteers_again(tmp_path: Path, stage_of: StageOf) -> None:
