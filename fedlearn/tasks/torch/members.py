@@ -29,17 +29,12 @@ class TorchMembers:
         *,
         n_groups: int,
         ways: Ways,
-        window: int = 0,
     ) -> None:
-        """`parameters` hold `weights`, which are in memory of their own.
-
-        With a `window`, so many members of a group are run at once, from its first, and no other way is tried: what is
-        summed is summed in one order then, so that a crew of seats gives the same to the bit. 0: what is fastest here.
-        """
+        """`parameters` hold `weights`, which are in memory of their own."""
         self.n_groups = n_groups
         self.group_size = number_of_members(noise) // n_groups
         self._parameters, self._weights, self._noise, self._ways = parameters, list(weights), list(noise), ways
-        self._device, self._window = self._weights[0].device, window
+        self._device = self._weights[0].device
 
     def __len__(self) -> int:
         return self.n_groups * self.group_size
@@ -58,8 +53,6 @@ class TorchMembers:
         """
         grouped, own = as_tensors((grouped, tuple(own)), self._device)
         subject = partial(self._subject, function, grouped, own, seeds)
-        if self._window:
-            return joined([subject(*window).together_or_alone() for window in self._windows()])
         way = self._ways.find(function)
         results: list[Tree] = []
         first = 0
@@ -79,11 +72,6 @@ class TorchMembers:
             noises = of_members(self._noise, member, member + 1)
             named = zip(self._parameters, self._weights, noises, strict=True)
             yield {name: np.asarray(noise.added_to(tensor)[0].cpu()) for name, tensor, noise in named}
-
-    def _windows(self) -> Iterator[tuple[int, int]]:
-        for group in range(0, len(self), self.group_size):
-            end = group + self.group_size
-            yield from ((first, min(first + self._window, end)) for first in range(group, end, self._window))
 
     def _end_of_piece(self, first: int, way: Way) -> int:
         """The end of the next piece, which is a part of a group or whole groups."""

@@ -42,8 +42,6 @@ class ModuleTask(Task):
         self._model, self._train = model, train
         self.device, self._threads = torch.device("cpu"), 0
         self._ways = Ways(self._frozen_tensors)
-        self.window = 0
-        """Members of a group that are run at once, as `TorchMembers` takes it."""
 
     def use(self, device: str = "cpu", *, threads: int = 0, clock: Callable[[], float] | None = None) -> None:
         """Lets trials run on a device (cpu, cuda, mps) with so many processor threads; 0 leaves their number as it is.
@@ -117,7 +115,6 @@ class ModuleTask(Task):
             as_tensors(noise, self.device),
             n_groups=n_groups,
             ways=self._ways,
-            window=self.window,
         )
 
     def load(self, weights: Float32Array) -> list[Tensor]:

@@ -8,7 +8,7 @@ import pytest
 from fedlearn.coordination.crews import STALL_S
 from fedlearn.wire.limits import message_limit_s
 from fedlearn.wire.messages import Activations, Message, Ready, Result
-from tests.coordination.crews.scene import MEMBER_BYTES, MEMORY, N_SEATS, Machine, Scene, digest_of
+from tests.coordination.crews.scene import HONEST, MEMBER_BYTES, MEMORY, N_SEATS, Machine, Scene, digest_of
 
 LEASE = 64
 
@@ -139,3 +139,20 @@ def goes_on_with_a_spare(scene: Scene, without: int) -> None:
     scene.settle(steps + 2)
     assert len(scene.trainer.journal) >= steps + 2
     assert [peer for peer in scene.machines if peer != without] == others
+
+
+def test_losses_of_weights_that_drifted_do_not_count_however_late_digests_are_known() -> None:
+    scene = Scene()
+    for _ in range(N_SEATS):
+        scene.join()
+    scene.settle(2)
+    scene.machines[2].drifts_next = True
+    while len(scene.trainer.journal) < 6:
+        for _ in range(60):  # the server's replica is slower than the whole crew
+            for peer, machine in list(scene.machines.items()):
+                machine.hear(scene.clock)
+                machine.compute(scene.clock)
+                scene.hear(peer)
+        assert scene.do_work()
+    assert set(scene.trainer.losses) == {HONEST}
+    assert any("volunteer 2 drifted" in notice for notice in scene.kept.notices)

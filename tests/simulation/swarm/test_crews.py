@@ -1,6 +1,7 @@
 """Crews, which hold one replica between them, beside volunteers that hold whole ones."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fedlearn.server.run import Run, load, load_run_config
 from fedlearn.simulation.swarm import Participant
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task_kind import SUPERVISED
-from fedlearn.tasks.torch.supervised import supervised
+from fedlearn.tasks.torch.supervised import Supervised, supervised
 from fedlearn.wire.messages import Activations
 from tests.runs import reopened, task_config
 from tests.simulation.swarm.stage import StageOf, journal_of
@@ -55,6 +56,15 @@ def residual_task() -> NamedTask:
     x = np.random.default_rng(0).uniform(-1, 1, (256, 4)).astype(np.float32)
     task = supervised(Residual, loss, {"x": x, "y": np.sin(3 * x[:, 0])}, batch_size=8)
     return NamedTask(task, "sine.py:task", bytes(16))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _exported_once() -> Iterator[None]:
+    """The task is the same in all runs here, and exporting it takes longer than training."""
+    attachment = residual_task().task.as_graph()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Supervised, "as_graph", lambda _: attachment)
+        yield
 
 
 def run_of(folder: Path, **settings: Any) -> Run:  # noqa: ANN401 (values of any setting)

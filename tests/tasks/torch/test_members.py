@@ -36,13 +36,13 @@ def _no_gradients() -> Iterator[None]:
 
 @pytest.fixture
 def make(linear: nn.Linear, ways: Ways, draw: Draw) -> Make:
-    """Members of the linear layer: `make(n_members, n_groups=1, window=0)`."""
+    """Members of the linear layer: `make(n_members, n_groups=1)`."""
 
-    def made(n_members: int, n_groups: int = 1, window: int = 0) -> TorchMembers:
+    def made(n_members: int, n_groups: int = 1) -> TorchMembers:
         parameters: Mapping[str, Tensor] = dict(linear.named_parameters())
         weights = [parameter.detach().clone() for parameter in parameters.values()]
         noise = draw(list(parameters.values()), n_members)
-        return TorchMembers(parameters, weights, noise, n_groups=n_groups, ways=ways, window=window)
+        return TorchMembers(parameters, weights, noise, n_groups=n_groups, ways=ways)
 
     return made
 
@@ -274,34 +274,3 @@ def test_refusals_are_raised_in_later_calls_too(make: Make, linear: nn.Linear) -
     members(function, torch.randn(1, 2, 4))
     with pytest.raises(Refused, match="dropout draws random numbers"):
         members(function, torch.randn(1, 3, 4))
-
-
-def test_with_a_window_so_many_of_a_group_are_run_at_once_and_nothing_is_tried(
-    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    members = make(10, 2, window=3)
-    x = torch.linspace(-1, 1, 16).view(2, 2, 4)
-    calls = counted(ways, monkeypatch)
-    got = members(linear, x)
-    assert calls == [("together", 3), ("together", 2)] * 2
-    torch.testing.assert_close(got, expected(members, x.repeat_interleave(5, 0)))
-
-
-def test_what_vmap_refuses_is_run_one_by_one_within_a_window(
-    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def branching(x: Tensor) -> Tensor:
-        y: Tensor = linear(x)
-        return y if y.sum() > 0 else -y
-
-    members = make(4, window=3)
-    x = torch.linspace(-1, 1, 8).view(1, 2, 4)
-    calls = counted(ways, monkeypatch)
-    got = members(branching, x)
-    assert calls == [("together", 3), ("alone", 3), ("together", 1), ("alone", 1)]
-    torch.testing.assert_close(got.abs(), expected(members, x.expand(4, -1, -1)).abs())
-
-
-def test_refusals_are_raised_within_a_window_too(make: Make, linear: nn.Linear) -> None:
-    with pytest.raises(Refused):
-        make(4, window=2)(lambda x: linear.weight.mul_(2).sum() + x.sum(), torch.zeros(1, 2))

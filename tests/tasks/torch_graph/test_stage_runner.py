@@ -3,14 +3,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fedlearn.es.noise import Dense, LowRank, TensorNoise, member_noise
+from fedlearn.es.noise import TensorNoise, member_noise
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.graphs.checks import Limits
 from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.pieces import pieces, stages_of
 from fedlearn.graphs.stages import Stage
-from fedlearn.tasks.task import Batch, flat_weights
+from fedlearn.tasks.task import flat_weights
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +19,6 @@ from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.export import Exported  # noqa: E402
-from fedlearn.tasks.torch_graph.graph_task import GraphTask  # noqa: E402
 from fedlearn.tasks.torch_graph.stage_runner import StageRunner, Values  # noqa: E402
 
 Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], Exported]
@@ -78,21 +77,6 @@ def thirds(graph: Graph) -> list[int]:
     return sorted({max(n_pieces // 3, 1), max(2 * n_pieces // 3, 1)})
 
 
-def crew_losses(crew: Crew, noise: list[TensorNoise], part: tuple[int, int]) -> bytes:
-    """Of members `part`, which are run at once, with copies of their noise alone."""
-    own: dict[str, TensorNoise] = {}
-    for tensor, one in zip(crew.task.layout.tensors, noise, strict=True):
-        if isinstance(one, LowRank):
-            own[tensor.name] = LowRank(one.rows[slice(*part)].copy(), one.columns[slice(*part)].copy())
-        else:
-            own[tensor.name] = Dense(one.noise[slice(*part)].copy())
-    values: Values = {}
-    for runner in crew.runners:
-        values = runner.members(crew.rows, values, [own[array.name] for array in runner.stage.learned])
-    (losses,) = values.values()
-    return losses.tobytes()
-
-
 @pytest.mark.parametrize("case", CASES, indirect=True)
 def test_a_model_cut_anywhere_gives_the_whole_ones_loss_to_the_bit(case: Case) -> None:
     graph = case[3].graph
@@ -111,20 +95,6 @@ def test_members_of_three_stages_lose_what_those_of_the_whole_do_to_the_bit(case
     assert len(crew.stages) > 1
     assert crew.losses(rank=rank) == whole.losses(rank=rank)
     assert len(whole.losses()) == 4 * WINDOW
-
-
-@pytest.mark.parametrize("case", CASES, indirect=True)
-def test_a_volunteer_with_the_crews_window_loses_what_the_crew_does_to_the_bit(case: Case) -> None:
-    task, exported, n_members = task_of(case), case[3], WINDOW + 1
-    volunteer = GraphTask(exported.graph, exported.frozen)
-    volunteer.window = WINDOW
-    crew = Crew(case, thirds(exported.graph))
-    # Two groups of a full window and one of a single member, on the same rows.
-    noise = crew.noise(2 * n_members)
-    columns = {name: np.stack([column] * 2) for name, column in crew.rows.items()}
-    members = volunteer.members(flat_weights(task.tensors), noise, n_groups=2)
-    got = volunteer.losses(members, Batch(columns, seeds=(1, 2)))
-    assert got.tobytes() == b"".join(crew_losses(crew, noise, part) for part in ((0, 3), (3, 4), (4, 7), (7, 8)))
 
 
 @pytest.mark.parametrize("case", ["resnet", "transformer", "bert"], indirect=True)
