@@ -9,8 +9,9 @@ not count: so there is one digest for all. Options are those of `tp.py`.
 
 import os
 
-from fedlearn.launch.gang import Place
 from tp import main
+
+from fedlearn.launch.gang import Place
 
 if __name__ == "__main__":
     main(shards=max(Place.of(os.environ).size // 2, 1))

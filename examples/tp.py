@@ -1,4 +1,4 @@
-"""The vocabulary of a character model in shards, started by torchrun: rank 0 serves and is a seat, others are seats too.
+"""A character model whose vocabulary is in shards, started by torchrun: rank 0 serves and has a seat, as all others do.
 
 torchrun --nproc_per_node=2 examples/tp.py --epochs=4 --batch_size=50 --lr=0.01 --model_name=tp_02
 torchrun --nproc_per_node=2 examples/tp.py --check

@@ -65,6 +65,29 @@ def test_torchrun_splits_a_model_over_three_seats_with_the_flags_people_type(tmp
     check_gang(tmp_path, gang(tmp_path, "--epochs=2", "--batch_size=40"))
 
 
+def vocabulary_gang(name: str, n_processes: int, folder: Path, *flags: str) -> str:
+    options = (f"--nproc_per_node={n_processes}", f"--master_port={free_port()}", str(EXAMPLES / name))
+    process = begin(*TORCHRUN, *options, f"--port={free_port()}", *flags, folder=folder, limit_s=400, environ=PATHS)
+    with ended_at_exit(process):
+        return said_by(process)
+
+
+def test_a_vocabulary_in_shards_has_the_losses_of_one_process(tmp_path: Path) -> None:
+    said = vocabulary_gang("tp.py", 2, tmp_path, "--check")
+    assert "1 crews of 2 shards" in said
+    (largest,) = re.findall(r"largest difference from one process: (\S+) of the loss", said)
+    assert 0 < float(largest) <= 1e-5
+
+
+@pytest.mark.long
+def test_crews_of_shards_have_one_digest_after_every_step(tmp_path: Path) -> None:
+    said = vocabulary_gang("mesh.py", 4, tmp_path, "--epochs=1")
+    assert "2 crews of 2 shards" in said
+    assert len(metrics_of(tmp_path)) == 25
+    assert "is sent its part again" not in said
+    assert (tmp_path / "tp_02.safetensors").exists()
+
+
 def providers(folder: Path, *flags: str) -> str:
     pytest.importorskip("sklearn")
     port = f"--port={free_port()}"

@@ -18,7 +18,7 @@ NEEDS = {
     "cartpole": ["torch", "gymnasium"],
     "valley": [],
 }
-FRONT_ENDS = ["boss", "ppl", "provider", "worker"]
+FRONT_ENDS = ["mesh", "tp", "boss", "ppl", "provider", "worker"]
 """Scripts with the names of other systems, which are tried in tests/acceptance."""
 
 SETTINGS: dict[str, Any] = {"group_size": 16, "population_limit": 32, "time_per_step": 60.0}

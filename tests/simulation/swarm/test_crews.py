@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import nn
 
