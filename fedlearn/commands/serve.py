@@ -146,6 +146,7 @@ def serve_command(options: argparse.Namespace) -> int:
             listening,
             gate,
             command=command,
+            rollback=invocation("rollback"),
             callbacks=callbacks,
             next_commands=following,
             terminal=terminal,

@@ -66,7 +66,7 @@ def close_step(
     )
     finite = losses[np.isfinite(losses)]
     loss = float(finite.mean(dtype=np.float64)) if finite.size else math.nan
-    problem = watch.took(step.population.step, losses)
+    problem = watch.took(losses)
     return ClosedStep(update, loss, duration_s, step.n_contributors, problem)
 
 

@@ -32,13 +32,10 @@ class DivergenceWatch:
         """Median and spread of the first step in which members differ: one step that is too large may spoil the
         second."""
         self._n_bad = 0
-        self._best = (math.inf, 0)
 
-    def took(self, step: int, losses: Float32Array) -> str:
-        """Why the run should not go on after this step with these losses; empty as long as it may."""
+    def took(self, losses: Float32Array) -> str:
+        """Why the run should not go on after a step with these losses; empty as long as it may."""
         median, spread = _typical(losses)
-        if median <= self._best[0]:
-            self._best = (median, step + 1)
         if self._begun is None:
             self._begun = (median, spread) if spread > 0.0 else None
             return ""
@@ -49,8 +46,7 @@ class DivergenceWatch:
             return ""
         return (
             f"{DIVERGED}: its loss was {first:.3g} at the beginning, and {median:.3g} now, in {PATIENCE} steps "
-            f"above {most:.3g}; take it back to step {self._best[1]}, after its best one, with fedlearn rollback, and "
-            "go on with a lower learning_rate"
+            f"above {most:.3g}; go on from an earlier step with a lower learning_rate"
         )
 
 

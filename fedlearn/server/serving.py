@@ -16,6 +16,8 @@ from fedlearn.server.run import Run, task_flag
 from fedlearn.server.server import Server
 from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
+from fedlearn.storage.lines import read_lines
+from fedlearn.storage.metrics import StepMetrics, each_once
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 
@@ -34,6 +36,7 @@ def serve(
     gate: Gate,
     *,
     command: str,
+    rollback: str = "fedlearn rollback",
     callbacks: Iterable[Callback] = (),
     next_commands: Sequence[str] = (),
     terminal: Terminal | None = None,
@@ -41,7 +44,8 @@ def serve(
 ) -> int:
     """Runs the server until the run ends; gives the exit code.
 
-    `command` holds the words that started the server, `next_commands` what to try after training.
+    `command` holds the words that started the server, `rollback` those that take a run back, `next_commands` what to
+    try after training.
 
     Raises:
         StorageError: the disk refuses.
@@ -71,17 +75,33 @@ def serve(
         reason = asyncio.run(main())
     finally:
         terminal.close()
-    conclude(trainer, terminal, bars or Bars(), reason=reason, command=command, next_commands=next_commands)
+    conclude(
+        trainer,
+        terminal,
+        bars or Bars(),
+        reason=reason,
+        command=command,
+        next_commands=next_commands,
+        rollback=rollback,
+    )
     return 0
 
 
 def conclude(
-    trainer: Trainer, terminal: Terminal, bars: Bars, *, reason: str, command: str, next_commands: Sequence[str]
+    trainer: Trainer,
+    terminal: Terminal,
+    bars: Bars,
+    *,
+    reason: str,
+    command: str,
+    next_commands: Sequence[str],
+    rollback: str = "fedlearn rollback",
 ) -> None:
     """Says how the run ended, how good the model is, and what to do next."""
     saved = f"{reason}; step {trainer.replica.step} is saved"
     if reason.startswith(DIVERGED):  # from where nobody should go on
-        terminal.end(saved)
+        command = f"{rollback} {shlex.quote(str(trainer.run.folder.path))} {_best_step(trainer.run)}"
+        terminal.end(f"{saved}; go back to its best step with", command=command)
         return
     terminal.end(f"{saved}; go on with", command=f"{command} {_resume_flags(trainer)}")
     # Whoever stops a server does not want to wait, and without `sample_time` nobody wants the model looked at.
@@ -91,6 +111,12 @@ def conclude(
         terminal.show_examined(trainer.replica.step, found.figures, found.sample)
     for number, following in enumerate(next_commands):
         terminal.say("" if number else "try next", command=following)
+
+
+def _best_step(run: Run) -> int:
+    """The step that stands before the weights with the lowest loss."""
+    found = ((m.loss, m.step) for m in each_once(read_lines(run.folder.metrics, StepMetrics)) if m.loss is not None)
+    return min(found, default=(0.0, 0))[1]
 
 
 def _local(run: Run, server: str) -> LocalVolunteers:

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import io
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,9 @@ from fedlearn.coordination.divergence import DIVERGED
 from fedlearn.server import serving as module
 from fedlearn.server.serving import conclude, sweep
 from fedlearn.server.trainer import Trainer
+from fedlearn.storage.lines import read_lines
+from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.runs import resolve_run
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.commands.recorded_run import recorded_run
@@ -76,7 +80,11 @@ def test_who_wants_no_looks_is_shown_none_at_the_end(config: RunConfig) -> None:
 
 
 def test_nobody_should_go_on_from_where_a_run_diverged(config: RunConfig) -> None:
-    assert concluded(config, f"{DIVERGED}: far away") == [f"{DIVERGED}: far away; step 5 is saved"]
+    (line,) = concluded(config, f"{DIVERGED}: far away")
+    assert line.startswith(f"{DIVERGED}: far away; step 5 is saved; go back to its best step with: fedlearn rollback ")
+    folder = resolve_run(Path(config.run.runs), "1")
+    best = min(read_lines(folder.metrics, StepMetrics), key=lambda metrics: metrics.loss or 0.0)
+    assert line.endswith(f"/1 {best.step}")
 
 
 def test_quiet_says_how_it_ended_and_nothing_more(config: RunConfig) -> None:
