@@ -9,11 +9,10 @@ from fedlearn.config import RunConfig
 from fedlearn.server.run import age_of, load_run_config
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.lines import read_last
 from fedlearn.storage.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
-
-_VALIDATION_LINES = 10_000
-"""The last lines of metrics that are searched for validation figures, which are measured only from time to time."""
+from fedlearn.storage.samples import Sample
 
 
 class Listed(msgspec.Struct, frozen=True, eq=False):
@@ -44,7 +43,7 @@ def look_at(folder: RunFolder) -> Listed:
         config, problem = load_run_config(folder), ""
     except (ValueError, StorageError, OSError) as error:
         return Listed(folder, None, str(error), None, None, {})
-    lines = read_last_metrics(folder.metrics, _VALIDATION_LINES)
+    lines, looks = read_last_metrics(folder.metrics), read_last(folder.samples, Sample)
     status = live_status(folder)
     return Listed(
         folder=folder,
@@ -52,7 +51,7 @@ def look_at(folder: RunFolder) -> Listed:
         problem=problem,
         state=status.state if status is not None else None,
         last=lines[-1] if lines else None,
-        validation=next((line.validation for line in reversed(lines) if line.validation), {}),
+        validation={name: value for look in looks for name, value in look.figures.items() if value is not None},
     )
 
 

@@ -1,7 +1,7 @@
 """Files of lines, each a JSON object, to which lines are only appended."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import TypeVar, final
@@ -11,6 +11,10 @@ import msgspec
 from fedlearn.storage.durable import StorageError
 
 StructType = TypeVar("StructType", bound=msgspec.Struct)
+
+
+_TAIL_BYTES = 65536
+"""Bytes read from the end at first, a few hundred lines; doubled until they hold the lines asked for."""
 
 
 @final
@@ -47,14 +51,36 @@ class LineLog:
             self._file = None
 
 
+def read_last(path: Path, expected: type[StructType], count: int = 1) -> list[StructType]:
+    """The last `count` lines, oldest first, read from the end of the file; fewer if there are fewer.
+
+    Torn lines are passed over, and a missing file has none.
+    """
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        wanted = _TAIL_BYTES
+        while True:
+            file.seek(max(0, size - wanted))
+            found = list(_decoded(file.read(min(size, wanted)).splitlines(), expected))
+            if len(found) >= count or wanted >= size:
+                return found[-count:] if count else []
+            wanted *= 2
+
+
 def read_lines(path: Path, expected: type[StructType]) -> Iterator[StructType]:
     """Every line that can be read, in order; torn ones are passed over, and a missing file has none."""
     if not path.exists():
         return
-    decoder = msgspec.json.Decoder(expected)
     with open(path, "rb") as file:
-        for line in file:
-            try:
-                yield decoder.decode(line)
-            except (ValueError, RecursionError):  # bytes that are no UTF-8 are a ValueError, too
-                continue
+        yield from _decoded(file, expected)
+
+
+def _decoded(lines: Iterable[bytes], expected: type[StructType]) -> Iterator[StructType]:
+    decoder = msgspec.json.Decoder(expected)
+    for line in lines:
+        try:
+            yield decoder.decode(line)
+        except (ValueError, RecursionError):  # bytes that are no UTF-8 are a ValueError, too
+            continue

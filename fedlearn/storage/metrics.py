@@ -1,14 +1,11 @@
 """What happened in a run: one JSON object per step, each on a line of `metrics.jsonl`."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-_TAIL_BYTES = 65536
-"""Bytes read from the end at first, a few hundred lines; doubled until they hold the lines asked for."""
-
+from fedlearn.storage.lines import read_last
 
 Relayed = dict[str, tuple[int, int]]
 """Members, and bytes of their activations, by the cut of a crew that they crossed, such as "crew 1, cut 2"."""
@@ -53,24 +50,4 @@ def read_last_metrics(path: Path, count: int = 1) -> list[StepMetrics]:
 
     Torn lines are passed over, and a missing file has none.
     """
-    if not path.exists():
-        return []
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        wanted = _TAIL_BYTES
-        while True:
-            file.seek(max(0, size - wanted))
-            found = _decode_lines(file.read(min(size, wanted)))
-            if len(found) >= count or wanted >= size:
-                return found[-count:] if count else []
-            wanted *= 2
-
-
-def _decode_lines(text: bytes) -> list[StepMetrics]:
-    found = []
-    for line in text.splitlines():
-        try:
-            found.append(msgspec.json.decode(line, type=StepMetrics))
-        except (ValueError, RecursionError):  # bytes that are no UTF-8 are a ValueError, too
-            continue
-    return found
+    return read_last(path, StepMetrics, count)

@@ -17,6 +17,7 @@ from fedlearn.coordination.credit import Earned, Entry
 from fedlearn.coordination.status import RunStatus
 from fedlearn.server.run import KIND_FILE, Run
 from fedlearn.storage.lines import LineLog
+from fedlearn.storage.samples import Sample
 from fedlearn.storage.status import write_status
 from tests.runs import created
 
@@ -85,10 +86,16 @@ def test_status_that_can_not_be_read_hides_nothing(run: Run, capsys: pytest.Capt
     assert line.split()[:3] == ["1", "-", "5"]
 
 
+def look(run: Run, *, step: int, accuracy: float) -> None:
+    """The model was looked at."""
+    sample = Sample(step=step, time=0.0, figures={"accuracy": accuracy, "f1": None}, text="")
+    with open(run.folder.samples, "ab") as file:
+        file.write(msgspec.json.encode(sample) + b"\n")
+
+
 def test_last_figures_on_held_out_data_are_shown(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run.folder.metrics.read_text().splitlines()
-    lines[1] = lines[1][:-1] + ',"validation":{"accuracy":0.75}}'
-    run.folder.metrics.write_text("\n".join(lines) + "\n")
+    look(run, step=2, accuracy=0.25)
+    look(run, step=5, accuracy=0.75)
     assert " accuracy 0.75 " in listing(run, capsys)
 
 
@@ -127,10 +134,7 @@ def test_configuration_that_is_no_text_does_not_hide_the_others(run: Run, capsys
 
 def test_programs_are_told_all_as_json(config: RunConfig, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     created(config).folder.config.write_text("{")
-    lines = run.folder.metrics.read_text().splitlines()
-    lines[0] = lines[0][:-1] + ',"validation":{"accuracy":0.25}}'
-    lines[1] = lines[1][:-1] + ',"validation":{"accuracy":0.75}}'
-    run.folder.metrics.write_text("\n".join(lines) + "\n")
+    look(run, step=5, accuracy=0.75)
     write_status(run.folder.status, msgspec.structs.replace(STATUS, pid=os.getpid(), time=time.time(), state="paused"))
     assert runs_command(argparse.Namespace(runs=run.config.run.runs, credit=None, json=True)) == 0
     first, second = json.loads(capsys.readouterr().out)

@@ -1,11 +1,12 @@
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import msgspec
 import pytest
 
-from fedlearn.storage import metrics as metrics_module
+from fedlearn.storage import lines as lines_module
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.lines import LineLog
 from fedlearn.storage.metrics import StepMetrics, each_once, read_last_metrics
@@ -41,7 +42,7 @@ def test_each_step_is_one_line_of_json(path: Path) -> None:
 
 @pytest.mark.parametrize("tail_bytes", [10, 400, 65536])
 def test_last_steps_are_read_in_order(path: Path, monkeypatch: pytest.MonkeyPatch, tail_bytes: int) -> None:
-    monkeypatch.setattr(metrics_module, "_TAIL_BYTES", tail_bytes)
+    monkeypatch.setattr(lines_module, "_TAIL_BYTES", tail_bytes)
     for step in range(20):
         append_metrics(path, metrics_of(step))
     assert read_last_metrics(path) == [metrics_of(19)]
@@ -53,16 +54,17 @@ def test_last_steps_are_read_in_order(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_last_step_is_found_without_reading_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(1000):
         append_metrics(path, metrics_of(step))
-    decode_lines = metrics_module._decode_lines
-    texts: list[bytes] = []
+    decoded, read = lines_module._decoded, 0
 
-    def record(text: bytes) -> list[StepMetrics]:
-        texts.append(text)
-        return decode_lines(text)
+    def record(lines: Iterable[bytes], expected: type[StepMetrics]) -> Iterator[StepMetrics]:
+        nonlocal read
+        kept = list(lines)
+        read += sum(map(len, kept))
+        return decoded(kept, expected)
 
-    monkeypatch.setattr(metrics_module, "_decode_lines", record)
+    monkeypatch.setattr(lines_module, "_decoded", record)
     assert read_last_metrics(path) == [metrics_of(999)]
-    assert sum(map(len, texts)) < path.stat().st_size / 2
+    assert 0 < read < path.stat().st_size / 2
 
 
 def test_torn_last_line_is_passed_over_and_ended(path: Path) -> None:
