@@ -13,6 +13,8 @@ import psutil
 from fedlearn.hub.records import Process
 from fedlearn.server.supervision import Begun
 
+FEDLEARN = (sys.executable, "-m", "fedlearn")
+
 MAX_TOLD_BYTES = 64 * 1024
 
 GONE = 256
@@ -35,7 +37,7 @@ class Served:
         try:
             with open(log, "ab") as output:
                 child = subprocess.Popen(
-                    [sys.executable, "-m", "fedlearn", *arguments, "--tell", str(writing)],
+                    [*FEDLEARN, *arguments, "--tell", str(writing)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

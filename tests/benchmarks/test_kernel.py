@@ -34,7 +34,11 @@ def test_report_is_one_object_with_the_documented_keys(read_json: ReadJson) -> N
     assert (size["hidden_size"], size["population"]) == (8, 128)
     names = [contestant["name"] for contestant in size["contestants"]]
     assert names[0] == "ours"
-    assert len([name for name in names if name.startswith("ours")]) == len(es_core.supported_isas()) + 2
+    documents = [name for name in names if name.startswith("ours, documents")]
+    assert documents == ["ours, documents", "ours, documents, int8", "ours, documents, activations"]
+    assert len([name for name in names if name.startswith("ours")]) == len(es_core.supported_isas()) + 2 + len(
+        documents
+    )
     assert names[1:3] == ["ours, int8", "ours, activations with gradient"]
     assert len([name for name in names if name.startswith("PyTorch")]) == (4 if find_spec("torch") else 0)
     assert (report["torch"] is not None) == (find_spec("torch") is not None)

@@ -69,5 +69,5 @@ def test_a_volunteer_trains_what_is_served_and_looks_see_the_weights_of_their_st
 
 
 def test_a_model_that_has_fewer_pieces_than_seats_is_refused_before_anybody_is_awaited(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="seats: expected a model that can be divided among 3"):
+    with pytest.raises(ConfigError, match="seats, shards: expected a model that can be divided among 3"):
         serve(line(), port=0, seats=3, steps=1, runs=tmp_path, **SETTINGS)

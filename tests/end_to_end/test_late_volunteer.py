@@ -57,7 +57,18 @@ def test_all_who_follow_a_task_hold_the_same_weights_to_the_last_bit(tmp_path: P
 def resume(folder: Path) -> None:
     """The run goes on where it ended, and all of it can be replayed."""
     server = start(
-        "server.py", "--resume", "1", "--steps", str(N_STEPS + 4), "--volunteers", "1", "--port", "0", folder=folder
+        "server.py",
+        "--resume",
+        "1",
+        "--task",
+        "fit.py:task",
+        "--steps",
+        str(N_STEPS + 4),
+        "--volunteers",
+        "1",
+        "--port",
+        "0",
+        folder=folder,
     )
     with ended_at_exit(server):
         _, read = wait_for(server, f"all {N_STEPS + 4} steps are done")

@@ -49,7 +49,7 @@ def test_a_server_leaves_lines_alone_and_says_what_to_try_next(tmp_path: Path, c
     written, lines = screen.getvalue(), screen.lines
     print(f"{len(written)} characters for {len(lines)} lines that stay")
     assert screen.has_cursor
-    assert "━" in written  # a bar was there
+    assert "\r\x1b[2K" in written  # a bar was drawn again
     assert not any("━" in line for line in lines)  # and went
     assert any(line.startswith("step    11") for line in lines)
     ended = lines.index("all 12 steps are done; step 12 is saved; go on with:")

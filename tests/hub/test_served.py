@@ -29,10 +29,10 @@ time.sleep(60)
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Served]:
     """Starts a program in the place of fedlearn."""
-    (tmp_path / "fedlearn.py").write_text(PROGRAM)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr(module, "FEDLEARN", (sys.executable, str(tmp_path / "program.py")))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDLEARN_TOKEN", "a secret of the hub's")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return lambda how: Served.start([how], log=tmp_path / "log")
 
 
@@ -92,7 +92,7 @@ def test_a_process_is_found_again_by_its_number_and_its_beginning(start: Callabl
 def test_a_program_that_can_not_be_started_leaves_no_pipe(
     start: Callable[[str], Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(module, "FEDLEARN", ("/nowhere/python", "-m", "fedlearn"))
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(OSError, match="nowhere"):
         start("tells")

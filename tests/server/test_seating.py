@@ -93,12 +93,12 @@ def test_a_batch_of_large_activations_is_small(monkeypatch: pytest.MonkeyPatch) 
 def test_a_model_that_does_not_travel_as_a_graph_is_not_divided() -> None:
     settings, invitation = ServerSettings(), Invitation("function", 1, {}, {})
     assert draftsman_of(invitation, settings) is None
-    with pytest.raises(ConfigError, match="seats: expected a task of a PyTorch module that travels as a graph"):
+    with pytest.raises(ConfigError, match="seats, shards: expected a task of a PyTorch module that travels as a graph"):
         draftsman_of(invitation, msgspec.structs.replace(settings, seats=2))
 
 
 def test_more_seats_than_the_model_has_pieces_are_refused() -> None:
     settings, invitation = ServerSettings(), Invitation("graph", 1, {}, {}, attachment())
-    with pytest.raises(ConfigError, match=r"seats: expected a model that can be divided among 6: .* at most 5"):
+    with pytest.raises(ConfigError, match=r"seats, shards: expected a model that can be divided among 6: .* at most 5"):
         draftsman_of(invitation, msgspec.structs.replace(settings, seats=6))
     assert draftsman_of(invitation, settings) is not None

@@ -274,7 +274,9 @@ def test_results_of_a_crew_are_checked_like_anybodys(tmp_path: Path, stage_of: S
 
 
 def test_a_model_that_has_no_such_parts_is_refused_at_the_start(tmp_path: Path, stage_of: StageOf) -> None:
-    with pytest.raises(ConfigError, match=r"seats: expected a model that can be divided among 12: .* at most 5"):
+    with pytest.raises(
+        ConfigError, match=r"seats, shards: expected a model that can be divided among 12: .* at most 5"
+    ):
         stage_of(run_of(tmp_path, seats=12))
 
 
