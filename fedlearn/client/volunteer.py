@@ -61,8 +61,9 @@ class Volunteer:
     @property
     def held(self) -> Held | None:
         """Which weights the replica has, computed anew; None where there is none."""
-        is_whole = self.replica is not None and self._place is None
-        return Held(self.replica.step, self.replica.digest) if self.replica is not None and is_whole else None
+        if self.replica is None or self._place is not None:
+            return None  # of a part nothing is kept for another conversation
+        return Held(self.replica.step, self.replica.digest)
 
     @property
     def lacks(self) -> str:

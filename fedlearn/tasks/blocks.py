@@ -137,5 +137,11 @@ def row_numbers(words: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
     return (words[:, 1:] * np.uint64(rows) >> np.uint64(32)).astype(np.int64)
 
 
+def drawn_rows(columns: Columns, words: NDArray[np.uint64]) -> Columns:
+    """The rows that groups are given by their words, [n_groups, batch_size, ...] of each column."""
+    numbers = row_numbers(words, n_rows(columns))
+    return {name: column[numbers] for name, column in columns.items()}
+
+
 def _little_endian(column: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("<"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.graphs.shards import rows_of
 
 
@@ -12,16 +12,9 @@ def part_layout(whole: ParameterLayout, names: Iterable[str]) -> ParameterLayout
     Raises:
         ValueError: the whole has no such tensor, or a tensor has no such rows.
     """
-    numbers = {tensor.name: number for number, tensor in enumerate(whole.tensors)}
-    wanted = [rows_of(name) for name in names]
-    if unknown := sorted({rows.tensor for rows in wanted} - numbers.keys()):
-        raise ValueError(f"part: expected tensors of the model, got {', '.join(unknown)}")
-    wanted.sort(key=lambda rows: (numbers[rows.tensor], rows.first))
-    return ParameterLayout(
-        tuple(
-            whole.tensors[numbers[rows.tensor]].cut(
-                whole.numbers[numbers[rows.tensor]], (rows.first, rows.count) if rows.end else None
-            )
-            for rows in wanted
-        )
-    )
+    held: list[TensorSpec] = []
+    for rows in map(rows_of, names):
+        cut = {rows.tensor: (rows.first, rows.count)} if rows.end else None
+        held += whole.part([rows.tensor], cut).tensors
+    # One by one, since several shards of a tensor may be held.
+    return ParameterLayout(tuple(sorted(held, key=lambda tensor: (tensor.number or 0, tensor.first_row))))

@@ -9,7 +9,7 @@ from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
-from fedlearn.tasks.blocks import Columns, group_words, n_rows, row_numbers
+from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
 from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Batch, Device, Task, flat_weights
 
@@ -70,8 +70,7 @@ class TaskObjective:
 
     def _evaluate(self, weights: Float32Array, data: Columns, trials: Trials) -> Float32Array:
         words = group_words(self._seed, trials.step, trials.first_group, trials.n_groups, self.task.batch_size)
-        numbers = row_numbers(words, n_rows(data))
-        batch = Batch({name: column[numbers] for name, column in data.items()}, tuple(words[:, 0].tolist()))
+        batch = Batch(drawn_rows(data, words), tuple(words[:, 0].tolist()))
         noise = member_noise(self.layout, trials, seed=self._seed)
         members = self.task.members(weights, noise, n_groups=trials.n_groups)
         losses = np.asarray(self.task.losses(members, batch), dtype=np.float32)

@@ -12,7 +12,7 @@ from fedlearn.graphs.checks import check
 from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.pieces import stages_of
 from fedlearn.graphs.shards import sharded
-from fedlearn.tasks.blocks import Columns, group_words, n_rows, row_numbers
+from fedlearn.tasks.blocks import Columns, drawn_rows, group_words
 from fedlearn.tasks.objective import Values
 from fedlearn.tasks.parts import part_layout
 from fedlearn.tasks.row_masks import RowReader
@@ -87,5 +87,4 @@ class GraphPart:
     def _rows(self, data: Columns, trials: Trials) -> Columns:
         """Of the group that these members are of."""
         words = group_words(self._seed, trials.step, trials.first_group, 1, self._batch_size)
-        numbers = row_numbers(words, n_rows(data))[0]
-        return {name: column[numbers] for name, column in data.items()}
+        return {name: rows[0] for name, rows in drawn_rows(data, words).items()}
