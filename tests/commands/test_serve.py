@@ -54,6 +54,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         gate: Gate,
         *,
         command: str,
+        rollback: str,
         callbacks: list[Callback],
         next_commands: list[str],
         terminal: Terminal,
@@ -66,6 +67,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         named = f" --task {trainer.run.prepared.entry}" if trainer.run.prepared.entry else ""
         assert next_commands[-1].endswith(f"-m fedlearn eval {trainer.run_name}{named}")
         assert command.endswith("-m fedlearn serve")
+        assert rollback.endswith("-m fedlearn rollback")
         assert listening.getsockname()[1] > 0
         assert gate.settings == trainer.run.config.server
         assert gate.rules.local == load_identity(trainer.run.folder.local_identity).public_key.hex()

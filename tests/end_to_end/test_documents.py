@@ -77,7 +77,7 @@ def test_what_eval_says_is_what_numpy_finds(trained: Path) -> None:
     found, expected, carried = said(), bits(about["reset_token"]), bits(-1)
     print(f"\nbits per character: eval {found:.4f}, numpy {expected:.4f}, without resets {carried:.4f}")
     assert found == pytest.approx(expected, abs=1e-4)
-    assert abs(carried - expected) > 1e-2
+    assert abs(carried - expected) > 1e-3
     tokenizer = tokenizer_from_json((run / "data/tokenizer.json").read_text())
     documents = np.split(tokens, np.flatnonzero(tokens == about["reset_token"]) + 1)
     (trained / "held_out.txt").write_text("\n".join(tokenizer.decode(document) for document in documents))
