@@ -53,8 +53,13 @@ struct RnnArguments {
                     std::to_string(reset_token));
         auto expected = tensor_sizes(cell, shape);
         const std::int64_t n_features = has_perturbed_logits ? 2 * vocab : vocab;
-        for (std::int64_t i = 0; i < layers * control_taps; ++i) expected.emplace_back(n_features, hidden);
-        if (control_taps > 0 && has_perturbed_logits) expected.emplace_back(n_features, vocab);
+        if (control_taps > 0) {
+            expected.emplace_back(n_features, hidden);
+            // From the next token and, below the last layer, from the layer above.
+            const std::int64_t n_chained = (control_taps > 1 ? layers : 0) + layers - 1;
+            for (std::int64_t i = 0; i < n_chained; ++i) expected.emplace_back(hidden, hidden);
+            if (has_perturbed_logits) expected.emplace_back(n_features, vocab);
+        }
         require(tensors.size() == expected.size() && scales.size() == static_cast<py::ssize_t>(tensors.size()),
                 "tensors, scales: expected " + std::to_string(expected.size()) + " tensors for this shape, got " +
                     std::to_string(tensors.size()));
@@ -124,7 +129,7 @@ py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table,
     return losses;
 }
 
-std::tuple<py::array_t<float>, py::array_t<std::int32_t>> rnn_activation_gradient(
+std::tuple<py::array_t<float>, py::array_t<std::int32_t>, double> rnn_activation_gradient(
     const Shape& shape, const py::array& table, const py::array& scales, const py::array& weights, std::uint64_t seed,
     std::uint32_t step, std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
     std::int64_t context, const py::array& is_cold, double sigma, double logit_sigma, double discount,
@@ -145,11 +150,12 @@ std::tuple<py::array_t<float>, py::array_t<std::int32_t>> rnn_activation_gradien
     const auto sums = writable("estimate", estimate);
     const ActivationNoise noise{static_cast<float>(sigma), static_cast<float>(logit_sigma),
                                 static_cast<float>(discount), control_taps};
+    double variance_left = 1.0;
     {
         const py::gil_scoped_release release;
-        activation_gradient(out, sums, arguments.rnn, given.trials, noise, threads);
+        variance_left = activation_gradient(out, sums, arguments.rnn, given.trials, noise, threads);
     }
-    return {losses, estimate};
+    return {losses, estimate, variance_left};
 }
 
 py::array_t<std::int32_t> rnn_head_gradient(const Shape& shape, const py::array& table, const py::array& scales,

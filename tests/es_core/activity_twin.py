@@ -1,5 +1,7 @@
 """Noise on activations in plain numpy: member by member and token by token."""
 
+from functools import cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +65,13 @@ def case(
 
 
 def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[np.int32]]:  # noqa: ANN401 (options)
+    """The members' losses, and their estimate."""
+    losses, estimate, _ = run_whole(given_case, **changes)
+    return losses, estimate
+
+
+def run_whole(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], float]:  # noqa: ANN401
+    """The same, and the variance left."""
     shape, layout, weights, tokens, context, is_cold, group_size, taps, sigma, logit_sigma, discount, reset = given_case
     options: dict[str, Any] = {"threads": 1, "weights": weights, **changes}
     first_group = options.pop("first_group", FIRST_GROUP)
@@ -95,6 +104,7 @@ class Twin:
         self.parts = {k: v.astype(np.float64) for k, v in given_case.layout.split(given_case.weights).items()}
         self.gradient = {name: np.zeros_like(part) for name, part in self.parts.items()}
         self.losses: list[float] = []
+        self.squares = [0.0, 0.0]
         vocab, hidden, self.layers = given_case.shape
         self.pitches = [-(-hidden // 32) * 32] * self.layers + [-(-vocab // 32) * 32]
 
@@ -181,26 +191,37 @@ class Twin:
                 states = self.read(states, text[t], given_case.sigma * noise[i, t])
                 losses[i, t] = -self.log_probabilities(states, given_case.logit_sigma * logit_noise[i, t])[text[t + 1]]
         told = losses.mean(axis=1)
+        self.squares[0] += ((losses - losses.mean(axis=0)) ** 2).sum()
 
+        def slope(t: int, layer: int) -> Array:
+            return np.asarray(1 - path[t + 1][layer] ** 2)
+
+        @cache
         def s_of(t: int, layer: int, tap: int) -> Array:
-            product = features[t + tap] @ self.parts[f"control.l{layer}.t{tap}"]
-            return np.asarray((1 - path[t + 1][layer] ** 2) * product)
+            if t + tap >= scored or document[t + tap] != document[t]:
+                return np.zeros(hidden)
+            found = np.zeros(hidden)
+            if layer < layers - 1:
+                found += s_of(t, layer + 1, tap) @ self.parts[f"control.above_l{layer}"]
+            elif tap == 0:
+                found += features[t] @ self.parts["control.head"]
+            if tap > 0:
+                found += s_of(t + 1, layer, tap - 1) @ self.parts[f"control.next_l{layer}"]
+            return slope(t, layer) * found
 
-        places = [
-            (t, layer, k)
-            for t in range(scored)
-            for layer in range(layers)
-            for k in range(given_case.taps)
-            if t + k < scored and document[t + k] == document[t]
-        ]
-        for t, layer, k in places:
-            losses[:, t + k] -= given_case.sigma * noise[:, t, layer] @ s_of(t, layer, k)
+        def discounted(t: int, layer: int, taps: int) -> Array:
+            return np.asarray(sum(given_case.discount**k * s_of(t, layer, k) for k in range(taps)))
+
+        for t, layer, k in product(range(scored), range(layers), range(given_case.taps)):
+            if t + k < scored:
+                losses[:, t + k] -= given_case.sigma * noise[:, t, layer] @ s_of(t, layer, k)
         if given_case.taps and given_case.logit_sigma:
             for t in range(scored):
                 losses[:, t] -= (
                     given_case.logit_sigma * logit_noise[:, t] @ (features[t] @ self.parts["control.logits"])
                 )
         losses -= losses.mean(axis=0)
+        self.squares[1] += (losses**2).sum()
         credits = losses.copy()
         for t in range(scored - 2, -1, -1):
             if document[t + 1] == document[t]:
@@ -217,11 +238,17 @@ class Twin:
             first = np.einsum("i,ilh->lh", credits[:, 0], first_noise) * given_case.discount
             self.gradient["initial_state"] += first.reshape(-1) / (degrees * given_case.sigma)
         corrected = deltas.copy()
-        for t, layer, k in places:
-            weight = given_case.discount**k
-            slope = 1 - path[t + 1][layer] ** 2
-            self.gradient[f"control.l{layer}.t{k}"] -= weight * np.outer(features[t + k], slope * deltas[t, layer])
-            corrected[t, layer] += weight * s_of(t, layer, k)
+        for t, layer in product(range(scored if given_case.taps else 0), range(layers)):
+            error = slope(t, layer) * deltas[t, layer]
+            if layer < layers - 1:
+                above = discounted(t, layer + 1, given_case.taps)
+                self.gradient[f"control.above_l{layer}"] -= np.outer(above, error)
+            else:
+                self.gradient["control.head"] -= np.outer(features[t], error)
+            if given_case.taps > 1 and t + 1 < scored and document[t + 1] == document[t]:
+                later = given_case.discount * discounted(t + 1, layer, given_case.taps - 1)
+                self.gradient[f"control.next_l{layer}"] -= np.outer(later, error)
+            corrected[t, layer] += discounted(t, layer, given_case.taps)
         for t in range(scored):
             before = self.before(path[t], text[t])
             self.gradient["embedding.weight"][text[t]] += corrected[t, 0]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import ParameterLayout
-from tests.es_core.activity_twin import FIRST_GROUP, Array, Case, Twin, case, run
+from tests.es_core.activity_twin import FIRST_GROUP, Array, Case, Twin, case, run, run_whole
 
 
 @st.composite
@@ -38,10 +38,13 @@ def cases(draw: st.DrawFn) -> Case:
 def test_losses_and_estimate_agree_with_the_plain_twin(drawn: Case) -> None:
     twin = Twin(drawn)
     twin.run()
-    losses, estimate = run(drawn)
+    losses, estimate, variance_left = run_whole(drawn)
     np.testing.assert_allclose(losses, twin.losses, rtol=0, atol=2e-5)
     scale = np.abs(twin.estimate).max()
     np.testing.assert_allclose(estimate, twin.estimate, rtol=0, atol=2e-3 * scale + 9)
+    before, after = twin.squares
+    if before > 1e-6:
+        assert variance_left == pytest.approx(after / before, rel=1e-2)
 
 
 @pytest.mark.parametrize("isa", es_core.supported_isas())
@@ -112,7 +115,7 @@ def test_control_variates_leave_the_mean_estimate_and_lessen_its_variance() -> N
         weights=np.concatenate([plain.weights, np.zeros(12 * 16, np.float32)]),
     )
     # The exact first-order effect of a unit on its own token's loss.
-    controlled.layout.split(controlled.weights)["control.l0.t0"][:] = plain.layout.split(plain.weights)["head.weight"]
+    controlled.layout.split(controlled.weights)["control.head"][:] = plain.layout.split(plain.weights)["head.weight"]
 
     def spread(tried: Case) -> tuple[Array, float]:
         blocks = []
@@ -222,7 +225,7 @@ def test_int8_trials_tell_nearly_the_same() -> None:
         ({"group_size": 1}, "group_size: expected at least 2"),
         ({"sigma": 0.0}, "sigma, logit_sigma, discount"),
         ({"discount": 1.5}, "sigma, logit_sigma, discount"),
-        ({"taps": 3}, "expected 9 tensors for this shape, got 6"),
+        ({"taps": 3}, "expected 8 tensors for this shape, got 6"),
         ({"taps": 17}, "control_taps: expected 0 to 16, got 17"),
     ],
     ids=str,

@@ -22,6 +22,19 @@ constexpr std::int64_t kBlockGroups = 256;  // traced together: memory grows wit
 constexpr std::int64_t kItemGroups = 8;     // whose outer products are summed as floats, then rounded
 constexpr std::int64_t kRunRows = 64;       // members side by side in one product: small groups share it
 
+// Sums of squares of losses about their group's mean, before and after predictions were taken off.
+struct Squares {
+    double before = 0.0, after = 0.0;
+
+    // Of a group with losses that are not finite nothing counts.
+    Squares& operator+=(const Squares& other) {
+        if (!std::isfinite(other.before + other.after)) return *this;
+        before += other.before;
+        after += other.after;
+        return *this;
+    }
+};
+
 // What all items of a block share.
 struct Block {
     const Rnn& rnn;
@@ -129,22 +142,32 @@ void run_members(const Block& block, const Run& run, std::int64_t sequence, Item
     block.packed.kernels().run(block.packed.view(), rows, scratch.kernel.get());
 }
 
-// Centres the losses of one group's rows on their mean at each token, and sums them backwards into discounted credits,
-// each as far as noise at its token reaches.
-void fill_credits(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text, ItemScratch& scratch) {
+// Centres the losses of one group's rows on their mean at each token; gives the sum of their squares then.
+double centre_losses(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
     const std::int64_t n = block.trials.group_size;
-    for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
+    double squares = 0.0;
+    for (std::int64_t t = 0; t < block.trials.scored; ++t) {
         float* losses = scratch.losses.data() + t * run.n_rows + first_row;
-        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
-        const float* later = credits + run.n_rows;
-        const bool is_felt_later = losses_reached(block.rnn, block.trials, text, t, 2) > 1;
         float sum = 0.0f;
         for (std::int64_t i = 0; i < n; ++i) sum += losses[i];
         const float mean = sum / static_cast<float>(n);
         for (std::int64_t i = 0; i < n; ++i) {
             losses[i] -= mean;
-            credits[i] = losses[i] + (is_felt_later ? block.noise.discount * later[i] : 0.0f);
+            squares += static_cast<double>(losses[i]) * static_cast<double>(losses[i]);
         }
+    }
+    return squares;
+}
+
+// Sums centred losses of one group's rows backwards into discounted credits, each as far as noise at its token reaches.
+void fill_credits(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text, ItemScratch& scratch) {
+    for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
+        const float* losses = scratch.losses.data() + t * run.n_rows + first_row;
+        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
+        const float* later = credits + run.n_rows;
+        const bool is_felt_later = losses_reached(block.rnn, block.trials, text, t, 2) > 1;
+        for (std::int64_t i = 0; i < block.trials.group_size; ++i)
+            credits[i] = losses[i] + (is_felt_later ? block.noise.discount * later[i] : 0.0f);
     }
 }
 
@@ -173,8 +196,8 @@ void take_off_predictions(const Block& block, const Run& run, std::int64_t first
     }
 }
 
-// Gradients at the inputs of one group's units, on the text of one sequence.
-void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std::int64_t sequence,
+// Gradients at the inputs of one group's units, on the text of one sequence; gives what was predicted of its losses.
+Squares fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std::int64_t sequence,
                  std::int64_t item_text, ItemScratch& scratch) {
     const Trials& trials = block.trials;
     const PackedRnn& rnn = block.packed.view();
@@ -182,7 +205,10 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
     const std::int64_t group = run.first_group + first_row / trials.group_size;
     const std::int64_t text = group * trials.batch_size + sequence, scored = trials.scored;
     const SignRows signs = block.signs.rows(scratch.words.data() + first_row * block.signs.n_words(), sequence * scored);
+    Squares squares;
+    squares.before = centre_losses(block, run, first_row, scratch);
     take_off_predictions(block, run, first_row, text, item_text, signs, scratch);
+    squares.after = block.controls.taps() > 0 ? centre_losses(block, run, first_row, scratch) : squares.before;
     fill_credits(block, run, first_row, text, scratch);
     // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
     const float degrees = static_cast<float>(trials.group_size - 1);
@@ -206,7 +232,7 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
         }
     }
     // Noise on an initial state that is reset at once changes nothing.
-    if (trials.is_cold[group] == 0 || *scored_tokens(trials, text, 0) == block.rnn.reset_token) return;
+    if (trials.is_cold[group] == 0 || *scored_tokens(trials, text, 0) == block.rnn.reset_token) return squares;
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
         kernels.sum_signs(scratch.initial.get(), scratch.credits.data() + first_row, signs, trials.group_size,
                           block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden);
@@ -216,6 +242,7 @@ void fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std
             deltas[j] += scratch.initial[static_cast<std::size_t>(j)] * block.noise.discount /
                          (degrees * block.noise.sigma);
     }
+    return squares;
 }
 
 // Lets a group of an item count zero: whoever averages over groups leaves it out, too.
@@ -247,9 +274,10 @@ bool all_finite(std::span<const float> values) {
 }
 
 // Losses and gradients of the groups [first, first + n) of a block.
-void run_item(std::span<float> losses, const Block& block, std::int64_t first, std::int64_t n, ItemScratch& scratch) {
+Squares run_item(std::span<float> losses, const Block& block, std::int64_t first, std::int64_t n, ItemScratch& scratch) {
     const Trials& trials = block.trials;
     const std::int64_t group_size = trials.group_size;
+    Squares squares;
     scratch.sums.clear();
     std::fill_n(scratch.initial_deltas.get(), n * block.rnn.layers * block.packed.view().padded_hidden, 0.0f);
     const TextRange range{first * trials.batch_size, n * trials.batch_size};
@@ -265,7 +293,7 @@ void run_item(std::span<float> losses, const Block& block, std::int64_t first, s
                     losses[static_cast<std::size_t>(run.first_group * group_size + row)] +=
                         scratch.losses[static_cast<std::size_t>(t * run.n_rows + row)];
             for (std::int64_t g = 0; g < n_groups; ++g)
-                fill_deltas(block, run, g * group_size, sequence, (done + g) * trials.batch_size + sequence, scratch);
+                squares += fill_deltas(block, run, g * group_size, sequence, (done + g) * trials.batch_size + sequence, scratch);
         }
         for (std::int64_t g = done; g < done + n_groups; ++g)
             if (!all_finite(losses.subspan(static_cast<std::size_t>((first + g) * group_size),
@@ -285,6 +313,7 @@ void run_item(std::span<float> losses, const Block& block, std::int64_t first, s
     add_head_gradient(scratch.sums, block.rnn, trials, block.trajectory, range);
     add_initial_state_gradient(block, n, scratch);
     scratch.sums.add_rounded(scratch.totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
+    return squares;
 }
 
 // estimate <- the totals, cut to what 32 bits hold.
@@ -309,14 +338,16 @@ void for_each_block(const Trials& trials, const Work& work) {
 
 }  // namespace
 
-void activation_gradient(std::span<float> losses, std::span<std::int32_t> estimate, const Rnn& rnn,
+double activation_gradient(std::span<float> losses, std::span<std::int32_t> estimate, const Rnn& rnn,
                          const Trials& trials, const ActivationNoise& noise, int n_threads) {
     std::ranges::fill(losses, 0.0f);
     std::vector<std::int64_t> totals(estimate.size(), 0);
     if (!all_finite(rnn.weights)) {
         std::ranges::fill(losses, std::numeric_limits<float>::quiet_NaN());
-        return cut(estimate, totals);
+        cut(estimate, totals);
+        return 1.0;
     }
+    Squares squares;
     const PackedWeights plain(rnn, rnn.weights.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
     const ActivationSigns signs(rnn, trials, noise.sigma, noise.logit_sigma);
@@ -330,15 +361,20 @@ void activation_gradient(std::span<float> losses, std::span<std::int32_t> estima
         for (int thread = 0; thread < thread_count(n_threads, n_items); ++thread) scratch.emplace_back(block);
         const auto own = losses.subspan(static_cast<std::size_t>(first * trials.group_size),
                                         static_cast<std::size_t>(part.n_groups * trials.group_size));
+        std::vector<Squares> of_items(static_cast<std::size_t>(n_items));  // added up in one order, whatever the threads
         parallel_for(n_items, static_cast<int>(scratch.size()), [&](int thread, std::int64_t item) {
-            run_item(own, block, item * kItemGroups, std::min(kItemGroups, part.n_groups - item * kItemGroups),
-                     scratch[static_cast<std::size_t>(thread)]);
+            of_items[static_cast<std::size_t>(item)] =
+                run_item(own, block, item * kItemGroups, std::min(kItemGroups, part.n_groups - item * kItemGroups),
+                         scratch[static_cast<std::size_t>(thread)]);
         });
+        for (const Squares& of_item : of_items) squares += of_item;
         for (const ItemScratch& s : scratch) std::ranges::transform(totals, s.totals, totals.begin(), std::plus<>{});
     });
     cut(estimate, totals);
     const auto n_scored = static_cast<float>(trials.batch_size * trials.scored);
     for (float& loss : losses) loss /= n_scored;
+    const double left = squares.after / squares.before;
+    return std::isfinite(left) ? left : 1.0;
 }
 
 void head_gradient(std::span<std::int32_t> estimate, const Rnn& rnn, const Trials& trials, int n_threads) {

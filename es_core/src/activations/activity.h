@@ -28,8 +28,9 @@ constexpr double kEstimateUnit = 1 << 18;
 
 // losses [n_groups * group_size] <- mean nats per token of each member; estimate [n_parameters] <- kEstimateUnit times
 // the sum over groups of each group's estimate of the gradient of the mean loss, in the tensors' relative scales.
-// Groups with a loss that is not finite count zero.
-void activation_gradient(std::span<float> losses, std::span<std::int32_t> estimate, const Rnn& rnn,
+// Groups with a loss that is not finite count zero. Gives the variance that control variates left of the losses, token by
+// token about their group's mean, as a share of what it was: 1 without any, and where there was none.
+double activation_gradient(std::span<float> losses, std::span<std::int32_t> estimate, const Rnn& rnn,
                          const Trials& trials, const ActivationNoise& noise, int n_threads);
 
 // estimate [n_parameters] <- the head's part alone, from the residual of the unperturbed network's probabilities: exact

@@ -12,24 +12,32 @@ GATES: Mapping[Cell, int] = {"tanh": 1, "gru": 3}
 """Sums that each unit of a cell makes: rows of its matrices for each hidden unit."""
 
 
+CONTROL_SCALE = 3.0
+"""Factor on the learning rate of control matrices: they must follow a gradient that changes as the network learns."""
+
+
 def control_tensors(
     shape: tuple[int, int, int], taps: int, features: Literal["residuals", "tokens"]
 ) -> tuple[TensorSpec, ...]:
     """Control matrices for noise on activations, in the order that `es_core` expects; zero in a new run.
 
-    One a layer and tap, for the loss so many tokens after the noise; features are the residuals of its prediction, or
-    its target and input tokens, and then there is one for the noise on logits, too.
+    They are a chain from a token's loss to the units of the last layer, from each token to the one before, and from
+    each layer to the one below, for the losses of `taps` tokens. It starts at the residuals of a prediction, or at its
+    target and input tokens, and then there is a matrix for the noise on logits, too.
     """
+    if not taps:
+        return ()
     vocab_size, hidden_size, n_layers = shape
     n_features = vocab_size if features == "residuals" else 2 * vocab_size
-    tensors = [
-        TensorSpec(f"control.l{layer}.t{tap}", (n_features, hidden_size))
-        for layer in range(n_layers)
-        for tap in range(taps)
-    ]
-    if taps and features == "tokens":
-        tensors.append(TensorSpec("control.logits", (n_features, vocab_size)))
-    return tuple(tensors)
+    sizes = {"control.head": (n_features, hidden_size)}
+    for layer in range(n_layers):
+        if taps > 1:
+            sizes[f"control.next_l{layer}"] = (hidden_size, hidden_size)
+        if layer < n_layers - 1:
+            sizes[f"control.above_l{layer}"] = (hidden_size, hidden_size)
+    if features == "tokens":
+        sizes["control.logits"] = (n_features, vocab_size)
+    return tuple(TensorSpec(name, size, scale=CONTROL_SCALE) for name, size in sizes.items())
 
 
 def rnn_layout(

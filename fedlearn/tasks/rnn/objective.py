@@ -259,7 +259,7 @@ class RnnObjective:
 
     def _activation_sum(self, weights: Float32Array, windows: Windows, trials: Trials, threads: int) -> TrialResults:
         perturbation = trials.perturbation
-        losses, estimate = es_core.rnn_activation_gradient(
+        losses, estimate, variance_left = es_core.rnn_activation_gradient(
             self.shape,
             self._layout.table(0),
             self._scales,
@@ -280,7 +280,7 @@ class RnnObjective:
             int8=self.precision == "int8",
             threads=threads,
         )
-        return TrialResults(losses, encode_estimate(self._layout, estimate))
+        return TrialResults(losses, encode_estimate(self._layout, estimate), variance_left)
 
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
         masks = [
