@@ -181,7 +181,7 @@ def rnn_activation_gradient(
     discount: float,
     cell: str = "tanh",
     reset_token: int = -1,
-    control_taps: int = 0,
+    control_variates: bool = False,
     int8: bool = False,
     threads: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.int32], float]:
@@ -189,14 +189,13 @@ def rnn_activation_gradient(
 
     Every member adds `sigma` times a sign to the input of each hidden unit at each scored token, and `logit_sigma`
     times one to each logit; 0 leaves the logits alone, and the head's gradient comes from its closed form. `discount`
-    weighs a loss for each token that it comes later than the noise. With `control_taps` above 0 control variates
-    predict the losses of so many tokens from the noise; their matrices stand behind the model's tensors in `tensors`:
-    [features, hidden] for the last layer; for each layer, with two taps and more, [hidden, hidden] from the next token,
-    and below the last layer [hidden, hidden] from the layer above; then, for perturbed logits, [features, vocabulary].
-    There are as many features as tokens, or twice as many for perturbed logits. The estimate, int32 [n_parameters], is
+    weighs a loss for each token that it comes later than the noise. `control_variates` predict the losses from the
+    noise; their matrices stand behind the model's tensors in `tensors`: [features, hidden] for the last layer; for each
+    layer [hidden, hidden] from the next token, and below the last layer [hidden, hidden] from the layer above; then, for
+    perturbed logits, [features, vocabulary]. There are as many features as tokens, or twice as many for perturbed logits. The estimate, int32 [n_parameters], is
     ESTIMATE_UNIT times the sum over groups of the gradient of the mean loss, in relative scales; groups with a
-    non-finite loss count zero. The last number is the share of the variance of losses, token by token about their
-    group's mean, that control variates left; 1 without any.
+    non-finite loss count zero. The last number is the share of the variance of discounted losses about their
+    group's mean that control variates left; 1 without any.
     """
 
 def rnn_head_gradient(

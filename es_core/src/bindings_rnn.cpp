@@ -38,9 +38,9 @@ struct RnnArguments {
     py::array_t<float> scales, weights;
     Rnn rnn;
 
-    // Control matrices of so many taps stand behind the model's tensors; with those of perturbed logits.
+    // Control matrices may stand behind the model's tensors; with those of perturbed logits.
     RnnArguments(Cell cell, const Shape& shape, const py::array& table, const py::array& tensor_scales,
-                 const py::array& flat, std::int64_t reset_token, std::int64_t control_taps = 0,
+                 const py::array& flat, std::int64_t reset_token, bool has_controls = false,
                  bool has_perturbed_logits = false)
         : scales(checked<float>("scales", tensor_scales, 1)), weights(checked<float>("weights", flat, 1)), rnn{} {
         tensors = tensors_from(table, weights.size());
@@ -53,11 +53,10 @@ struct RnnArguments {
                     std::to_string(reset_token));
         auto expected = tensor_sizes(cell, shape);
         const std::int64_t n_features = has_perturbed_logits ? 2 * vocab : vocab;
-        if (control_taps > 0) {
+        if (has_controls) {
             expected.emplace_back(n_features, hidden);
-            // From the next token and, below the last layer, from the layer above.
-            const std::int64_t n_chained = (control_taps > 1 ? layers : 0) + layers - 1;
-            for (std::int64_t i = 0; i < n_chained; ++i) expected.emplace_back(hidden, hidden);
+            // From each layer's next token and, below the last layer, from the layer above.
+            for (std::int64_t i = 0; i < 2 * layers - 1; ++i) expected.emplace_back(hidden, hidden);
             if (has_perturbed_logits) expected.emplace_back(n_features, vocab);
         }
         require(tensors.size() == expected.size() && scales.size() == static_cast<py::ssize_t>(tensors.size()),
@@ -133,12 +132,10 @@ std::tuple<py::array_t<float>, py::array_t<std::int32_t>, double> rnn_activation
     const Shape& shape, const py::array& table, const py::array& scales, const py::array& weights, std::uint64_t seed,
     std::uint32_t step, std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
     std::int64_t context, const py::array& is_cold, double sigma, double logit_sigma, double discount,
-    const std::string& cell, std::int64_t reset_token, std::int64_t control_taps, bool int8, int threads) {
+    const std::string& cell, std::int64_t reset_token, bool control_variates, bool int8, int threads) {
     require(cell_from(cell) == Cell::kTanh,
             "cell: expected tanh for noise on activations, got " + cell + "; put the noise on weights");
-    require(control_taps >= 0 && control_taps <= kMaxControlTaps,
-            "control_taps: expected 0 to " + std::to_string(kMaxControlTaps) + ", got " + std::to_string(control_taps));
-    RnnArguments arguments(Cell::kTanh, shape, table, scales, weights, reset_token, control_taps, logit_sigma > 0.0);
+    RnnArguments arguments(Cell::kTanh, shape, table, scales, weights, reset_token, control_variates, logit_sigma > 0.0);
     arguments.rnn.is_int8 = int8;
     const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma);
     require(group_size > 1, "group_size: expected at least 2 members to compare, got " + std::to_string(group_size));
@@ -149,7 +146,7 @@ std::tuple<py::array_t<float>, py::array_t<std::int32_t>, double> rnn_activation
     const auto out = writable("losses", losses);
     const auto sums = writable("estimate", estimate);
     const ActivationNoise noise{static_cast<float>(sigma), static_cast<float>(logit_sigma),
-                                static_cast<float>(discount), control_taps};
+                                static_cast<float>(discount)};
     double variance_left = 1.0;
     {
         const py::gil_scoped_release release;
@@ -236,7 +233,7 @@ void bind_rnn(py::module_& m) {
           "naive"_a = false);
     m.def("rnn_activation_gradient", rnn_activation_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a,
           py::kw_only(), "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a,
-          "sigma"_a, "logit_sigma"_a, "discount"_a, "cell"_a = "tanh", "reset_token"_a = -1, "control_taps"_a = 0,
+          "sigma"_a, "logit_sigma"_a, "discount"_a, "cell"_a = "tanh", "reset_token"_a = -1, "control_variates"_a = false,
           "int8"_a = false, "threads"_a = 0);
     m.def("rnn_head_gradient", rnn_head_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "tokens"_a, "context"_a, "is_cold"_a, "cell"_a = "tanh", "reset_token"_a = -1, "threads"_a = 0);

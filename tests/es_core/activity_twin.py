@@ -1,6 +1,5 @@
 """Noise on activations in plain numpy: member by member and token by token."""
 
-from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ class Case(NamedTuple):
     context: int
     is_cold: NDArray[np.uint8]
     group_size: int
-    taps: int
+    control_variates: bool
     sigma: float
     logit_sigma: float
     discount: float
@@ -43,7 +42,7 @@ def case(
     batch_size: int = 1,
     context: int = 3,
     scored: int = 5,
-    taps: int = 0,
+    control_variates: bool = False,
     logit_sigma: float = 0.0,
     discount: float = 0.7,
     reset_token: int = -1,
@@ -51,16 +50,16 @@ def case(
 ) -> Case:
     generator = np.random.default_rng(seed)
     shape = (vocab, hidden, layers)
-    controls = control_tensors(shape, taps, "tokens" if logit_sigma else "residuals")
+    controls = control_tensors(shape, "tokens" if logit_sigma else "residuals") if control_variates else ()
     layout = ParameterLayout((*rnn_layout(vocab, hidden, layers, 3.0).tensors, *controls))
     weights = generator.standard_normal(layout.size).astype(np.float32) * np.float32(0.5)
     for name, tensor in layout.split(weights).items():
-        if "weight_" in name or name == "head.weight":
+        if "weight_" in name or name == "head.weight" or name.startswith("control."):
             tensor *= 1.4 / hidden**0.5
     tokens = generator.integers(0, vocab, (n_groups, batch_size, context + scored + 1)).astype(np.uint16)
     is_cold = generator.integers(0, 2, n_groups) if context else np.ones(n_groups)
     cold = is_cold.astype(np.uint8)
-    noise = (group_size, taps, 0.1, logit_sigma, discount)
+    noise = (group_size, control_variates, 0.1, logit_sigma, discount)
     return Case(shape, layout, weights, tokens, context, cold, *noise, reset_token)
 
 
@@ -72,7 +71,7 @@ def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[
 
 def run_whole(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], float]:  # noqa: ANN401
     """The same, and the variance left."""
-    shape, layout, weights, tokens, context, is_cold, group_size, taps, sigma, logit_sigma, discount, reset = given_case
+    shape, layout, weights, tokens, context, is_cold, group_size, controls, sigma, logit_sigma, discount, reset = given_case
     options: dict[str, Any] = {"threads": 1, "weights": weights, **changes}
     first_group = options.pop("first_group", FIRST_GROUP)
     return es_core.rnn_activation_gradient(
@@ -90,7 +89,7 @@ def run_whole(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], ND
         sigma=sigma,
         logit_sigma=logit_sigma,
         discount=discount,
-        control_taps=taps,
+        control_variates=controls,
         reset_token=reset,
         **options,
     )
@@ -185,70 +184,64 @@ class Twin:
         )
 
         losses = np.zeros((len(members), scored))
+        states_before = np.zeros((len(members), scored, layers, hidden))
         for i in range(len(members)):
             states = path[0] + (given_case.sigma * first_noise[i] if given_case.is_cold[group] else 0.0)
             for t in range(scored):
+                states_before[i, t] = self.before(states, text[t])
                 states = self.read(states, text[t], given_case.sigma * noise[i, t])
                 losses[i, t] = -self.log_probabilities(states, given_case.logit_sigma * logit_noise[i, t])[text[t + 1]]
         told = losses.mean(axis=1)
-        self.squares[0] += ((losses - losses.mean(axis=0)) ** 2).sum()
 
-        def slope(t: int, layer: int) -> Array:
-            return np.asarray(1 - path[t + 1][layer] ** 2)
+        def goes_on(t: int) -> bool:
+            return t + 1 < scored and bool(document[t + 1] == document[t])
 
-        @cache
-        def s_of(t: int, layer: int, tap: int) -> Array:
-            if t + tap >= scored or document[t + tap] != document[t]:
-                return np.zeros(hidden)
-            found = np.zeros(hidden)
-            if layer < layers - 1:
-                found += s_of(t, layer + 1, tap) @ self.parts[f"control.above_l{layer}"]
-            elif tap == 0:
-                found += features[t] @ self.parts["control.head"]
-            if tap > 0:
-                found += s_of(t + 1, layer, tap - 1) @ self.parts[f"control.next_l{layer}"]
-            return slope(t, layer) * found
+        def credits_of(losses: Array) -> Array:
+            found = losses - losses.mean(axis=0)
+            for t in range(scored - 2, -1, -1):
+                found[:, t] += given_case.discount * found[:, t + 1] if goes_on(t) else 0.0
+            return found
 
-        def discounted(t: int, layer: int, taps: int) -> Array:
-            return np.asarray(sum(given_case.discount**k * s_of(t, layer, k) for k in range(taps)))
-
-        for t, layer, k in product(range(scored), range(layers), range(given_case.taps)):
-            if t + k < scored:
-                losses[:, t + k] -= given_case.sigma * noise[:, t, layer] @ s_of(t, layer, k)
-        if given_case.taps and given_case.logit_sigma:
-            for t in range(scored):
-                losses[:, t] -= (
-                    given_case.logit_sigma * logit_noise[:, t] @ (features[t] @ self.parts["control.logits"])
-                )
-        losses -= losses.mean(axis=0)
-        self.squares[1] += (losses**2).sum()
-        credits = losses.copy()
-        for t in range(scored - 2, -1, -1):
-            if document[t + 1] == document[t]:
-                credits[:, t] += given_case.discount * credits[:, t + 1]
+        credits = credits_of(losses)
+        self.squares[0] += (credits**2).sum()
+        z, y = np.zeros((2, scored + 1, layers, hidden))
+        slopes = 1 - np.array(path[1:]) ** 2
+        if given_case.control_variates:
+            for t in range(scored - 1, -1, -1):
+                for layer in range(layers - 1, -1, -1):
+                    is_top = layer == layers - 1
+                    reached = features[t] @ self.parts["control.head"] if is_top else 0.0
+                    reached = reached if is_top else z[t, layer + 1] @ self.parts[f"control.above_l{layer}"]
+                    z[t, layer] = slopes[t, layer] * (reached + given_case.discount * y[t + 1, layer])
+                    y[t, layer] = z[t, layer] @ self.parts[f"control.next_l{layer}"]
+                if text[t] == given_case.reset_token:
+                    y[t] = 0.0
+            losses = losses - given_case.sigma * np.einsum("itlh,tlh->it", noise, z[:scored])
+            if given_case.logit_sigma:
+                losses -= given_case.logit_sigma * np.einsum("itv,tv->it", logit_noise, features @ self.parts["control.logits"])
+            carried = np.einsum("itlh,tlh->it", states_before, y[:scored])
+            credits = credits_of(losses) - (carried - carried.mean(axis=0))
+        self.squares[1] += (credits**2).sum()
 
         degrees = given_case.group_size - 1
         deltas = np.einsum("it,itlh->tlh", credits, noise) / (degrees * given_case.sigma)
         if given_case.logit_sigma:
-            residuals = np.einsum("it,itv->tv", losses, logit_noise) / (degrees * given_case.logit_sigma)
-            if given_case.taps:
+            residuals = np.einsum("it,itv->tv", credits, logit_noise) / (degrees * given_case.logit_sigma)
+            if given_case.control_variates:
                 self.gradient["control.logits"] -= features.T @ residuals
                 residuals = residuals + features @ self.parts["control.logits"]
         if given_case.is_cold[group] and document[0] == 0:
-            first = np.einsum("i,ilh->lh", credits[:, 0], first_noise) * given_case.discount
-            self.gradient["initial_state"] += first.reshape(-1) / (degrees * given_case.sigma)
-        corrected = deltas.copy()
-        for t, layer in product(range(scored if given_case.taps else 0), range(layers)):
-            error = slope(t, layer) * deltas[t, layer]
+            first = np.einsum("i,ilh->lh", credits[:, 0], first_noise) / (degrees * given_case.sigma) + y[0]
+            self.gradient["initial_state"] += given_case.discount * first.reshape(-1)
+        for t, layer in product(range(scored if given_case.control_variates else 0), range(layers)):
+            error = slopes[t, layer] * deltas[t, layer]
             if layer < layers - 1:
-                above = discounted(t, layer + 1, given_case.taps)
-                self.gradient[f"control.above_l{layer}"] -= np.outer(above, error)
+                self.gradient[f"control.above_l{layer}"] -= np.outer(z[t, layer + 1], error)
             else:
                 self.gradient["control.head"] -= np.outer(features[t], error)
-            if given_case.taps > 1 and t + 1 < scored and document[t + 1] == document[t]:
-                later = given_case.discount * discounted(t + 1, layer, given_case.taps - 1)
-                self.gradient[f"control.next_l{layer}"] -= np.outer(later, error)
-            corrected[t, layer] += discounted(t, layer, given_case.taps)
+            if goes_on(t):
+                self.gradient[f"control.next_l{layer}"] -= given_case.discount * np.outer(z[t + 1, layer], error)
+        corrected = deltas + z[:scored]
         for t in range(scored):
             before = self.before(path[t], text[t])
             self.gradient["embedding.weight"][text[t]] += corrected[t, 0]

@@ -26,7 +26,7 @@ def cases(draw: st.DrawFn) -> Case:
         batch_size=draw(st.integers(1, 2)),
         context=draw(st.sampled_from([0, 1, 4])),
         scored=draw(st.integers(1, 5)),
-        taps=draw(st.integers(0, 3)),
+        control_variates=draw(st.booleans()),
         logit_sigma=draw(st.sampled_from([0.0, 0.07])),
         reset_token=draw(st.integers(-1, min(vocab, 4) - 1)),
         seed=draw(st.integers(0, 99)),
@@ -50,7 +50,7 @@ def test_losses_and_estimate_agree_with_the_plain_twin(drawn: Case) -> None:
 @pytest.mark.parametrize("isa", es_core.supported_isas())
 @pytest.mark.parametrize("logit_sigma", [0.0, 0.05])
 def test_every_instruction_set_gives_the_same_up_to_rounding(isa: str, logit_sigma: float) -> None:
-    tried = case(65, 40, 2, group_size=8, n_groups=10, taps=2, logit_sigma=logit_sigma)
+    tried = case(65, 40, 2, group_size=8, n_groups=10, control_variates=True, logit_sigma=logit_sigma)
     losses, estimate = run(tried)
     chosen = es_core.current_isa()
     es_core.select_isa(isa)
@@ -64,13 +64,13 @@ def test_every_instruction_set_gives_the_same_up_to_rounding(isa: str, logit_sig
 
 @pytest.mark.parametrize("threads", [2, 3, 0])
 def test_results_do_not_depend_on_the_threads(threads: int) -> None:
-    tried = case(65, 33, 1, group_size=4, n_groups=300, taps=2)
+    tried = case(65, 33, 1, group_size=4, n_groups=300, control_variates=True)
     for one, several in zip(run(tried), run(tried, threads=threads), strict=True):
         np.testing.assert_array_equal(one, several)
 
 
 def test_parts_add_up_to_the_whole() -> None:
-    tried = case(30, 16, 1, group_size=4, n_groups=32, taps=2)
+    tried = case(30, 16, 1, group_size=4, n_groups=32, control_variates=True)
     _, whole = run(tried)
     _, first = run(tried._replace(tokens=tried.tokens[:16], is_cold=tried.is_cold[:16]))
     _, second = run(tried._replace(tokens=tried.tokens[16:], is_cold=tried.is_cold[16:]))
@@ -81,7 +81,7 @@ def test_parts_add_up_to_the_whole() -> None:
 
 def test_groups_of_every_block_have_noise_of_their_own() -> None:
     """A block is 256 groups; those of the next one go on where it ends."""
-    tried = case(11, 8, 1, group_size=2, n_groups=520, context=2, scored=3, taps=1)
+    tried = case(11, 8, 1, group_size=2, n_groups=520, context=2, scored=3, control_variates=True)
     losses, whole = run(tried, threads=2)
     parts = np.zeros_like(whole)
     for first, last in ((0, 248), (248, 264), (264, 512), (512, 520)):
@@ -106,16 +106,30 @@ def test_the_closed_form_of_the_head_is_the_gradient_of_the_loss() -> None:
     np.testing.assert_array_equal(estimate[head], whole[head])
 
 
-def test_control_variates_leave_the_mean_estimate_and_lessen_its_variance() -> None:
-    plain = case(12, 16, 1, group_size=8, n_groups=4000, scored=4, taps=0, discount=1.0)
-    n = plain.layout.size
-    controlled = plain._replace(
-        taps=1,
-        layout=case(12, 16, 1, taps=1).layout,
-        weights=np.concatenate([plain.weights, np.zeros(12 * 16, np.float32)]),
-    )
-    # The exact first-order effect of a unit on its own token's loss.
-    controlled.layout.split(controlled.weights)["control.head"][:] = plain.layout.split(plain.weights)["head.weight"]
+def with_controls(plain: Case) -> Case:
+    """The same network with control matrices of zeros."""
+    vocab, hidden, layers = plain.shape
+    layout = case(vocab, hidden, layers, control_variates=True, logit_sigma=plain.logit_sigma).layout
+    weights = np.concatenate([plain.weights, np.zeros(layout.size - plain.layout.size, np.float32)])
+    return plain._replace(control_variates=True, layout=layout, weights=weights)
+
+
+def follow_weights(tried: Case) -> None:
+    """Gives the control matrices what backprop reads of the weights."""
+    parts = tried.layout.split(tried.weights)
+    layers = tried.shape[2]
+    parts["control.head"][:] = parts["head.weight"]
+    for layer in range(layers):
+        parts[f"control.next_l{layer}"][:] = parts[f"rnn.weight_hh_l{layer}"]
+        if layer < layers - 1:
+            parts[f"control.above_l{layer}"][:] = parts[f"rnn.weight_ih_l{layer + 1}"]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_control_variates_leave_the_mean_estimate_and_lessen_its_variance(layers: int) -> None:
+    plain = case(12, 16, layers, group_size=8, n_groups=4000, scored=4, discount=0.8)
+    controlled = with_controls(plain)
+    n, parts = plain.layout.size, controlled.layout.split(controlled.weights)
 
     def spread(tried: Case) -> tuple[Array, float]:
         blocks = []
@@ -123,18 +137,35 @@ def test_control_variates_leave_the_mean_estimate_and_lessen_its_variance() -> N
             part = slice(block * 200, block * 200 + 200)
             _, estimate = run(tried._replace(tokens=tried.tokens[part], is_cold=tried.is_cold[part]))
             blocks.append(estimate[:n] / es_core.ESTIMATE_UNIT / 200)
-        recurrent = np.array(blocks)[:, plain.layout.offsets[1] : plain.layout.offsets[2]]
-        return recurrent.mean(axis=0), float(recurrent.var(axis=0).mean())
+        return np.mean(blocks, axis=0), float(np.var(blocks, axis=0).mean())
 
     mean, variance = spread(plain)
+    for name, part in parts.items():
+        if name.startswith("control."):
+            part[:] = 0.2 * np.random.default_rng(3).standard_normal(part.shape)
+    wild_mean, wild_variance = spread(controlled)
+    follow_weights(controlled)
     controlled_mean, controlled_variance = spread(controlled)
-    assert controlled_variance < 0.8 * variance
-    error = np.sqrt((variance + controlled_variance) / 20)
-    assert np.abs(controlled_mean - mean).max() < 5 * error
+    assert controlled_variance < 0.5 * variance
+    for found, its_variance in ((wild_mean, wild_variance), (controlled_mean, controlled_variance)):
+        error = np.sqrt((variance + its_variance) / 20)
+        assert np.abs(found - mean).max() < 6 * error
+
+
+@pytest.mark.parametrize(("layers", "reset_token"), [(1, -1), (3, -1), (2, 2)])
+def test_a_chain_of_the_models_own_weights_predicts_all_of_the_first_order(layers: int, reset_token: int) -> None:
+    plain = case(12, 16, layers, group_size=4, n_groups=50, scored=6, reset_token=reset_token)._replace(sigma=0.005)
+    tried = with_controls(plain)
+    assert run_whole(tried)[2] == pytest.approx(1.0, abs=1e-3)
+    follow_weights(tried)
+    assert run_whole(tried)[2] < 1e-3
+    few, many = run(tried)[1], run(tried._replace(group_size=64))[1]
+    n = plain.layout.size
+    np.testing.assert_allclose(few[:n], many[:n], rtol=0, atol=0.02 * np.abs(many[:n]).max())
 
 
 def test_groups_with_a_loss_that_is_not_finite_count_zero() -> None:
-    tried = case(9, 8, 1, n_groups=2, context=0, taps=1)
+    tried = case(9, 8, 1, n_groups=2, context=0, control_variates=True)
     broken = tried.weights.copy()
     tried.layout.split(broken)["head.bias"][0] = np.float32(3e38)
     tried.layout.split(broken)["head.weight"][0] = np.float32(3e38)
@@ -150,7 +181,7 @@ def test_groups_with_a_loss_that_is_not_finite_count_zero() -> None:
 
 @pytest.mark.parametrize("logit_sigma", [0.0, 0.2])
 def test_a_group_with_one_broken_text_counts_zero_with_all_its_texts(logit_sigma: float) -> None:
-    tried = case(9, 8, 1, n_groups=1, batch_size=2, context=0, taps=1, logit_sigma=logit_sigma)
+    tried = case(9, 8, 1, n_groups=1, batch_size=2, context=0, control_variates=True, logit_sigma=logit_sigma)
     parts = tried.layout.split(tried.weights)
     parts["rnn.weight_hh_l0"][:] = parts["head.weight"][0] = 0.0
     parts["head.weight"][0, :2] = 3e38
@@ -172,7 +203,7 @@ def test_a_group_with_one_broken_text_counts_zero_with_all_its_texts(logit_sigma
 @pytest.mark.parametrize("is_cold", [0, 1])
 @pytest.mark.parametrize("broken", [0, 1, 2])
 def test_a_broken_group_takes_nothing_from_its_neighbours(broken: int, is_cold: int, logit_sigma: float) -> None:
-    tried = case(9, 8, 1, n_groups=3, batch_size=2, context=1, scored=4, taps=1, logit_sigma=logit_sigma)
+    tried = case(9, 8, 1, n_groups=3, batch_size=2, context=1, scored=4, control_variates=True, logit_sigma=logit_sigma)
     parts = tried.layout.split(tried.weights)
     parts["rnn.weight_hh_l0"][:] = parts["head.weight"][0] = 0.0
     parts["head.weight"][0, :2] = 3e38
@@ -212,7 +243,7 @@ def test_weights_that_are_not_finite_give_no_estimate() -> None:
 
 
 def test_int8_trials_tell_nearly_the_same() -> None:
-    tried = case(65, 64, 1, group_size=64, n_groups=40, scored=8, context=0, taps=2)
+    tried = case(65, 64, 1, group_size=64, n_groups=40, scored=8, context=0, control_variates=True)
     _, exact = run(tried)
     _, rough = run(tried, int8=True)
     assert np.corrcoef(exact, rough)[0, 1] > 0.98
@@ -225,8 +256,7 @@ def test_int8_trials_tell_nearly_the_same() -> None:
         ({"group_size": 1}, "group_size: expected at least 2"),
         ({"sigma": 0.0}, "sigma, logit_sigma, discount"),
         ({"discount": 1.5}, "sigma, logit_sigma, discount"),
-        ({"taps": 3}, "expected 8 tensors for this shape, got 6"),
-        ({"taps": 17}, "control_taps: expected 0 to 16, got 17"),
+        ({"control_variates": True}, "expected 8 tensors for this shape, got 6"),
     ],
     ids=str,
 )

@@ -22,7 +22,7 @@ constexpr std::int64_t kBlockGroups = 256;  // traced together: memory grows wit
 constexpr std::int64_t kItemGroups = 8;     // whose outer products are summed as floats, then rounded
 constexpr std::int64_t kRunRows = 64;       // members side by side in one product: small groups share it
 
-// Sums of squares of losses about their group's mean, before and after predictions were taken off.
+// Sums of squares of credits about their group's mean, before and after predictions were taken off.
 struct Squares {
     double before = 0.0, after = 0.0;
 
@@ -56,6 +56,8 @@ struct ItemScratch {
     std::vector<std::uint16_t> tokens;    // [rows][scored + 1]
     FloatBuffer state;                    // [layers][rows][padded H]
     std::vector<float> losses, credits;   // [scored][rows]
+    std::vector<float> carried;           // the same: what states before each token are predicted to do to the credits
+    std::vector<const float*> vectors;    // [rows] what a text's states are predicted with
     FloatBuffer deltas;                   // [layers][item's texts * scored][padded H]
     FloatBuffer initial_deltas;           // [item's groups][layers][padded H], sums over a group's texts
     FloatBuffer initial;                  // [padded H]
@@ -67,7 +69,7 @@ struct ItemScratch {
 
     explicit ItemScratch(const Block& block)
         : sums(block.rnn),
-          controls(block.rnn, block.trials, block.controls, kItemGroups * block.trials.batch_size),
+          controls(block.rnn, block.trials, block.controls, block.noise.discount, kItemGroups * block.trials.batch_size),
           totals(block.rnn.weights.size(), 0) {
         const PackedRnn& rnn = block.packed.view();
         const std::int64_t n_rows = block.groups_per_run() * block.trials.group_size, scored = block.trials.scored;
@@ -76,6 +78,8 @@ struct ItemScratch {
         resize(tokens, n_rows * (scored + 1));
         resize(losses, n_rows * scored);
         resize(credits, n_rows * scored);
+        resize(carried, n_rows * scored);
+        resize(vectors, n_rows);
         state = allocate<float>(rnn.layers * n_rows * rnn.padded_hidden);
         deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
         initial_deltas = allocate<float>(kItemGroups * rnn.layers * rnn.padded_hidden);
@@ -120,8 +124,9 @@ void set_states(const Block& block, const Run& run, std::int64_t sequence, ItemS
     }
 }
 
-// scratch.losses [scored][rows] <- nats of every member and token.
-void run_members(const Block& block, const Run& run, std::int64_t sequence, ItemScratch& scratch) {
+// scratch.losses [scored][rows] <- nats of every member and token, and scratch.carried. The run's first group is
+// `item_group` of its item.
+void run_members(const Block& block, const Run& run, std::int64_t sequence, std::int64_t item_group, ItemScratch& scratch) {
     const Trials& trials = block.trials;
     const std::int64_t text_length = trials.context + trials.scored + 1;
     for (std::int64_t row = 0; row < run.n_rows; ++row) {
@@ -139,77 +144,103 @@ void run_members(const Block& block, const Run& run, std::int64_t sequence, Item
     rows.state = scratch.state.get();
     rows.signs = &signs;
     rows.token_losses = scratch.losses.data();
+    const StateProducts products{scratch.vectors.data(), scratch.controls.row_stride(), scratch.controls.layer_stride(),
+                                 scratch.carried.data()};
+    if (!block.controls.is_empty()) {
+        rows.products = &products;
+        for (std::int64_t row = 0; row < run.n_rows; ++row) {
+            const std::int64_t text = (item_group + row / trials.group_size) * trials.batch_size + sequence;
+            scratch.vectors[static_cast<std::size_t>(row)] = scratch.controls.state(0, text * trials.scored);
+        }
+    }
     block.packed.kernels().run(block.packed.view(), rows, scratch.kernel.get());
 }
 
-// Centres the losses of one group's rows on their mean at each token; gives the sum of their squares then.
-double centre_losses(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
+// values [group's rows] less their mean.
+void centre(float* values, std::int64_t n) {
+    float sum = 0.0f;
+    for (std::int64_t i = 0; i < n; ++i) sum += values[i];
+    const float mean = sum / static_cast<float>(n);
+    for (std::int64_t i = 0; i < n; ++i) values[i] -= mean;
+}
+
+// Sums losses of one group's rows backwards into discounted credits, each as far as noise at its token reaches and less
+// the group's mean; gives the sum of their squares.
+double fill_credits(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text, ItemScratch& scratch) {
     const std::int64_t n = block.trials.group_size;
     double squares = 0.0;
-    for (std::int64_t t = 0; t < block.trials.scored; ++t) {
+    for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
         float* losses = scratch.losses.data() + t * run.n_rows + first_row;
-        float sum = 0.0f;
-        for (std::int64_t i = 0; i < n; ++i) sum += losses[i];
-        const float mean = sum / static_cast<float>(n);
+        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
+        const bool is_felt_later = losses_reached(block.rnn, block.trials, text, t, 2) > 1;
+        const float discount = is_felt_later ? block.noise.discount : 0.0f;
+        centre(losses, n);
         for (std::int64_t i = 0; i < n; ++i) {
-            losses[i] -= mean;
-            squares += static_cast<double>(losses[i]) * static_cast<double>(losses[i]);
+            credits[i] = losses[i] + (is_felt_later ? discount * credits[run.n_rows + i] : 0.0f);
+            squares += static_cast<double>(credits[i]) * static_cast<double>(credits[i]);
         }
     }
     return squares;
 }
 
-// Sums centred losses of one group's rows backwards into discounted credits, each as far as noise at its token reaches.
-void fill_credits(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text, ItemScratch& scratch) {
-    for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
-        const float* losses = scratch.losses.data() + t * run.n_rows + first_row;
-        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
-        const float* later = credits + run.n_rows;
-        const bool is_felt_later = losses_reached(block.rnn, block.trials, text, t, 2) > 1;
-        for (std::int64_t i = 0; i < block.trials.group_size; ++i)
-            credits[i] = losses[i] + (is_felt_later ? block.noise.discount * later[i] : 0.0f);
-    }
-}
-
-// Takes what the noise of one group's members is predicted to do off their losses.
-void take_off_predictions(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text,
-                          std::int64_t item_text, const SignRows& signs, ItemScratch& scratch) {
+// Takes what each token's noise of one group's members is predicted to do off that token's losses.
+void take_off_noise(const Block& block, const Run& run, std::int64_t first_row, std::int64_t item_text,
+                    const SignRows& signs, ItemScratch& scratch) {
     const PackedRnn& rnn = block.packed.view();
-    const std::int64_t scored = block.trials.scored, hidden = rnn.padded_hidden;
-    const auto take_off = [&](std::int64_t t, const float* s, std::int64_t n, std::int64_t first_block,
+    const auto take_off = [&](std::int64_t t, const float* z, std::int64_t n, std::int64_t first_block,
                               std::int64_t first_sign, std::int64_t count, float sigma) {
         float* values = scratch.values.get();
-        for (std::int64_t j = 0; j < n; ++j) values[j] = -sigma * s[j];
+        for (std::int64_t j = 0; j < n; ++j) values[j] = -sigma * z[j];
         block.rnn.isa->activations->add_sign_dots(scratch.losses.data() + t * run.n_rows + first_row, values, signs,
                                               block.trials.group_size, first_block, first_sign, count);
     };
-    for (std::int64_t t = 0; block.controls.taps() > 0 && t < scored; ++t) {
-        const std::int64_t row = item_text * scored + t, token = signs.first_token + t;
-        const std::int64_t n_reached = losses_reached(block.rnn, block.trials, text, t, block.controls.taps());
+    for (std::int64_t t = 0; t < block.trials.scored; ++t) {
+        const std::int64_t row = item_text * block.trials.scored + t, token = signs.first_token + t;
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-            for (std::int64_t tap = 0; tap < n_reached; ++tap)
-                take_off(t + tap, scratch.controls.hidden(layer, tap, row), hidden, signs.hidden_block[layer],
-                         token * signs.hidden_pitch, rnn.hidden, block.noise.sigma);
+            take_off(t, scratch.controls.noise(layer, row), rnn.padded_hidden, signs.hidden_block[layer],
+                     token * signs.hidden_pitch, rnn.hidden, block.noise.sigma);
         if (block.has_perturbed_logits())
             take_off(t, scratch.controls.logits(row), block.trajectory.residual_stride, signs.logit_block,
                      token * signs.logit_pitch, rnn.vocab, block.noise.logit_sigma);
     }
 }
 
-// Gradients at the inputs of one group's units, on the text of one sequence; gives what was predicted of its losses.
+// Takes what states before each token are predicted to do off the credits of one group's members; gives the sum of the
+// squares of what is left.
+double take_off_states(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
+    double squares = 0.0;
+    for (std::int64_t t = 0; t < block.trials.scored; ++t) {
+        float* carried = scratch.carried.data() + t * run.n_rows + first_row;
+        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
+        centre(carried, block.trials.group_size);
+        for (std::int64_t i = 0; i < block.trials.group_size; ++i) {
+            credits[i] -= carried[i];
+            squares += static_cast<double>(credits[i]) * static_cast<double>(credits[i]);
+        }
+    }
+    return squares;
+}
+
+// What the noise of one group's members is to be credited with, on the text of one sequence.
+Squares assign_credit(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text,
+                      std::int64_t item_text, const SignRows& signs, ItemScratch& scratch) {
+    const double before = fill_credits(block, run, first_row, text, scratch);
+    if (block.controls.is_empty()) return {before, before};
+    take_off_noise(block, run, first_row, item_text, signs, scratch);
+    fill_credits(block, run, first_row, text, scratch);
+    return {before, take_off_states(block, run, first_row, scratch)};
+}
+
+// Gradients at the inputs of one group's units, on the text of one sequence.
 Squares fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std::int64_t sequence,
-                 std::int64_t item_text, ItemScratch& scratch) {
+                    std::int64_t item_text, ItemScratch& scratch) {
     const Trials& trials = block.trials;
     const PackedRnn& rnn = block.packed.view();
     const ActivationKernels& kernels = *block.rnn.isa->activations;
     const std::int64_t group = run.first_group + first_row / trials.group_size;
     const std::int64_t text = group * trials.batch_size + sequence, scored = trials.scored;
     const SignRows signs = block.signs.rows(scratch.words.data() + first_row * block.signs.n_words(), sequence * scored);
-    Squares squares;
-    squares.before = centre_losses(block, run, first_row, scratch);
-    take_off_predictions(block, run, first_row, text, item_text, signs, scratch);
-    squares.after = block.controls.taps() > 0 ? centre_losses(block, run, first_row, scratch) : squares.before;
-    fill_credits(block, run, first_row, text, scratch);
+    const Squares squares = assign_credit(block, run, first_row, text, item_text, signs, scratch);
     // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
     const float degrees = static_cast<float>(trials.group_size - 1);
     const auto scale = [](float* values, std::int64_t n, float factor) {
@@ -226,7 +257,7 @@ Squares fill_deltas(const Block& block, const Run& run, std::int64_t first_row, 
         }
         if (block.has_perturbed_logits()) {
             float* residual = block.trajectory.residuals.get() + (text * scored + t) * block.trajectory.residual_stride;
-            kernels.sum_signs(residual, scratch.losses.data() + at, signs, trials.group_size, signs.logit_block,
+            kernels.sum_signs(residual, scratch.credits.data() + at, signs, trials.group_size, signs.logit_block,
                               token * signs.logit_pitch, rnn.vocab);
             scale(residual, block.trajectory.residual_stride, 1.0f / (degrees * block.noise.logit_sigma));
         }
@@ -241,6 +272,9 @@ Squares fill_deltas(const Block& block, const Run& run, std::int64_t first_row, 
         for (std::int64_t j = 0; j < rnn.hidden; ++j)
             deltas[j] += scratch.initial[static_cast<std::size_t>(j)] * block.noise.discount /
                          (degrees * block.noise.sigma);
+        if (block.controls.is_empty()) continue;
+        const float* predicted = scratch.controls.state(layer, item_text * scored);
+        for (std::int64_t j = 0; j < rnn.hidden; ++j) deltas[j] += block.noise.discount * predicted[j];
     }
     return squares;
 }
@@ -257,7 +291,7 @@ void drop_group(const Block& block, std::int64_t group, std::int64_t item_group,
     }
     std::fill_n(block.trajectory.residuals.get() + group * n_residuals, n_residuals, 0.0f);
     std::fill_n(scratch.initial_deltas.get() + item_group * n_states, n_states, 0.0f);
-    for (std::int64_t i = 0; block.controls.taps() > 0 && i < trials.batch_size; ++i) scratch.controls.drop(text + i);
+    for (std::int64_t i = 0; !block.controls.is_empty() && i < trials.batch_size; ++i) scratch.controls.drop(text + i);
 }
 
 void add_initial_state_gradient(const Block& block, std::int64_t n_groups, ItemScratch& scratch) {
@@ -281,13 +315,13 @@ Squares run_item(std::span<float> losses, const Block& block, std::int64_t first
     scratch.sums.clear();
     std::fill_n(scratch.initial_deltas.get(), n * block.rnn.layers * block.packed.view().padded_hidden, 0.0f);
     const TextRange range{first * trials.batch_size, n * trials.batch_size};
-    if (block.controls.taps() > 0) scratch.controls.start(block.trajectory, range);
+    if (!block.controls.is_empty()) scratch.controls.start(block.trajectory, range);
     for (std::int64_t done = 0; done < n; done += block.groups_per_run()) {
         const std::int64_t n_groups = std::min(block.groups_per_run(), n - done);
         const Run run{first + done, n_groups, n_groups * trials.group_size};
         draw_noise(block, run, scratch);
         for (std::int64_t sequence = 0; sequence < trials.batch_size; ++sequence) {
-            run_members(block, run, sequence, scratch);
+            run_members(block, run, sequence, done, scratch);
             for (std::int64_t t = 0; t < trials.scored; ++t)
                 for (std::int64_t row = 0; row < run.n_rows; ++row)
                     losses[static_cast<std::size_t>(run.first_group * group_size + row)] +=
@@ -304,10 +338,10 @@ Squares run_item(std::span<float> losses, const Block& block, std::int64_t first
         kItemGroups * trials.batch_size * trials.scored * block.packed.view().padded_hidden;
     for (std::int64_t layer = 0; layer < block.rnn.layers; ++layer) {
         float* deltas = scratch.deltas.get() + layer * layer_stride;
-        if (block.controls.taps() > 0) scratch.controls.finish_layer(scratch.sums, deltas, layer, block.noise.discount);
+        if (!block.controls.is_empty()) scratch.controls.finish_layer(scratch.sums, deltas, layer);
         add_layer_gradient(scratch.sums, block.rnn, trials, block.trajectory, range, layer, deltas);
     }
-    if (block.controls.taps() > 0 && block.has_perturbed_logits())
+    if (!block.controls.is_empty() && block.has_perturbed_logits())
         scratch.controls.finish_logits(scratch.sums, block.trajectory.residuals.get() + range.text * trials.scored *
                                                          block.trajectory.residual_stride);
     add_head_gradient(scratch.sums, block.rnn, trials, block.trajectory, range);
@@ -351,7 +385,7 @@ double activation_gradient(std::span<float> losses, std::span<std::int32_t> esti
     const PackedWeights plain(rnn, rnn.weights.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
     const ActivationSigns signs(rnn, trials, noise.sigma, noise.logit_sigma);
-    const ControlMatrices controls(rnn, noise.taps, noise.logit_sigma <= 0.0f);
+    const ControlMatrices controls(rnn, noise.logit_sigma <= 0.0f);
     for_each_block(trials, [&](const Trials& part, std::int64_t first) {
         const FloatBuffer states = warm_up(plain, part, n_threads);
         Trajectory trajectory = trace(plain, part, states.get(), noise.logit_sigma <= 0.0f, n_threads);

@@ -18,18 +18,16 @@ struct ActivationNoise {
     float sigma;               // of hidden units' inputs
     float logit_sigma;         // of the logits; 0: they are not perturbed, and the head's gradient has a closed form
     float discount;            // of a loss with each token that it comes later than the perturbation
-    std::int64_t taps;         // losses from a token on that control variates predict; 0: there are none
 };
-
-constexpr std::int64_t kMaxControlTaps = 16;
 
 // A gradient as integers: partial sums of any groups, from anywhere, add up exactly.
 constexpr double kEstimateUnit = 1 << 18;
 
 // losses [n_groups * group_size] <- mean nats per token of each member; estimate [n_parameters] <- kEstimateUnit times
 // the sum over groups of each group's estimate of the gradient of the mean loss, in the tensors' relative scales.
-// Groups with a loss that is not finite count zero. Gives the variance that control variates left of the losses, token by
-// token about their group's mean, as a share of what it was: 1 without any, and where there was none.
+// Groups with a loss that is not finite count zero. There are control variates where the tensor table has their matrices.
+// Gives what they left of the variance of discounted losses about their group's mean, as a share of what it was: 1 without
+// any, and where there was none.
 double activation_gradient(std::span<float> losses, std::span<std::int32_t> estimate, const Rnn& rnn,
                          const Trials& trials, const ActivationNoise& noise, int n_threads);
 

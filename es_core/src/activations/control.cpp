@@ -16,8 +16,7 @@ void add_row(float* sum, const float* row, std::int64_t n) {
 
 }  // namespace
 
-ControlMatrices::ControlMatrices(const Rnn& rnn, std::int64_t taps, bool has_residuals)
-    : index_(rnn, taps), has_residuals_(has_residuals) {
+ControlMatrices::ControlMatrices(const Rnn& rnn, bool has_residuals) : index_(rnn), has_residuals_(has_residuals) {
     for (std::size_t t = index_.head; t < rnn.tensors.size(); ++t) {
         const Tensor& tensor = rnn.tensors[t];
         const std::int64_t stride = padded_columns(*rnn.isa->rnn, tensor.columns);
@@ -29,19 +28,20 @@ ControlMatrices::ControlMatrices(const Rnn& rnn, std::int64_t taps, bool has_res
     }
 }
 
-ControlVariates::ControlVariates(const Rnn& rnn, const Trials& trials, const ControlMatrices& matrices,
+ControlVariates::ControlVariates(const Rnn& rnn, const Trials& trials, const ControlMatrices& matrices, float discount,
                                  std::int64_t max_texts)
     : rnn_(rnn),
       trials_(trials),
       matrices_(matrices),
+      discount_(discount),
       hidden_stride_(padded_columns(*rnn.isa->rnn, rnn.hidden)),
       logit_stride_(padded_columns(*rnn.isa->rnn, rnn.vocab)),
-      max_rows_(max_texts * trials.scored) {
-    chain_ = allocate<float>(rnn.layers * matrices.taps() * (max_rows_ + 1) * hidden_stride_);
-    slopes_ = allocate<float>(rnn.layers * max_rows_ * hidden_stride_);
+      max_rows_(matrices.is_empty() ? 0 : max_texts * trials.scored) {
+    chain_ = allocate<float>(at(rnn.layers, 0));
+    states_ = allocate<float>(at(rnn.layers, 0));
+    slopes_ = allocate<float>(at(rnn.layers, 0));
     logits_ = allocate<float>(max_rows_ * logit_stride_);
     errors_ = allocate<float>(max_rows_ * std::max(hidden_stride_, logit_stride_));
-    from_ = allocate<float>((max_rows_ + 1) * hidden_stride_);
 }
 
 void ControlVariates::start(const Trajectory& trajectory, const TextRange& range) {
@@ -49,41 +49,49 @@ void ControlVariates::start(const Trajectory& trajectory, const TextRange& range
     range_ = range;
     n_rows_ = range.n_texts * trials_.scored;
     for (std::int64_t layer = rnn_.layers - 1; layer >= 0; --layer) {
-        for (std::int64_t row = 0; row < n_rows_; ++row) {
-            const float* states = trajectory.after.get() + (range.text * trials_.scored + row) * trajectory.state_stride +
-                                  layer * hidden_stride_;
-            float* slopes = slopes_.get() + (layer * max_rows_ + row) * hidden_stride_;
-            for (std::int64_t j = 0; j < hidden_stride_; ++j) slopes[j] = 1.0f - states[j] * states[j];
-        }
-        for (std::int64_t tap = 0; tap < matrices_.taps(); ++tap) follow(layer, tap);
+        fill_slopes(layer);
+        follow(layer);
     }
     if (matrices_.has_residuals()) return;
     std::fill_n(logits_.get(), n_rows_ * logit_stride_, 0.0f);
     multiply_features(logits_.get(), matrices_.index().logits(), logit_stride_);
 }
 
-// What `tap` tokens later changes a layer's noise at every row, from what was found for later tokens and the layer above.
-void ControlVariates::follow(std::int64_t layer, std::int64_t tap) {
-    const ControlIndex& index = matrices_.index();
-    float* s = chain(layer, tap);
-    std::fill_n(s, (n_rows_ + 1) * hidden_stride_, 0.0f);
-    if (tap > 0) {
-        multiply(s, chain(layer, tap - 1) + hidden_stride_, index.recurrent(layer));
-        for (std::int64_t row = 0; row < n_rows_; ++row)
-            if (!goes_on(row)) std::fill_n(s + row * hidden_stride_, hidden_stride_, 0.0f);
+void ControlVariates::fill_slopes(std::int64_t layer) {
+    for (std::int64_t row = 0; row < n_rows_; ++row) {
+        const float* states = trajectory_->after.get() +
+                              (range_.text * trials_.scored + row) * trajectory_->state_stride + layer * hidden_stride_;
+        float* slopes = slopes_.get() + at(layer, row);
+        for (std::int64_t j = 0; j < hidden_stride_; ++j) slopes[j] = 1.0f - states[j] * states[j];
     }
-    if (layer < rnn_.layers - 1)
-        multiply(s, chain(layer + 1, tap), index.above(layer));
-    else if (tap == 0)
-        multiply_features(s, index.head, hidden_stride_);
-    const float* slopes = slopes_.get() + layer * max_rows_ * hidden_stride_;
-    for (std::int64_t i = 0; i < n_rows_ * hidden_stride_; ++i) s[i] *= slopes[i];
 }
 
-// products [rows][padded H] += rows [rows][padded H] times a matrix [H][H].
-void ControlVariates::multiply(float* products, const float* rows, std::size_t tensor) const {
-    rnn_.isa->activations->add_outer(products, hidden_stride_, {rows, 1, hidden_stride_}, n_rows_, matrices_.at(tensor),
-                                     hidden_stride_, rnn_.hidden);
+// z and y of one layer, token by token backwards for all texts side by side, once the layer above has them.
+void ControlVariates::follow(std::int64_t layer) {
+    const ControlIndex& index = matrices_.index();
+    const ActivationKernels& kernels = *rnn_.isa->activations;
+    const std::int64_t stride = hidden_stride_, scored = trials_.scored;
+    float* z = chain_.get() + at(layer, 0);
+    float* y = states_.get() + at(layer, 0);
+    std::fill_n(z, (n_rows_ + 1) * stride, 0.0f);
+    std::fill_n(y, (n_rows_ + 1) * stride, 0.0f);
+    if (layer < rnn_.layers - 1)
+        kernels.add_outer(z, stride, {noise(layer + 1, 0), 1, stride}, n_rows_, matrices_.at(index.above(layer)), stride,
+                          rnn_.hidden, stride);
+    else
+        multiply_features(z, index.head, stride);
+    for (std::int64_t t = scored - 1; t >= 0; --t) {
+        for (std::int64_t row = t; row < n_rows_; row += scored) {
+            const float* slopes = slopes_.get() + at(layer, row);
+            const float later = t + 1 < scored ? discount_ : 0.0f;  // a state that is reset has no y
+            for (std::int64_t j = 0; j < stride; ++j)
+                z[row * stride + j] = slopes[j] * (z[row * stride + j] + later * y[(row + 1) * stride + j]);
+        }
+        kernels.add_outer(y + t * stride, scored * stride, {z + t * stride, 1, scored * stride}, range_.n_texts,
+                          matrices_.at(index.next(layer)), stride, rnn_.hidden, stride);
+        for (std::int64_t row = t; row < n_rows_; row += scored)
+            if (*scored_tokens(trials_, range_.text, row) == rnn_.reset_token) std::fill_n(y + row * stride, stride, 0.0f);
+    }
 }
 
 // products [rows][stride] += the features of every row times a matrix.
@@ -92,7 +100,7 @@ void ControlVariates::multiply_features(float* products, std::size_t tensor, std
     if (matrices_.has_residuals()) {
         const float* residuals = trajectory_->residuals.get() + range_.text * trials_.scored * trajectory_->residual_stride;
         rnn_.isa->activations->add_outer(products, stride, {residuals, 1, trajectory_->residual_stride}, n_rows_, matrix,
-                                         stride, rnn_.vocab);
+                                         stride, rnn_.vocab, stride);
         return;
     }
     for (std::int64_t row = 0; row < n_rows_; ++row) {
@@ -105,17 +113,18 @@ void ControlVariates::multiply_features(float* products, std::size_t tensor, std
 void ControlVariates::drop(std::int64_t text) {
     const std::int64_t first = text * trials_.scored;
     for (std::int64_t layer = 0; layer < rnn_.layers; ++layer)
-        for (std::int64_t tap = 0; tap < matrices_.taps(); ++tap)
-            std::fill_n(chain(layer, tap) + first * hidden_stride_, trials_.scored * hidden_stride_, 0.0f);
+        for (const FloatBuffer* predictions : {&chain_, &states_})
+            std::fill_n(predictions->get() + at(layer, first), trials_.scored * hidden_stride_, 0.0f);
     std::fill_n(logits_.get() + first * logit_stride_, trials_.scored * logit_stride_, 0.0f);
 }
 
+// sums of a matrix += the features of every row times what `rows` says of their products.
 void ControlVariates::add_features(GradientSums& sums, std::size_t tensor, const float* rows, std::int64_t stride) const {
     if (matrices_.has_residuals()) {
         const float* residuals =
             trajectory_->residuals.get() + range_.text * trials_.scored * trajectory_->residual_stride;
         rnn_.isa->activations->add_outer(sums.at(tensor), stride, {residuals, trajectory_->residual_stride, 1},
-                                         rnn_.vocab, rows, stride, n_rows_);
+                                         rnn_.vocab, rows, stride, n_rows_, stride);
         return;
     }
     for (std::int64_t row = 0; row < n_rows_; ++row) {
@@ -125,43 +134,28 @@ void ControlVariates::add_features(GradientSums& sums, std::size_t tensor, const
     }
 }
 
-// Of a matrix [H][H] that multiplies the rows `from`.
+// The same of a matrix [H][H] that multiplies the rows `from`.
 void ControlVariates::add_gradient(GradientSums& sums, std::size_t tensor, const float* from) const {
     rnn_.isa->activations->add_outer(sums.at(tensor), hidden_stride_, {from, hidden_stride_, 1}, rnn_.hidden,
-                                     errors_.get(), hidden_stride_, n_rows_);
+                                     errors_.get(), hidden_stride_, n_rows_, hidden_stride_);
 }
 
-// rows [rows][padded H] += s of a layer for the first `n_taps` losses, each discounted.
-void ControlVariates::add_taps(float* rows, std::int64_t layer, std::int64_t n_taps, float discount) const {
-    float weight = 1.0f;
-    for (std::int64_t tap = 0; tap < n_taps; ++tap, weight *= discount) {
-        const float* s = chain(layer, tap);
-        for (std::int64_t i = 0; i < n_rows_ * hidden_stride_; ++i) rows[i] += weight * s[i];
-    }
-}
-
-void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64_t layer, float discount) {
+void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64_t layer) {
     const ControlIndex& index = matrices_.index();
-    const std::int64_t stride = hidden_stride_, taps = matrices_.taps();
-    const float* slopes = slopes_.get() + layer * max_rows_ * stride;
-    for (std::int64_t i = 0; i < n_rows_ * stride; ++i) errors_[static_cast<std::size_t>(i)] = -deltas[i] * slopes[i];
-    const auto clear = [&] { std::fill_n(from_.get(), (n_rows_ + 1) * stride, 0.0f); };
-    if (layer < rnn_.layers - 1) {
-        clear();
-        add_taps(from_.get(), layer + 1, taps, discount);
-        add_gradient(sums, index.above(layer), from_.get());
-    } else {
-        add_features(sums, index.head, errors_.get(), stride);
+    const std::int64_t stride = hidden_stride_;
+    const float* slopes = slopes_.get() + at(layer, 0);
+    float* errors = errors_.get();
+    for (std::int64_t i = 0; i < n_rows_ * stride; ++i) errors[i] = -deltas[i] * slopes[i];
+    if (layer < rnn_.layers - 1)
+        add_gradient(sums, index.above(layer), noise(layer + 1, 0));
+    else
+        add_features(sums, index.head, errors, stride);
+    for (std::int64_t row = 0; row < n_rows_; ++row) {
+        const float later = losses_reached(rnn_, trials_, range_.text, row, 2) > 1 ? discount_ : 0.0f;
+        for (std::int64_t j = 0; j < stride; ++j) errors[row * stride + j] *= later;
     }
-    if (taps > 1) {
-        clear();
-        add_taps(from_.get(), layer, taps - 1, discount);
-        float* next = from_.get() + stride;  // of the token after each row's
-        for (std::int64_t row = 0; row < n_rows_; ++row)
-            for (std::int64_t j = 0; j < stride; ++j) next[row * stride + j] *= goes_on(row) ? discount : 0.0f;
-        add_gradient(sums, index.recurrent(layer), next);
-    }
-    add_taps(deltas, layer, taps, discount);
+    add_gradient(sums, index.next(layer), noise(layer, 1));
+    add_row(deltas, noise(layer, 0), n_rows_ * stride);
 }
 
 void ControlVariates::finish_logits(GradientSums& sums, float* deltas) {

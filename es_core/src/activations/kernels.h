@@ -25,10 +25,10 @@ struct ActivationKernels {
     // results [n_rows] += dot product of values [n rounded up to lanes, zero beyond n] with each row's signs.
     void (*add_sign_dots)(float* results, const float* values, const SignRows& signs, std::int64_t n_rows,
                           std::int64_t first_block, std::int64_t first_sign, std::int64_t n);
-    // sums [n_left][sums_stride] += sum over rows of the outer product of left [n_left] and right [sums_stride], which
-    // is a multiple of the lanes.
+    // sums [n_left][n_columns] += sum over rows of the outer product of left [n_left] and right [n_columns], a multiple
+    // of the lanes.
     void (*add_outer)(float* sums, std::int64_t sums_stride, const LeftRows& left, std::int64_t n_left,
-                      const float* right, std::int64_t right_stride, std::int64_t n_rows);
+                      const float* right, std::int64_t right_stride, std::int64_t n_rows, std::int64_t n_columns);
     // totals [n] += factor * sums [n rounded up to lanes], to the nearest integer of 32 bits; what is no number counts 0.
     void (*add_rounded)(std::int64_t* totals, const float* sums, float factor, std::int64_t n);
 };

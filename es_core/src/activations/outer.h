@@ -39,11 +39,11 @@ void outer_panel(float* sums, std::int64_t sums_stride, LeftRows left, std::int6
 }
 
 void add_outer(float* sums, std::int64_t sums_stride, const LeftRows& left, std::int64_t n_left, const float* right,
-               std::int64_t right_stride, std::int64_t n_rows) {
+               std::int64_t right_stride, std::int64_t n_rows, std::int64_t n_columns) {
     std::int64_t column = 0;
-    for (; column + kTileColumns <= sums_stride; column += kTileColumns)
+    for (; column + kTileColumns <= n_columns; column += kTileColumns)
         outer_panel<kTileVectors>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
-    for (; column < sums_stride; column += kLanes)
+    for (; column < n_columns; column += kLanes)
         outer_panel<1>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
 }
 

@@ -130,7 +130,7 @@ void add_head_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials,
                           (rnn.layers - 1) * sums.stride(index.head);
     rnn.isa->activations->add_outer(sums.at(index.head), sums.stride(index.head),
                                       {residuals, trajectory.residual_stride, 1}, rnn.vocab, states,
-                                      trajectory.state_stride, n_rows);
+                                      trajectory.state_stride, n_rows, sums.stride(index.head));
     add_rows(sums.at(index.head_bias), residuals, trajectory.residual_stride, n_rows, rnn.vocab);
 }
 
@@ -143,7 +143,7 @@ void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials
     const auto add_outer = [&](std::size_t tensor, const FloatBuffer& states, std::int64_t from) {
         rnn.isa->activations->add_outer(sums.at(tensor), stride, {deltas, stride, 1}, rnn.hidden,
                                           states.get() + first * trajectory.state_stride + from * stride,
-                                          trajectory.state_stride, n_rows);
+                                          trajectory.state_stride, n_rows, stride);
     };
     add_outer(index.recurrent[at], trajectory.before, layer);
     add_rows(sums.at(index.bias[at]), deltas, stride, n_rows, rnn.hidden);

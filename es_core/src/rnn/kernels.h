@@ -78,6 +78,13 @@ struct SignRows {
     float logit_amplitude;             // 0: the logits are not perturbed
 };
 
+// Dot products of each row's states before every token with vectors of its text, summed over layers.
+struct StateProducts {
+    const float* const* vectors;       // [n_rows] of the row's first token and layer, [padded H]
+    std::int64_t token_stride, layer_stride;
+    float* sums;                       // [n_tokens][n_rows]
+};
+
 // Rows that run through the network side by side: members on one text, or unperturbed weights on many texts.
 struct RnnRows {
     std::int64_t n_rows;
@@ -91,6 +98,7 @@ struct RnnRows {
     float* losses;                     // [n_rows] summed nats, added to; nullptr: not wanted
     float* token_losses;               // [n_tokens][n_rows] nats; nullptr: not wanted
     float* log_probabilities;          // [n_rows][V] after the last token; nullptr: not wanted
+    const StateProducts* products;     // nullptr: not wanted
 };
 
 struct RnnKernels {

@@ -183,6 +183,31 @@ struct Run {
         }
     }
 
+    // Lanes of a state; of bytes as what they stand for.
+    static Floats state_lanes(const Number* state) {
+        if constexpr (kIsFloat) return load<Floats>(state);
+        else return (__builtin_convertvector(__builtin_convertvector(load<NarrowBytes>(state), Ints), Floats) - kStateOffset) *
+                    (1.0f / kStateSteps);
+    }
+
+    void multiply_states(std::int64_t t) const {
+        const fedlearn::StateProducts& products = *rows.products;
+        for (std::int64_t first = 0; first < rows.n_rows; first += kLanes) {
+            const auto n = static_cast<int>(smaller<std::int64_t>(rows.n_rows - first, kLanes));
+            Floats sums[kLanes] = {};
+            for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
+                for (int i = 0; i < n; ++i) {
+                    const Number* state = layer_of(states, layer) + (first + i) * stride;
+                    const float* vector = products.vectors[first + i] + t * products.token_stride +
+                                          layer * products.layer_stride;
+                    for (std::int64_t j = 0; j < rnn.padded_hidden; j += kLanes)
+                        sums[i] += state_lanes(state + j) * load<Floats>(vector + j);
+                }
+            const Floats totals = sum_each(sums);
+            for (int i = 0; i < n; ++i) products.sums[t * rows.n_rows + first + i] = totals[i];
+        }
+    }
+
     // Advances one layer by one token; the new state replaces the old one.
     void advance_layer(std::int64_t layer, std::int64_t t) const {
         Number* next = layer_of(next_states, layer);
@@ -327,6 +352,7 @@ struct Run {
             update_dots(layer, layer_of(states, layer), false);
         for (std::int64_t t = 0; t < rows.n_tokens; ++t) {
             if (rnn.reset_token >= 0) reset_rows(t);
+            if (rows.products != nullptr) multiply_states(t);
             for (std::int64_t layer = 0; layer < rnn.layers; ++layer) advance_layer(layer, t);
             const bool is_last = t + 1 == rows.n_tokens;
             const bool has_losses = rows.losses != nullptr || rows.token_losses != nullptr;

@@ -137,7 +137,7 @@ def _described(config: RunConfig, dataset: Dataset) -> dict[str, Option]:
         "cell": options.cell,
     }
     if strategy.perturb == "activations":
-        described["control_taps"] = options.control_variates
+        described["control_variates"] = options.control_variates
         described["control_features"] = "residuals" if strategy.head == "closed-form" else "tokens"
     if dataset.record.reset_token >= 0:
         described["reset_token"] = dataset.record.reset_token
@@ -175,7 +175,7 @@ def _check_size(config: RunConfig, objective: RnnObjective) -> None:
     if size - n_controls <= limit:
         raise ConfigError(
             f"control_variates: expected at most {limit} parameters in all, got {size}, of which {n_controls} are "
-            f"control matrices; set control_variates = 0, head = closed-form, or a smaller vocabulary"
+            f"control matrices; set control_variates = false, head = closed-form, or a smaller vocabulary"
         )
     options = options_of(config)
     raise ConfigError(

@@ -17,22 +17,19 @@ CONTROL_SCALE = 3.0
 
 
 def control_tensors(
-    shape: tuple[int, int, int], taps: int, features: Literal["residuals", "tokens"]
+    shape: tuple[int, int, int], features: Literal["residuals", "tokens"]
 ) -> tuple[TensorSpec, ...]:
     """Control matrices for noise on activations, in the order that `es_core` expects; zero in a new run.
 
     They are a chain from a token's loss to the units of the last layer, from each token to the one before, and from
-    each layer to the one below, for the losses of `taps` tokens. It starts at the residuals of a prediction, or at its
-    target and input tokens, and then there is a matrix for the noise on logits, too.
+    each layer to the one below. It starts at the residuals of a prediction, or at its target and input tokens, and then
+    there is a matrix for the noise on logits, too.
     """
-    if not taps:
-        return ()
     vocab_size, hidden_size, n_layers = shape
     n_features = vocab_size if features == "residuals" else 2 * vocab_size
     sizes = {"control.head": (n_features, hidden_size)}
     for layer in range(n_layers):
-        if taps > 1:
-            sizes[f"control.next_l{layer}"] = (hidden_size, hidden_size)
+        sizes[f"control.next_l{layer}"] = (hidden_size, hidden_size)
         if layer < n_layers - 1:
             sizes[f"control.above_l{layer}"] = (hidden_size, hidden_size)
     if features == "tokens":

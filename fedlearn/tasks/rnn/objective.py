@@ -50,7 +50,7 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedding_scale: float
     precision: Precision
     cell: Cell = "tanh"
-    control_taps: Annotated[int, Meta(ge=0, le=16)] = 0
+    control_variates: bool = False
     control_features: Literal["residuals", "tokens"] = "residuals"
     reset_token: Annotated[int, Meta(ge=-1, le=2**16 - 1)] = -1
 
@@ -74,7 +74,7 @@ class RnnObjective:
         embedding_scale: float,
         precision: Precision = "float32",
         cell: Cell = "tanh",
-        control_taps: int = 0,
+        control_variates: bool = False,
         control_features: Literal["residuals", "tokens"] = "residuals",
         reset_token: int = -1,
         unigram_counts: NDArray[np.int64] | None = None,
@@ -87,10 +87,10 @@ class RnnObjective:
         self.cell = cell
         self.reset_token = reset_token
         self.shape = (vocab_size, hidden_size, n_layers)
-        self.control_taps = control_taps
+        self.control_variates = control_variates
         self._unigram_counts = np.ones(vocab_size) if unigram_counts is None else unigram_counts
         network = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale, cell).tensors
-        controls = control_tensors(self.shape, control_taps, control_features)
+        controls = control_tensors(self.shape, control_features) if control_variates else ()
         self._n_network_tensors = len(network)
         self._layout = ParameterLayout((*network, *controls))
         self._scales = np.array([tensor.scale for tensor in self._layout.tensors], dtype=np.float32)
@@ -121,7 +121,7 @@ class RnnObjective:
             embedding_scale=values.embedding_scale,
             precision=values.precision,
             cell=values.cell,
-            control_taps=values.control_taps,
+            control_variates=values.control_variates,
             control_features=values.control_features,
             reset_token=values.reset_token,
         )
@@ -276,7 +276,7 @@ class RnnObjective:
             discount=perturbation.discount,
             cell=self.cell,
             reset_token=self.reset_token,
-            control_taps=self.control_taps,
+            control_variates=self.control_variates,
             int8=self.precision == "int8",
             threads=threads,
         )

@@ -56,13 +56,8 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
     context: Annotated[int, setting("tokens that warm up the hidden state before the scored ones", ge=0, le=65536)] = 32
     sequence_length: Annotated[int, setting("scored tokens in a sequence", ge=1, le=65536)] = 16
     control_variates: Annotated[
-        int,
-        setting(
-            "tokens whose losses are predicted from the noise on an activation, to lower the variance; 0 = none",
-            ge=0,
-            le=16,
-        ),
-    ] = 2
+        bool, setting("predict losses from the noise on activations, by matrices that learn to, to lower the variance")
+    ] = True
 
     def __post_init__(self) -> None:
         if self.hidden_size == 1:
