@@ -18,8 +18,8 @@ namespace fedlearn {
 
 namespace {
 
-constexpr std::int64_t kBlockGroups = 256;  // traced together: memory grows with a block, not with the population
-constexpr std::int64_t kItemGroups = 8;     // whose outer products are summed as floats, then rounded
+constexpr std::int64_t kBlockGroups = 96;  // traced together: memory grows with a block, not with the population
+constexpr std::int64_t kItemGroups = 16;    // whose outer products are summed as floats, then rounded
 constexpr std::int64_t kRunRows = 64;       // members side by side in one product: small groups share it
 
 // Sums of squares of credits about their group's mean, before and after predictions were taken off.
