@@ -132,7 +132,6 @@ def _objective(hidden_size: int, precision: Precision) -> RnnObjective:
         window=WindowShape(1, 8, 16),
         embedding_scale=1.0,
         precision=precision,
-        control_taps=0,
     )
 
 

@@ -146,7 +146,6 @@ def holding_of(hidden_size: int) -> Holding:
         window=WindowShape(1, 32, 16),
         embedding_scale=1.0,
         precision="float32",
-        control_taps=0,
         unigram_counts=np.ones(VOCABULARY, dtype=np.int64),
     )
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, 100_000).astype(np.uint16)

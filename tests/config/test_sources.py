@@ -33,7 +33,7 @@ CAMEL_CASE = {
 
 FLAT = """{
   "time_per_step": 2.0, "learning_rate": 0.01, "sigma": 0.02, "perturb": "activations", "head": "closed-form",
-  "logit_sigma": 0.06, "discount": 0.7, "control_variates": 3, "learning_rate_schedule": "linear",
+  "logit_sigma": 0.06, "discount": 0.7, "control_variates": false, "learning_rate_schedule": "linear",
   "sigma_schedule": "cosine", "warmup_steps": 5, "hidden_size": 8, "vocab_size": 99, "n_layers": 2, "optimizer": "sgd",
   "weight_decay": 0.125, "antithetic": false, "beta1": 0.5, "beta2": 0.75, "step_num": 3, "checkpoint_time": 9.0,
   "new_tokens_interval": 4, "batch_size": 2, "seed": 7, "rank": 2, "group_size": 16, "context": 5,

@@ -108,7 +108,7 @@ def test_control_matrices_that_are_too_large_are_named_before_anything_is_measur
     ):
         create(RNN, perturbed, measure=measure)
     measure.assert_not_called()
-    assert create(RNN, perturbed.replace({"control_variates": 0}), measure=measure).config.get("hidden_size")
+    assert create(RNN, perturbed.replace({"control_variates": False}), measure=measure).config.get("hidden_size")
 
 
 def test_text_is_one_block_unless_it_is_renewed(config: RunConfig) -> None:

@@ -82,9 +82,9 @@ def test_a_run_begins_at_the_frequencies_of_its_tokens() -> None:
 
 @pytest.mark.parametrize(("head", "features"), [("perturbed", "tokens"), ("closed-form", "residuals")])
 def test_control_matrices_go_with_perturbed_activations(head: str, features: str) -> None:
-    options = started(perturb="activations", head=head, control_variates=3).invitation.options
-    assert (options["control_taps"], options["control_features"]) == (3, features)
-    assert "control_taps" not in started(head=head).invitation.options
+    options = started(perturb="activations", head=head).invitation.options
+    assert (options["control_variates"], options["control_features"]) == (True, features)
+    assert "control_variates" not in started(head=head).invitation.options
 
 
 def test_volunteers_are_told_which_token_ends_a_document() -> None:
@@ -199,12 +199,12 @@ def test_a_model_that_messages_cannot_hold_is_refused(
     monkeypatch: pytest.MonkeyPatch, perturb: str, limit: str
 ) -> None:
     given: dict[str, Any] = {"perturb": perturb, "head": "closed-form" if perturb == "activations" else "perturbed"}
-    size = started(**given, control_variates=0).objective.layout.size
+    size = started(**given, control_variates=False).objective.layout.size
     monkeypatch.setattr(kind_module, limit, size)
-    started(**given, control_variates=0)
+    started(**given, control_variates=False)
     monkeypatch.setattr(kind_module, limit, size - 1)
     with pytest.raises(ConfigError, match=rf"hidden_size, n_layers: .* at most {size - 1} parameters, got 8 and 1"):
-        started(**given, control_variates=0)
+        started(**given, control_variates=False)
 
 
 def test_what_is_left_open_is_chosen_from_one_measurement_at_the_reference_size() -> None:

@@ -1,8 +1,10 @@
+from typing import Literal
+
 import numpy as np
 import pytest
 
 from fedlearn.es.layout import TensorSpec
-from fedlearn.tasks.rnn.layout import control_tensors, rnn_layout, to_torch_names
+from fedlearn.tasks.rnn.layout import CONTROL_SCALE, control_tensors, rnn_layout, to_torch_names
 
 
 def test_tensors_have_their_order_shapes_scales_and_masks() -> None:
@@ -36,21 +38,19 @@ def test_a_gru_has_three_rows_a_unit_and_a_bias_of_its_own_within_the_third() ->
     ]
 
 
-@pytest.mark.parametrize(
-    ("taps", "features", "expected"),
-    [
-        (0, "residuals", []),
-        (0, "tokens", []),
-        (1, "residuals", [("control.l0.t0", (9, 8)), ("control.l1.t0", (9, 8))]),
-        (1, "tokens", [("control.l0.t0", (18, 8)), ("control.l1.t0", (18, 8)), ("control.logits", (18, 9))]),
-    ],
-)
-def test_control_matrices_predict_from_residuals_or_from_tokens(
-    taps: int, features: str, expected: list[tuple[str, tuple[int, int]]]
+@pytest.mark.parametrize(("features", "n_features"), [("residuals", 9), ("tokens", 18)])
+def test_control_matrices_are_a_chain_that_starts_at_residuals_or_at_tokens(
+    features: Literal["residuals", "tokens"], n_features: int
 ) -> None:
-    tensors = control_tensors((9, 8, 2), taps, "tokens" if features == "tokens" else "residuals")
-    assert [(tensor.name, tensor.shape) for tensor in tensors] == expected
-    assert {(tensor.scale, tensor.mask_column) for tensor in tensors} <= {(1.0, -1)}
+    tensors = control_tensors((9, 8, 2), features)
+    assert [(tensor.name, tensor.shape) for tensor in tensors] == [
+        ("control.head", (n_features, 8)),
+        ("control.next_l0", (8, 8)),
+        ("control.above_l0", (8, 8)),
+        ("control.next_l1", (8, 8)),
+        *([("control.logits", (18, 9))] if features == "tokens" else []),
+    ]
+    assert {(tensor.scale, tensor.mask_column) for tensor in tensors} == {(CONTROL_SCALE, -1)}
 
 
 def test_pytorch_reads_one_hot_tokens_with_the_embedding_turned() -> None:

@@ -145,7 +145,7 @@ def test_options_make_the_objective_that_they_describe() -> None:
     built, plain = RnnObjective.from_options(OPTIONS, SEED), rnn_of(2)
     assert (built.layout, built.shape, built.window) == (plain.layout, plain.shape, plain.window)
     np.testing.assert_array_equal(built.initial_weights(), plain.initial_weights())
-    controlled = RnnObjective.from_options({**OPTIONS, "control_taps": 2, "control_features": "tokens"}, SEED)
+    controlled = RnnObjective.from_options({**OPTIONS, "control_variates": True, "control_features": "tokens"}, SEED)
     assert len(controlled.layout.tensors) == len(plain.layout.tensors) + 5
     assert (built.reset_token, RnnObjective.from_options({**OPTIONS, "reset_token": 3}, SEED).reset_token) == (-1, 3)
 
@@ -162,7 +162,7 @@ def test_options_make_the_objective_that_they_describe() -> None:
         {"batch_size": 0},
         {"batch_size": 1.5},
         {"precision": "float64"},
-        {"control_taps": 17},
+        {"control_variates": 2},
         {"control_features": "words"},
         {"reset_token": -2},
         {"reset_token": VOCAB},
@@ -307,13 +307,13 @@ def test_control_matrices_are_part_of_the_layout_and_no_part_of_the_network() ->
         n_layers=1,
         window=plain.window,
         embedding_scale=10.0,
-        control_taps=2,
+        control_variates=True,
         control_features="tokens",
     )
     added = objective.layout.tensors[len(plain.layout.tensors) :]
     assert [(tensor.name, tensor.shape) for tensor in added] == [
-        ("control.l0.t0", (2 * VOCAB, 10)),
-        ("control.l0.t1", (2 * VOCAB, 10)),
+        ("control.head", (2 * VOCAB, 10)),
+        ("control.next_l0", (10, 10)),
         ("control.logits", (2 * VOCAB, VOCAB)),
     ]
     weights = objective.initial_weights()

@@ -13,7 +13,7 @@ from fedlearn.text.windows import WindowShape
 VOCAB = 11
 
 
-def objective_of(cell: Cell, n_layers: int, control_taps: int = 0) -> RnnObjective:
+def objective_of(cell: Cell, n_layers: int, control_variates: bool = False) -> RnnObjective:
     return RnnObjective(
         seed=1,
         vocab_size=VOCAB,
@@ -22,16 +22,16 @@ def objective_of(cell: Cell, n_layers: int, control_taps: int = 0) -> RnnObjecti
         window=WindowShape(1, 4, 8),
         embedding_scale=1.0,
         cell=cell,
-        control_taps=control_taps,
+        control_variates=control_variates,
     )
 
 
-@pytest.mark.parametrize(("cell", "n_layers", "control_taps"), [("tanh", 1, 2), ("tanh", 3, 0), ("gru", 2, 0)])
-def test_graph_predicts_what_the_network_does(cell: Cell, n_layers: int, control_taps: int) -> None:
+@pytest.mark.parametrize(("cell", "n_layers", "control_variates"), [("tanh", 1, True), ("tanh", 3, False), ("gru", 2, False)])
+def test_graph_predicts_what_the_network_does(cell: Cell, n_layers: int, control_variates: bool) -> None:
     onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
     from onnx.reference import ReferenceEvaluator
 
-    objective = objective_of(cell, n_layers, control_taps)
+    objective = objective_of(cell, n_layers, control_variates)
     weights = np.random.default_rng(2).standard_normal(objective.layout.size, dtype=np.float32)
     model = onnx.load_from_string(onnx_step(objective, weights, {"step": "7"}))
     onnx.checker.check_model(model, full_check=True)
