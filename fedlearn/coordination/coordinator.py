@@ -190,9 +190,14 @@ class Coordinator:
         )
 
     @property
+    def has_open_step(self) -> bool:
+        """Whether volunteers work on a step, which its Update will end."""
+        return self._course.open is not None
+
+    @property
     def is_between_steps(self) -> bool:
         """Whether no step is open, and the replica has taken the last one."""
-        return self._course.open is None and self._course.closed is None
+        return not self.has_open_step and self._course.closed is None
 
     # ---- volunteers come and go
 
