@@ -8,10 +8,10 @@ from fedlearn.graphs.stages import cut
 
 def test_pieces_say_what_a_plan_needs(deep: Graph) -> None:
     assert pieces(deep) == (
-        Piece(range(4), ("table",), 2 + 2 + 1 + 8, 32),
-        Piece(range(4, 9), ("first",), 8 * 4 + 3 * 8 + 16, 32),
-        Piece(range(9, 11), ("second",), 8 * 4 + 8, 32),
-        Piece(range(11, 13), ("table",), 18 * 4 + 1, 4),
+        Piece(range(4), ("table",), 2 + 2 + 1 + 8, 32, 32),
+        Piece(range(4, 9), ("first",), 8 * 4 + 3 * 8 + 16, 32, 96),  # of a row x, what is made of it, and the next
+        Piece(range(9, 11), ("second",), 8 * 4 + 8, 32, 64),
+        Piece(range(11, 13), ("table",), 18 * 4 + 1, 4, 32 + 72),
     )
 
 

@@ -18,7 +18,9 @@ def need_of(model: Model, first: int, end: int) -> int:
     """As the module says it: parameters by their bytes, and the activations of some members."""
     held = {name for piece in model.pieces[first:end] for name in piece.tensors}
     before = [0, *(piece.sent_bytes for piece in model.pieces)]
-    alive = max(before[number] + before[number + 1] for number in range(first, end))
+    alive = max(
+        max(before[number] + before[number + 1], model.pieces[number].alive_bytes) for number in range(first, end)
+    )
     numbers = sum(model.learned.get(name, 0) for name in held)
     frozen = sum(model.frozen.get(name, 0) for name in held)
     return NEEDS.parameter_bytes * numbers + NEEDS.members * (frozen + alive)
@@ -80,7 +82,8 @@ def random_case(chance: random.Random) -> tuple[Model, list[Machine]]:
     tied = chance.randrange(n_pieces)
     tensors = [(f"t{number}", "tied") if number in (tied, 0) else (f"t{number}",) for number in range(n_pieces)]
     pieces = [
-        Piece(range(n, n + 1), tensors[n], chance.uniform(1, 10), chance.randint(1, 400)) for n in range(n_pieces)
+        Piece(range(n, n + 1), tensors[n], chance.uniform(1, 10), chance.randint(1, 400), chance.randint(1, 999))
+        for n in range(n_pieces)
     ]
     learned = {name: chance.randint(50, 400) for names in tensors for name in names}
     model = Model(pieces, learned, {"t1": chance.randint(1, 999)})
