@@ -104,9 +104,8 @@ def _order(options: argparse.Namespace, order: Order) -> int:
     slip = give(folder.orders, order)
     try:
         answer = _ended(folder, within_s=ENDED_WITHIN_S) if isinstance(order, Stop) else _awaited(slip, folder)
-        if isinstance(order, Finish) and answer.is_done:
-            print(escape(f"{answer.text}; Ctrl-C ends the wait, not the order"), file=sys.stderr)
-            answer = _ended(folder, within_s=math.inf)  # the open step may be a long one
+        if isinstance(order, Finish):
+            answer = _finished(answer, slip, folder)
     finally:
         withdraw(slip)
     print(escape(f"run {folder.path.name}: {answer.text}"), file=sys.stdout if answer.is_done else sys.stderr)
@@ -127,6 +126,15 @@ def _awaited(slip: Slip, folder: RunFolder) -> Answer:
             has_said = True
         time.sleep(INTERVAL_S)
     return answer
+
+
+def _finished(answer: Answer, slip: Slip, folder: RunFolder) -> Answer:
+    """Whether the run ends, once it is taken; the open step may be a long one, or so short that the answer is late."""
+    if answer.is_done:
+        print(escape(f"{answer.text}; Ctrl-C ends the wait, not the order"), file=sys.stderr)
+    elif not is_taken(slip) or live_status(folder) is not None:
+        return answer
+    return _ended(folder, within_s=math.inf)
 
 
 def _ended(folder: RunFolder, *, within_s: float) -> Answer:

@@ -208,6 +208,31 @@ def test_finish_returns_once_the_last_step_and_the_server_have_ended(
     assert shown.out == "run 1: all 9 steps are done, at step 9\n"
 
 
+def test_server_that_finishes_before_it_answers_has_finished(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end() -> None:
+        show(folder, state="ended", reason="all 9 steps are done", step=9)
+
+    with answering(folder, end):
+        assert finish_command(options_of(folder)) == 0
+    assert capsys.readouterr().out == "run 1: all 9 steps are done, at step 9\n"
+
+
+def test_server_that_ends_before_it_takes_the_order_has_not_finished(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+
+    def is_gone_at_the_second_look(_: RunFolder) -> RunStatus | None:
+        looks.append(None)
+        return STATUS if len(looks) == 1 else None
+
+    monkeypatch.setattr(module, "live_status", is_gone_at_the_second_look)
+    assert finish_command(options_of(folder)) == 1
+    assert capsys.readouterr().err == "run 1: the server ended before it answered\n"
+
+
 def test_refused_finish_does_not_wait_for_an_end(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     with answering(folder, lambda: Answer(False, "no")) as taken:
         assert finish_command(options_of(folder)) == 1
