@@ -76,7 +76,7 @@ class RelayKeeper:
     ) -> None:
         self.steps = LeasedSteps(volunteer.holding.objective.layout)
         self.update_bytes = 0
-        self.sample_time = 0.0
+        self.sample_time, self.sample_every = 0.0, 0
         self._holding = volunteer.holding
         self._blocks = blocks
         self._welcome = welcome
