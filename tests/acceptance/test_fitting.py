@@ -48,15 +48,17 @@ def test_a_head_that_no_volunteer_holds_is_cut_by_itself_and_trained(tmp_path: P
     (tmp_path / "words.py").write_text(TASK)
     port = str(free_port())
     flags = ("--task", "words.py:task", "--port", port, "--volunteers", "0", "--population-limit", "64")
-    server = start("server.py", *flags, *STEPS_BY_MEMBERS[2:], folder=tmp_path)
+    server = start("server.py", *flags, *STEPS_BY_MEMBERS[2:], folder=tmp_path, limit_s=240)
     with ended_at_exit(server):
         wait_for(server, r"listening on ")
         memory = [("--max-memory", f"{lent}MB", "--threads", "1", "--priority", "normal") for lent in LENT_MB]
         join = ("--server", f"127.0.0.1:{port}", "--name")
-        clients = [start("client.py", *join, f"v{n}", *memory[n], folder=tmp_path) for n in range(len(memory))]
+        clients = [
+            start("client.py", *join, f"v{n}", *memory[n], folder=tmp_path, limit_s=240) for n in range(len(memory))
+        ]
         with ended_at_exit(*clients):
             said, _ = wait_for(server, r"the rows of the vocabulary are cut into (\d) shards, since .*")
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while len(metrics_of(tmp_path)) < 3:
                 assert time.monotonic() < deadline, "no three steps were taken"
                 time.sleep(0.05)
