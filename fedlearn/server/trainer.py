@@ -209,6 +209,7 @@ class Trainer:
             steps=config.run.steps,
             duration_s=config.run.duration,
             seats=config.server.seats,
+            show=self.run.prepared.examiner.show,
             replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else 0,
         )
 
