@@ -85,7 +85,7 @@ class Coordinator:
     def connected(
         self, peer: Peer, now: float, *, nonce: bytes, address: str = "", binding: bytes = b""
     ) -> list[ServerEffect]:
-        """A connection was made; it is a stranger until it has proven who it is, with the `nonce`, which is random."""
+        """A connection was made; it is unidentified until it has proven who it is, with the random `nonce`."""
         return self._entrance.connected(peer, now, nonce=nonce, address=address, binding=binding)
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
