@@ -9,7 +9,7 @@ import pytest
 
 from fedlearn.config import ConfigError
 from fedlearn.graphs.crews import Machine
-from fedlearn.graphs.fitting import Cuttings
+from fedlearn.graphs.fitting import Cuttings, fitting_plan
 from fedlearn.graphs.parts import Needs
 from fedlearn.graphs.shards import rows_of
 from fedlearn.tasks.invitation import Invitation
@@ -17,7 +17,7 @@ from fedlearn.tasks.parts import part_layout
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.config import ServerSettings  # noqa: E402
 from fedlearn.server import seating  # noqa: E402
@@ -121,9 +121,10 @@ def language(size: int, width: int) -> nn.Module:
     return nn.Sequential(nn.Embedding(size, width), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, size))
 
 
-def next_token(model: nn.Module, rows: dict[str, torch.Tensor]) -> torch.Tensor:
+def next_token(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
     logits = model(rows["tokens"][:, :-1])
-    return nn.functional.cross_entropy(logits.flatten(0, 1), rows["tokens"][:, 1:].flatten())
+    loss: Tensor = nn.functional.cross_entropy(logits.flatten(0, 1), rows["tokens"][:, 1:].flatten())
+    return loss
 
 
 @cache
@@ -190,7 +191,7 @@ def test_who_lends_too_little_for_a_wanted_number_of_seats_waits() -> None:
 
 def test_who_was_refused_together_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
     planner, asked = draftsman(), list[int]()
-    monkeypatch.setattr(seating, "fitting_plan", refused(seating.fitting_plan, asked))
+    monkeypatch.setattr(seating, "fitting_plan", refused(fitting_plan, asked))
     for memories in ([5], [5], [5, 5], [5]):
         assert planner.draft(memories) is None
     assert asked == [1, 2, 1]
