@@ -244,6 +244,13 @@ def test_machines_of_one_crew_keep_their_order_though_another_would_suit_better(
     assert [(seat.machine, seat.tensors) for seat in crew.seats] == [("0", ("t0",)), ("1", ("t1",))]
 
 
+def test_of_equal_divisions_the_one_that_sends_the_least_is_taken() -> None:
+    pieces = model_of([1] * 4, [50, 5, 8, 4]).pieces
+    model = Model(pieces, {"t0": 10, "t1": 10, "t2": 10, "t3": 1000}, {})
+    (crew,) = divide(model, [machine(name, 1e6) for name in "abc"], NEEDS).crews
+    assert [seat.first for seat in crew.seats] == [0, 2, 3]
+
+
 def test_division_needs_a_piece_for_each_machine_and_room() -> None:
     model = model_of([1, 1], [8, 4], size=10**8)
     with pytest.raises(PlanError, match="expected at most 2 for one crew of this model, got 3"):
