@@ -3,6 +3,9 @@
 Bits per character on validation and on the test part, which no setting is chosen on; tinyshakespeare
 (https://github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt) unless told otherwise. Each budget is a run of
 its own, since schedules end with it. Time spent on validation does not count.
+
+Peers are for the one stream that the text is by default: with `--documents` they carry their state on behind the end of
+a document, where ours begins anew, and are no peers.
 """
 
 import argparse

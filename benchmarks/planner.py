@@ -69,7 +69,7 @@ def random_model(n_pieces: int) -> Model:
     chance = random.Random(n_pieces)
     sizes = {f"t{number}": chance.randint(10**5, 2 * 10**6) for number in range(n_pieces)}
     pieces = [
-        Piece(range(number, number + 1), (name,), 64.0 * size, chance.randint(10**5, 10**6))
+        Piece(range(number, number + 1), (name,), 64.0 * size, chance.randint(10**5, 10**6), 10**6)
         for number, (name, size) in enumerate(sizes.items())
     ]
     return Model(pieces, sizes, {})

@@ -32,7 +32,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=256)]
 class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An order as the page sends it."""
 
-    order: Literal["pause", "go-on", "checkpoint", "send-away", "set"]
+    order: Literal["pause", "go-on", "checkpoint", "send-away", "set", "finish"]
     who: Text = "-"
     key: Text = "-"
     value: Annotated[str, Meta(max_length=256)] = ""
@@ -50,6 +50,8 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 return orders.SendAway(BY, self.who)
             case "set":
                 return orders.Set(BY, self.key, self.value)
+            case "finish":
+                return orders.Finish(BY)
 
 
 class Lock:

@@ -9,7 +9,7 @@ import numpy as np
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
-from fedlearn.terminal import counted, format_count, format_duration, format_share
+from fedlearn.terminal import counted, format_count, format_duration, format_figures, format_share
 from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import Block, Goal, Loss
 from fedlearn.wire.messages import Credit, News
@@ -123,8 +123,14 @@ class Contribution:
     def _loss(self, unit: str) -> Loss | None:
         if not self._own_loss:
             return None
-        of_run = f"{self._news.loss:.4g}, " if self._news is not None and self._news.loss is not None else ""
-        return Loss(f"{of_run}{self._own_loss}{LOSS_UNITS.get(unit, '')} in own trials", self._losses)
+        return Loss(f"{self._of_run()}{self._own_loss}{LOSS_UNITS.get(unit, '')} in own trials", self._losses)
+
+    def _of_run(self) -> str:
+        """The run's loss as its owner is shown it, where that is known."""
+        news = self._news
+        if news is None or news.loss is None:
+            return ""
+        return f"{format_figures(dict([news.shown])) if news.shown is not None else f'{news.loss:.4g}'}, "
 
     def _watch_losses(self, result: object, now: float) -> None:
         if isinstance(result, TrialResults) and np.isfinite(loss := float(result.losses.mean())):

@@ -21,6 +21,7 @@ from fedlearn.commands.orders import (
     add_send_away,
     add_set,
     checkpoint_command,
+    finish_command,
     go_on_command,
     pause_command,
     send_away_command,
@@ -71,6 +72,7 @@ VERBS: tuple[tuple[str, Command, AddArguments, str], ...] = (
     ("checkpoint", checkpoint_command, add_run, "let a running server write a checkpoint now"),
     ("send-away", send_away_command, add_send_away, "let a running server send a volunteer away"),
     ("set", set_command, add_set, "change a setting of a running server"),
+    ("finish", finish_command, add_run, "end a run after its open step, as if it had been its last"),
     ("stop", stop_command, add_run, "stop a running server, as Ctrl-C does"),
 )
 

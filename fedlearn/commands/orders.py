@@ -1,7 +1,8 @@
-"""`fedlearn pause | go-on | checkpoint | send-away | set | stop RUN`: what an operator asks of a running server."""
+"""`fedlearn pause | go-on | checkpoint | send-away | set | finish | stop RUN`: orders to a running server."""
 
 import argparse
 import getpass
+import math
 import shlex
 import sys
 import time
@@ -16,6 +17,7 @@ from fedlearn.server.status_file import live_status
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import (
     Answer,
+    Finish,
     GoOn,
     Order,
     Pause,
@@ -82,6 +84,11 @@ def set_command(options: argparse.Namespace) -> int:
     return _order(options, Set(_by(), options.key, options.value))
 
 
+def finish_command(options: argparse.Namespace) -> int:
+    """`fedlearn finish RUN`: returns once the open step and the run have ended."""
+    return _order(options, Finish(_by()))
+
+
 def stop_command(options: argparse.Namespace) -> int:
     """`fedlearn stop RUN`: returns once the server has ended."""
     return _order(options, Stop(_by()))
@@ -96,7 +103,9 @@ def _order(options: argparse.Namespace, order: Order) -> int:
         raise StorageError(f"run {folder.path.name}: expected a server that runs it, got none; go on with: {command}")
     slip = give(folder.orders, order)
     try:
-        answer = _ended(folder) if isinstance(order, Stop) else _awaited(slip, folder)
+        answer = _ended(folder, within_s=ENDED_WITHIN_S) if isinstance(order, Stop) else _awaited(slip, folder)
+        if isinstance(order, Finish):
+            answer = _finished(answer, slip, folder)
     finally:
         withdraw(slip)
     print(escape(f"run {folder.path.name}: {answer.text}"), file=sys.stdout if answer.is_done else sys.stderr)
@@ -119,12 +128,21 @@ def _awaited(slip: Slip, folder: RunFolder) -> Answer:
     return answer
 
 
-def _ended(folder: RunFolder) -> Answer:
+def _finished(answer: Answer, slip: Slip, folder: RunFolder) -> Answer:
+    """Whether the run ends, once it is taken; the open step may be a long one, or so short that the answer is late."""
+    if answer.is_done:
+        print(escape(f"{answer.text}; Ctrl-C ends the wait, not the order"), file=sys.stderr)
+    elif not is_taken(slip) or live_status(folder) is not None:
+        return answer
+    return _ended(folder, within_s=math.inf)
+
+
+def _ended(folder: RunFolder, *, within_s: float) -> Answer:
     """Whatever it answers, what counts is that it ends."""
     begun = time.monotonic()
     while live_status(folder) is not None:
-        if time.monotonic() - begun > ENDED_WITHIN_S:
-            return Answer(False, f"the server did not end within {ENDED_WITHIN_S:g} s; see what it says")
+        if time.monotonic() - begun > within_s:
+            return Answer(False, f"the server did not end within {within_s:g} s; see what it says")
         time.sleep(INTERVAL_S)
     status = read_status(folder.status, RunStatus)
     return Answer(True, f"{status.reason}, at step {status.step}" if status is not None else "the server has ended")

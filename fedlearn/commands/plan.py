@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from fedlearn.graphs.crews import Crew, Plan, Seat
+from fedlearn.graphs.fitting import Cutting, Cuttings, fitting_division, fitting_plan
 from fedlearn.graphs.parts import Model, Needs
-from fedlearn.graphs.planner import divide, plan
 from fedlearn.storage.node_file import GFLOPS_PER_GB, Node, machines_of, read_nodes
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
@@ -40,21 +40,21 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 def plan_command(options: argparse.Namespace) -> int:
     """`fedlearn plan TASK`: a line a machine, by clusters."""
     nodes = read_nodes(Path(options.nodes)) if options.nodes is not None else _nodes_of(options.memory)
-    model = _model_of(options.task)
-    divided = (plan if options.nodes is not None else divide)(model, machines_of(nodes), NEEDS)
+    fitting = fitting_plan if options.nodes is not None else fitting_division
+    cutting, divided = fitting(_cuttings_of(options.task), machines_of(nodes), NEEDS)
     if options.json:
-        found = _as_json(model, divided, nodes)
+        found = _as_json(cutting, divided, nodes)
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return 0
-    for line in _lines(model, divided, nodes):
+    for line in _lines(cutting, divided, nodes):
         print(printable(line))
     return 0
 
 
-def _model_of(text: str) -> Model:
+def _cuttings_of(text: str) -> Cuttings:
     named = load_task(f"{text}:task" if text.endswith(".py") else text)
     try:
-        return Model.of(unpacked(named.task.as_graph()).graph)
+        return Cuttings(unpacked(named.task.as_graph()).graph)
     except ModuleNotFoundError as error:
         raise ImportError(
             f"plan: expected PyTorch, {error.name} is missing; install it: pip install 'fedlearn[torch]'"
@@ -76,12 +76,16 @@ def _nodes_of(text: str) -> list[Node]:
     return [Node(str(number), "", size, NO_LIMIT_MBPS) for number, size in enumerate(sizes)]
 
 
-def _lines(model: Model, divided: Plan, nodes: Sequence[Node]) -> list[str]:
-    by_name = {node.name: node for node in nodes}
+def _lines(cutting: Cutting, divided: Plan, nodes: Sequence[Node]) -> list[str]:
+    model, by_name = cutting.model, {node.name: node for node in nodes}
     lines = [
         f"{counted(sum(model.learned.values()), 'parameter')} in {counted(len(model.pieces), 'piece')}; "
         f"{format_count(divided.members_per_s)} members/s in {counted(len(divided.crews), 'cluster')}"
     ]
+    if cutting.n_shards > 1:
+        lines.append(
+            f"the rows of the vocabulary are cut into {cutting.n_shards} shards: no division of whole tensors fits"
+        )
     for number, crew in enumerate(divided.crews):
         lines.append(f"cluster {number}: {counted(len(crew.seats), 'node')}, {crew.seconds:.3g} s a member")
         lines += [_line(model, seat, by_name[seat.machine]) for seat in crew.seats]
@@ -109,8 +113,8 @@ def _cuts(crew: Crew) -> list[tuple[str, str]]:
     return [(_last(before), _first(after)) for before, after in zip(crew.seats[:-1], crew.seats[1:], strict=True)]
 
 
-def _as_json(model: Model, divided: Plan, nodes: Sequence[Node]) -> dict[str, Any]:
-    by_name = {node.name: node for node in nodes}
+def _as_json(cutting: Cutting, divided: Plan, nodes: Sequence[Node]) -> dict[str, Any]:
+    model, by_name = cutting.model, {node.name: node for node in nodes}
     clusters = [
         {
             "seconds": crew.seconds,
@@ -132,7 +136,12 @@ def _as_json(model: Model, divided: Plan, nodes: Sequence[Node]) -> dict[str, An
         }
         for crew in divided.crews
     ]
-    return {"members_per_s": divided.members_per_s, "clusters": clusters, "idle": divided.idle}
+    return {
+        "shards": cutting.n_shards,
+        "members_per_s": divided.members_per_s,
+        "clusters": clusters,
+        "idle": divided.idle,
+    }
 
 
 def _parameters(model: Model, seat: Seat) -> int:

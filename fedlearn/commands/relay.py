@@ -12,7 +12,7 @@ from fedlearn.client.volunteer import Volunteer
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
 from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.config import Schema, add_config_flags, load_config
-from fedlearn.relay.keeper import Settings
+from fedlearn.relay.keeper import RelaySettings
 from fedlearn.relay.process import RelayProcess
 from fedlearn.server.gate import open_gate
 from fedlearn.storage.credentials import identity_file, own_identity, read_token
@@ -61,7 +61,7 @@ def relay_command(options: argparse.Namespace) -> int:
     budget = Budget(parse_bytes(options.max_memory, free_bytes()))
     volunteer = Volunteer(options.threads, task=task, budget=budget)
     terminal = terminal_of(options)
-    chosen = Settings(tuple(above), audit=settings.audit, entry=task.entry if task is not None else "")
+    chosen = RelaySettings(tuple(above), audit=settings.audit, entry=task.entry if task is not None else "")
     name = checked_name(options.name)
 
     async def main() -> int:

@@ -46,7 +46,7 @@ from fedlearn.server.run import (
     task_flag,
 )
 from fedlearn.server.serving import serve
-from fedlearn.server.supervision import Begun, Supervisor, tell
+from fedlearn.server.supervision import Serving, Supervisor, tell
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.storage.task_file import is_task_file
@@ -135,7 +135,7 @@ def serve_command(options: argparse.Namespace) -> int:
             trainer, notices = Trainer.open(run, progress=progress)
         held.callback(trainer.close)
         if options.tell is not None:
-            tell(options.tell, Begun(str(run.folder.path.resolve()), listening.getsockname()[1]))
+            tell(options.tell, Serving(str(run.folder.path.resolve()), listening.getsockname()[1]))
         terminal = terminal_of(options)
         for line in _introduction(run, trainer.replica.step, notices):
             terminal.say(line)
@@ -162,7 +162,7 @@ def _supervised(options: argparse.Namespace) -> int:
             "after a crash with --resume latest"
         )
 
-    def command(begun: Begun | None, descriptor: int) -> list[str]:
+    def command(begun: Serving | None, descriptor: int) -> list[str]:
         resumed = [] if begun is None else ["--resume", begun.folder, "--port", str(begun.port)]
         return [sys.executable, "-m", "fedlearn", *options.given, *resumed, "--tell", str(descriptor)]
 

@@ -65,6 +65,12 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             resumable=True,
         ),
     ] = 30.0
+    sample_every: Annotated[
+        int,
+        setting(
+            "steps between such validations, beside those by sample_time; 0 = none", ge=0, le=LAST_STEP, resumable=True
+        ),
+    ] = 0
 
 
 class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):

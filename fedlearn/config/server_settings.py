@@ -41,8 +41,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     shards: Annotated[
         int,
         setting(
-            "parts that a crew cuts the rows of a language model's vocabulary into, in its head and its embedding; "
-            "1 = none",
+            "parts that a crew cuts the rows of a language model's vocabulary into, in its head and its embedding, at "
+            "least; it makes more where no other division fits its memory",
             ge=1,
             le=12,
             resumable=True,

@@ -57,8 +57,8 @@ class Admission:
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
         self._callers: dict[int, _Caller] = {}
-        self._strangers: dict[int, _Caller] = {}
-        """The callers that are not admitted yet, the oldest first."""
+        self._unidentified: dict[int, _Caller] = {}
+        """The callers that have not proven an identity yet, the oldest first."""
         self._by_network: dict[str, int] = {}
         self._by_identity: dict[str, int] = {}
         self._joins = RateLimit(rules.joins_per_minute)
@@ -77,7 +77,7 @@ class Admission:
         network = network_of(address)
         n_connections = self._by_network.get(network, 0)
         self._by_network[network] = n_connections + 1
-        self._callers[peer] = self._strangers[peer] = _Caller(network, nonce, binding, now + ADMISSION_LIMIT_S)
+        self._callers[peer] = self._unidentified[peer] = _Caller(network, nonce, binding, now + ADMISSION_LIMIT_S)
         # The server's own volunteers connect from there as well: the Hello shows which ones those are.
         if network == LOOPBACK:
             return None
@@ -137,7 +137,7 @@ class Admission:
                     f"connections: expected at most {rules.connections_per_identity} of one identity, got one more; "
                     "end one of them, or give this machine an identity of its own"
                 )
-        del self._strangers[peer]
+        del self._unidentified[peer]
         caller.identity = identity
         self._by_identity[identity] = self._by_identity.get(identity, 0) + 1
         return Admitted(hello.name, identity, is_local, hello.threads)
@@ -157,17 +157,17 @@ class Admission:
         """Farewells to connections that had enough time to prove their identity; each is given once."""
         reason = f"identity: expected a proof within {ADMISSION_LIMIT_S:g} s, got none; try again"
         found: dict[int, Farewell] = {}
-        for peer, caller in self._strangers.items():
+        for peer, caller in self._unidentified.items():
             if now < caller.deadline:
                 break
             found[peer] = Farewell("try_again", reason)
         for peer in found:
-            del self._strangers[peer]
+            del self._unidentified[peer]
         return found
 
     def disconnected(self, peer: int) -> None:
         """Takes note that a connection ended."""
-        self._strangers.pop(peer, None)
+        self._unidentified.pop(peer, None)
         caller = self._callers.pop(peer, None)
         if caller is None:
             return

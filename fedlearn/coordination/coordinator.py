@@ -85,7 +85,7 @@ class Coordinator:
     def connected(
         self, peer: Peer, now: float, *, nonce: bytes, address: str = "", binding: bytes = b""
     ) -> list[ServerEffect]:
-        """A connection was made; it is a stranger until it has proven who it is, with the `nonce`, which is random."""
+        """A connection was made; it is unidentified until it has proven who it is, with the random `nonce`."""
         return self._entrance.connected(peer, now, nonce=nonce, address=address, binding=binding)
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
@@ -190,9 +190,14 @@ class Coordinator:
         )
 
     @property
+    def has_open_step(self) -> bool:
+        """Whether volunteers work on a step, which its Update will end."""
+        return self._course.open is not None
+
+    @property
     def is_between_steps(self) -> bool:
         """Whether no step is open, and the replica has taken the last one."""
-        return self._course.open is None and self._course.closed is None
+        return not self.has_open_step and self._course.closed is None
 
     # ---- volunteers come and go
 

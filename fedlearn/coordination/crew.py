@@ -40,6 +40,8 @@ class Draft(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
     order: tuple[int, ...]
     """Which volunteer takes each place, by its number among those that were asked about."""
+    reason: str = ""
+    """Why it is cut in another way than it was asked to be, in words."""
 
 
 class Planner(Protocol):
@@ -115,6 +117,7 @@ class Crew:
     def __init__(self, number: int, draft: Draft) -> None:
         self.number = number
         self.cuts, self.shards, self.places = draft.cuts, draft.shards, draft.places
+        self.reason = draft.reason
         self.sitters: list[Sitter | None] = [None] * len(draft.places)
         self.peer: Peer | None = None
         """Under which the coordinator knows it, once all its seats are ready."""

@@ -131,7 +131,8 @@ class Crews:
         """What a member of the newest crew sends at each cut, in words."""
         crew = self._crews[-1]
         sent = ", ".join(f"{place.member_bytes} behind seat {n}" for n, place in enumerate(crew.places[:-1], 1))
-        return f"crew {crew.number} sends bytes a member as {self._planner.wire}, through this server: {sent}"
+        reason = f"; {crew.reason}" if crew.reason else ""
+        return f"crew {crew.number} sends bytes a member as {self._planner.wire}, through this server: {sent}{reason}"
 
     @property
     def has_costs(self) -> bool:

@@ -24,7 +24,7 @@ MAX_NAMES = 20
 
 @final
 class Entrance:
-    """Admits volunteers by the rules; `volunteers` holds all that are connected, strangers too."""
+    """Admits volunteers by the rules; `volunteers` holds all that are connected, unidentified ones, too."""
 
     def __init__(self, welcome: Welcome, rules: AdmissionRules, known: Iterable[Standing]) -> None:
         self.volunteers: dict[Peer, Volunteer] = {}
@@ -33,7 +33,7 @@ class Entrance:
         self._standings = Standings(known)
 
     def connected(self, peer: Peer, now: float, *, nonce: bytes, address: str, binding: bytes) -> list[ServerEffect]:
-        """Takes note of a connection, which is a stranger until it has proven its identity."""
+        """Takes note of a connection, which is unidentified until it has proven who it is."""
         refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
         if refusal is not None:
             return [Part(peer, refusal)]

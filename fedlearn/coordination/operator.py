@@ -27,6 +27,12 @@ class Operator:
         """Whether no step is open, and the last one is taken."""
         return self._coordinator.is_between_steps
 
+    @property
+    def next_end(self) -> int:
+        """The step at which a run ends that takes the open step, if there is one, and no other."""
+        step, _ = self._coordinator.position
+        return step + self._coordinator.has_open_step
+
     def pause(self, by: str) -> list[ServerEffect]:
         """The step that is open ends as it would have, and none is opened after it; volunteers stay, and wait.
 

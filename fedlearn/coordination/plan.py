@@ -1,5 +1,7 @@
 """The settings of a run apart from its strategy, and where the run stands."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from fedlearn.es.layout import ParameterLayout
@@ -29,6 +31,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     seats: int = 0
     """Volunteers that hold one replica between them; 0: as many as it takes of those that lend too little for one."""
+    show: Callable[[float], tuple[str, float]] | None = None
+    """Gives the name and the value under which people know a loss; None: they know it as it is."""
     replica_bytes: int = 0
     """Memory that a whole replica takes."""
 

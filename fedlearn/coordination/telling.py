@@ -48,4 +48,6 @@ def tell_credit(
 def news_of(plan: Plan, status: Status, loss: float) -> News:
     """What volunteers are told about the run; `loss` is that of the last step."""
     left_s = status.run_left_s if math.isfinite(status.run_left_s) else None
-    return News(plan.steps, left_s, status.volunteers, loss if math.isfinite(loss) else None)
+    if not math.isfinite(loss):
+        return News(plan.steps, left_s, status.volunteers, None)
+    return News(plan.steps, left_s, status.volunteers, loss, plan.show(loss) if plan.show is not None else None)

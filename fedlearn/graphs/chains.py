@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedlearn.graphs.parts import Float64Array
 
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 _CLOSE = 1e-9
 """The relative difference below which two rates count as the same but for rounding."""
@@ -57,6 +58,41 @@ def row_of(
         left = int(np.lexsort((sent, slowest))[0])
         row.insert(0, (machine, left, right))
         machine, right = int(handed_on[:, left].argmin()), left
+
+
+def row_in_order(costs: Float64Array, sent: Float64Array) -> tuple[float, list[Place]]:
+    """The row of all machines as they stand whose slowest is fastest, and its cost; of equal cuts the least is sent."""
+    n, _, n_places = costs.shape
+    best = np.empty((n, n_places))
+    best[0] = costs[0, 0]
+    for machine in range(1, n):
+        best[machine] = np.maximum(best[machine - 1][:, None], costs[machine]).min(axis=0)
+    row: list[Place] = []
+    right = n_places - 1
+    for machine in range(n - 1, 0, -1):
+        slowest = np.maximum(best[machine - 1], costs[machine, :, right])
+        left = int(np.lexsort((sent, slowest))[0])
+        row.insert(0, (machine, left, right))
+        right = left
+    return float(best[-1, -1]), [(0, 0, right), *row]
+
+
+def can_reach(is_possible: BoolArray) -> bool:
+    """Whether some of the machines can stand in a row from the first place to the last.
+
+    `is_possible` [machines, places, places] says what each can take; whoever can take a part can take any part of it.
+    """
+    n, _, n_places = is_possible.shape
+    furthest = np.where(is_possible.any(axis=2), n_places - 1 - is_possible[:, :, ::-1].argmax(axis=2), 0).tolist()
+    reached = [0] * 2**n
+    for members in range(1, 2**n):
+        rest = members
+        while rest:
+            bit = rest & -rest
+            place = reached[members ^ bit]
+            reached[members] = max(reached[members], place, furthest[bit.bit_length() - 1][place])
+            rest ^= bit
+    return bool(reached[-1] == n_places - 1)
 
 
 def share_out(rates: Sequence[float]) -> list[int]:

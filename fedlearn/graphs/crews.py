@@ -57,4 +57,8 @@ class Plan(Struct, frozen=True):
 
 
 class PlanError(ValueError):
-    """Says why there is no plan: what is missing, and where."""
+    """Says why there is no plan."""
+
+
+class LacksMemory(PlanError):  # noqa: N818
+    """Says how much memory is missing, and where."""

@@ -61,6 +61,11 @@ class Flow:
         """What crosses there for one member, as float32; of the end, what the graph gives."""
         return self._sent_bytes[position]
 
+    def alive_bytes(self, position: int) -> int:
+        """While the call there is made for one member: what crosses there, and what it makes, as float32."""
+        made = () if self._is_repeated(self.graph.calls[position]) else self.graph.calls[position].results
+        return self._sent_bytes[position] + self.float32_bytes(made)
+
     def can_be_cut(self, position: int) -> bool:
         """Whether something crosses there, and all of it may."""
         return self._sent_bytes[position] > 0 and not self._n_refused[position]

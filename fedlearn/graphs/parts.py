@@ -90,7 +90,7 @@ def _places(model: Model, work: Sequence[float], max_cuts: int) -> tuple[int, ..
 
 def _need(model: Model, needs: Needs, places: Sequence[int]) -> Float64Array:
     alive = [
-        (model.pieces[number - 1].sent_bytes if number else 0) + piece.sent_bytes
+        max((model.pieces[number - 1].sent_bytes if number else 0) + piece.sent_bytes, piece.alive_bytes)
         for number, piece in enumerate(model.pieces)
     ]
     need = np.full((len(places), len(places)), np.inf)

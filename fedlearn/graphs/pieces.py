@@ -23,6 +23,8 @@ class Piece(Struct, frozen=True):
     """For one member on the rows of one group."""
     sent_bytes: int
     """As float32, what crosses a cut right after this piece for one member; of the last piece, its loss."""
+    alive_bytes: int
+    """As float32, the most that is alive at one time inside of it for one member."""
 
 
 def pieces(graph: Graph) -> tuple[Piece, ...]:
@@ -72,4 +74,5 @@ def _piece(flow: Flow, calls: range, costs: Sequence[float]) -> Piece:
         tuple(array.name for array in (*graph.learned, *graph.frozen) if array.name in read),
         sum(costs[calls.start : calls.stop]),
         flow.sent_bytes(calls.stop),
+        max(map(flow.alive_bytes, calls)),
     )

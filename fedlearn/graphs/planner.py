@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedlearn.graphs.chains import Place, bottlenecks, row_of, share_out
-from fedlearn.graphs.crews import Crew, Machine, Plan, PlanError, Seat
+from fedlearn.graphs.chains import Place, bottlenecks, can_reach, row_in_order, row_of, share_out
+from fedlearn.graphs.crews import Crew, LacksMemory, Machine, Plan, PlanError, Seat
 from fedlearn.graphs.packs import packs
 from fedlearn.graphs.parts import Float64Array, Model, Needs, Parts, held_by, parts_of
 
@@ -28,7 +28,7 @@ def plan(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
     More than `MAX_MACHINES` are planned in packs: see `packs`.
 
     Raises:
-        PlanError: no crew of these machines can hold the model; how much is missing.
+        LacksMemory: no crew of these machines can hold the model.
     """
     if len(machines) <= MAX_MACHINES:
         found = _exact(model, machines, needs)
@@ -42,23 +42,27 @@ def plan(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
     return Plan(tuple(crews), tuple(machine.name for machine in machines if machine.name not in seated))
 
 
+def can_hold(model: Model, machines: Sequence[Machine], needs: Needs) -> bool:
+    """Whether `plan` finds any crew, in a small part of its time."""
+    largest = _largest(machines)
+    parts = _parts(model, len(largest), needs)
+    return can_reach(np.stack([parts.need <= machine.memory_bytes for machine in largest]))
+
+
 def divide(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
     """One crew of all machines, in their order, whose parts are as large as their memories are.
 
     Raises:
-        PlanError: there are more machines than pieces, or `MAX_MACHINES`; or they can't hold the model.
+        LacksMemory: they can't hold the model so.
+        PlanError: there are more machines than pieces, or `MAX_MACHINES`.
     """
     most = min(MAX_MACHINES, len(model.pieces))
     if len(machines) > most:
         raise PlanError(f"nodes: expected at most {most} for one crew of this model, got {len(machines)}")
-    n, parts = len(machines), _parts(model, len(machines), needs)
+    parts = _parts(model, len(machines), needs)
     shares = np.stack([parts.need / machine.memory_bytes for machine in machines])
-    follows = np.full((n, n), np.inf)
-    follows[range(n - 1), range(1, n)] = 0.0
-    lines = np.repeat(follows[:, :, None], len(parts.places), axis=2)
-    best = bottlenecks(shares, lines)
-    row = row_of(best, shares, lines, parts.sent, 2**n - 1)
-    if best[-1, -1, -1] > 1.0:
+    largest, row = row_in_order(shares, parts.sent)
+    if largest > 1.0:
         raise _missing(row, model, machines, parts)
     return Plan((_crew(row, model, machines, parts),), ())
 
@@ -111,9 +115,9 @@ def _crew(row: Sequence[Place], model: Model, machines: Sequence[Machine], parts
     return Crew(tuple(seats), max(seat.seconds for seat in seats))
 
 
-def _closest(model: Model, machines: Sequence[Machine], needs: Needs) -> PlanError:
+def _closest(model: Model, machines: Sequence[Machine], needs: Needs) -> LacksMemory:
     """What the largest machines lack in the division that lacks the least on any of them."""
-    largest = sorted(machines, key=lambda machine: -machine.memory_bytes)[:MAX_MACHINES]
+    largest = _largest(machines)
     parts = _parts(model, len(largest), needs)
     lacks = np.stack([parts.need - machine.memory_bytes for machine in largest])
     lines = np.full((len(largest), len(largest), len(parts.places)), -np.inf)
@@ -122,7 +126,12 @@ def _closest(model: Model, machines: Sequence[Machine], needs: Needs) -> PlanErr
     return _missing(row_of(best, lacks, lines, parts.sent, members), model, largest, parts)
 
 
-def _missing(row: Sequence[Place], model: Model, machines: Sequence[Machine], parts: Parts) -> PlanError:
+def _largest(machines: Sequence[Machine]) -> list[Machine]:
+    """Those that can hold a model, if any crew of all of them can."""
+    return sorted(machines, key=lambda machine: -machine.memory_bytes)[:MAX_MACHINES]
+
+
+def _missing(row: Sequence[Place], model: Model, machines: Sequence[Machine], parts: Parts) -> LacksMemory:
     """What the machines of a row lack together, and the one that lacks the most."""
     there = math.fsum(machine.memory_bytes for machine in machines)
     whole = float(parts.need[0, -1])
@@ -130,7 +139,7 @@ def _missing(row: Sequence[Place], model: Model, machines: Sequence[Machine], pa
     number, left, right = max(row, key=lambda place: parts.need[place[1:]] - machines[place[0]].memory_bytes)
     machine, need = machines[number], float(parts.need[left, right])
     tensors = held_by(model, parts.places[left], parts.places[right])
-    return PlanError(
+    return LacksMemory(
         f"memory: expected nodes that can hold the model, which takes {_gb(whole)}, got {_gb(there)} in "
         f"{len(machines)} of them{in_all}; in the closest division node {machine.name} with "
         f"{_gb(machine.memory_bytes)} holds {tensors[0]} to {tensors[-1]}, which take {_gb(need)}: "

@@ -11,7 +11,7 @@ import msgspec
 import psutil
 
 from fedlearn.hub.records import Process
-from fedlearn.server.supervision import Begun
+from fedlearn.server.supervision import Serving
 
 FEDLEARN = (sys.executable, "-m", "fedlearn")
 
@@ -60,7 +60,7 @@ class Served:
         """The process of a record, if it is still alive."""
         return cls(process, None, None) if _created(process.pid) == process.created else None
 
-    def told(self) -> Begun | None:
+    def told(self) -> Serving | None:
         """Which run it has and where it listens, once, as soon as it says so."""
         if self._reading is None:
             return None
@@ -74,7 +74,7 @@ class Served:
         os.close(self._reading)
         self._reading = None
         try:
-            return msgspec.json.decode(self._told, type=Begun)
+            return msgspec.json.decode(self._told, type=Serving)
         except msgspec.DecodeError:
             return None  # it died first
 

@@ -125,9 +125,11 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
                 swarm.advance()
                 if interrupted.is_set():
                     swarm.stop("interrupted")
-                elif trainer.replica.step and agenda.is_due(time.monotonic(), trainer.sample_time):
+                elif (step := trainer.replica.step) and agenda.is_due(
+                    time.monotonic(), trainer.sample_time, step=step, every=trainer.sample_every
+                ):
                     found = trainer.examine(trainer.copy())
-                    swarm.told.on_examined(trainer.replica.step, found.figures, found.sample)
+                    swarm.told.on_examined(step, found.figures, found.sample)
     except BaseException as error:
         swarm.ended(f"{type(error).__name__}: {error}")
         raise

@@ -57,7 +57,7 @@ class Blocks:
         return self._kept[name]
 
 
-class Settings(msgspec.Struct, frozen=True):
+class RelaySettings(msgspec.Struct, frozen=True):
     """What a relay's owner chose, and which servers are above it."""
 
     above: tuple[Address, ...]
@@ -72,11 +72,18 @@ class RelayKeeper:
     """Serves from a volunteer's replica, which stands before `step` at first; the server above keeps the run."""
 
     def __init__(
-        self, volunteer: Volunteer, blocks: Blocks, welcome: Welcome, settings: Settings, *, step: int, digest: bytes
+        self,
+        volunteer: Volunteer,
+        blocks: Blocks,
+        welcome: Welcome,
+        settings: RelaySettings,
+        *,
+        step: int,
+        digest: bytes,
     ) -> None:
         self.steps = LeasedSteps(volunteer.holding.objective.layout)
         self.update_bytes = 0
-        self.sample_time = 0.0
+        self.sample_time, self.sample_every = 0.0, 0
         self._holding = volunteer.holding
         self._blocks = blocks
         self._welcome = welcome

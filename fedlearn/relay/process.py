@@ -18,7 +18,7 @@ from fedlearn.coordination.leased_steps import LeasedSteps
 from fedlearn.coordination.relay import Relay
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.route import Route
-from fedlearn.relay.keeper import Blocks, RelayKeeper, Settings
+from fedlearn.relay.keeper import Blocks, RelayKeeper, RelaySettings
 from fedlearn.relay.performer import Performer
 from fedlearn.server.gate import Gate
 from fedlearn.server.listening import listen
@@ -58,7 +58,7 @@ class RelayProcess:
         volunteer: Volunteer,
         credentials: Credentials,
         gate: Gate,
-        settings: Settings,
+        settings: RelaySettings,
         *,
         name: str,
         threads: int,

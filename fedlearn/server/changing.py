@@ -22,6 +22,7 @@ AT_WORK = frozenset(
         "learning_rate_schedule",
         "max_population",
         "population_limit",
+        "sample_every",
         "sample_time",
         "sigma",
         "sigma_schedule",

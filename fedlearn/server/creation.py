@@ -10,6 +10,7 @@ from fedlearn.data.folder import RunData
 from fedlearn.es.replica import genesis
 from fedlearn.es.strategy import Strategy
 from fedlearn.server.run import KIND_FILE, Run, settings_of
+from fedlearn.server.seating import draftsman_of
 from fedlearn.server.throughput import Throughput
 from fedlearn.storage.checkpoint import write_checkpoint
 from fedlearn.storage.durable import write_durably
@@ -37,7 +38,7 @@ def create(
     `progress` is told how far the preparation is.
 
     Raises:
-        ConfigError: the task or its model cannot be had.
+        ConfigError: the task or its model cannot be had, or not be divided among the seats that are wanted.
         StorageError: the disk refuses.
     """
     progress = progress or Untold()
@@ -47,6 +48,7 @@ def create(
         prepared = kind.start(config, task, folder=RunData(folder.data), measure=measure, progress=progress)
         n_parameters = prepared.objective.layout.size
         _check_size(n_parameters)
+        draftsman_of(prepared.invitation, prepared.config.server)  # a run that can't be served must not become a run
         files = {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}
         for name, payload in files.items():
             write_durably(folder.data / name, payload)

@@ -11,6 +11,7 @@ from fedlearn.coordination.operator import Operator
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import (
     Answer,
+    Finish,
     GoOn,
     Order,
     Pause,
@@ -124,6 +125,8 @@ class Desk:
                     sentence = self._office.change(self._operator, key, value, shell.now())
                     shell.say(f"{by} changed {sentence}")
                     self._save(slip, f"{sentence}, from the next step on; ", shell)
+                case Finish(by):
+                    self._finish(slip, by, shell)
                 case Stop(by):
                     self._done(slip, "the server stops")
                     shell.perform(self._operator.stop(by))
@@ -146,6 +149,14 @@ class Desk:
         self._pausing.clear()
         shell.perform(self._operator.go_on(by, shell.now()))
         self._done(slip, f"it goes on from step {self._office.step}")
+
+    def _finish(self, slip: Slip, by: str, shell: Shell) -> None:
+        """A run that may take no other step is complete, with all that follows from that."""
+        if (end := self._operator.next_end) == 0:
+            raise ValueError("finish: expected a run that has taken a step, got none; stop it instead")
+        self._office.change(self._operator, "steps", str(end), shell.now())
+        shell.say(f"{by} finishes the run at step {end}")
+        self._done(slip, f"it ends at step {end}")
 
     def _save(self, slip: Slip, before: str, shell: Shell) -> None:
         """Among the work, between two steps."""

@@ -22,13 +22,20 @@ class Examination(msgspec.Struct, frozen=True):
 
 @final
 class Agenda:
-    """Says when the next look is due: one every so many seconds, the first one early."""
+    """Says when the next look is due: one every so many seconds, the first one early, and one every so many steps."""
 
     def __init__(self) -> None:
         self._last: float | None = None
+        self._last_step = 0
 
-    def is_due(self, now: float, interval_s: float) -> bool:
-        """Whether it is time for a look, which is then the last one; `interval_s` may change, 0: never."""
+    def is_due(self, now: float, interval_s: float, *, step: int = 0, every: int = 0) -> bool:
+        """Whether it is time for a look, which is then the last one.
+
+        `step` steps were taken. `interval_s` and `every` so many steps may change, 0: never by this.
+        """
+        if every and step != self._last_step and step % every == 0:
+            self._last, self._last_step = now, step
+            return True
         if interval_s == 0:
             return False
         if self._last is None:

@@ -99,6 +99,10 @@ class Keeper(Serves, Protocol):
     def sample_time(self) -> float:
         """Seconds after which the model is looked at again; 0: never."""
 
+    @property
+    def sample_every(self) -> int:
+        """Steps after which it is looked at as well; 0: never."""
+
     def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
         """A coordinator that goes on where the replica stands."""
 

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from fedlearn.config import ConfigError, ServerSettings
 from fedlearn.coordination.crew import Draft, Place
-from fedlearn.graphs.crews import Machine, PlanError, Seat
+from fedlearn.graphs.crews import LacksMemory, Machine, PlanError, Seat
+from fedlearn.graphs.fitting import Cutting, Cuttings, fitting_division, fitting_plan
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.parts import Model, Needs
 from fedlearn.graphs.pieces import stages_of
-from fedlearn.graphs.planner import divide, plan
-from fedlearn.graphs.shards import sharded
+from fedlearn.graphs.planner import divide
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
 from fedlearn.tasks.torch_graph.sharing import unpacked
@@ -25,7 +25,10 @@ MESSAGE_BYTES = 2**20
 """Of activations in one message, where a member does not take more."""
 
 MOST_AT_ONCE = 64
-"""Members in one message."""
+"""Members in one message, where each seat has ROOM for them."""
+
+ROOM = MOST_AT_ONCE // MEMBERS_AT_LEAST
+"""How many times what a part needs there must be, so that MOST_AT_ONCE members run at once."""
 
 LINE_BYTES_PER_S = 1.25e6
 """Of those of whom nothing is known: 10 Mbit/s up."""
@@ -33,13 +36,18 @@ LINE_BYTES_PER_S = 1.25e6
 MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
 """Speed where none was measured, in proportion to memory."""
 
+_ROOMY = 2**62
+"""Bytes of those whose memory nothing limits."""
+
 
 @final
 class Draftsman:
     """Implements `fedlearn.coordination.crew.Planner`."""
 
     def __init__(self, graph: Graph, *, seats: int, wire: ActivationCodec, shards: int = 1) -> None:
-        """`seats` in each crew; 0: as many as a replica takes. The vocabulary's rows are in so many `shards`.
+        """`seats` in each crew; 0: as many as a replica takes.
+
+        The vocabulary's rows are in `shards`, or in more, where volunteers lend too little for these.
 
         Raises:
             GraphError: the model has no vocabulary that can be cut so.
@@ -47,78 +55,114 @@ class Draftsman:
         """
         if 0 < seats < shards:
             raise PlanError(f"shards: expected at most one for each of {seats} seats, got {shards}")
-        self._graph, self._seats, self._shards = sharded(graph, shards), seats, shards
-        self._model = Model.of(self._graph)
+        self._cuttings = Cuttings(graph, least=shards)
+        self._seats, self._shards = seats, shards
         self.wire: ActivationCodec = wire
+        whole = Model.of(graph)
+        self.replica_bytes = _seats_of(whole, [_ROOMY])[0].need_bytes
+        """Memory that a whole replica takes."""
         # Of all cuts that there could be: what shares a product decides about last digits, whatever the cuts are.
-        self._most_sent = max(piece.sent_bytes for piece in self._model.pieces)
-        self._seated([0] * max(seats, shards))
+        self._most_sent = max(piece.sent_bytes for piece in whole.pieces)
+        self._refused: tuple[int, ...] = ()
+        """What those lent for whom there was no crew: they are asked about again in each step."""
+        if seats:
+            self._seated([0] * seats)
 
     @classmethod
     def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec, shards: int = 1) -> Self:
         """That of a task that was shared as a graph."""
         return cls(unpacked(attachment).graph, seats=seats, wire=wire, shards=shards)
 
-    @property
-    def replica_bytes(self) -> int:
-        """Memory that a whole replica takes."""
-        return _divided(self._model, [0])[0].need_bytes
-
     def fits(self, place: Place, memory_bytes: int) -> bool:
         return memory_bytes == 0 or place.need_bytes <= memory_bytes
 
     def draft(self, memories: Sequence[int]) -> Draft | None:
-        if self._seats > 0:
-            return self._draft(self._seated(memories[: self._seats])) if len(memories) >= self._seats else None
-        try:
-            crews = plan(self._model, _machines(memories), NEEDS).crews
-        except PlanError:
+        if len(memories) < max(self._seats, 1) or tuple(memories) == self._refused:
             return None
-        return self._draft(crews[0].seats)
+        chosen = self._chosen(memories)
+        lent = [memories[number] for number in chosen]
+        try:
+            cutting, seats = self._seated(lent) if self._seats else self._planned(lent)
+        except LacksMemory:
+            self._refused = tuple(memories)
+            return None
+        return self._draft(cutting, seats, [(chosen[int(seat.machine)], lent[int(seat.machine)]) for seat in seats])
 
     def lack(self, memories: Sequence[int]) -> str:
-        if self._seats > 0:
+        if self._seats > len(memories):
             return f"a crew of {self._seats} needs {self._seats - len(memories)} more"
         need = self.replica_bytes / 1e6
         return f"a replica takes {need:.3g} MB, and what they lend, {sum(memories) / 1e6:.3g} MB, can't hold its parts"
 
-    def _seated(self, memories: Sequence[int]) -> list[Seat]:
-        """A seat for each: those of the body and the first shard, then one for each other shard."""
-        pieces, n_more = self._model.pieces, self._shards - 1
-        first = len(pieces) - n_more
-        seats = _divided(replace(self._model, pieces=pieces[:first]), memories[: len(memories) - n_more])
-        for number in range(n_more):
-            shard = replace(self._model, pieces=pieces[first + number : first + number + 1])
-            (seat,) = _divided(shard, [memories[len(seats)]])
-            seats.append(replace(seat, machine=str(len(seats)), first=first + number, end=first + number + 1))
-        return seats
+    def _chosen(self, memories: Sequence[int]) -> list[int]:
+        """The volunteers who come into question, in their order: where seats are few, those who lend the most."""
+        numbers = range(len(memories))
+        largest = sorted(numbers, key=lambda number: -(memories[number] or _ROOMY))
+        return sorted(largest[: self._seats]) if self._seats else list(numbers)
 
-    def _draft(self, seats: Sequence[Seat]) -> Draft:
+    def _planned(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[Seat]]:
+        cutting, found = fitting_plan(self._cuttings, _machines(memories), NEEDS)
+        return cutting, found.crews[0].seats
+
+    def _seated(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[Seat]]:
+        """A seat for each; with `shards`, one for the body and the first of them, and one for each other."""
+        most = max(*memories, 2 * self.replica_bytes)  # and tied shards count on every seat that holds them
+        known = [memory or most for memory in memories]
+        if self._shards == 1:
+            cutting, found = fitting_division(self._cuttings, _machines(known), NEEDS)
+            return cutting, found.crews[0].seats
+        cutting, n_more = self._cuttings.first, self._shards - 1
+        pieces, model = cutting.model.pieces, cutting.model
+        first = len(pieces) - n_more
+        seats = _seats_of(replace(model, pieces=pieces[:first]), known[: len(known) - n_more])
+        for number in range(first, len(pieces)):
+            (seat,) = _seats_of(replace(model, pieces=pieces[number : number + 1]), [known[len(seats)]])
+            seats.append(replace(seat, machine=str(len(seats)), first=number, end=number + 1))
+        return cutting, seats
+
+    def _draft(self, cutting: Cutting, seats: Sequence[Seat], holders: Sequence[tuple[int, int]]) -> Draft:
+        """`holders` are the number of each seat's volunteer, and what it lends."""
         cuts = tuple(seat.end for seat in seats[:-1])
-        received = [[array.shape for array in stage.received] for stage in stages_of(self._graph, cuts)]
+        received = [[array.shape for array in stage.received] for stage in stages_of(cutting.graph, cuts)]
         sent = [*received[1:], []]
+        # Where memory is scarce, need_bytes has room for so many.
+        is_roomy = all(
+            not lent or ROOM * seat.need_bytes <= lent for seat, (_, lent) in zip(seats, holders, strict=True)
+        )
+        at_once = MOST_AT_ONCE if self._seats and is_roomy else MEMBERS_AT_LEAST
+        batch = min(max(MESSAGE_BYTES // self._most_sent, 1), at_once)
+        places = tuple(
+            self._place(cutting.model, seat, shapes, batch) for seat, shapes in zip(seats, sent, strict=True)
+        )
         return Draft(
             cuts=cuts,
-            shards=self._shards,
-            places=tuple(self._place(seat, shapes) for seat, shapes in zip(seats, sent, strict=True)),
-            order=tuple(int(seat.machine) for seat in seats),
+            shards=cutting.n_shards,
+            places=places,
+            order=tuple(number for number, _ in holders),
+            reason=self._reason(cutting),
         )
 
-    def _place(self, seat: Seat, sent: Sequence[tuple[int, ...]]) -> Place:
+    def _reason(self, cutting: Cutting) -> str:
+        if cutting.n_shards == self._shards:
+            return ""
+        return (
+            f"the rows of the vocabulary are cut into {cutting.n_shards} shards, since what volunteers lend holds no "
+            f"division of {'whole tensors' if self._shards == 1 else 'fewer'}"
+        )
+
+    def _place(self, model: Model, seat: Seat, sent: Sequence[tuple[int, ...]], batch: int) -> Place:
         return Place(
-            tensors=tuple(name for name in seat.tensors if name in self._model.learned),
+            tensors=tuple(name for name in seat.tensors if name in model.learned),
             need_bytes=seat.need_bytes,
             member_bytes=sum(member_bytes(self.wire, shape) for shape in sent),
             group_bytes=sum(4 * prod(shape) for shape in sent) if needs_base(self.wire) else 0,
-            # Where memory is scarce, need_bytes has room for so many.
-            batch=min(max(MESSAGE_BYTES // self._most_sent, 1), MOST_AT_ONCE if self._seats else MEMBERS_AT_LEAST),
+            batch=batch,
         )
 
 
-def _divided(model: Model, memories: Sequence[int]) -> list[Seat]:
-    """The seats of one crew, whose parts are as large as their memories; alike where one of those is not known."""
-    known = memories if all(memories) else [1 << 62] * len(memories)
-    return list(divide(model, _machines(known), NEEDS).crews[0].seats)
+def _seats_of(model: Model, memories: Sequence[int]) -> list[Seat]:
+    """The seats of one crew, whose parts are as large as their memories."""
+    return list(divide(model, _machines(memories), NEEDS).crews[0].seats)
 
 
 def draftsman_of(invitation: Invitation, settings: ServerSettings) -> Draftsman | None:

@@ -108,6 +108,7 @@ class Server:
         self._compute = compute or ThreadPoolExecutor(max_workers=1)
         self._desk = trainer.desk(self._coordinator)
         self._agenda = Agenda()
+        self._is_looking = False
         self._background: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -198,9 +199,13 @@ class Server:
 
     def stepped(self, metrics: StepMetrics) -> None:
         self._told.on_step(metrics)
-        if self._agenda.is_due(self.now(), self._trainer.sample_time):
+        trainer, n_steps = self._trainer, metrics.step + 1
+        if self._is_looking:
+            return
+        if self._agenda.is_due(self.now(), trainer.sample_time, step=n_steps, every=trainer.sample_every):
+            self._is_looking = True
             # Copied among the work, between two steps.
-            self.work(self._trainer.copy, lambda weights: self._start(self._look(weights, metrics.step + 1)))
+            self.work(trainer.copy, lambda weights: self._start(self._look(weights, n_steps)))
 
     def ended(self, reason: str) -> None:
         if not self._ended.done():
@@ -330,6 +335,7 @@ class Server:
     async def _look(self, weights: Float32Array, step: int) -> None:
         """Examines the weights while training goes on."""
         found = await asyncio.to_thread(self._trainer.examine, weights)
+        self._is_looking = False
         self._told.on_examined(step, found.figures, found.sample)
 
     def _status(self, ended: str | None = None) -> RunStatus:

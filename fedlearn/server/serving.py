@@ -104,8 +104,9 @@ def conclude(
         terminal.end(f"{saved}; go back to its best step with", command=command)
         return
     terminal.end(f"{saved}; go on with", command=f"{command} {_resume_flags(trainer)}")
-    # Whoever stops a server does not want to wait, and without `sample_time` nobody wants the model looked at.
-    if trainer.is_complete and trainer.sample_time > 0 and terminal.screen.mode != "quiet":
+    # Whoever stops a server does not want to wait, and without either setting nobody wants the model looked at.
+    is_looked_at = trainer.sample_time > 0 or trainer.sample_every > 0
+    if trainer.is_complete and is_looked_at and terminal.screen.mode != "quiet":
         with bars.bar("a last look at the model"):
             found = trainer.examine(trainer.copy())
         terminal.show_examined(trainer.replica.step, found.figures, found.sample)

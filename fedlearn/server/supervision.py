@@ -17,14 +17,14 @@ WRONG_USAGE = 2
 """Exit code for wrong arguments, which would be as wrong the next time."""
 
 
-class Begun(msgspec.Struct, frozen=True):
+class Serving(msgspec.Struct, frozen=True):
     """What a server tells its supervisor: where a new server can go on."""
 
     folder: str
     port: int
 
 
-def tell(descriptor: int, begun: Begun) -> None:
+def tell(descriptor: int, begun: Serving) -> None:
     """Tells the supervisor once, from the server, that the run has begun."""
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(msgspec.json.encode(begun))
@@ -38,11 +38,11 @@ class Supervisor:
     """
 
     def __init__(
-        self, command: Callable[[Begun | None, int], Sequence[str]], *, say: Callable[[str], None] = print
+        self, command: Callable[[Serving | None, int], Sequence[str]], *, say: Callable[[str], None] = print
     ) -> None:
         self._command = command
         self._say = say
-        self._begun: Begun | None = None
+        self._begun: Serving | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
 
@@ -81,7 +81,7 @@ class Supervisor:
         with os.fdopen(read, "rb") as stream:
             told = stream.read()
         if told:
-            self._begun = msgspec.json.decode(told, type=Begun)
+            self._begun = msgspec.json.decode(told, type=Serving)
         return self._process.wait()
 
     def _stop(self, number: int) -> None:

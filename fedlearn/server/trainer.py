@@ -126,6 +126,11 @@ class Trainer:
         """Seconds after which the model is looked at again; 0: never."""
         return self.run.config.run.sample_time
 
+    @property
+    def sample_every(self) -> int:
+        """Steps after which it is looked at as well; 0: never."""
+        return self.run.config.run.sample_every
+
     def copy(self) -> Float32Array:
         """A copy of the weights."""
         return self.replica.weights.copy()
@@ -204,6 +209,7 @@ class Trainer:
             steps=config.run.steps,
             duration_s=config.run.duration,
             seats=config.server.seats,
+            show=self.run.prepared.examiner.show,
             replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else 0,
         )
 

@@ -61,11 +61,15 @@ class Set(_Given, frozen=True, tag="set"):
     """The value as one would write it behind a flag."""
 
 
+class Finish(_Given, frozen=True, tag="finish"):
+    """End after the open step, as if the run had been given no more steps than these."""
+
+
 class Stop(_Given, frozen=True, tag="stop"):
     """End as Ctrl-C would."""
 
 
-Order = Pause | GoOn | WriteCheckpoint | SendAway | Set | Stop
+Order = Pause | GoOn | WriteCheckpoint | SendAway | Set | Finish | Stop
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

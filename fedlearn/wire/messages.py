@@ -213,6 +213,8 @@ class News(Struct, frozen=True, array_like=True):
     """How many hold the weights, the receiver among them."""
     loss: float | None
     """Mean over the members of the last step, in the task's unit; None where it is not finite."""
+    shown: tuple[Name, float] | None = None
+    """The same as the run's owner is shown it: its name, such as `bits_per_character`, and its value."""
 
 
 class Credit(Struct, frozen=True, array_like=True, tag=24):

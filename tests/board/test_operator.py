@@ -18,6 +18,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
         ({"order": "pause"}, orders.Pause("the board")),
         ({"order": "go-on"}, orders.GoOn("the board")),
         ({"order": "checkpoint"}, orders.WriteCheckpoint("the board")),
+        ({"order": "finish"}, orders.Finish("the board")),
         ({"order": "send-away", "who": "ada"}, orders.SendAway("the board", "ada")),
         ({"order": "set", "key": "sigma", "value": "0.1"}, orders.Set("the board", "sigma", "0.1")),
     ],

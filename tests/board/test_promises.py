@@ -16,12 +16,12 @@ from tests.board.folders import answered, append, show_status, volunteer, write_
 from tests.board.live import listening_board
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Dialog, Page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
 HOSTILE = '</style></script><script>document.title="obeyed"</script><img src=x onerror="document.title=\'obeyed\'">'
-ORDERS = ["pause", "go-on", "checkpoint"]
+ORDERS = ["pause", "go-on", "checkpoint", "finish"]
 
 
 @pytest.fixture
@@ -137,9 +137,28 @@ def test_whoever_has_the_token_gives_every_order_by_the_page(page: "Page", addre
     expect(page.locator("#value")).to_have_attribute("placeholder", "now 0.02")
     page.fill("#value", "0.5")
     assert gives("#change button", "learning_rate: 0.5") == "Set"
+    page.once("dialog", lambda dialog: dialog.accept())
+    assert gives("[data-order=finish]", "it ends at step 12") == "Finish"
     show_status(run, state="ended")
     expect(page.locator("#change button")).to_be_disabled()
     expect(page.locator("#operator-about")).to_contain_text("nobody takes orders")
+
+
+def test_run_is_not_finished_before_the_question_is_answered(page: "Page", address: str, run: Run) -> None:
+    page.goto(f"{address}?#token={TOKEN.replace(' ', '+')}")
+    page.reload()
+    show_status(run)
+    playwright.expect(page.locator("[data-order=finish]")).to_be_enabled()
+    asked: list[str] = []
+
+    def decline(dialog: "Dialog") -> None:
+        asked.append(dialog.message)
+        dialog.dismiss()
+
+    page.once("dialog", decline)
+    page.click("[data-order=finish]")
+    assert asked == ["End the run after its open step?"]
+    playwright.expect(page.locator("#order-note")).to_be_empty()
 
 
 def test_setting_that_is_changed_at_work_is_shown_in_force(page: "Page", run: Run) -> None:

@@ -115,6 +115,15 @@ def test_a_block_says_what_a_lender_wants_to_know() -> None:
     )
 
 
+def test_loss_of_the_run_is_shown_as_its_owner_sees_it() -> None:
+    progress = at_work()
+    progress.performed(evaluation(32), losses_of(1.5), REPLICA, n_steps=1, now=102.0)
+    progress.told(News(0, None, volunteers=1, loss=1.4, shown=("bits_per_character", 2.0198)), 103.0)
+    loss = progress.block(20, n_steps=1, now=104.0, unit="tokens").loss
+    assert loss is not None
+    assert loss.said == "2.020 bits/character, 1.5 nats/token in own trials"
+
+
 def test_what_a_server_does_not_say_is_not_shown() -> None:
     progress = at_work()
     progress.told(None, 101.0)

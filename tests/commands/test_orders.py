@@ -15,6 +15,7 @@ from fedlearn.commands import orders as module
 from fedlearn.commands.orders import (
     add_set,
     checkpoint_command,
+    finish_command,
     go_on_command,
     pause_command,
     send_away_command,
@@ -24,7 +25,19 @@ from fedlearn.commands.orders import (
 from fedlearn.coordination.status import RunStatus
 from fedlearn.server.changing import AT_WORK
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.orders import Answer, GoOn, Order, Pause, SendAway, Set, Stop, WriteCheckpoint, reply, take
+from fedlearn.storage.orders import (
+    Answer,
+    Finish,
+    GoOn,
+    Order,
+    Pause,
+    SendAway,
+    Set,
+    Stop,
+    WriteCheckpoint,
+    reply,
+    take,
+)
 from fedlearn.storage.runs import RunFolder, create_run
 from fedlearn.storage.status import write_status
 from fedlearn.tasks.named_task import NamedTask
@@ -172,6 +185,59 @@ def test_stop_returns_once_the_server_has_ended(folder: RunFolder, capsys: pytes
         assert stop_command(options_of(folder)) == 0
     assert taken == [Stop("ada")]
     assert capsys.readouterr().out == "run 1: ada stopped the server, at step 9\n"
+
+
+def test_finish_returns_once_the_last_step_and_the_server_have_ended(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENDED_WITHIN_S", 0.0)
+    looks: list[object] = []
+
+    def ends_later(_: RunFolder) -> RunStatus | None:
+        looks.append(None)
+        for slip, _order in take(folder.orders)[0]:
+            reply(slip, Answer(True, "it ends at step 9"))
+        return STATUS if len(looks) < 6 else None
+
+    monkeypatch.setattr(module, "live_status", ends_later)
+    show(folder, state="ended", reason="all 9 steps are done", step=9)
+    assert finish_command(options_of(folder)) == 0
+    assert len(looks) == 6
+    shown = capsys.readouterr()
+    assert shown.err == "it ends at step 9; Ctrl-C ends the wait, not the order\n"
+    assert shown.out == "run 1: all 9 steps are done, at step 9\n"
+
+
+def test_server_that_finishes_before_it_answers_has_finished(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end() -> None:
+        show(folder, state="ended", reason="all 9 steps are done", step=9)
+
+    with answering(folder, end):
+        assert finish_command(options_of(folder)) == 0
+    assert capsys.readouterr().out == "run 1: all 9 steps are done, at step 9\n"
+
+
+def test_server_that_ends_before_it_takes_the_order_has_not_finished(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+
+    def is_gone_at_the_second_look(_: RunFolder) -> RunStatus | None:
+        looks.append(None)
+        return STATUS if len(looks) == 1 else None
+
+    monkeypatch.setattr(module, "live_status", is_gone_at_the_second_look)
+    assert finish_command(options_of(folder)) == 1
+    assert capsys.readouterr().err == "run 1: the server ended before it answered\n"
+
+
+def test_refused_finish_does_not_wait_for_an_end(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(folder, lambda: Answer(False, "no")) as taken:
+        assert finish_command(options_of(folder)) == 1
+    assert taken == [Finish("ada")]
+    assert capsys.readouterr().err == "run 1: no\n"
 
 
 def test_server_that_does_not_end_is_told(

@@ -53,7 +53,7 @@ def test_parts_follow_the_memory_that_is_given(plan: Plan) -> None:
 def test_plan_names_nodes_roles_cuts_and_who_is_idle(plan: Plan, tmp_path: Path) -> None:
     shown = plan(f"{EXAMPLES / 'cnn.py'}:task", "--nodes", nodes_file(tmp_path, SMALL))
     assert "cluster 0: 2 nodes, " in shown
-    assert "node 1 (127.0.0.1:5001) root: 0.weight to 2.bias, 4800 parameters, 3.38 MB of 0.005 GB" in shown
+    assert "node 1 (127.0.0.1:5001) root: 0.weight to 2.bias, 4800 parameters, 4.42 MB of 0.005 GB" in shown
     assert "node 0 (127.0.0.1:5000) leaf: 5.weight to 7.bias" in shown
     assert "cut after 2.bias, before 5.weight" in shown
     assert "idle: node 2" in shown
@@ -83,8 +83,8 @@ def test_plan_as_json_has_the_same(plan: Plan, tmp_path: Path) -> None:
 def test_too_little_memory_is_refused_with_what_is_missing(plan: Plan, tmp_path: Path) -> None:
     file = nodes_file(tmp_path, [("0", 0.001, 20.0), ("1", 0.002, 10.0)])
     said = plan(str(EXAMPLES / "cnn.py"), "--nodes", file, code=1)
-    assert "which takes 4.98 MB, got 3 MB in 2 of them, 1.98 MB too little" in said
-    assert re.search(r"node 0 with 1 MB holds 5.weight to 7.bias, .*: 1.79 MB are missing there", said)
+    assert "which takes 6.03 MB, got 3 MB in 2 of them, 3.03 MB too little" in said
+    assert re.search(r"node 1 with 2 MB holds 0.weight to 2.bias, .*: 2.42 MB are missing there", said)
 
 
 @pytest.mark.parametrize(

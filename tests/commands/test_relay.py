@@ -8,7 +8,7 @@ from fedlearn.commands import relay as module
 from fedlearn.commands.relay import add_relay, relay_command
 from fedlearn.config import ConfigError
 from fedlearn.net.address import Address
-from fedlearn.relay.keeper import Settings
+from fedlearn.relay.keeper import RelaySettings
 from fedlearn.server.gate import Gate
 from fedlearn.wire.proof import Credentials
 
@@ -17,9 +17,9 @@ from fedlearn.wire.proof import Credentials
 class Process:
     """Stands in for the relay."""
 
-    given: "tuple[Credentials, Gate, Settings, dict[str, Any]]"
+    given: "tuple[Credentials, Gate, RelaySettings, dict[str, Any]]"
 
-    def __init__(self, _: object, credentials: Credentials, gate: Gate, settings: Settings, **given: Any) -> None:  # noqa: ANN401
+    def __init__(self, _: object, credentials: Credentials, gate: Gate, settings: RelaySettings, **given: Any) -> None:  # noqa: ANN401
         Process.given = (credentials, gate, settings, given)
 
     async def run(self) -> int:
@@ -34,7 +34,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RelayProcess", Process)
 
 
-def relayed(*arguments: str) -> tuple[Credentials, Gate, Settings, dict[str, Any]]:
+def relayed(*arguments: str) -> tuple[Credentials, Gate, RelaySettings, dict[str, Any]]:
     parser = argparse.ArgumentParser()
     add_relay(parser)
     assert relay_command(parser.parse_args(arguments)) == 7

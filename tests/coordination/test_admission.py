@@ -242,4 +242,4 @@ def test_door_remembers_nobody_who_went() -> None:
         scene.leave()
         scene.leave()
     door = scene.door
-    assert [door._callers, door._strangers, door._by_network, door._by_identity] == [{}, {}, {}, {}]
+    assert [door._callers, door._unidentified, door._by_network, door._by_identity] == [{}, {}, {}, {}]

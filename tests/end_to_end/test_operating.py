@@ -42,8 +42,13 @@ def test_server_follows_its_operator(tmp_path: Path, capsys: pytest.CaptureFixtu
         wait_for(guest, "refused: identity: the server's owner sent it away")
         assert guest.wait(timeout=30) == 1
         assert "there: none" in order("send-away", "1", "guest", code=1)
-        assert re.fullmatch(r"run 1: .+ stopped the server, at step \d+\n", order("stop", "1"))
-        wait_for(server, r"stopped the server; step \d+ is saved; go on with")
+        ended = re.search(r"^run 1: all (\d+) steps are done, at step \1$", order("finish", "1"), re.MULTILINE)
+        assert ended is not None
+        wait_for(
+            server,
+            rf"all {ended[1]} steps are done; step {ended[1]} is saved; go on with: .* --steps {2 * int(ended[1])}$",
+        )
+        wait_for(server, r"^try next")
         assert server.wait(timeout=30) == 0
     assert "got none; go on with: " in order("pause", "1", code=1)
     assert "equal to" in order("replay", "1")

@@ -10,11 +10,17 @@ NEEDS = Needs(parameter_bytes=10, members=2)
 
 
 def model_of(
-    work: Sequence[float], sent: Sequence[int], *, size: int = 100, tensors: Sequence[tuple[str, ...]] = ()
+    work: Sequence[float],
+    sent: Sequence[int],
+    *,
+    size: int = 100,
+    tensors: Sequence[tuple[str, ...]] = (),
+    alive: Sequence[int] = (),
 ) -> Model:
     """A piece for each amount of work; tensors `t0`, `t1`, ... of `size` numbers, one a piece, unless named."""
     named = tensors or [(f"t{number}",) for number in range(len(work))]
-    pieces = [Piece(range(n, n + 1), named[n], work[n], sent[n]) for n in range(len(work))]
+    within = alive or [0] * len(work)
+    pieces = [Piece(range(n, n + 1), named[n], work[n], sent[n], within[n]) for n in range(len(work))]
     return Model(pieces, {name: size for names in named for name in names}, {})
 
 

@@ -1,6 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
+from fedlearn.graphs.flow import Flow
 from fedlearn.graphs.graph import Call, Form, Graph, GraphError, Value
 from fedlearn.graphs.pieces import Piece, pieces, stages_of
 from fedlearn.graphs.stages import cut
@@ -8,11 +9,16 @@ from fedlearn.graphs.stages import cut
 
 def test_pieces_say_what_a_plan_needs(deep: Graph) -> None:
     assert pieces(deep) == (
-        Piece(range(4), ("table",), 2 + 2 + 1 + 8, 32),
-        Piece(range(4, 9), ("first",), 8 * 4 + 3 * 8 + 16, 32),
-        Piece(range(9, 11), ("second",), 8 * 4 + 8, 32),
-        Piece(range(11, 13), ("table",), 18 * 4 + 1, 4),
+        Piece(range(4), ("table",), 2 + 2 + 1 + 8, 32, 32),
+        Piece(range(4, 9), ("first",), 8 * 4 + 3 * 8 + 16, 32, 96),  # of a row x, what is made of it, and the next
+        Piece(range(9, 11), ("second",), 8 * 4 + 8, 32, 64),
+        Piece(range(11, 13), ("table",), 18 * 4 + 1, 4, 32 + 72),
     )
+
+
+def test_another_form_of_a_tensor_is_no_activation(deep: Graph) -> None:
+    (turned,) = [number for number, call in enumerate(deep.calls) if call.operator == "t.default"]
+    assert Flow(deep).alive_bytes(turned) == 32
 
 
 def test_a_cut_after_pieces_is_one_where_the_last_of_them_ends(deep: Graph) -> None:

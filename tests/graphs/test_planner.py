@@ -18,7 +18,9 @@ def need_of(model: Model, first: int, end: int) -> int:
     """As the module says it: parameters by their bytes, and the activations of some members."""
     held = {name for piece in model.pieces[first:end] for name in piece.tensors}
     before = [0, *(piece.sent_bytes for piece in model.pieces)]
-    alive = max(before[number] + before[number + 1] for number in range(first, end))
+    alive = max(
+        max(before[number] + before[number + 1], model.pieces[number].alive_bytes) for number in range(first, end)
+    )
     numbers = sum(model.learned.get(name, 0) for name in held)
     frozen = sum(model.frozen.get(name, 0) for name in held)
     return NEEDS.parameter_bytes * numbers + NEEDS.members * (frozen + alive)
@@ -80,7 +82,8 @@ def random_case(chance: random.Random) -> tuple[Model, list[Machine]]:
     tied = chance.randrange(n_pieces)
     tensors = [(f"t{number}", "tied") if number in (tied, 0) else (f"t{number}",) for number in range(n_pieces)]
     pieces = [
-        Piece(range(n, n + 1), tensors[n], chance.uniform(1, 10), chance.randint(1, 400)) for n in range(n_pieces)
+        Piece(range(n, n + 1), tensors[n], chance.uniform(1, 10), chance.randint(1, 400), chance.randint(1, 999))
+        for n in range(n_pieces)
     ]
     learned = {name: chance.randint(50, 400) for names in tensors for name in names}
     model = Model(pieces, learned, {"t1": chance.randint(1, 999)})
@@ -239,6 +242,13 @@ def test_machines_of_one_crew_keep_their_order_though_another_would_suit_better(
     model = Model(model_of([1, 1], [8, 4]).pieces, {"t0": 1000, "t1": 2000}, {})
     (crew,) = divide(model, [machine("0", 1e6), machine("1", 0.5e6)], NEEDS).crews
     assert [(seat.machine, seat.tensors) for seat in crew.seats] == [("0", ("t0",)), ("1", ("t1",))]
+
+
+def test_of_equal_divisions_the_one_that_sends_the_least_is_taken() -> None:
+    pieces = model_of([1] * 4, [50, 5, 8, 4]).pieces
+    model = Model(pieces, {"t0": 10, "t1": 10, "t2": 10, "t3": 1000}, {})
+    (crew,) = divide(model, [machine(name, 1e6) for name in "abc"], NEEDS).crews
+    assert [seat.first for seat in crew.seats] == [0, 2, 3]
 
 
 def test_division_needs_a_piece_for_each_machine_and_room() -> None:

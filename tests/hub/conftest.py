@@ -13,7 +13,7 @@ from fedlearn.hub.devices import Devices
 from fedlearn.hub.jobs import Jobs
 from fedlearn.hub.records import Process
 from fedlearn.hub.settings import HubSettings
-from fedlearn.server.supervision import Begun
+from fedlearn.server.supervision import Serving
 from fedlearn.storage.runs import RunFolder
 from tests.board.folders import show_status
 
@@ -32,7 +32,7 @@ class Scripted:
         self.arguments = list(arguments)
         self.process = Process(1000 + len(Scripted.started), 1.0)
         self.code: int | None = None
-        self.says: Begun | None = None
+        self.says: Serving | None = None
         self.calls: list[str] = []
         Scripted.alive[self.process.pid] = self
 
@@ -47,7 +47,7 @@ class Scripted:
     def find(cls, process: Process) -> "Scripted | None":
         return cls.alive.get(process.pid)
 
-    def told(self) -> Begun | None:
+    def told(self) -> Serving | None:
         says, self.says = self.says, None
         return says
 
@@ -66,7 +66,7 @@ class Scripted:
         """Says which run it has."""
         folder = RunFolder(settings.runs / run)
         folder.path.mkdir(exist_ok=True)
-        self.says = Begun(str(folder.path), port)
+        self.says = Serving(str(folder.path), port)
         return folder
 
 

@@ -9,7 +9,7 @@ import pytest
 from fedlearn.hub import served as module
 from fedlearn.hub.records import Process
 from fedlearn.hub.served import GONE, Served
-from fedlearn.server.supervision import Begun
+from fedlearn.server.supervision import Serving
 
 PROGRAM = """
 import os, sys, time
@@ -48,7 +48,7 @@ def soon(what: Callable[[], object]) -> object:
 def test_a_server_says_once_which_run_it_has(start: Callable[[str], Served], tmp_path: Path) -> None:
     served = start("tells")
     try:
-        assert soon(served.told) == Begun("runs/1", 5001)
+        assert soon(served.told) == Serving("runs/1", 5001)
         assert (served.told(), served.poll()) == (None, None)
         assert (tmp_path / "log").read_text() == "begins None 1\n"
         served.terminate()

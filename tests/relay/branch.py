@@ -14,7 +14,7 @@ from fedlearn.coordination.relay import Relay
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.address import Address
 from fedlearn.net.memory import MemoryLink
-from fedlearn.relay.keeper import Blocks, RelayKeeper, Settings
+from fedlearn.relay.keeper import Blocks, RelayKeeper, RelaySettings
 from fedlearn.relay.performer import Performer
 from fedlearn.server.performer import Performer as ServerPerformer
 from fedlearn.simulation.kept import Kept
@@ -160,7 +160,7 @@ class Branch:
         self.ending = reason
 
     def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, LeasedSteps]:
-        settings = Settings((SERVER,), audit=self._audit)
+        settings = RelaySettings((SERVER,), audit=self._audit)
         keeper = RelayKeeper(self.volunteer, self.blocks, welcome, settings, step=step, digest=digest)
         self.coordinator = keeper.coordinator(self.now())
         self._below = ServerPerformer(keeper, self.coordinator, self, self.kept)

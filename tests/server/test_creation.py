@@ -111,6 +111,13 @@ def test_control_matrices_that_are_too_large_are_named_before_anything_is_measur
     assert create(RNN, perturbed.replace({"control_variates": False}), measure=measure).config.get("hidden_size")
 
 
+@pytest.mark.parametrize("wanted", [{"seats": 2}, {"shards": 2}])
+def test_seats_that_a_model_can_not_fill_leave_no_run(tmp_path: Path, wanted: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="seats, shards: expected a task of a PyTorch module that travels as a graph"):
+        created(task_config(tmp_path, **wanted), fit_task())
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def test_text_is_one_block_unless_it_is_renewed(config: RunConfig) -> None:
     whole = created(config, block_tokens=500)
     pieces = created(config, new_tokens_interval=3, block_tokens=500)

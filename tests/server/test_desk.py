@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar, final
 
+import msgspec
 import pytest
 
 from fedlearn.config import ConfigError
@@ -15,6 +16,7 @@ from fedlearn.coordination.steps import OwnSteps
 from fedlearn.server.desk import INTERVAL_S, Desk
 from fedlearn.storage.orders import (
     Answer,
+    Finish,
     GoOn,
     Order,
     Pause,
@@ -37,6 +39,9 @@ class Office:
     step = 7
 
     def change(self, operator: Operator, key: str, text: str, now: float) -> str:
+        if key == "steps":
+            operator.change(msgspec.structs.replace(PLAN, steps=int(text)), STRATEGY, now)
+            return ""
         if key != "sigma":
             raise ConfigError(f"{key}: expected sigma")
         operator.change(PLAN, STRATEGY, now)
@@ -47,10 +52,10 @@ class Office:
 class Scene:
     """A desk whose shell does work when it is told to."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, step: int = 7) -> None:
         self.folder, self.office = folder, Office()
         steps = OwnSteps(PLAN, STRATEGY)
-        self.coordinator = Coordinator(PLAN, steps, step=7, last=None, digest=digest_of(7), now=0.0)
+        self.coordinator = Coordinator(PLAN, steps, step=step, last=None, digest=digest_of(step), now=0.0)
         self.operator = Operator(self.coordinator, steps)
         self.said: list[str] = []
         self.effects: list[ServerEffect] = []
@@ -147,6 +152,27 @@ def test_what_can_not_be_done_is_answered_with_the_reason(scene: Scene) -> None:
     assert not answer.is_done
     assert "got 'Bob'; there: none" in answer.text
     assert (list(scene.waiting), scene.effects) == ([], [])
+
+
+def test_run_is_finished_where_it_stands_if_no_step_is_open(scene: Scene) -> None:
+    assert scene.answer(Finish("Ada")) == Answer(True, "it ends at step 7")
+    assert scene.said == ["Ada finishes the run at step 7"]
+    scene.perform(scene.coordinator.tick(1.0))
+    assert scene.effects[-1] == EndRun("all 7 steps are done")
+
+
+def test_open_step_is_the_last_of_a_run_that_is_finished(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Coordinator, "has_open_step", True)
+    assert scene.answer(Finish("Ada")) == Answer(True, "it ends at step 8")
+    scene.perform(scene.coordinator.tick(1.0))
+    assert scene.effects == []
+
+
+def test_run_without_a_step_is_not_finished(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "orders", step=0)
+    text = "finish: expected a run that has taken a step, got none; stop it instead"
+    assert scene.answer(Finish("Ada")) == Answer(False, text)
+    assert (scene.said, scene.effects) == ([], [])
 
 
 def test_run_is_stopped_by_somebody(scene: Scene) -> None:

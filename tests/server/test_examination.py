@@ -45,6 +45,18 @@ def test_another_interval_counts_from_the_last_look() -> None:
     assert agenda.is_due(300.0, 15.0)
 
 
+def test_look_is_due_once_after_every_so_many_steps() -> None:
+    agenda = Agenda()
+    looks = [step for step in range(12) for _ in range(2) if agenda.is_due(0.0, 0.0, step=step, every=5)]
+    assert looks == [5, 10]
+
+
+def test_look_by_steps_counts_for_the_interval() -> None:
+    agenda = Agenda()
+    looks = [now for now in range(100) if agenda.is_due(float(now), 30.0, step=now, every=25)]
+    assert looks == [10, 25, 50, 75]
+
+
 def test_look_at_a_model_that_writes_keeps_the_lines_of_its_text(config: RunConfig) -> None:
     run = created(config)
     weights = history.replay(run).holding.replica.weights

@@ -1,18 +1,31 @@
 """A model that is divided among seats by what they lend."""
 
+from collections.abc import Callable, Sequence
+from functools import cache
+
 import msgspec
+import numpy as np
 import pytest
 
 from fedlearn.config import ConfigError
+from fedlearn.graphs.crews import Machine
+from fedlearn.graphs.fitting import Cuttings, fitting_plan
+from fedlearn.graphs.parts import Needs
+from fedlearn.graphs.shards import rows_of
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.parts import part_layout
 
 torch = pytest.importorskip("torch")
+
+from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.config import ServerSettings  # noqa: E402
 from fedlearn.server import seating  # noqa: E402
 from fedlearn.server.seating import MOST_AT_ONCE, Draftsman, draftsman_of  # noqa: E402
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES  # noqa: E402
+from fedlearn.tasks.torch.supervised import supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
+from fedlearn.tasks.torch_graph.sharing import unpacked  # noqa: E402
 from fedlearn.wire.activations import ActivationCodec  # noqa: E402
 from tests.tasks.torch_graph.shared import N_PIECES, attachment, task  # noqa: E402
 
@@ -102,3 +115,101 @@ def test_more_seats_than_the_model_has_pieces_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"seats, shards: expected a model that can be divided among 6: .* at most 5"):
         draftsman_of(invitation, msgspec.structs.replace(settings, seats=6))
     assert draftsman_of(invitation, settings) is not None
+
+
+def language(size: int, width: int) -> nn.Module:
+    return nn.Sequential(nn.Embedding(size, width), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, size))
+
+
+def next_token(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
+    logits = model(rows["tokens"][:, :-1])
+    loss: Tensor = nn.functional.cross_entropy(logits.flatten(0, 1), rows["tokens"][:, 1:].flatten())
+    return loss
+
+
+@cache
+def words() -> bytes:
+    """A language model of which the head is by far the largest piece that is not cut."""
+    tokens = np.random.default_rng(0).integers(0, 512, (16, 3))
+    return supervised(lambda: language(512, 32), next_token, {"tokens": tokens}, batch_size=2).as_graph()
+
+
+@pytest.mark.parametrize("seats", [0, 3])
+def test_a_head_that_nobody_holds_is_cut_into_as_few_shards_as_fit(seats: int) -> None:
+    planner = Draftsman.of(words(), seats=seats, wire="float32")
+    room = planner.replica_bytes
+    whole = planner.draft([room] * max(seats, 1))
+    assert whole is not None
+    assert (whole.shards, whole.reason) == (1, "")
+    lent = [int(0.55 * room), *[int(0.35 * room)] * 2]
+    draft = planner.draft(lent)
+    assert draft is not None
+    assert draft.shards == 2
+    assert "cut into 2 shards, since what volunteers lend holds no division of whole tensors" in draft.reason
+    for place, number in zip(draft.places, draft.order, strict=True):
+        assert place.need_bytes <= lent[number]
+    layout = unpacked(words()).layout
+    parts = [part_layout(layout, place.tensors) for place in draft.places]
+    assert sum(part.size for part in parts) == layout.size
+
+
+def test_places_of_shards_run_in_what_they_need() -> None:
+    planner = Draftsman.of(words(), seats=0, wire="float32")
+    draft = planner.draft([int(0.55 * planner.replica_bytes), *[int(0.35 * planner.replica_bytes)] * 2])
+    assert draft is not None
+    for number, place in enumerate(draft.places):
+        made = {"shards": draft.shards, "seed": 1, "max_bytes": place.need_bytes}
+        part = GraphPart(words(), draft.cuts, number, device="cpu", **made)
+        assert {rows_of(name).tensor for name in place.tensors} == {tensor.name for tensor in part.layout.tensors}
+        assert MEMBERS_AT_LEAST * part.member_bytes() <= place.need_bytes
+
+
+def test_shards_that_are_wanted_are_no_news() -> None:
+    draft = Draftsman.of(words(), seats=0, wire="float32", shards=2).draft([2**40])
+    assert draft is not None
+    assert (draft.shards, draft.reason) == (2, "")
+
+
+def test_seats_go_to_those_who_lend_the_most_in_their_order() -> None:
+    planner = draftsman(2)
+    room = planner.replica_bytes
+    draft = planner.draft([1, room, 2, 0, room // 2])
+    assert draft is not None
+    assert draft.order == (1, 3)
+    draft = planner.draft([room, room, room])
+    assert draft is not None
+    assert draft.order == (0, 1)
+
+
+def test_who_lends_too_little_for_a_wanted_number_of_seats_waits() -> None:
+    planner = draftsman(2)
+    assert planner.draft([1, 1]) is None
+    assert "can't hold its parts" in planner.lack([1, 1])
+    assert planner.lack([1]) == "a crew of 2 needs 1 more"
+    assert planner.draft([1, 1, 0, 0]) is not None
+
+
+def test_who_was_refused_together_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner, asked = draftsman(), list[int]()
+    monkeypatch.setattr(seating, "fitting_plan", refused(fitting_plan, asked))
+    for memories in ([5], [5], [5, 5], [5]):
+        assert planner.draft(memories) is None
+    assert asked == [1, 2, 1]
+
+
+def refused(plan: Callable[..., object], asked: list[int]) -> Callable[..., object]:
+    """The same, and writes down for how many it was asked."""
+
+    def counted(cuttings: Cuttings, machines: Sequence[Machine], needs: Needs) -> object:
+        asked.append(len(machines))
+        return plan(cuttings, machines, needs)
+
+    return counted
+
+
+def test_many_members_travel_at_once_only_where_all_seats_have_room() -> None:
+    planner = draftsman(2)
+    for lent, batch in (([0, 0], MOST_AT_ONCE), ([2**40, 0], MOST_AT_ONCE), ([planner.replica_bytes] * 2, 8)):
+        draft = planner.draft(lent)
+        assert draft is not None
+        assert {place.batch for place in draft.places} == {batch}

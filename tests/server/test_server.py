@@ -2,11 +2,14 @@
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import final
 from unittest.mock import Mock
 
 import pytest
 
+from fedlearn.callback import Callback
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.durable import StorageError
@@ -156,6 +159,29 @@ def test_model_is_looked_at_beside_the_training(scene_of: SceneOf) -> None:
     assert list(status.validation) == ["loss"]
     assert status.loss == read_last_metrics(scene.run.folder.metrics)[0].loss
     assert status.step == scene.trainer.replica.step
+
+
+@final
+class Looks(Callback):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:  # noqa: ARG002
+        self.steps.append(step)
+
+
+def test_model_is_looked_at_after_every_so_many_steps_but_for_those_that_a_look_takes(scene_of: SceneOf) -> None:
+    scene, looks = scene_of(sample_every=3, steps=12), Looks()
+    scene.callbacks.append(looks)
+
+    async def main() -> None:
+        async with scene.serving() as serving:
+            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+            await asyncio.gather(serving, conversing)
+
+    asyncio.run(main())
+    assert looks.steps[0] == 3
+    assert set(looks.steps) <= {3, 6, 9, 12}
 
 
 def test_what_goes_wrong_with_local_volunteers_is_said(scene_of: SceneOf) -> None:

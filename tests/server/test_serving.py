@@ -79,6 +79,10 @@ def test_who_wants_no_looks_is_shown_none_at_the_end(config: RunConfig) -> None:
     assert len(concluded(config, "all 5 steps are done", steps=5, sample_time=0.0)) == 3
 
 
+def test_who_wants_looks_by_steps_is_shown_the_last_one(config: RunConfig) -> None:
+    assert len(concluded(config, "all 5 steps are done", steps=5, sample_time=0.0, sample_every=7)) == 4
+
+
 def test_nobody_should_go_on_from_where_a_run_diverged(config: RunConfig) -> None:
     (line,) = concluded(config, f"{DIVERGED}: far away")
     assert line.startswith(f"{DIVERGED}: far away; step 5 is saved; go back to its best step with: fedlearn rollback ")

@@ -10,10 +10,10 @@ import pytest
 
 from fedlearn.server import restarts
 from fedlearn.server.restarts import MOST_AT_ONCE
-from fedlearn.server.supervision import Begun, Supervisor, tell
+from fedlearn.server.supervision import Serving, Supervisor, tell
 from fedlearn.system.signals import STOP_SIGNALS
 
-BEGUN = Begun("/runs/1", 4711)
+SERVING = Serving("/runs/1", 4711)
 TELLS = "import os, sys; os.write(int(sys.argv[1]), bytes.fromhex(sys.argv[2])); os.close(int(sys.argv[1]));"
 
 
@@ -22,13 +22,13 @@ class Servers:
 
     def __init__(self, *scripts: str) -> None:
         self.scripts = list(scripts)
-        self.given: list[Begun | None] = []
+        self.given: list[Serving | None] = []
         self.said: list[str] = []
 
-    def command(self, begun: Begun | None, descriptor: int) -> Sequence[str]:
+    def command(self, begun: Serving | None, descriptor: int) -> Sequence[str]:
         self.given.append(begun)
         script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
-        return [sys.executable, "-S", "-c", script, str(descriptor), msgspec.json.encode(BEGUN).hex()]
+        return [sys.executable, "-S", "-c", script, str(descriptor), msgspec.json.encode(SERVING).hex()]
 
     def run(self) -> int:
         return Supervisor(self.command, say=self.said.append).run()
@@ -48,7 +48,7 @@ def test_server_that_ends_properly_is_not_started_again() -> None:
 def test_server_that_was_killed_goes_on_with_its_run() -> None:
     servers = Servers(f"{TELLS} os.kill(os.getpid(), 9)", f"{TELLS} sys.exit(7)", "")
     assert servers.run() == 0
-    assert servers.given == [None, BEGUN, BEGUN]
+    assert servers.given == [None, SERVING, SERVING]
     assert servers.said == [
         "the server was ended by SIGKILL; it is restarted in 0 s, and the run goes on",
         "the server ended with exit code 7; it is restarted in 0 s, and the run goes on",
@@ -94,6 +94,6 @@ def test_signal_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_told_is_read() -> None:
     read, write = os.pipe()
-    tell(write, BEGUN)
+    tell(write, SERVING)
     with os.fdopen(read, "rb") as stream:
-        assert msgspec.json.decode(stream.read(), type=Begun) == BEGUN
+        assert msgspec.json.decode(stream.read(), type=Serving) == SERVING

@@ -2,6 +2,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -169,6 +170,17 @@ def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
     assert (first.validation, second.validation) == ({"bits_per_character": 3.5}, {})
     assert (first.work, first.elapsed_s) == (16 * run.config.get("sequence_length"), 0.0)
     assert second.time >= first.time > 1.7e9
+
+
+def test_volunteers_are_told_losses_as_the_owner_is_shown_them(
+    run: Run, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Mock()
+    monkeypatch.setattr(trainer_module, "Coordinator", made)
+    trainer.coordinator(0.0)
+    (plan, *_) = made.call_args.args
+    assert plan.show(1.5) == run.prepared.examiner.show(1.5)
+    assert plan.show(1.5)[0] == "bits_per_character"
 
 
 def test_metrics_say_how_long_the_run_was_trained(run: Run, trainer: Trainer) -> None:

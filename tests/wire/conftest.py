@@ -52,7 +52,7 @@ EXAMPLES: dict[MessageType, Message] = {
         Goodbye("the volunteer pressed Ctrl-C"),
         Ping(),
         Pong(),
-        Credit(4096, 2**40, 3600, 12, 1, News(3000, 240.0, 5, 1.625)),
+        Credit(4096, 2**40, 3600, 12, 1, News(3000, 240.0, 5, 1.625, ("bits_per_character", 2.5))),
         Welcome(
             "0007",
             Invitation(

@@ -14,7 +14,8 @@ export class Operator {
       history.replaceState(null, "", location.pathname + location.search);
     }
     for (const button of document.querySelectorAll("[data-order]")) {
-      button.addEventListener("click", () => this.send({ order: button.dataset.order }));
+      const { order, question } = button.dataset;
+      button.addEventListener("click", () => (!question || confirm(question)) && this.send({ order }));
     }
     by("send-away").addEventListener("submit", (event) => {
       event.preventDefault();

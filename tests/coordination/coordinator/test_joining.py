@@ -48,7 +48,7 @@ def test_nothing_of_the_run_is_said_before_the_proof(scene: Scene) -> None:
     assert scene.wait(1.0) == []
 
 
-def test_strangers_hear_neither_updates_nor_how_the_run_ends(scene: Scene) -> None:
+def test_unidentified_callers_hear_neither_updates_nor_how_the_run_ends(scene: Scene) -> None:
     scene.join(1)
     scene.connect(2)
     scene.connect(3)
@@ -60,7 +60,7 @@ def test_strangers_hear_neither_updates_nor_how_the_run_ends(scene: Scene) -> No
     assert {effect.peer for effect in of(Send, scene.effects) if not isinstance(effect.message, Challenge)} == {1}
 
 
-def test_stranger_that_proves_nothing_is_sent_away_in_time(scene: Scene) -> None:
+def test_caller_that_proves_nothing_is_sent_away_in_time(scene: Scene) -> None:
     scene.connect(1)
     scene.join(2)
     assert parted(scene.wait(ADMISSION_LIMIT_S - 0.1)) == {}
@@ -68,7 +68,7 @@ def test_stranger_that_proves_nothing_is_sent_away_in_time(scene: Scene) -> None
     assert parted(scene.wait(ADMISSION_LIMIT_S)) == {}
 
 
-def test_stranger_too_many_is_turned_away_at_once() -> None:
+def test_caller_too_many_is_turned_away_at_once() -> None:
     scene = Scene(rules=AdmissionRules(connections_per_address=1))
     scene.greet(1)
     assert [(peer, kind) for peer, (kind, _) in parted(scene.connect(2)).items()] == [(2, "try_again")]

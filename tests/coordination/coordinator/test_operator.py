@@ -227,3 +227,17 @@ def test_later_checkpoints_do_not_move_the_one_that_is_due() -> None:
     scene.now += CHECKPOINT_TIME
     scene.report(1)
     assert of(SaveCheckpoint, scene.applied())
+
+
+def test_run_that_is_finished_takes_the_open_step_and_no_other() -> None:
+    scene = both_at_work()
+    assert scene.operator.next_end == 2
+    scene.operator.change(msgspec.structs.replace(PLAN, steps=scene.operator.next_end), STRATEGY, scene.now)
+    assert of(EndRun, scene.wait(1.0)) == []
+    scene.report(1)
+    scene.report(2)
+    assert [update.step for update in scene.journal] == [0, 1]
+    assert scene.operator.next_end == 2, "the step is over, though it is not applied"
+    effects = scene.applied()
+    assert of(EndRun, effects) == [EndRun("all 2 steps are done")]
+    assert {kind for kind, _ in parted(effects).values()} == {"run_ended"}
