@@ -34,9 +34,10 @@ def give_way() -> None:
 
 
 def wait_asleep() -> None:
-    """Lets threads of PyTorch that wait for each other sleep, unless the user said otherwise; call it before its import.
+    """Lets threads of PyTorch that wait for each other sleep, unless the user said otherwise.
 
-    By default they spin, so that processes with more threads than processors between them are several times slower.
+    To be called before PyTorch is imported. By default they spin, so that processes with more threads than processors
+    between them are several times slower.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.hub.datasets import MNIST_FILES
+from fedlearn.hub.datasets import ARRAYS, MNIST_FILES
 
 
 def arrays(n_training: int = 40, n_held_out: int = 10, side: int = 28) -> list[NDArray[np.uint8]]:
@@ -18,6 +18,11 @@ def arrays(n_training: int = 40, n_held_out: int = 10, side: int = 28) -> list[N
         images = generator.integers(0, 256, (n, side, side), dtype=np.uint8)
         found += [images, labels]
     return found
+
+
+def write_archive(path: Path) -> Path:
+    np.savez_compressed(path, **dict(zip(ARRAYS, arrays(), strict=True)))
+    return path
 
 
 def write_mnist(
