@@ -71,7 +71,7 @@ def test_a_job_goes_through_its_statuses_and_learns(done: Done) -> None:
     assert done.seen == ["created", "initialized", "training", "completed"]
     reached = done.events.events()["epoch_stats"][-1]["accuracy"]
     print(f"accuracy {reached:.3f} after 20 steps")
-    assert reached >= 0.7
+    assert reached >= 0.8  # 0.88 in 20 steps; the long tests below have as many as nine in ten need
 
 
 def test_each_device_holds_a_layer_and_the_other_none_of_it(done: Done) -> None:
