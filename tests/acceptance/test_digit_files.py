@@ -76,7 +76,7 @@ def trained(place: Place, dataset: dict[str, Any], training: dict[str, Any]) -> 
 def test_idx_files_in_the_folder_of_the_hub_are_learned(tmp_path: Path) -> None:
     with hub_in(tmp_path) as place:
         write_files(place.folder / "data" / "mnist")
-        job = trained(place, {"path": "mnist", "batch_size": 64}, {"epochs": 2, "learning_rate": 0.02})
+        job = trained(place, {"path": "mnist", "batch_size": 64}, {"epochs": 3, "learning_rate": 0.03})
     print(f"accuracy {job['validation']['accuracy']:.3f} after {job['steps']} steps")
     assert job["validation"]["accuracy"] >= 0.9
 
@@ -85,7 +85,8 @@ def test_an_archive_on_the_web_is_fetched_and_trained_on(tmp_path: Path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
     (tmp_path / "web").mkdir()
-    np.savez_compressed(tmp_path / "web" / "mnist.npz", **dict(zip(ARRAYS, arrays(), strict=True)))
+    named: dict[str, Any] = dict(zip(ARRAYS, arrays(), strict=True))
+    np.savez_compressed(tmp_path / "web" / "mnist.npz", **named)
     with served(tmp_path / "web") as url, hub_in(tmp_path) as place:
         job = trained(place, {"url": f"{url}/mnist.npz", "batch_size": 720}, {"epochs": 2})
         assert f"data: MNIST from {url}/mnist.npz" in place.log()

@@ -3,6 +3,7 @@
 import gzip
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,8 @@ def arrays(n_training: int = 40, n_held_out: int = 10, side: int = 28) -> list[N
 
 
 def write_archive(path: Path) -> Path:
-    np.savez_compressed(path, **dict(zip(ARRAYS, arrays(), strict=True)))
+    named: dict[str, Any] = dict(zip(ARRAYS, arrays(), strict=True))
+    np.savez_compressed(path, **named)
     return path
 
 
