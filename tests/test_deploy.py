@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,18 @@ def test_unit_is_understood_by_systemd(unit: Path, tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if unit.name in line] == []
 
 
-@pytest.mark.parametrize("path", [DEPLOY / "Dockerfile", AGENT / "Dockerfile"], ids=lambda p: p.parent.name)
-def test_image_is_not_run_by_root(path: Path) -> None:
-    assert re.search(r"^USER fedlearn$", path.read_text(), re.MULTILINE)
+def test_image_is_not_run_by_root() -> None:
+    assert re.search(r"^USER fedlearn$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("folder", [DEPLOY, AGENT], ids=lambda p: p.name)
+def test_image_is_built_with_arguments_that_it_has_and_extras_that_there_are(folder: Path) -> None:
+    known = re.findall(r"^ARG (\w+)=", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for service in services_of(folder / "compose.yaml").values():
+        for name, value in service.get("build", {}).get("args", {}).items():
+            assert name in known
+            assert value.strip("[]") in extras
 
 
 def services_of(path: Path) -> dict[str, dict[str, Any]]:
@@ -76,6 +86,6 @@ def test_hub_and_device_of_the_agent_need_tokens_and_meet_on_open_ports() -> Non
     assert services["hub"]["ports"] == [f"{hub.port}:{hub.port}", f"{hub.job_ports}:{hub.job_ports}"]
     assert device.hub == f"http://{hub.public_host}:{hub.port}"
     assert "FEDLEARN_TOKEN" in services["device"]["environment"]
-    folder = re.search(r"FEDLEARN_HUB=(\S+)", (AGENT / "Dockerfile").read_text())
+    folder = re.search(r"FEDLEARN_HUB=(\S+)", (DEPLOY / "Dockerfile").read_text())
     assert folder is not None
     assert services["hub"]["volumes"] == [f"hub:{folder[1]}"]

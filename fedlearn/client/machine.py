@@ -57,10 +57,20 @@ def free_bytes() -> int:
     """Bytes of memory that can be had without taking it from anybody."""
     free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):  # no container, or one without a limit
-        own = CGROUPS / OWN_CGROUP.read_text().partition("0::/")[2].strip()
-        limit, used = ((own / name).read_text() for name in ("memory.max", "memory.current"))
-        free = min(free, max(int(limit) - int(used), 0))
+        free = min(free, max(_of_container("memory.max") - _of_container("memory.current"), 0))
     return free
+
+
+def total_bytes() -> int:
+    """Bytes of memory that this machine has, or the container that it is."""
+    total = int(psutil.virtual_memory().total)
+    with suppress(OSError, ValueError):
+        total = min(total, _of_container("memory.max"))
+    return total
+
+
+def _of_container(name: str) -> int:
+    return int((CGROUPS / OWN_CGROUP.read_text().partition("0::/")[2].strip() / name).read_text())
 
 
 def limit_memory(max_bytes: int, threads: int) -> None:

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.terminal import counted, format_count, format_duration, format_figures, format_share
@@ -73,6 +73,8 @@ class Contribution:
                 self._n_members += trials.n_members
                 self._own.append((trials.first_member, trials.n_members))
                 self._watch_losses(result, now)
+            case Pass(trials):  # of a part of the model, which is no share of the members
+                self._n_members += trials.n_members
         if self._since is None or now < self._since + LINE_INTERVAL_S:
             return None
         self._members_per_s = self._n_members / (now - self._since)

@@ -42,6 +42,7 @@ from fedlearn.commands.traffic import add_traffic, traffic_command
 from fedlearn.commands.version import ShowVersion
 from fedlearn.config import ConfigError
 from fedlearn.storage.durable import StorageError
+from fedlearn.system.processes import wait_asleep
 from fedlearn.terminal import printable
 from fedlearn.terminal.wrapping import columns_of, wrapped
 
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # the text of a sample may not exist in this terminal's encoding
+    wait_asleep()
     parser = _parser(program)
     given = sys.argv[1:] if arguments is None else arguments
     options, unknown = parser.parse_known_args(given)

@@ -12,7 +12,7 @@ from fedlearn.client.client import join
 from fedlearn.client.device import Device as HubDevice
 from fedlearn.client.ending import end, end_soon
 from fedlearn.client.hub_line import HubLine, hub_url
-from fedlearn.client.machine import free_bytes, limit_memory
+from fedlearn.client.machine import free_bytes, limit_memory, total_bytes
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
 from fedlearn.commands.output import add_output, terminal_of
@@ -113,7 +113,9 @@ def join_command(options: argparse.Namespace) -> int:
         on_battery=options.on_battery == "yes",
         hours=parse_hours(options.hours) if options.hours else None,
     )
-    budget = Budget(parse_bytes(options.max_memory, free_bytes()))
+    lent = parse_bytes(options.max_memory, free_bytes())
+    # A server that is told of memory which is not there would seat a part of a model here that does not fit.
+    budget = Budget(min(lent, total_bytes()) if options.device == "cpu" else lent)
     if options.priority == "low":
         give_way()
     keep_memory()

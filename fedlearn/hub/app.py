@@ -28,6 +28,7 @@ from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training, rea
 from fedlearn.hub.checks import check_job
 from fedlearn.hub.devices import Device, Devices
 from fedlearn.hub.door import COOKIE, Door
+from fedlearn.hub.elsewhere import Elsewhere
 from fedlearn.hub.entrance import Entrance
 from fedlearn.hub.errors import answer_of
 from fedlearn.hub.following import OVER, follow_events, follow_log
@@ -46,6 +47,9 @@ WAIT_S = 20.0
 
 MAX_STREAMS, STREAMS_OF_ONE = 200, 50
 """The most streams of logs and events that are open at a time: of everybody, and of one address."""
+
+OF_BOARD = ("/api/runs{rest:path}", "/api/operator", "/api/events")
+"""The board's addresses among those that tell or do something."""
 
 HEADING = b'<h1 class="wordmark">fedlearn</h1>'
 """The place in the board's page after which a link to the jobs is put."""
@@ -95,11 +99,16 @@ class Hub:
             Route("/jobs", self.static),
             Route("/jobs.js", self.static),
             Route("/jobs.css", self.static),
-            Mount("/", self._board),
         ]
+        beside = [*(Route(path, self._board) for path in OF_BOARD), Route("/api/{rest:path}", Elsewhere(routes))]
         handlers = dict.fromkeys([RefusedError, HTTPException, StorageError, OSError, Exception], answer_of)
         middleware = [Middleware(Entrance, self._door), Middleware(Guard, self._names)]
-        return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=self._lifespan)
+        return Starlette(
+            routes=[*routes, *beside, Mount("/", self._board)],
+            middleware=middleware,
+            exception_handlers=handlers,
+            lifespan=self._lifespan,
+        )
 
     # ---- jobs
 

@@ -64,9 +64,9 @@ class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     name: Annotated[str, Meta(max_length=64)] = ""
     path: Annotated[str, Meta(max_length=512)] = ""
-    """The folder within the hub's data folder that has the four files of MNIST."""
+    """The folder within the hub's data folder that has the four files of MNIST, or an npz file there."""
     url: Annotated[str, Meta(max_length=512)] = ""
-    """The address of the folder on the web that has them."""
+    """The address on the web of the folder that has them, or of an npz file."""
     source: Annotated[str, Meta(max_length=512)] = ""
     """The name of a text within the hub's data folder."""
     batch_size: Size = 0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedlearn.hub.bodies import Asked, RefusedError
-from fedlearn.hub.datasets import MNIST_FILES, MNIST_PIXELS, N_CLASSES
+from fedlearn.hub.datasets import ARCHIVE_SUFFIX, MNIST_FILES, MNIST_PIXELS, N_CLASSES
 from fedlearn.hub.job_task import layers_of, weights_between
 from fedlearn.hub.places import below, file_below, task_below
 from fedlearn.hub.settings import HubSettings
@@ -67,9 +67,13 @@ def _check_classifier(asked: Asked) -> str:
 
 
 def _check_mnist(folder: Path) -> None:
+    if folder.is_file() and folder.suffix == ARCHIVE_SUFFIX:
+        return
     missing = [name for name in MNIST_FILES if not ((folder / name).is_file() or (folder / f"{name}.gz").is_file())]
     if missing:
-        raise RefusedError(400, f"dataset_config.path: expected MNIST's files there, missing: {', '.join(missing)}")
+        raise RefusedError(
+            400, f"dataset_config.path: expected MNIST's files or an npz file there, missing: {', '.join(missing)}"
+        )
 
 
 def _need(has: Callable[[str], bool], module: str, name: str) -> None:

@@ -1,7 +1,9 @@
 """Handwritten digits to classify: MNIST's files where they are given, else the small ones of scikit-learn."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedlearn.data.download import Cache
 from fedlearn.data.idx import read_idx
+from fedlearn.data.npz import read_npz
 from fedlearn.es.layout import Float32Array
 from fedlearn.hub.bodies import Normalize
 
@@ -18,6 +21,10 @@ MNIST_FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
+ARCHIVE_SUFFIX = ".npz"
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+"""What MNIST's archive of NumPy calls the same four."""
+
 N_CLASSES = 10
 MNIST_PIXELS = 28 * 28
 SMALL_PIXELS = 8 * 8
@@ -58,23 +65,29 @@ def small_digits() -> Digits:
     return Digits("scikit-learn's digits", images[:cut], labels[:cut], images[cut:], labels[cut:])
 
 
-def mnist(folder: Path) -> Digits:
-    """The digits of MNIST, from its four files in a folder.
+def mnist(path: Path) -> Digits:
+    """The digits of MNIST, from its four files in a folder, or from an npz file.
 
     Raises:
         ValueError: a file, which the message names, is missing or wrong.
     """
-    return _of_files([_packed_or_not(folder, name) for name in MNIST_FILES], name=f"MNIST in {folder.name}")
+    name = f"MNIST in {path.name}"
+    if path.suffix == ARCHIVE_SUFFIX:
+        return _of_arrays(read_npz(path, ARRAYS), name=name)
+    return _of_arrays([read_idx(_packed_or_not(path, file)) for file in MNIST_FILES], name=name)
 
 
 def mnist_from(url: str) -> Digits:
-    """The digits of MNIST, from its four compressed files at an address on the web.
+    """The digits of MNIST, from the address on the web of its four compressed files, or of an npz file.
 
     Raises:
         ValueError: they cannot be had.
     """
-    cache = Cache.of_user(os.environ)
-    return _of_files([cache.fetch(f"{url.rstrip('/')}/{name}.gz") for name in MNIST_FILES], name=f"MNIST from {url}")
+    cache, name = Cache.of_user(os.environ), f"MNIST from {url}"
+    if urlsplit(url).path.endswith(ARCHIVE_SUFFIX):
+        return _of_arrays(read_npz(cache.fetch(url), ARRAYS), name=name)
+    files = [cache.fetch(f"{url.rstrip('/')}/{file}.gz") for file in MNIST_FILES]
+    return _of_arrays([read_idx(file) for file in files], name=name)
 
 
 def _packed_or_not(folder: Path, name: str) -> Path:
@@ -84,8 +97,8 @@ def _packed_or_not(folder: Path, name: str) -> Path:
     raise ValueError(f"{name}: expected it, or the same with .gz, in the folder {folder.name}; put MNIST's files there")
 
 
-def _of_files(paths: list[Path], *, name: str) -> Digits:
-    images, labels, held_out_images, held_out_labels = map(read_idx, paths)
+def _of_arrays(arrays: Sequence[NDArray[np.uint8]], *, name: str) -> Digits:
+    images, labels, held_out_images, held_out_labels = arrays
     for some, of_them in ((images, labels), (held_out_images, held_out_labels)):
         if some.shape[1:] != (28, 28) or of_them.shape != (len(some),) or not len(some) or of_them.max() >= N_CLASSES:
             raise ValueError(

@@ -25,8 +25,10 @@ def held_by(devices: Sequence[Device], status: RunStatus | None) -> dict[int, tu
 
 
 def n_missing(seats: int, status: RunStatus | None) -> int:
-    """How many volunteers the crews of so many seats lack; of a run that nobody joined yet all of a crew."""
+    """How many volunteers the crews of so many seats lack; where no crew is left, all but those who wait for one."""
     if not seats or status is None or status.state == "ended":
         return 0
     n_seated = sum(bool(volunteer.tensors) for volunteer in status.volunteers)
-    return -n_seated % seats if n_seated else seats
+    n_waiting = sum(volunteer.phase == "seated" for volunteer in status.volunteers) - n_seated
+    # As long as none is seated somebody lacks, if only one who lends enough memory.
+    return -n_seated % seats if n_seated else max(seats - n_waiting, 1)

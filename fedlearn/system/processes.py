@@ -1,6 +1,7 @@
 """A process's priority, and the files and memory that the system lets it have."""
 
 import ctypes
+import os
 import sys
 from contextlib import suppress
 
@@ -30,6 +31,15 @@ def give_way() -> None:
             process.ionice(psutil.IOPRIO_VERYLOW)
         elif sys.platform == "linux":  # macOS has no classes of I/O
             process.ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+def wait_asleep() -> None:
+    """Lets threads of PyTorch that wait for each other sleep, unless the user said otherwise.
+
+    To be called before PyTorch is imported. By default they spin, so that processes with more threads than processors
+    between them are several times slower.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def step_back(pid: int, niceness: int) -> None:

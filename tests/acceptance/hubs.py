@@ -101,10 +101,12 @@ def hub_in(folder: Path, *arguments: str, port: int = 0) -> Iterator[Place]:
 
 
 @contextmanager
-def devices_of(place: Place, *names: str, job: int | None = None) -> Iterator[list[subprocess.Popen[str]]]:
-    """Devices with an identity of their own each, once they are registered."""
+def devices_of(
+    place: Place, *names: str, job: int | None = None, is_plain: bool = False
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """Devices with an identity of their own each, once they are registered; plain ones use all processors."""
     only = [] if job is None else ["--job", str(job)]
-    flags = ["--hub", place.url, *only, "--threads", "1", "--on-battery", "yes"]
+    flags = ["--hub", place.url, *only, *([] if is_plain else ["--threads", "1", "--on-battery", "yes"])]
     folders = [place.folder.parent / name for name in names]
     for folder in folders:
         folder.mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
 """Scripts with the names and flags of other systems, over seats that are processes of their own."""
 
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,15 @@ def script(name: str, *arguments: str, folder: Path, **environ: str) -> subproce
     )
 
 
+def skip_without_ports(*ports: int) -> None:
+    """Skips a test that takes ports as people type them, where one is in use or not for everybody."""
+    for port in ports:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError as error:
+            pytest.skip(f"port {port}: {error.strerror}")
+
+
 def said_by(process: subprocess.Popen[str]) -> str:
     said = output_of(process).read()
     assert process.wait(30) == 0, said
@@ -47,6 +57,20 @@ def gang(folder: Path, *flags: str) -> str:
         return said_by(process)
 
 
+@pytest.mark.long
+def test_the_line_of_the_documents_trains_as_it_stands(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    skip_without_ports(29500, 55561)
+    typed = "--nproc_per_node=3 examples/ppl.py --gpu=0_0_0 --epochs=2 --batch_size=40 --lr=0.001 --model_name=ppl_04"
+    assert f"torchrun {typed}" in (EXAMPLES.parent / "docs" / "compat.md").read_text()
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    process = begin(
+        *TORCHRUN, *typed.split(), folder=tmp_path, limit_s=400, environ={"PYTHONPATH": PATHS["PYTHONPATH"]}
+    )
+    with ended_at_exit(process):
+        check_gang(tmp_path, said_by(process))
+
+
 def check_gang(folder: Path, said: str) -> None:
     assert {f"part {part} of 3" for part in (1, 2)} <= set(re.findall(r"part \d of 3", said))
     assert re.findall(r"epoch (\d+): loss \S+, evaluation loss \S+, accuracy \S+$", said, flags=re.M) == ["1", "2"]
@@ -58,11 +82,6 @@ def test_torchrun_splits_a_model_over_three_seats(tmp_path: Path) -> None:
     said = gang(tmp_path, "--epochs=2", "--batch_size=800", "--population=16")
     check_gang(tmp_path, said)
     assert len(metrics_of(tmp_path)) == 2 * 2
-
-
-@pytest.mark.long
-def test_torchrun_splits_a_model_over_three_seats_with_the_flags_people_type(tmp_path: Path) -> None:
-    check_gang(tmp_path, gang(tmp_path, "--epochs=2", "--batch_size=40"))
 
 
 def vocabulary_gang(name: str, n_processes: int, folder: Path, *flags: str) -> str:
@@ -100,6 +119,11 @@ def providers(folder: Path, *flags: str) -> str:
     return said
 
 
+def tested(said: str) -> float:
+    """The accuracy on rows that nothing was chosen by."""
+    return float(re.findall(r"^test accuracy (\S+)$", said, flags=re.M)[0])
+
+
 def figures_in(path: Path) -> list[float]:
     return [float(line) for line in path.read_text().splitlines()]
 
@@ -107,7 +131,8 @@ def figures_in(path: Path) -> list[float]:
 def test_three_providers_train_one_model_and_write_its_figures(tmp_path: Path) -> None:
     said = providers(tmp_path, "--epochs=1")
     (loss,), (accuracy,) = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
-    assert f"test accuracy {accuracy:.4f}" in said
+    assert f"validation accuracy {accuracy:.4f}" in said
+    assert tested(said) > 0.1
     assert loss < 2.3
     tensors = safetensors.load_file(tmp_path / "fused.safetensors")
     assert {name: tensor.shape for name, tensor in tensors.items()} == SHAPES
@@ -115,16 +140,16 @@ def test_three_providers_train_one_model_and_write_its_figures(tmp_path: Path) -
 
 @pytest.mark.long
 def test_three_providers_reach_nine_digits_in_ten(tmp_path: Path) -> None:
-    providers(tmp_path)
+    said = providers(tmp_path)
     losses, accuracies = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
-    print(f"validation accuracy {accuracies[-1]:.3f} after {len(accuracies)} epochs")
-    assert len(losses) == len(accuracies) == 15
-    assert accuracies[-1] >= 0.9
+    print(f"accuracy {accuracies[-1]:.3f}, of rows held out to the end {tested(said):.3f}, {len(accuracies)} epochs")
+    assert len(losses) == len(accuracies) == 20
+    assert tested(said) >= 0.9
 
 
-def bossed(folder: Path, n_steps: int) -> tuple[str, float]:
+def bossed(folder: Path, n_steps: int, port: int = 0) -> tuple[str, float]:
     """What the boss said, and how many times the error fell."""
-    where = {"MODEL_HOST": "127.0.0.1", "MODEL_PORT": str(free_port())}
+    where = {"MODEL_HOST": "127.0.0.1", "MODEL_PORT": str(port or free_port())}
     workers = [script("worker.py", folder=folder, **where) for _ in range(2)]
     boss = script("boss.py", "2", folder=folder, STEPS=str(n_steps), **where)
     with ended_at_exit(boss, *workers):
@@ -144,6 +169,7 @@ def test_boss_trains_on_two_workers_and_a_cut_value_changes_the_output(tmp_path:
 
 @pytest.mark.long
 def test_error_of_a_sine_falls_fivefold_under_a_boss(tmp_path: Path) -> None:
-    _, times = bossed(tmp_path, 1000)
+    skip_without_ports(1024)
+    _, times = bossed(tmp_path, 1000, port=1024)
     print(f"the error is {times:.1f} times smaller after {len(metrics_of(tmp_path))} steps")
     assert times >= 5

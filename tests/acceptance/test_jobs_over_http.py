@@ -40,10 +40,10 @@ class Done(NamedTuple):
     devices: list[str]
 
 
-def trained(place: Place, body: dict[str, Any], training: dict[str, Any]) -> Done:
+def trained(place: Place, body: dict[str, Any], training: dict[str, Any], *, is_plain: bool = False) -> Done:
     assert place.curl("POST", "/api/jobs", body).status == 201
     seen = [place.job()["status"]]
-    with devices_of(place, "ada", "bob", job=1) as devices:
+    with devices_of(place, "ada", "bob", job=1, is_plain=is_plain) as devices:
         assert len(place.curl("POST", "/api/network/initialize/1").content["devices"]) == 2
         seen.append(place.job()["status"])
         events, log = Reader(f"{place.url}/api/jobs/1/events"), Reader(f"{place.url}/api/jobs/1/log?follow=1")
@@ -71,7 +71,7 @@ def test_a_job_goes_through_its_statuses_and_learns(done: Done) -> None:
     assert done.seen == ["created", "initialized", "training", "completed"]
     reached = done.events.events()["epoch_stats"][-1]["accuracy"]
     print(f"accuracy {reached:.3f} after 20 steps")
-    assert reached >= 0.7
+    assert reached >= 0.8  # 0.88 in 20 steps; the long tests below have as many as nine in ten need
 
 
 def test_each_device_holds_a_layer_and_the_other_none_of_it(done: Done) -> None:
@@ -148,7 +148,8 @@ def test_a_job_that_two_devices_share_reaches_nine_in_ten(
     tmp_path: Path, body: dict[str, Any], training: dict[str, Any]
 ) -> None:
     with hub_in(tmp_path) as place:
-        done = trained(place, body, training)
+        done = trained(place, body, training, is_plain=body is JOB)
+        assert done.seen == ["created", "initialized", "training", "completed"]
         reached = done.events.events()["epoch_stats"][-1]["accuracy"]
         print(f"accuracy {reached:.3f}")
         assert reached >= 0.9

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from fedlearn.client import machine
-from fedlearn.client.machine import Watch, free_bytes
+from fedlearn.client.machine import Watch, free_bytes, total_bytes
 
 
 class Times(tuple[float, ...]):
@@ -79,8 +79,8 @@ def test_minute_is_of_the_local_day(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Watch().facts().minute == 23 * 60 + 7
 
 
-def test_free_memory_is_what_the_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10_000))
+def test_memory_is_what_the_container_has_and_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10_000, total=20_000))
     own = tmp_path / "user.slice" / "mine.service"
     own.mkdir(parents=True)
     (tmp_path / "cgroup").write_text("1:name=systemd:/x\n0::/user.slice/mine.service\n")
@@ -90,8 +90,9 @@ def test_free_memory_is_what_the_container_leaves(monkeypatch: pytest.MonkeyPatc
     (own / "memory.max").write_text("max\n")
     (own / "memory.current").write_text("500\n")
     assert free_bytes() == 10_000
+    assert total_bytes() == 20_000
     (own / "memory.max").write_text("2000\n")
-    assert free_bytes() == 1500
+    assert (free_bytes(), total_bytes()) == (1500, 2000)
     (own / "memory.max").write_text("400\n")
     assert free_bytes() == 0
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedlearn.client.progress import LINE_INTERVAL_S, Contribution, credit_in_short, credit_in_words, share_of
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
@@ -48,6 +48,13 @@ def test_steps_and_own_speed_are_said_every_now_and_then(progress: Contribution)
     assert progress.performed(evaluation(8), None, REPLICA, n_steps=5, now=101.0 + LINE_INTERVAL_S) is None
     line = progress.performed(evaluation(8), None, REPLICA, n_steps=6, now=100.0 + 2 * LINE_INTERVAL_S)
     assert line == "6 steps taken, 1.6 members/s of its own"
+
+
+def test_a_seat_counts_members_that_pass_through_its_part(progress: Contribution) -> None:
+    passing = Pass(evaluation(16).trials, bytes(16), b"")
+    for now in (101.0, 102.0, 100.0 + LINE_INTERVAL_S):
+        line = progress.performed(passing, None, REPLICA, n_steps=1, now=now)
+    assert line == "1 steps taken, 4.8 members/s of its own"
 
 
 def test_credit_is_said_with_the_steps(progress: Contribution) -> None:

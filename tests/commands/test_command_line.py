@@ -1,4 +1,5 @@
 import io
+import os
 import re
 import socket
 import sys
@@ -167,6 +168,18 @@ def test_foreign_texts_in_an_error_send_nothing_to_the_terminal(
     code, shown = outcome(capsys, "eval", "1", "--runs", config.run.runs)
     assert code == 1
     assert shown.startswith("fedlearn: \\x1b[2J: expected a known key")
+
+
+@pytest.mark.parametrize(("set_by_user", "expected"), [(None, "passive"), ("active", "active")])
+def test_threads_that_wait_sleep_unless_the_user_wants_them_to_spin(
+    set_by_user: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", set_by_user or "")  # so that it is as before afterwards
+    if set_by_user is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert os.environ["OMP_WAIT_POLICY"] == expected
 
 
 def test_version_is_that_of_the_package_and_of_the_protocol(capsys: pytest.CaptureFixture[str]) -> None:

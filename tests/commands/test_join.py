@@ -158,6 +158,15 @@ def test_terms_are_those_of_the_flags(join: Mock, monkeypatch: pytest.MonkeyPatc
     assert given(join)["budget"] == Budget(2 * 10**9)
 
 
+@pytest.mark.parametrize(("device", "lent_gb"), [("cpu", 3), ("cuda", 9)])
+def test_no_more_memory_is_lent_than_the_machine_has(
+    join: Mock, monkeypatch: pytest.MonkeyPatch, device: str, lent_gb: int
+) -> None:
+    monkeypatch.setattr(module, "total_bytes", lambda: 3 * 10**9)  # of another device nothing is known here
+    join_command(parsed("--max-memory", "9GB", "--device", device))
+    assert given(join)["budget"] == Budget(lent_gb * 10**9)
+
+
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
@@ -22,7 +25,7 @@ from torch import nn
 import fedlearn
 x = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
 task = fedlearn.supervised(
-    lambda: nn.Linear(4, 2),
+    lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)),
     lambda model, rows: F.cross_entropy(model(rows["x"]), rows["y"]),
     {"x": x, "y": (x[:, 0] > 0).astype(np.int64)},
     batch_size=4,
@@ -38,6 +41,54 @@ def pid_of(place: Place) -> int:
     status = read_status(place.folder / "runs" / "1" / "status.json", RunStatus)
     assert status is not None
     return status.pid
+
+
+def kill_device(device: "subprocess.Popen[str]") -> None:
+    """Ends the device and its volunteer at once, as a machine without power does."""
+    for process in (*psutil.Process(device.pid).children(recursive=True), psutil.Process(device.pid)):
+        process.kill()
+    device.wait()
+
+
+@contextmanager
+def trained_by_two(place: Place, *, seats: bool) -> Iterator[list["subprocess.Popen[str]"]]:
+    """A job without end, once two devices work for it and some steps are taken."""
+    (place.folder / "tasks" / "mine.py").write_text(TASK)
+    assert place.curl("POST", "/api/jobs", JOB).status == 201
+    with devices_of(place, "ada", "bob", job=1) as devices:
+        if seats:
+            assert place.curl("POST", "/api/network/initialize/1").content["devices"]
+        assert place.curl("POST", "/api/network/train/1", FOR_EVER).status == 200
+        place.wait(lambda job: job["step"] > 3 and all(device["layers"] for device in job["devices"]))
+        yield devices
+        assert place.curl("POST", "/api/network/stop/1").status == 200
+
+
+@pytest.mark.long
+def test_a_job_goes_on_with_the_other_device_when_one_is_killed(tmp_path: Path) -> None:
+    with hub_in(tmp_path) as place, trained_by_two(place, seats=False) as (_, bob):
+        kill_device(bob)
+        began, step = monotonic(), place.job()["step"]
+        place.wait(lambda job: job["step"] > step + 5)
+        print(f"five steps more {monotonic() - began:.1f} s after one of two devices was killed")
+        held = {device["name"]: device["layers"] for device in place.job()["devices"]}
+        assert held["ada"] == ["all"]
+
+
+@pytest.mark.long
+def test_a_new_device_takes_the_part_of_one_that_was_killed(tmp_path: Path) -> None:
+    with hub_in(tmp_path) as place, trained_by_two(place, seats=True) as (_, bob):
+        before = {device["name"]: device["layers"] for device in place.job()["devices"]}
+        kill_device(bob)
+        place.wait(lambda job: job["missing"] == 1)
+        step = place.job()["step"]
+        began = monotonic()
+        with devices_of(place, "eve", job=1):
+            job = place.wait(lambda job: job["step"] > step + 5)
+            print(f"five steps more {monotonic() - began:.1f} s after a new device came for one that was killed")
+            held = {device["name"]: device["layers"] for device in job["devices"]}
+        assert sorted([held["ada"], held["eve"]]) == sorted(before.values())
+        assert "1 are missing, and training waits for them" in place.log()
 
 
 @pytest.mark.long

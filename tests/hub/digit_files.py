@@ -3,11 +3,12 @@
 import gzip
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.hub.datasets import MNIST_FILES
+from fedlearn.hub.datasets import ARRAYS, MNIST_FILES
 
 
 def arrays(n_training: int = 40, n_held_out: int = 10, side: int = 28) -> list[NDArray[np.uint8]]:
@@ -18,6 +19,12 @@ def arrays(n_training: int = 40, n_held_out: int = 10, side: int = 28) -> list[N
         images = generator.integers(0, 256, (n, side, side), dtype=np.uint8)
         found += [images, labels]
     return found
+
+
+def write_archive(path: Path) -> Path:
+    named: dict[str, Any] = dict(zip(ARRAYS, arrays(), strict=True))
+    np.savez_compressed(path, **named)
+    return path
 
 
 def write_mnist(

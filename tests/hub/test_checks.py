@@ -32,6 +32,10 @@ def test_files_of_mnist_are_used_as_they_are(settings: HubSettings) -> None:
         check(settings, LAYERS, name="MNIST", path="mnist")
     (folder / MNIST_FILES[-1]).touch()
     assert check(settings, LAYERS, name="MNIST", path="mnist") == ""
+    (settings.data / "mnist.npz").touch()
+    assert check(settings, LAYERS, name="MNIST", path="mnist.npz") == ""
+    with pytest.raises(RefusedError, match="or an npz file there"):
+        check(settings, LAYERS, name="MNIST", path="text.txt")
     assert check(settings, LAYERS, name="MNIST", url="https://example.org/mnist") == ""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from fedlearn.hub.bodies import Normalize
 from fedlearn.hub.datasets import mnist, mnist_from, small_digits
-from tests.hub.digit_files import arrays, write_mnist
+from tests.hub.digit_files import arrays, write_archive, write_mnist
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -25,6 +25,12 @@ def test_files_of_mnist_are_images_from_nought_to_one(tmp_path: Path, packed: bo
     assert np.allclose(digits.images * 255, images.reshape(40, -1), atol=1e-3)
     assert digits.labels.tolist() == labels.tolist()
     assert len(digits.held_out_images) == len(digits.held_out_labels) == len(held_out)
+
+
+def test_an_archive_of_numpy_has_the_same_digits(tmp_path: Path) -> None:
+    of_files, of_archive = mnist(write_mnist(tmp_path / "mnist")), mnist(write_archive(tmp_path / "mnist.npz"))
+    for field in ("images", "labels", "held_out_images", "held_out_labels"):
+        assert np.array_equal(getattr(of_files, field), getattr(of_archive, field))
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -89,6 +95,14 @@ def test_files_are_fetched_once(web: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert mnist_from(f"{web}/mnist/").images.shape == (40, 784)
     with pytest.raises(ValueError, match="404"):
         mnist_from(f"{web}/other")
+
+
+def test_an_archive_on_the_web_is_fetched(web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    write_archive(tmp_path / "web" / "mnist.npz")
+    digits = mnist_from(f"{web}/mnist.npz")
+    assert (digits.images.shape, digits.name) == ((40, 784), f"MNIST from {web}/mnist.npz")
 
 
 def test_small_digits_are_the_same_everywhere_and_normalized_as_asked() -> None:

@@ -51,11 +51,13 @@ def test_who_waits_for_weights_or_was_in_a_run_that_ended_holds_nothing(tmp_path
     assert held_by(devices, status_of(tmp_path, seated("ada", FIRST), state="ended")) == {1: ()}
 
 
-@pytest.mark.parametrize(("n_seated", "missing"), [(0, 3), (1, 2), (3, 0), (4, 2), (6, 0)])
+@pytest.mark.parametrize(("n_seated", "missing"), [(0, 2), (1, 2), (3, 0), (4, 2), (6, 0)])
 def test_crews_are_complete_or_lack_somebody(tmp_path: Path, n_seated: int, missing: int) -> None:
     status = status_of(tmp_path, *[seated("ada", FIRST)] * n_seated, seated("a spare", ()))
     assert n_missing(3, status) == missing
     assert (n_missing(3, None), n_missing(0, status)) == (0, 0)
+    assert n_missing(3, status_of(tmp_path)) == 3
+    assert n_missing(3, status_of(tmp_path, *[seated("waits", ())] * 3)) == 1
     assert n_missing(3, status_of(tmp_path, seated("ada", FIRST), state="ended")) == 0
 
 

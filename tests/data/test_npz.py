@@ -1,0 +1,67 @@
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlearn.data.npz import MAX_BYTES, read_npz
+
+IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+LABELS = np.array([3, 1], dtype=np.uint8)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_of_bytes_are_read_by_their_names(tmp_path: Path, save: Callable[..., None]) -> None:
+    save(tmp_path / "some.npz", labels=LABELS, images=IMAGES)
+    images, labels = read_npz(tmp_path / "some.npz", ("images", "labels"))
+    assert np.array_equal(images, IMAGES)
+    assert np.array_equal(labels, LABELS)
+
+
+def member(header: str, content: bytes) -> bytes:
+    """A file as `numpy.save` writes it, with any header."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + content
+
+
+def saved(array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+HUGE = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({MAX_BYTES + 1},)}}\n"
+SHORT = "{'descr': '|u1', 'fortran_order': False, 'shape': (9,)}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (saved(LABELS.astype(np.int64)), "a is of int64; save it as uint8"),
+        (saved(np.asfortranarray(IMAGES)), "in C order"),
+        (saved(np.array([{}], dtype=object)), "a is of object"),
+        (member(HUGE, b""), f"{MAX_BYTES + 1} bytes of a are more"),
+        (member(SHORT, b"12345678"), "9 bytes of an array .* and 8 or more came"),
+        (member(SHORT, b"1234567890"), "9 bytes of an array .* and 10 or more came"),
+        (b"\x93NUMPY\x03\x00", r"version \(3, 0\)"),
+        (b"no array", "expected an npz file"),
+        (b"", "expected an npz file"),
+    ],
+)
+def test_another_content_is_told_and_nothing_of_it_is_unpickled(tmp_path: Path, content: bytes, message: str) -> None:
+    with zipfile.ZipFile(tmp_path / "some.npz", "w") as archive:
+        archive.writestr("a.npy", content)
+    with pytest.raises(ValueError, match=message):
+        read_npz(tmp_path / "some.npz", ("a",))
+
+
+def test_a_missing_array_and_another_kind_of_file_are_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "some.npz", a=LABELS)
+    with pytest.raises(ValueError, match="expected arrays named a, b, one is not there"):
+        read_npz(tmp_path / "some.npz", ("a", "b"))
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ValueError, match=r"text.npz: expected an npz file"):
+        read_npz(tmp_path / "text.npz", ("a",))
+    with pytest.raises(ValueError, match=r"none.npz: expected an npz file"):
+        read_npz(tmp_path / "none.npz", ("a",))
