@@ -22,7 +22,7 @@ from core_costs import core_costs
 from learner import Look
 from learning import RESULTS, TINYSHAKESPEARE
 from measure import describe_machine, print_report
-from rnn_run import RnnRun, config_of, create_run
+from rnn_run import SCHEMA, RnnRun, config_of, create_run
 from volunteers_results import Case, Cell, Report, Values, save, seconds_to, table
 
 from fedlearn.config import ConfigError
@@ -37,9 +37,6 @@ SPACES: dict[str, Values] = {
 """What each changes in the default configuration."""
 
 FIXED: Values = {"volunteers": 0, "threads": 1, "audit": 0.0, "checkpoint_time": 1e9, "sample_time": 0.0}
-CHOSEN = ("group_size", "sigma", "learning_rate", "population_limit", "max_population", "time_per_step")
-"""Settings that a run may choose, beside its hidden size."""
-
 FIRST_LOOK, LOOKS = 1e4, 1.1
 """Trial-tokens before the first look at validation after the start, and the factor to each other."""
 
@@ -119,11 +116,13 @@ def settle(given: Values, trial_tokens_per_s: float) -> tuple[Values, Costs, int
     A speed that is given, not 0, replaces the measured one.
     """
     with tempfile.TemporaryDirectory() as folder:
-        run = create_run(config_of({**given, "runs": folder}))
+        config = config_of({**given, "runs": folder})
+        run = create_run(config)
         costs, per_member = core_costs(run), run.objective.work_per_member
     if trial_tokens_per_s:
         costs = msgspec.structs.replace(costs, member_s=per_member / trial_tokens_per_s)
-    return {**given, **{key: run.config.get(key) for key in CHOSEN}}, costs, per_member
+    chosen = {key: run.config.get(key) for key in SCHEMA.fields if run.config.get(key) != config.get(key)}
+    return {**given, **chosen}, costs, per_member
 
 
 def measure(case: Case, n_volunteers: int, limits: Limits) -> Cell:

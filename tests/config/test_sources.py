@@ -150,7 +150,16 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
     config = load_config(rnn_schema, ("config.json", FLAT), {}, {})
     for key, value in (msgspec.json.decode(FLAT) | {"data": ("corpus.txt",)}).items():
         assert config.get(key) == value, key
-    new = {"task", "exchange", "device", "cell", "encoding", "weight_decay_towards", "keep_journal"}
+    new = {
+        "task",
+        "exchange",
+        "device",
+        "expected_volunteers",
+        "cell",
+        "encoding",
+        "weight_decay_towards",
+        "keep_journal",
+    }
     new |= {*ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
     assert same == {*new, "fitness_shaping", "antithetic"}
