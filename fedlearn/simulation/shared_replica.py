@@ -6,7 +6,7 @@ import numpy as np
 
 from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import Volunteer
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, StoreBlock
+from fedlearn.coordination.effects import Apply, Begin, Compute, Evaluate, Load
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.named_task import NamedTask
@@ -24,20 +24,12 @@ class SharedReplica:
         self._volunteer = Volunteer(threads, task=task)
         self._digests: dict[int, bytes] = {}
         """By the step before which the replica has them."""
-        self._blocks: set[bytes] = set()
-        self._is_built = False
         self._estimate: CodedEstimate = NO_ESTIMATE
         """The last one, which is as long as any other."""
 
     def perform(self, compute: Compute) -> Computed:
         """What a machine of its own would answer."""
         match compute:
-            case Build():
-                return None if self._is_built else self._first(compute)
-            case StoreBlock(block) if block.block in self._blocks:
-                return None
-            case StoreBlock(block):
-                self._blocks.add(block.block)
             case Load(snapshot) if self._digests:
                 return self._digests[snapshot.step]
             case Begin(start) if self._digests:
@@ -50,7 +42,6 @@ class SharedReplica:
 
     def _first(self, compute: Compute) -> Computed:
         result = self._volunteer.perform(compute)
-        self._is_built = True
         if isinstance(result, bytes):
             self._digests[self._step] = result
         elif isinstance(result, TrialResults):

@@ -87,6 +87,20 @@ def test_two_volunteers_send_one_after_another_through_the_line_of_the_server(sw
     assert step_s(swarm) == pytest.approx((orders - assignment + results) / 0.1e6, rel=0.01)
 
 
+def test_the_server_takes_the_step_too_and_makes_its_update_once(tmp_path: Path) -> None:
+    trainer, _ = Trainer.open(created(rnn_config(tmp_path, population_limit=MEMBERS)))
+    costs = Costs(member_s=0.01, step_s=0.05, close_s=0.025)
+    swarm = TimedSwarm(trainer, 2, costs=costs, lines=FREE)
+    ends = []
+    for _ in range(6):
+        swarm.advance()
+        ends.append(swarm.now() - swarm.metrics[-1].elapsed_s)
+    trainer.close()
+    # It begins with its step when the step before is closed, as all others do 25 ms later.
+    assert ends == pytest.approx([0.05] * 6)
+    assert step_s(swarm) == pytest.approx(0.025 + 0.05 + MEMBERS / 2 * 0.01)
+
+
 def test_whoever_sums_makes_only_its_own_noise_again(swarm_of: SwarmOf) -> None:
     costs = Costs(member_s=1e-3, noise_s=1e-4)
     times = {way: step_s(swarm_of(2, costs, FREE, exchange=way)) for way in ("replay", "sum")}
