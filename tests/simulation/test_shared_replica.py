@@ -77,9 +77,9 @@ def test_a_start_that_all_can_make_is_made_once(tmp_path: Path) -> None:
     (start, _), *_ = trainer.weights_messages(may_replay=True)
     assert isinstance(start, Start)
     assert shared.perform(Begin(start)) == trainer.replica.digest
-    update = update_of(trainer.run, 0)
-    digest = trainer.apply(update)
-    shared.perform(Apply(update))
+    updates = [update_of(trainer.run, step) for step in (0, 1)]
+    digests = [trainer.apply(update) for update in updates]
+    assert shared.perform(Apply(updates[0])) == digests[0]
     assert shared.perform(Begin(start)) == start.digest
-    assert shared.perform(Apply(update)) == digest
+    assert shared.perform(Apply(updates[1])) == digests[1]
     trainer.close()
