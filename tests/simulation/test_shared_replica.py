@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.effects import Apply, Begin, Build, Evaluate, Load, StoreBlock
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.server.trainer import Trainer
 from fedlearn.simulation.shared_replica import SharedReplica
 from fedlearn.tasks.strategy import strategy_of
-from fedlearn.wire.messages import DataBlock, Snapshot, Start, Welcome
+from fedlearn.wire.messages import DataBlock, Start, Welcome
 from tests.runs import created, fit_task, rnn_config, task_config, update_of
 
 
