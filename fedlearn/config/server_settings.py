@@ -98,13 +98,23 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The volunteers that the server starts on its own machine."""
+    """The volunteers that the server starts on its own machine, and those that it is told to expect."""
 
     volunteers: Annotated[
         int, setting("local volunteer processes that the server starts", ge=0, le=1024, resumable=True, common=True)
     ] = 1
     threads: Annotated[
         int, setting("threads of each local volunteer; 0 = all cores", ge=0, le=1024, resumable=True, common=True)
+    ] = 0
+    expected_volunteers: Annotated[
+        int,
+        setting(
+            "volunteers that will join from other machines, each about as fast as this one; an rnn chooses its size by "
+            "the trials of all",
+            ge=0,
+            le=1_000_000,
+            common=True,
+        ),
     ] = 0
     device: Annotated[
         Literal["cpu", "cuda", "mps"],

@@ -95,6 +95,8 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     else:
         size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= LARGE_TRIAL_TOKENS else 256
     why = f"for {_millions(trial_tokens)} trial-tokens in {config.run.duration or USUAL_S:g} s"
+    if expected := config.volunteers.expected_volunteers:
+        why += f", with {expected} volunteers that are expected"
     wanted = size
     while size > LEAST_HIDDEN_SIZE and 2 * _n_parameters(config, size, facts) > facts.n_training_tokens:
         size //= 2
@@ -180,8 +182,10 @@ _CHOICES: Mapping[str, Callable[[RunConfig, _Facts], Choice]] = {
 
 
 def _trial_tokens(config: RunConfig, facts: _Facts) -> float:
-    """What this machine does in the time of the run, if it takes 64 units."""
-    return facts.throughput * (config.run.duration or USUAL_S)
+    """What this machine and volunteers that are expected do in the time of the run, if it takes 64 units."""
+    volunteers = config.volunteers
+    n_machines = max((volunteers.volunteers > 0) + volunteers.expected_volunteers, 1)
+    return n_machines * facts.throughput * (config.run.duration or USUAL_S)
 
 
 def _members_per_s(config: RunConfig, facts: _Facts) -> float:

@@ -45,6 +45,26 @@ def test_more_trials_are_worth_more_units(given: dict[str, Any], trial_tokens: f
     assert settled(trial_tokens / 600.0, steps=7, **given).get("hidden_size") == expected
 
 
+@pytest.mark.parametrize(
+    ("local", "expected", "machines"), [(1, 0, 1), (1, 3, 4), (2, 3, 4), (0, 3, 3), (0, 0, 1)], ids=str
+)
+def test_expected_volunteers_are_worth_more_units(local: int, expected: int, machines: int) -> None:
+    given = {**ACTIVATIONS, "volunteers": local, "expected_volunteers": expected, "duration": 100.0}
+    assert settled(1e8 / 100.0 / machines, **given).get("hidden_size") == 128
+    assert settled(0.99e8 / 100.0 / machines, **given).get("hidden_size") == 64
+
+
+def test_the_reason_for_a_size_names_the_volunteers_that_are_expected() -> None:
+    _, reasons = settle(
+        SCHEMA.build({"expected_volunteers": 9, **ACTIVATIONS}),
+        throughput=1e6,
+        n_training_tokens=N_TOKENS,
+        vocab_size=VOCAB_SIZE,
+    )
+    expected = "for 6,000 million trial-tokens in 600 s, with 9 volunteers that are expected"
+    assert str(reasons[0]) == f"hidden_size = 256: {expected}"
+
+
 @pytest.mark.parametrize(("fits", "expected"), [(256, 256), (128, 128), (64, 64), (32, 32), (16, 16), (8, 16)])
 def test_a_small_text_gets_a_small_model(fits: int, expected: int) -> None:
     for n_training_tokens in (2 * n_parameters(fits), 4 * n_parameters(fits) - 1):
