@@ -98,6 +98,50 @@ def test_the_population_grows_until_a_step_lasts_as_long_as_it_should() -> None:
     assert ask(STRATEGY, 0, None, members_per_s=50_000.0, least_s=0.1).limit == 4000
 
 
+@pytest.mark.parametrize(
+    ("members_per_s", "least_s", "limit", "rate"),
+    [
+        (0.0, 0.0, 4000, 0.25),
+        # 0.4 s of trials, as far as the rate follows.
+        (10_000.0, 0.0, 4000, 0.25),
+        (22_500.0, 0.0, 9000, 0.375),
+        (40_000.0, 0.0, 16_000, 0.5),
+        (400_000.0, 0.0, 16_000, 0.5),
+        # 20 ms of trials, or what lines need, at the largest rate.
+        (1_000_000.0, 0.0, 20_000, 0.5),
+        (400_000.0, 0.0625, 25_000, 0.5),
+        (400_000.0, 9.0, 30_000, 0.5),
+        (10_000.0, 0.9, 9000, 0.375),
+    ],
+)
+def test_learning_rate_follows_a_population_that_grows(
+    members_per_s: float, least_s: float, limit: int, rate: float
+) -> None:
+    elastic = msgspec.structs.replace(STRATEGY, max_population=30_000, max_learning_rate=0.5)
+    population = ask(elastic, 0, None, members_per_s=members_per_s, least_s=least_s)
+    assert (population.limit, population.optimizer) == (limit, Sgd(rate, 0.5))
+
+
+def test_steps_of_a_short_run_grow_to_a_share_of_it() -> None:
+    schedule = Schedule(duration_s=150.0)
+    elastic = msgspec.structs.replace(STRATEGY, max_population=30_000, max_learning_rate=0.5, schedule=schedule)
+    assert ask(elastic, 0, None, members_per_s=90_000.0).limit == 9000
+
+
+def test_schedule_multiplies_the_rate_of_a_population_that_grew() -> None:
+    schedule = Schedule(learning_rate="linear", warmup_steps=2, steps=8)
+    elastic = msgspec.structs.replace(STRATEGY, max_population=30_000, max_learning_rate=0.5, schedule=schedule)
+    rates = [ask(elastic, step, None, members_per_s=40_000.0).optimizer.learning_rate for step in (0, 4, 8)]
+    assert rates == [0.25, 0.25, 0.0]
+
+
+def test_a_rate_that_was_given_stays_while_the_population_grows() -> None:
+    elastic = msgspec.structs.replace(STRATEGY, max_population=30_000)
+    population = ask(elastic, 0, None, members_per_s=1_000_000.0)
+    assert (population.limit, population.optimizer) == (20_000, Sgd(0.25, 0.5))
+    assert ask(elastic, 0, None, members_per_s=40_000.0).limit == 4000
+
+
 def test_the_scale_travels_from_update_to_population() -> None:
     update = told([1.0, 1.2, 1.0, 1.4], 0.5)
     assert ask(STRATEGY, 4, update).shaping_scale == update.shaping_scale
