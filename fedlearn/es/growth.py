@@ -19,23 +19,20 @@ LEAST_STEPS = 1500
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """A population with its learning rate, and the largest rate, at which larger populations stay."""
+    """A population whose learning rate is known, and how far the rate follows larger ones."""
 
     population: int
-    learning_rate: float
-    largest_rate: float
-    """At least `learning_rate`."""
+    largest_factor: float = 1.0
+    """On the rate, at least 1."""
 
-    def rate_of(self, population: int) -> float:
-        """The learning rate of steps with so many members; a smaller population than this one has the same."""
-        return min(self.learning_rate * math.sqrt(max(population / self.population, 1.0)), self.largest_rate)
+    def factor_of(self, population: int) -> float:
+        """The factor on the rate for steps with so many members: never below 1, where nothing was tried."""
+        return min(math.sqrt(max(population / self.population, 1.0)), self.largest_factor)
 
     @property
     def largest_population(self) -> int:
-        """Members at which the rate reaches its largest: more of them learn less from each."""
-        if not self.largest_rate > self.learning_rate:
-            return self.population
-        return round(self.population * (self.largest_rate / self.learning_rate) ** 2)
+        """Members at which the factor reaches its largest: more of them learn less from each."""
+        return round(self.population * self.largest_factor**2)
 
 
 def usual_step_s(duration_s: float) -> float:

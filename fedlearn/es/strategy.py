@@ -48,7 +48,7 @@ class Strategy(msgspec.Struct, frozen=True):
     def growth(self) -> Growth:
         """How population and learning rate grow together."""
         rate = self.optimizer.learning_rate
-        return Growth(self.population_limit, rate, max(self.max_learning_rate, rate))
+        return Growth(self.population_limit, max(self.max_learning_rate / rate, 1.0) if rate else 1.0)
 
 
 class Population(msgspec.Struct, frozen=True):
@@ -60,6 +60,7 @@ class Population(msgspec.Struct, frozen=True):
     limit: int
     """Members, a multiple of `group_size`."""
     optimizer: AnyOptimizer
+    """With the learning rate of the strategy's `population_limit`, after the schedule."""
     elapsed_s: float
     """Seconds for which the steps before this one were open."""
     shaping_scale: float
@@ -76,14 +77,14 @@ def ask(
     `least_s` or longer, as far as the population may grow.
     """
     elapsed_s = elapsed_s_after(last)
-    limit = _limit(strategy, members_per_s, least_s) // strategy.group_size * strategy.group_size
-    rate = strategy.growth.rate_of(limit) * learning_rate_factor(strategy.schedule, step, elapsed_s)
+    limit = _limit(strategy, members_per_s, least_s)
+    factor = learning_rate_factor(strategy.schedule, step, elapsed_s)
     return Population(
         step=step,
         perturbation=strategy.perturbation.scaled(sigma_factor(strategy.schedule, step, elapsed_s)),
         group_size=strategy.group_size,
-        limit=limit,
-        optimizer=msgspec.structs.replace(strategy.optimizer, learning_rate=rate),
+        limit=limit // strategy.group_size * strategy.group_size,
+        optimizer=_with_rate(strategy.optimizer, factor),
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
@@ -134,6 +135,7 @@ def tell(
 ) -> Update:
     """The Update that these losses (float32, span after span) amount to.
 
+    The learning rate follows the members that count, so that a step that was cut short is no bolder than it may be.
     `duration_s` is how long the step was open. `estimate` is the sum of the volunteers' estimates, where they sent
     some: those of a summed perturbation, or exact sums, with which the utilities need not travel.
     """
@@ -157,7 +159,7 @@ def tell(
         rank=0 if perturbation.is_summed else perturbation.rank,
         group_size=population.group_size,
         gradient_scale=gradient_scale,
-        optimizer=population.optimizer,
+        optimizer=_with_rate(population.optimizer, strategy.growth.factor_of(n_members)),
         antithetic=perturbation.antithetic,
         weight_decay=population.weight_decay,
         decay_towards=strategy.decay_towards,
@@ -165,3 +167,7 @@ def tell(
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
         estimate=estimate,
     )
+
+
+def _with_rate(optimizer: AnyOptimizer, factor: float) -> AnyOptimizer:
+    return msgspec.structs.replace(optimizer, learning_rate=optimizer.learning_rate * factor)

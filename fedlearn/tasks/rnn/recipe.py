@@ -148,12 +148,14 @@ def _population(config: RunConfig, facts: _Facts) -> Choice:
 
 def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
     growth, members = _growth(config, facts), config.strategy.population_limit
-    rate, (_, why) = _rounded(growth.rate_of(members)), _reference_rate(config, facts)
-    if rate > growth.learning_rate:
+    reference, why = _reference_rate(config, facts)
+    factor = growth.factor_of(members)
+    rate = _rounded(reference * factor)
+    if factor > 1.0:
         why = f"{why}, times the square root of {members} / {growth.population} members"
     largest = config.optimizer.max_learning_rate
     if config.strategy.max_population > members and not largest:
-        largest = max(_rounded(growth.largest_rate), rate)
+        largest = _rounded(reference * growth.largest_factor)
         why = f"{why}; up to {largest:g} as the population grows"
     return {"learning_rate": min(rate, largest or rate), "max_learning_rate": largest}, why
 
@@ -177,7 +179,7 @@ def _reference_rate(config: RunConfig, facts: _Facts) -> tuple[float, str]:
 
 
 def _growth(config: RunConfig, facts: _Facts) -> Growth:
-    """A population for which a learning rate was found, and how far the rate follows larger ones."""
+    """The population for which the reference rate was found, and how far the rate follows larger ones."""
     options = options_of(config)
     if config.strategy.perturb == "weights":
         reference = _n_parameters(config, options.hidden_size, facts)
@@ -185,8 +187,7 @@ def _growth(config: RunConfig, facts: _Facts) -> Growth:
     else:
         reference = REFERENCE_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS] * config.strategy.group_size
         largest = LARGEST_GROUPS * config.strategy.group_size
-    rate, _ = _reference_rate(config, facts)
-    return Growth(reference, rate, rate * math.sqrt(largest / reference))
+    return Growth(reference, math.sqrt(largest / reference))
 
 
 def _time_per_step(config: RunConfig, facts: _Facts) -> Choice:
