@@ -41,7 +41,7 @@ REFERENCE_GROUPS = (64, 256)
 LARGEST_GROUPS = 4096
 """Up to which the rate follows, with perturbed activations."""
 
-LARGEST_SHARE = 8
+LARGEST_SHARE = 16
 """With perturbed weights the rate follows up to this many members for each parameter."""
 
 LINE_GROWTH = 16
@@ -94,6 +94,17 @@ def probe_of(config: RunConfig) -> RunConfig:
             "max_population": 0,
         }
     )
+
+
+def members_per_s(config: RunConfig, *, throughput: float, vocab_size: int) -> float:
+    """At the run's own hidden size; a token costs the products with the recurrent and head matrices."""
+    options = options_of(config)
+
+    def products(size: int) -> int:
+        return (2 * options.n_layers - 1) * GATES[options.cell] * size**2 + vocab_size * size
+
+    speed = throughput * products(REFERENCE_HIDDEN_SIZE) / products(options.hidden_size)
+    return speed / (options.batch_size * options.sequence_length)
 
 
 def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
@@ -215,14 +226,7 @@ def _trial_tokens(config: RunConfig, facts: _Facts) -> float:
 
 
 def _members_per_s(config: RunConfig, facts: _Facts) -> float:
-    """At the run's own hidden size; a token costs the products with the recurrent and head matrices."""
-    options = options_of(config)
-
-    def products(size: int) -> int:
-        return (2 * options.n_layers - 1) * GATES[options.cell] * size**2 + facts.vocab_size * size
-
-    speed = facts.throughput * products(REFERENCE_HIDDEN_SIZE) / products(options.hidden_size)
-    return speed / (options.batch_size * options.sequence_length)
+    return members_per_s(config, throughput=facts.throughput, vocab_size=facts.vocab_size)
 
 
 def _n_parameters(config: RunConfig, hidden_size: int, facts: _Facts) -> int:

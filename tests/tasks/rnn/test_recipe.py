@@ -87,7 +87,7 @@ def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
 @pytest.mark.parametrize(
     ("given", "reference", "rate", "largest"),
     [
-        ({"steps": 9}, n_parameters(64), 0.01, 8 * n_parameters(64)),
+        ({"steps": 9}, n_parameters(64), 0.01, 16 * n_parameters(64)),
         (ACTIVATIONS | {"hidden_size": 64, "duration": 100.0}, 64 * 16, 0.005, 4096 * 16),
         (ACTIVATIONS | {"hidden_size": 64, "duration": 5.0}, 64 * 8, 0.005, 4096 * 8),
         (ACTIVATIONS | {"hidden_size": 64}, 256 * 16, 0.005, 4096 * 16),
@@ -95,7 +95,7 @@ def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
     ids=str,
 )
 def test_learning_rate_follows_the_population(given: dict[str, Any], reference: int, rate: float, largest: int) -> None:
-    for population, times in ((reference // 2, 1.0), (reference, 1.0), (4 * reference, 2.0), (100 * largest, 0.0)):
+    for population, times in ((reference // 2, 1.0), (reference, 1.0), (4 * reference, 2.0), (10 * largest, 0.0)):
         expected = rate * times or rate * (largest / reference) ** 0.5
         assert settled(1e7, population_limit=population, **given).optimizer.learning_rate == pytest.approx(
             expected, rel=0.005
@@ -125,16 +125,16 @@ def test_a_learning_rate_that_was_given_does_not_grow() -> None:
 @pytest.mark.parametrize(
     ("given", "throughput", "expected"),
     [
-        # Half the 12,609 parameters, what 0.4 s are good for, eight times the parameters; in groups of 64.
+        # Half the 12,609 parameters, what 0.4 s are good for, sixteen times the parameters; in groups of 64.
         ({}, 2.5e5, 6272),
         ({}, 4e5, 9984),
-        ({}, 4.5e6, 100_864),
+        ({}, 9e6, 201_728),
         # A run of a minute has steps of 40 ms.
         ({"duration": 60.0}, 4e6, 9984),
         # A second is enough, however many parameters there are.
         ({"hidden_size": 1024}, 1e7, 4608),
         ({"hidden_size": 1024}, 1.0, 64),
-        ({"group_size": 50_000}, 1e7, 100_000),
+        ({"group_size": 50_000}, 1e7, 200_000),
         ({"max_population": 7000}, 3e7, 6976),
         ({"max_population": 40}, 3e7, 32),
         # A member of three sequences of twice the length costs six times as much.
@@ -155,9 +155,9 @@ def test_a_step_is_long_enough_for_its_fixed_costs(given: dict[str, Any], throug
 
 
 def test_a_population_that_was_chosen_grows_on_where_lines_are_slow() -> None:
-    assert settled().strategy.max_population == 16 * 8 * n_parameters(64) // 64 * 64
+    assert settled().strategy.max_population == 16 * 16 * n_parameters(64) // 64 * 64
     gru = rnn_layout(VOCAB_SIZE, 64, 1, 10.0, "gru").size
-    assert settled(cell="gru").strategy.max_population == 16 * 8 * gru // 64 * 64
+    assert settled(cell="gru").strategy.max_population == 16 * 16 * gru // 64 * 64
     assert settled(**ACTIVATIONS).strategy.max_population == 16 * 4096 * 16
     assert settled(max_population=7000).strategy.max_population == 7000
     assert settled(hidden_size=65536, rank=8).strategy.max_population == MAX_MEMBERS // 8 // 64 * 64
