@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from fedlearn.coordination.worker import MAX_SLICE_MEMBERS
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -58,6 +59,14 @@ def test_a_long_step_has_several_results(strategy: Strategy, members_per_s: floa
         assert more == pytest.approx((n_results * 2 - 3) * 10_000, rel=0.05)
     else:
         assert least < more / (n_results - 1) < least + MESSAGES
+
+
+def test_more_members_than_a_result_holds_have_several() -> None:
+    one, two = (
+        forecast(msgspec.structs.replace(ROUNDED, population_limit=population), LAYOUT).sent
+        for population in (MAX_SLICE_MEMBERS, MAX_SLICE_MEMBERS + 8)
+    )
+    assert 10_000 < two - one < 10_000 + MESSAGES + 100
 
 
 def test_population_that_was_chosen_is_in_whole_groups() -> None:

@@ -39,13 +39,16 @@ REFERENCE_GROUPS = (64, 256)
 """Of the step whose rate is known, with perturbed activations: up to LARGE_TRIAL_TOKENS, and above."""
 
 LARGEST_GROUPS = 4096
-"""Up to which the rate follows, with perturbed activations."""
+"""Of a step with perturbed activations; so far the rate follows."""
+
+LARGEST_FACTOR = 2.0
+"""On the rate, with perturbed weights: four times the population of the step whose rate is known."""
 
 LARGEST_SHARE = 16
-"""With perturbed weights the rate follows up to this many members for each parameter."""
+"""Members of a step for each parameter, with perturbed weights: more of them at the same rate cost nothing."""
 
 LINE_GROWTH = 16
-"""How many times larger than any population with a larger rate one may be where lines are slow."""
+"""How many times larger a population may be where lines are slow."""
 
 DEADLINE_S = (5.0, 60.0)
 """The shortest and the longest `time_per_step`. Lines lengthen steps up to half of it, see docs/design.md."""
@@ -143,12 +146,14 @@ def _sigma(config: RunConfig, _: _Facts) -> Choice:
 def _population(config: RunConfig, facts: _Facts) -> Choice:
     strategy, speed = config.strategy, _members_per_s(config, facts)
     step_s, growth = usual_step_s(config.run.duration), _growth(config, facts)
-    usual, most = int(step_s * speed), growth.largest_population
+    usual = int(step_s * speed)
     if strategy.perturb == "weights":
-        least, affordable = growth.population // 2, int(MOST_WORK_S * speed)
+        least, most = growth.population // 2, LARGEST_SHARE * growth.population
+        affordable = int(MOST_WORK_S * speed)
         bounds = f"from {least} to {most}, if {MOST_WORK_S:g} s is enough"
     else:
-        least, affordable = growth.population, most
+        least, most = growth.population, growth.largest_population
+        affordable = most
         bounds = f"from {least} to {most}"
     possible = min(strategy.max_population or MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
     limit = _whole_groups(min(max(least, usual), affordable, most, possible), config)
@@ -191,14 +196,10 @@ def _reference_rate(config: RunConfig, facts: _Facts) -> tuple[float, str]:
 
 def _growth(config: RunConfig, facts: _Facts) -> Growth:
     """The population for which the reference rate was found, and how far the rate follows larger ones."""
-    options = options_of(config)
     if config.strategy.perturb == "weights":
-        reference = _n_parameters(config, options.hidden_size, facts)
-        largest = LARGEST_SHARE * reference
-    else:
-        reference = REFERENCE_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS] * config.strategy.group_size
-        largest = LARGEST_GROUPS * config.strategy.group_size
-    return Growth(reference, math.sqrt(largest / reference))
+        return Growth(_n_parameters(config, options_of(config).hidden_size, facts), LARGEST_FACTOR)
+    n_groups = REFERENCE_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS]
+    return Growth(n_groups * config.strategy.group_size, math.sqrt(LARGEST_GROUPS / n_groups))
 
 
 def _time_per_step(config: RunConfig, facts: _Facts) -> Choice:

@@ -87,7 +87,7 @@ def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
 @pytest.mark.parametrize(
     ("given", "reference", "rate", "largest"),
     [
-        ({"steps": 9}, n_parameters(64), 0.01, 16 * n_parameters(64)),
+        ({"steps": 9}, n_parameters(64), 0.01, 4 * n_parameters(64)),
         (ACTIVATIONS | {"hidden_size": 64, "duration": 100.0}, 64 * 16, 0.005, 4096 * 16),
         (ACTIVATIONS | {"hidden_size": 64, "duration": 5.0}, 64 * 8, 0.005, 4096 * 8),
         (ACTIVATIONS | {"hidden_size": 64}, 256 * 16, 0.005, 4096 * 16),
