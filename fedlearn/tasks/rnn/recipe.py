@@ -164,11 +164,13 @@ def _population(config: RunConfig, facts: _Facts) -> Choice:
 
 def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
     growth, members = _growth(config, facts), config.strategy.population_limit
+    if config.strategy.time_per_step:  # which was given, and may end steps before all members are in
+        members = min(members, int(config.strategy.time_per_step * _members_per_s(config, facts)))
     reference, why = _reference_rate(config, facts)
     factor = growth.factor_of(members)
     rate = _rounded(reference * factor)
     if factor > 1.0:
-        why = f"{why}, times the square root of {members} / {growth.population} members"
+        why = f"{why}, times {factor:.3g} for {members} members in place of {growth.population}"
     largest = config.optimizer.max_learning_rate
     if config.strategy.max_population > members and not largest:
         largest = _rounded(reference * growth.largest_factor)

@@ -102,6 +102,13 @@ def test_learning_rate_follows_the_population(given: dict[str, Any], reference: 
         )
 
 
+def test_learning_rate_is_that_of_the_members_who_are_in_time() -> None:
+    many = {"population_limit": 10**6, "hidden_size": 64, "duration": 600.0, **ACTIVATIONS}
+    for time_per_step, members in ((0.04, 10_000), (0.16, 40_000), (9.0, 65_536)):
+        optimizer = settled(4e6, time_per_step=time_per_step, **many).optimizer
+        assert optimizer.learning_rate == pytest.approx(0.005 * (members / 1024) ** 0.5, rel=0.005)
+
+
 def test_learning_rate_grows_with_a_population_that_was_chosen() -> None:
     config = settled(2e5, **ACTIVATIONS, hidden_size=64, duration=600.0)
     assert config.strategy.population_limit == 4992
