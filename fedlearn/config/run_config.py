@@ -165,7 +165,24 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     optimizer: Annotated[str, setting("rule that turns gradient estimates into steps", choices=OPTIMIZERS)] = "adam"
     learning_rate: Annotated[
-        float, setting("step size of the optimizer", ge=0, le=1000, automatic=True, resumable=True, common=True)
+        float,
+        setting(
+            "step size of the optimizer in a step of population_limit members",
+            ge=0,
+            le=1000,
+            automatic=True,
+            resumable=True,
+            common=True,
+        ),
+    ] = 0.0
+    max_learning_rate: Annotated[
+        float,
+        setting(
+            "what learning_rate may grow to, by the square root of the population; 0 = it does not grow",
+            ge=0,
+            le=1000,
+            resumable=True,
+        ),
     ] = 0.0
     learning_rate_schedule: Annotated[
         Literal["auto", "constant", "linear", "cosine", "inverse-sqrt"],
@@ -251,10 +268,20 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ConfigError("antithetic: expected false with perturb = activations, got true; leave it out")
 
     def _check_schedules(self) -> None:
-        rate, decay = self.optimizer.learning_rate, self.optimizer.weight_decay
-        if rate * decay >= 1.0:
+        rate, most, decay = (
+            self.optimizer.learning_rate,
+            self.optimizer.max_learning_rate,
+            self.optimizer.weight_decay,
+        )
+        if 0.0 < most < rate:
             raise ConfigError(
-                f"weight_decay: expected less than 1 / learning_rate ({1.0 / rate:g}), "
+                f"max_learning_rate: expected learning_rate ({rate:g}) or more, or 0 for a rate that does not grow, "
+                f"got {most:g}"
+            )
+        largest = max(rate, most)
+        if largest * decay >= 1.0:
+            raise ConfigError(
+                f"weight_decay: expected less than 1 / {'max_' if most else ''}learning_rate ({1.0 / largest:g}), "
                 f"so that a step does not decay the weights to nothing, got {decay:g}"
             )
         for key in ("learning_rate_schedule", "sigma_schedule"):

@@ -69,7 +69,8 @@ def resume_config(
 ) -> RunConfig:
     """`base`, the configuration in the run's folder, with the settings that are given now.
 
-    What was chosen when the run began stays, unless a value is given: a population that is given does not grow.
+    What was chosen when the run began stays, unless a value is given: a population or a learning rate that is given
+    does not grow.
 
     Raises:
         ConfigError: as in `load_config`, or a key that may not be overridden would change.
@@ -79,8 +80,9 @@ def resume_config(
         for key, (value, source) in _given(schema, file, environ, flags).items()
         if value or key not in schema.automatic
     }
-    if "population_limit" in given:
-        given.setdefault("max_population", (0, ""))
+    for key, largest in (("population_limit", "max_population"), ("learning_rate", "max_learning_rate")):
+        if key in given:
+            given.setdefault(largest, (0, ""))
     for key, (value, source) in given.items():
         was = base.get(key)
         if value != was and key not in schema.resumable:

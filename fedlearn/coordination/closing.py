@@ -20,7 +20,7 @@ from fedlearn.es.update import Update
 STRETCH = 4.0
 """After a step in which nobody was in time, steps are open this many times as long as the first result takes."""
 
-EXCHANGES = 6.0
+EXCHANGES = 10.0
 """How many times longer a step should be open than Assignment and Result travel, for three quarters of the volunteers.
 
 The last ones of hundreds wait for the server twice as long as the median, and the step waits for them.

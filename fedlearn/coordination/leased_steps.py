@@ -126,7 +126,7 @@ class LeasedSteps:
         Volunteers below spend `exchange_s` on their lines.
         """
         step = self.step
-        slice_s = SLICE_S if step is None or step.shaping is None else SUM_SLICE_S
+        slice_s = SUM_SLICE_S if step is not None and step.is_summed else SLICE_S
         if step is None or (not step.is_complete and now < min(self._handed_at + slice_s, step.deadline)):
             return []
         self._handed_at = now

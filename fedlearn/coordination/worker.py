@@ -299,7 +299,8 @@ class Worker:
         group_size = assignment.group_size
         n_groups = _FIRST_SLICE_GROUPS
         if self._members_per_s is not None:
-            slice_s = SLICE_S if assignment.shaping is None else SUM_SLICE_S
+            is_summed = assignment.shaping is not None or assignment.perturbation.is_summed
+            slice_s = SUM_SLICE_S if is_summed else SLICE_S
             n_groups = int(self._members_per_s * max(min(slice_s, time_left_s), 0.0) / group_size)
             if n_groups == 0 and self._members_per_s * time_left_s < group_size and self._n_done > 0:
                 return None  # the next group would come too late

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.exchange import LARGEST_SUM_BYTES, Exchange, sum_bytes, sums_pay
+from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer
 from fedlearn.es.perturbation import Perturbation
@@ -23,9 +24,6 @@ Float32Array = NDArray[np.float32]
 SPREAD_DECAY = 0.9
 """Weight of the past in the running spread of losses."""
 
-LEAST_WORK_S = 0.02
-"""Seconds of trials in a step, as far as the population may grow: a step takes a few milliseconds on top."""
-
 
 class Strategy(msgspec.Struct, frozen=True):
     """The settings of a run that turn losses into steps; the only state is in the Updates themselves."""
@@ -34,7 +32,7 @@ class Strategy(msgspec.Struct, frozen=True):
     group_size: int
     population_limit: int
     optimizer: AnyOptimizer
-    """Its learning rate is the full one, which the schedule multiplies."""
+    """Its learning rate is that of a step of `population_limit` members, which the schedule multiplies."""
     fitness_shaping: str
     """A key of `SHAPINGS`."""
     exchange: Exchange = "replay"
@@ -43,6 +41,14 @@ class Strategy(msgspec.Struct, frozen=True):
     schedule: Schedule = Schedule()
     max_population: int = 0
     """Members to which `population_limit` may grow with the volunteers' speed; 0: it stays as it is."""
+    max_learning_rate: float = 0.0
+    """To which the learning rate may grow with the population; 0: it stays as it is."""
+
+    @property
+    def growth(self) -> Growth:
+        """How population and learning rate grow together."""
+        rate = self.optimizer.learning_rate
+        return Growth(self.population_limit, max(self.max_learning_rate / rate, 1.0) if rate else 1.0)
 
 
 class Population(msgspec.Struct, frozen=True):
@@ -54,6 +60,7 @@ class Population(msgspec.Struct, frozen=True):
     limit: int
     """Members, a multiple of `group_size`."""
     optimizer: AnyOptimizer
+    """With the learning rate of the strategy's `population_limit`, after the schedule."""
     elapsed_s: float
     """Seconds for which the steps before this one were open."""
     shaping_scale: float
@@ -70,19 +77,25 @@ def ask(
     `least_s` or longer, as far as the population may grow.
     """
     elapsed_s = elapsed_s_after(last)
+    limit = _limit(strategy, members_per_s, least_s)
     factor = learning_rate_factor(strategy.schedule, step, elapsed_s)
-    wanted = int(max(LEAST_WORK_S, least_s) * members_per_s)
-    limit = max(strategy.population_limit, min(wanted, strategy.max_population))
     return Population(
         step=step,
         perturbation=strategy.perturbation.scaled(sigma_factor(strategy.schedule, step, elapsed_s)),
         group_size=strategy.group_size,
         limit=limit // strategy.group_size * strategy.group_size,
-        optimizer=msgspec.structs.replace(strategy.optimizer, learning_rate=strategy.optimizer.learning_rate * factor),
+        optimizer=_with_rate(strategy.optimizer, factor),
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
     )
+
+
+def _limit(strategy: Strategy, members_per_s: float, least_s: float) -> int:
+    """Members of a step: more as volunteers join while the rate follows, and beyond that where lines need it."""
+    useful = min(usual_step_s(strategy.schedule.duration_s) * members_per_s, strategy.growth.largest_population)
+    needed = max(LEAST_STEP_S, least_s) * members_per_s
+    return max(strategy.population_limit, min(int(max(useful, needed)), strategy.max_population))
 
 
 def sum_shaping(
@@ -122,6 +135,7 @@ def tell(
 ) -> Update:
     """The Update that these losses (float32, span after span) amount to.
 
+    The learning rate follows the members that count, so that a step that was cut short is no bolder than it may be.
     `duration_s` is how long the step was open. `estimate` is the sum of the volunteers' estimates, where they sent
     some: those of a summed perturbation, or exact sums, with which the utilities need not travel.
     """
@@ -145,7 +159,7 @@ def tell(
         rank=0 if perturbation.is_summed else perturbation.rank,
         group_size=population.group_size,
         gradient_scale=gradient_scale,
-        optimizer=population.optimizer,
+        optimizer=_with_rate(population.optimizer, strategy.growth.factor_of(n_members)),
         antithetic=perturbation.antithetic,
         weight_decay=population.weight_decay,
         decay_towards=strategy.decay_towards,
@@ -153,3 +167,7 @@ def tell(
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
         estimate=estimate,
     )
+
+
+def _with_rate(optimizer: AnyOptimizer, factor: float) -> AnyOptimizer:
+    return msgspec.structs.replace(optimizer, learning_rate=optimizer.learning_rate * factor)

@@ -20,6 +20,7 @@ AT_WORK = frozenset(
         "keep_journal",
         "learning_rate",
         "learning_rate_schedule",
+        "max_learning_rate",
         "max_population",
         "population_limit",
         "sample_every",

@@ -9,6 +9,7 @@ from fedlearn.config import ConfigError, RunConfig, Schema, to_json
 from fedlearn.data.folder import RunData
 from fedlearn.es.replica import genesis
 from fedlearn.es.strategy import Strategy
+from fedlearn.server.forecast import forecast
 from fedlearn.server.run import KIND_FILE, Run, settings_of
 from fedlearn.server.seating import draftsman_of
 from fedlearn.server.throughput import Throughput
@@ -17,10 +18,11 @@ from fedlearn.storage.durable import write_durably
 from fedlearn.storage.origin import Origin, hash_of, to_text
 from fedlearn.storage.runs import create_run
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.kind import Kind, Measure
+from fedlearn.tasks.kind import Kind, Measure, Prepared
 from fedlearn.tasks.limits import MAX_PARAMETERS
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.strategy import strategy_of
 from fedlearn.text.source import Progress, Untold
 
 
@@ -46,6 +48,7 @@ def create(
     folder, n_parameters = create_run(Path(config.run.runs)), 0
     try:
         prepared = kind.start(config, task, folder=RunData(folder.data), measure=measure, progress=progress)
+        prepared = _with_forecast(prepared)
         n_parameters = prepared.objective.layout.size
         _check_size(n_parameters)
         draftsman_of(prepared.invitation, prepared.config.server)  # a run that can't be served must not become a run
@@ -78,6 +81,20 @@ def create(
             ) from error
         raise
     return run
+
+
+def _with_forecast(prepared: Prepared) -> Prepared:
+    """With a sentence about what the run sends; crews send activations, as many as their cuts say."""
+    config = prepared.config
+    if config.server.seats:
+        return prepared
+    expected = forecast(
+        strategy_of(config),
+        prepared.objective.layout,
+        n_volunteers=max(config.volunteers.volunteers, 1),
+        members_per_s=prepared.members_per_s,
+    )
+    return msgspec.structs.replace(prepared, reasons=(*prepared.reasons, expected.reason()))
 
 
 def _told(measure: Measure, progress: Progress) -> Measure:

@@ -137,6 +137,8 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     """For a new run: the files that `reopen` will read."""
     reasons: Reasons = ()
     """For a new run: the reason for each automatic choice."""
+    members_per_s: float = 0.0
+    """For a new run: the speed of all local volunteers together; 0 where it was not measured."""
 
     @property
     def named_blocks(self) -> Mapping[bytes, Columns]:

@@ -26,6 +26,7 @@ def strategy_of(config: RunConfig) -> Strategy:
         optimizer=OPTIMIZERS[settings.optimizer].configured(
             learning_rate=settings.learning_rate, beta1=settings.beta1, beta2=settings.beta2
         ),
+        max_learning_rate=settings.max_learning_rate,
         fitness_shaping=strategy.fitness_shaping,
         exchange=strategy.exchange,
         weight_decay=settings.weight_decay,

@@ -70,6 +70,20 @@ def test_a_population_may_only_grow(rnn_schema: Schema, refusal: Refusal) -> Non
     assert "max_population: expected population_limit (641) or more" in message
 
 
+def test_a_learning_rate_may_only_grow(rnn_schema: Schema, refusal: Refusal) -> None:
+    loaded(rnn_schema, "learning_rate = 0.5\nmax_learning_rate = 0.5")
+    message = refusal("learning_rate = 0.5\nmax_learning_rate = 0.25")
+    assert "max_learning_rate: expected learning_rate (0.5) or more, or 0" in message
+    assert "got 0.25" in message
+
+
+def test_weight_decay_fits_the_largest_learning_rate(rnn_schema: Schema, refusal: Refusal) -> None:
+    loaded(rnn_schema, "learning_rate = 0.25\nweight_decay = 3.9")
+    assert "weight_decay: expected less than 1 / max_learning_rate (2)" in refusal(
+        "learning_rate = 0.25\nmax_learning_rate = 0.5\nweight_decay = 2"
+    )
+
+
 def test_population_must_fit_the_gradient_estimate_at_its_rank(rnn_schema: Schema) -> None:
     for key in ("population_limit", "max_population"):
         with pytest.raises(ConfigError, match=f"{key}: expected at most 2113665 with rank 8"):

@@ -151,7 +151,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
     for key, value in (msgspec.json.decode(FLAT) | {"data": ("corpus.txt",)}).items():
         assert config.get(key) == value, key
     new = {"task", "exchange", "device", "cell", "encoding", "weight_decay_towards", "keep_journal", "sample_every"}
-    new |= {"expected_volunteers"}
+    new |= {"expected_volunteers", "max_learning_rate"}
     new |= {*ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
     assert same == {*new, "fitness_shaping", "antithetic"}
@@ -231,7 +231,7 @@ def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(rnn_schema: Schema, refusal: Refusal, value: str) -> None:
     floats = [key for key, field in rnn_schema.fields.items() if isinstance(field.default, float)]
-    assert len(floats) == 13
+    assert len(floats) == 14
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 
@@ -260,6 +260,18 @@ def test_a_population_that_is_given_to_a_resumed_run_does_not_grow(rnn_schema: S
     ):
         strategy = resume_config(rnn_schema, base, None, {}, parse(*flags)).strategy
         assert (strategy.population_limit, strategy.max_population) == expected
+
+
+def test_a_learning_rate_that_is_given_to_a_resumed_run_does_not_grow(rnn_schema: Schema, parse: Parse) -> None:
+    base = rnn_schema.build({"learning_rate": 0.25, "max_learning_rate": 0.5})
+    for flags, expected in (
+        (["--learning-rate", "0.125"], (0.125, 0.0)),
+        (["--learning-rate", "0.125", "--max-learning-rate", "1"], (0.125, 1.0)),
+        (["--max-learning-rate", "0"], (0.25, 0.0)),
+        (["--population-limit", "640"], (0.25, 0.5)),
+    ):
+        optimizer = resume_config(rnn_schema, base, None, {}, parse(*flags)).optimizer
+        assert (optimizer.learning_rate, optimizer.max_learning_rate) == expected
 
 
 def test_a_resumed_run_may_not_lose_the_end_that_its_schedule_needs(rnn_schema: Schema, parse: Parse) -> None:

@@ -7,6 +7,7 @@ from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.standing import Standing
 from fedlearn.coordination.worker import SLICE_S
 from fedlearn.es.estimate import CodedEstimate, decode_estimate, encode_exactly
+from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.wire.messages import Assignment, Result
@@ -87,6 +88,14 @@ def test_little_waits_for_more_unless_all_is_there_or_time_is_up() -> None:
     take(step.lease(8), 4)
     step.deadline = SLICE_S / 2
     assert spans(steps.hand_up(SLICE_S / 2)) == [(108, 4)]
+
+
+def test_sums_wait_longer_than_losses() -> None:
+    steps = LeasedSteps(LAYOUT)
+    lease = opened(steps, assignment(SUMMED)).lease(8)
+    take(lease, 4, encode_exactly(LAYOUT, np.array([1, 2, 3])))
+    assert steps.hand_up(SUM_SLICE_S - 0.01) == []
+    assert spans(steps.hand_up(SUM_SLICE_S)) == [(100, 4)]
 
 
 def test_what_waits_for_a_verdict_and_what_is_behind_it_stays() -> None:

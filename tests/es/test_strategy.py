@@ -98,6 +98,70 @@ def test_the_population_grows_until_a_step_lasts_as_long_as_it_should() -> None:
     assert ask(STRATEGY, 0, None, members_per_s=50_000.0, least_s=0.1).limit == 4000
 
 
+ELASTIC = msgspec.structs.replace(STRATEGY, max_population=30_000, max_learning_rate=0.5)
+
+
+@pytest.mark.parametrize(
+    ("members_per_s", "least_s", "expected"),
+    [
+        (0.0, 0.0, 4000),
+        # 0.4 s of trials, as far as the rate follows.
+        (10_000.0, 0.0, 4000),
+        (22_500.0, 0.0, 9000),
+        (40_000.0, 0.0, 16_000),
+        (400_000.0, 0.0, 16_000),
+        # 20 ms of trials, or what lines need, at the largest rate.
+        (1_000_000.0, 0.0, 20_000),
+        (400_000.0, 0.0625, 25_000),
+        (400_000.0, 9.0, 30_000),
+        (10_000.0, 0.9, 9000),
+    ],
+)
+def test_the_population_grows_as_far_as_the_rate_follows_or_lines_need(
+    members_per_s: float, least_s: float, expected: int
+) -> None:
+    assert ask(ELASTIC, 0, None, members_per_s=members_per_s, least_s=least_s).limit == expected
+
+
+def test_steps_of_a_short_run_grow_to_a_share_of_it() -> None:
+    short = msgspec.structs.replace(ELASTIC, schedule=Schedule(duration_s=150.0))
+    assert ask(short, 0, None, members_per_s=90_000.0).limit == 9000
+
+
+def rate_of(strategy: Strategy, n_members: int, *, step: int = 0, n_broken: int = 0) -> float:
+    """The learning rate in the Update of so many members, some of them with infinite losses."""
+    losses = np.resize(np.arange(8, dtype=np.float32), n_members)
+    losses[:n_broken] = np.inf
+    asked = ask(strategy, step, None, members_per_s=40_000.0)
+    return tell(
+        strategy, asked, block=BLOCK, spans=((0, n_members),), losses=losses, duration_s=0.0
+    ).optimizer.learning_rate
+
+
+def test_learning_rate_follows_the_members_that_count() -> None:
+    counts = (8, 4000, 9000, 16_000, 25_000)
+    assert [rate_of(ELASTIC, n_members) for n_members in counts] == [0.25, 0.25, 0.375, 0.5, 0.5]
+    assert rate_of(ELASTIC, 9000 + 16, n_broken=9) == 0.375
+
+
+def test_schedule_multiplies_the_rate_of_a_population_that_grew() -> None:
+    schedule = Schedule(learning_rate="linear", warmup_steps=2, steps=8)
+    scheduled = msgspec.structs.replace(ELASTIC, schedule=schedule)
+    assert [rate_of(scheduled, 16_000, step=step) for step in (0, 4, 8)] == [0.25, 0.25, 0.0]
+
+
+def test_a_rate_that_was_given_stays_while_the_population_grows() -> None:
+    given = msgspec.structs.replace(ELASTIC, max_learning_rate=0.0)
+    assert ask(given, 0, None, members_per_s=1_000_000.0).limit == 20_000
+    assert ask(given, 0, None, members_per_s=40_000.0).limit == 4000
+    assert rate_of(given, 20_000) == 0.25
+
+
+def test_a_strategy_that_learns_nothing_learns_nothing_from_more_members() -> None:
+    idle = msgspec.structs.replace(ELASTIC, optimizer=Sgd(0.0, 0.5))
+    assert (rate_of(idle, 20_000), idle.growth.largest_factor) == (0.0, 1.0)
+
+
 def test_the_scale_travels_from_update_to_population() -> None:
     update = told([1.0, 1.2, 1.0, 1.4], 0.5)
     assert ask(STRATEGY, 4, update).shaping_scale == update.shaping_scale

@@ -11,8 +11,9 @@ from tests.runs import rnn_config
 @pytest.mark.parametrize(
     ("key", "text", "expected"),
     [
-        ("learning_rate", ".25", {"learning_rate": 0.25}),
-        ("learning-rate", "1e-3", {"learning_rate": 0.001}),
+        ("learning_rate", ".25", {"learning_rate": 0.25, "max_learning_rate": 0.0}),
+        ("max_learning_rate", "2", {"max_learning_rate": 2.0}),
+        ("learning-rate", "1e-3", {"learning_rate": 0.001, "max_learning_rate": 0.0}),
         ("population_limit", "32", {"population_limit": 32, "max_population": 0}),
         ("steps", "0", {"steps": 0}),
         ("exchange", "sum", {"exchange": "sum"}),
@@ -21,7 +22,7 @@ from tests.runs import rnn_config
 def test_value_is_read_as_a_resumed_runs_flag_would_be(
     tmp_path: Path, key: str, text: str, expected: dict[str, object]
 ) -> None:
-    config = rnn_config(tmp_path, max_population=128, steps=9)
+    config = rnn_config(tmp_path, max_population=128, max_learning_rate=1.0, steps=9)
     assert changed(config, key, text) == config.replace(expected)
 
 

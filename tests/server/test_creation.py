@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -9,6 +10,7 @@ from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.replica import START
 from fedlearn.server import creation
 from fedlearn.server.creation import create
+from fedlearn.server.forecast import forecast
 from fedlearn.server.run import KIND_FILE, find
 from fedlearn.storage.checkpoint import load_checkpoint, load_metadata
 from fedlearn.storage.durable import StorageError
@@ -17,7 +19,8 @@ from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn import kind as rnn
 from fedlearn.tasks.rnn.kind import KIND as RNN
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.tasks.rnn.recipe import settle
+from fedlearn.tasks.rnn.recipe import members_per_s, settle
+from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task_kind import FUNCTION
 from tests.runs import created, fit_task, reopened, task_config
 from tests.tasks.followed import Followed
@@ -145,7 +148,11 @@ def test_what_is_left_open_is_chosen_by_the_measured_throughput(config: RunConfi
     vocab_size, _, _ = objective.shape
     chosen, reasons = settle(open_config, throughput=1e8, n_training_tokens=len(block["tokens"]), vocab_size=vocab_size)
     assert run.config == chosen
-    assert run.prepared.reasons == (Reason("measured: 100 million trial-tokens/s at hidden_size 64"), *reasons)
+    *said, traffic = run.prepared.reasons
+    assert said == [Reason("measured: 100 million trial-tokens/s at hidden_size 64"), *reasons]
+    assert run.prepared.members_per_s == members_per_s(chosen, throughput=1e8, vocab_size=vocab_size)
+    layout, speed = run.prepared.objective.layout, run.prepared.members_per_s
+    assert traffic == forecast(strategy_of(chosen), layout, n_volunteers=1, members_per_s=speed).reason()
     assert msgspec.json.decode(run.folder.reasons.read_bytes(), type=Reasons) == run.prepared.reasons
     assert (objective.shape, objective.window.batch_size) == ((vocab_size, 64, 1), 1)
     assert (strategy.group_size, strategy.perturbation.sigma) == (64, 0.01)
@@ -158,14 +165,29 @@ def test_what_was_chosen_is_written_down_and_not_chosen_again(config: RunConfig)
     assert run.config.is_settled
     found = reopened(run)
     assert (found.config, found.prepared.reasons) == (run.config, ())
-    assert '"learning_rate": 0.048' in load_metadata(run.folder.genesis, "config")
+    rate = 0.048 * math.sqrt(run.config.strategy.population_limit / run.prepared.objective.layout.size)
+    assert run.config.optimizer.learning_rate == pytest.approx(rate, rel=0.005)
+    assert f'"learning_rate": {run.config.optimizer.learning_rate}' in load_metadata(run.folder.genesis, "config")
 
 
 def test_nothing_is_measured_where_everything_was_given(config: RunConfig, tmp_path: Path) -> None:
     measure = Mock()
-    assert create(RNN, config, measure=measure).prepared.reasons == ()
+    (traffic,) = create(RNN, config, measure=measure).prepared.reasons
+    assert str(traffic).startswith("in a step a volunteer receives 337 B")
     create(FUNCTION, task_config(tmp_path), fit_task(), measure=measure)
     measure.assert_not_called()
+
+
+def test_what_volunteers_receive_counts_all_that_the_server_starts(config: RunConfig) -> None:
+    (alone,), (three,) = (created(config, volunteers=volunteers).prepared.reasons for volunteers in (0, 3))
+    assert (str(alone), str(three)) == (
+        "in a step a volunteer receives 337 B and sends 333 B; the journal grows by 233 B",
+        "in a step a volunteer receives 337 B and sends 173 B; the journal grows by 233 B",
+    )
+
+
+def test_nothing_is_said_of_crews_whose_cuts_are_not_known(config: RunConfig) -> None:
+    assert created(config, seats=2).prepared.reasons == ()
 
 
 def test_run_of_a_task_keeps_what_replays_it(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         **noise,
         optimizer="sgd",
         learning_rate=0.25,
+        max_learning_rate=0.5,
         beta1=0.75,
         weight_decay_towards="start",
         learning_rate_schedule="cosine",
@@ -59,6 +60,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
     assert msgspec.structs.asdict(strategy_of(config)) == {
         **choices,
         "optimizer": Sgd(0.25, 0.75),
+        "max_learning_rate": 0.5,
         "decay_towards": "start",
         "perturbation": Perturbation(space="weights", **noise),  # type: ignore[arg-type]
         "schedule": Schedule(**schedule),  # type: ignore[arg-type]

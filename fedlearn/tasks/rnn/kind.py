@@ -17,7 +17,7 @@ from fedlearn.tasks.rnn.dataset import Dataset, dataset_files, dataset_in
 from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import RnnOptions, check_abilities, options_of
-from fedlearn.tasks.rnn.recipe import LEAST_HIDDEN_SIZE, REFERENCE_HIDDEN_SIZE, probe_of, settle
+from fedlearn.tasks.rnn.recipe import LEAST_HIDDEN_SIZE, REFERENCE_HIDDEN_SIZE, members_per_s, probe_of, settle
 from fedlearn.tasks.rnn.text_blocks import TextBlocks, text_blocks
 from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.tasks.strategy import strategy_of
@@ -58,11 +58,11 @@ class RnnKind:
         progress.begin("cutting blocks")
         blocks = text_blocks(folder, dataset, options)
         names = tuple(map(block_name, blocks))
-        settled, reasons = _settled(config, dataset, blocks[0], measure)
+        settled, reasons, speed = _settled(config, dataset, blocks[0], measure)
         prepared = _prepared(settled, dataset, blocks, names)
         files = {**dataset_files(dataset), BLOCKS_FILE: msgspec.json.encode([name.hex() for name in names])}
         notes = [Reason(note) for note in (_on_documents(dataset), blocks.note) if note]
-        return msgspec.structs.replace(prepared, files=files, reasons=(*notes, *reasons))
+        return msgspec.structs.replace(prepared, files=files, reasons=(*notes, *reasons), members_per_s=speed)
 
     def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
         del task
@@ -144,10 +144,10 @@ def _described(config: RunConfig, dataset: Dataset) -> dict[str, Option]:
     return described
 
 
-def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
-    """The configuration with nothing left open, and why it is so."""
+def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons, float]:
+    """The configuration with nothing left open, why it is so, and members per second; 0 where none were measured."""
     if config.is_settled:
-        return config, ()
+        return config, (), 0.0
     n_tokens, vocab_size = len(dataset.train.tokens), dataset.tokenizer.vocab_size
     probe, _ = settle(probe_of(config), throughput=1.0, n_training_tokens=n_tokens, vocab_size=vocab_size)
     objective = RnnObjective.from_options(_described(probe, dataset), probe.run.seed)
@@ -158,7 +158,8 @@ def _settled(config: RunConfig, dataset: Dataset, data: Columns, measure: Measur
     throughput = measure(objective, strategy, data) * objective.work_per_member
     settled, reasons = settle(config, throughput=throughput, n_training_tokens=n_tokens, vocab_size=vocab_size)
     measured = f"measured: {throughput / 1e6:.3g} million trial-tokens/s at hidden_size {REFERENCE_HIDDEN_SIZE}"
-    return settled, (Reason(measured), *reasons)
+    speed = members_per_s(settled, throughput=throughput, vocab_size=vocab_size)
+    return settled, (Reason(measured), *reasons), speed
 
 
 def _check_size(config: RunConfig, objective: RnnObjective) -> None:

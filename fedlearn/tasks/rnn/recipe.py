@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
-from fedlearn.es.strategy import LEAST_WORK_S
+from fedlearn.es.growth import Growth, usual_step_s
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.layout import GATES, rnn_layout
 from fedlearn.tasks.rnn.options import options_of
@@ -35,12 +35,23 @@ LEAST_HIDDEN_SIZE = 16
 LARGE_TRIAL_TOKENS = 3e9
 """With perturbed activations, above this more units and more groups a step learn more."""
 
-LEAST_GROUPS = (64, 256)
-"""Of a step with perturbed activations: up to LARGE_TRIAL_TOKENS, and above."""
+REFERENCE_GROUPS = (64, 256)
+"""Of the step whose rate is known, with perturbed activations: up to LARGE_TRIAL_TOKENS, and above."""
 
-MAX_ACTIVITY_MEMBERS = 16 * 1024
-DEADLINE_S = (1.0, 60.0)
-"""The shortest and the longest `time_per_step`."""
+LARGEST_GROUPS = 4096
+"""Of a step with perturbed activations; so far the rate follows."""
+
+LARGEST_FACTOR = 2.0
+"""On the rate, with perturbed weights: four times the population of the step whose rate is known."""
+
+LARGEST_SHARE = 16
+"""Members of a step for each parameter, with perturbed weights: more of them at the same rate cost nothing."""
+
+LINE_GROWTH = 16
+"""How many times larger a population may be where lines are slow."""
+
+DEADLINE_S = (5.0, 60.0)
+"""The shortest and the longest `time_per_step`. Lines lengthen steps up to half of it, see docs/design.md."""
 
 Choice = tuple[dict[str, int | float], str]
 """Values of keys, and why these."""
@@ -88,6 +99,17 @@ def probe_of(config: RunConfig) -> RunConfig:
     )
 
 
+def members_per_s(config: RunConfig, *, throughput: float, vocab_size: int) -> float:
+    """At the run's own hidden size; a token costs the products with the recurrent and head matrices."""
+    options = options_of(config)
+
+    def products(size: int) -> int:
+        return (2 * options.n_layers - 1) * GATES[options.cell] * size**2 + vocab_size * size
+
+    speed = throughput * products(REFERENCE_HIDDEN_SIZE) / products(options.hidden_size)
+    return speed / (options.batch_size * options.sequence_length)
+
+
 def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     trial_tokens = _trial_tokens(config, facts)
     if config.strategy.perturb == "weights":
@@ -123,43 +145,65 @@ def _sigma(config: RunConfig, _: _Facts) -> Choice:
     return {"sigma": sigma}, f"learned most with perturbed {config.strategy.perturb}"
 
 
-def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
-    if config.strategy.perturb == "activations":
-        rate = 0.32 / options_of(config).hidden_size
-        why = f"0.32 / {options_of(config).hidden_size} units with perturbed activations"
-        if _trial_tokens(config, facts) < 2e7:
-            rate, why = 2.0 * rate, f"twice {why}, for less than 20 million trial-tokens"
-    else:
-        if config.run.duration and _trial_tokens(config, facts) > LONG_TRIAL_TOKENS:
-            at_reference, end = 0.003, "a far end"
-        elif config.has_end:
-            at_reference, end = 0.01, "an end"
-        else:
-            at_reference, end = 0.006, "no end"
-        rate = at_reference * REFERENCE_HIDDEN_SIZE / options_of(config).hidden_size
-        why = (
-            f"{at_reference:g} x {REFERENCE_HIDDEN_SIZE} / {options_of(config).hidden_size} units, in a run with {end}"
-        )
-    return {"learning_rate": rate}, why
-
-
 def _population(config: RunConfig, facts: _Facts) -> Choice:
-    swift = int(LEAST_WORK_S * _members_per_s(config, facts))
-    if config.strategy.perturb == "weights":
-        n_parameters = _n_parameters(config, options_of(config).hidden_size, facts)
-        least, most = n_parameters // 2, n_parameters
-        bounds = f"from half to all of the {n_parameters} parameters, if {MOST_WORK_S:g} s is enough"
-        affordable = int(MOST_WORK_S * _members_per_s(config, facts))
+    strategy, speed = config.strategy, _members_per_s(config, facts)
+    step_s, growth = usual_step_s(config.run.duration), _growth(config, facts)
+    usual = int(step_s * speed)
+    if strategy.perturb == "weights":
+        least, most = growth.population // 2, LARGEST_SHARE * growth.population
+        affordable = int(MOST_WORK_S * speed)
+        bounds = f"from {least} to {most}, if {MOST_WORK_S:g} s is enough"
     else:
-        least_groups = LEAST_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS]
-        least, most = least_groups * config.strategy.group_size, MAX_ACTIVITY_MEMBERS
-        bounds = f"from {least_groups} groups to {most} members"
+        least, most = growth.population, growth.largest_population
         affordable = most
-    most = min(config.strategy.max_population or most, MAX_POPULATION, MAX_MEMBERS // max(config.strategy.rank, 1))
-    limit = _whole_groups(min(max(least, swift), affordable, most), config)
-    max_population = config.strategy.max_population or max(_whole_groups(most, config), limit)
-    why = f"{LEAST_WORK_S * 1e3:g} ms of trials are {swift}; {bounds}; up to {max_population} as volunteers join"
-    return {"population_limit": limit, "max_population": max_population}, why
+        bounds = f"from {least} to {most}"
+    possible = min(strategy.max_population or MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
+    limit = _whole_groups(min(max(least, usual), affordable, most, possible), config)
+    largest = strategy.max_population or max(_whole_groups(min(LINE_GROWTH * most, possible), config), limit)
+    why = f"{step_s * 1e3:.3g} ms of trials are {usual}; {bounds}; up to {largest} as volunteers join"
+    return {"population_limit": limit, "max_population": largest}, why
+
+
+def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
+    growth, members = _growth(config, facts), config.strategy.population_limit
+    if config.strategy.time_per_step:  # which was given, and may end steps before all members are in
+        members = min(members, int(config.strategy.time_per_step * _members_per_s(config, facts)))
+    reference, why = _reference_rate(config, facts)
+    factor = growth.factor_of(members)
+    rate = _rounded(reference * factor)
+    if factor > 1.0:
+        why = f"{why}, times {factor:.3g} for {members} members in place of {growth.population}"
+    largest = config.optimizer.max_learning_rate
+    if config.strategy.max_population > members and not largest:
+        largest = _rounded(reference * growth.largest_factor)
+        why = f"{why}; up to {largest:g} as the population grows"
+    return {"learning_rate": min(rate, largest or rate), "max_learning_rate": largest}, why
+
+
+def _reference_rate(config: RunConfig, facts: _Facts) -> tuple[float, str]:
+    """The learning rate of steps with the population for which it was found, and what it is made of."""
+    hidden_size, trial_tokens = options_of(config).hidden_size, _trial_tokens(config, facts)
+    if config.strategy.perturb == "activations":
+        rate, why = 0.32 / hidden_size, f"0.32 / {hidden_size} units with perturbed activations"
+        if trial_tokens < 2e7:
+            return 2.0 * rate, f"twice {why}, for less than 20 million trial-tokens"
+        return rate, why
+    if config.run.duration and trial_tokens > LONG_TRIAL_TOKENS:
+        at_reference, end = 0.003, "a far end"
+    elif config.has_end:
+        at_reference, end = 0.01, "an end"
+    else:
+        at_reference, end = 0.006, "no end"
+    why = f"{at_reference:g} x {REFERENCE_HIDDEN_SIZE} / {hidden_size} units, in a run with {end}"
+    return at_reference * REFERENCE_HIDDEN_SIZE / hidden_size, why
+
+
+def _growth(config: RunConfig, facts: _Facts) -> Growth:
+    """The population for which the reference rate was found, and how far the rate follows larger ones."""
+    if config.strategy.perturb == "weights":
+        return Growth(_n_parameters(config, options_of(config).hidden_size, facts), LARGEST_FACTOR)
+    n_groups = REFERENCE_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS]
+    return Growth(n_groups * config.strategy.group_size, math.sqrt(LARGEST_GROUPS / n_groups))
 
 
 def _time_per_step(config: RunConfig, facts: _Facts) -> Choice:
@@ -174,8 +218,8 @@ _CHOICES: Mapping[str, Callable[[RunConfig, _Facts], Choice]] = {
     "hidden_size": _hidden_size,
     "group_size": _group_size,
     "sigma": _sigma,
-    "learning_rate": _learning_rate,
     "population_limit": _population,
+    "learning_rate": _learning_rate,
     "time_per_step": _time_per_step,
 }
 """In an order in which each finds what it asks of the configuration."""
@@ -189,14 +233,7 @@ def _trial_tokens(config: RunConfig, facts: _Facts) -> float:
 
 
 def _members_per_s(config: RunConfig, facts: _Facts) -> float:
-    """At the run's own hidden size; a token costs the products with the recurrent and head matrices."""
-    options = options_of(config)
-
-    def products(size: int) -> int:
-        return (2 * options.n_layers - 1) * GATES[options.cell] * size**2 + facts.vocab_size * size
-
-    speed = facts.throughput * products(REFERENCE_HIDDEN_SIZE) / products(options.hidden_size)
-    return speed / (options.batch_size * options.sequence_length)
+    return members_per_s(config, throughput=facts.throughput, vocab_size=facts.vocab_size)
 
 
 def _n_parameters(config: RunConfig, hidden_size: int, facts: _Facts) -> int:
@@ -206,6 +243,11 @@ def _n_parameters(config: RunConfig, hidden_size: int, facts: _Facts) -> int:
 
 def _whole_groups(n_members: int, config: RunConfig) -> int:
     return max(n_members // config.strategy.group_size, 1) * config.strategy.group_size
+
+
+def _rounded(rate: float) -> float:
+    """To three digits, which people can read and repeat."""
+    return float(f"{rate:.3g}")
 
 
 def _millions(number: float) -> str:

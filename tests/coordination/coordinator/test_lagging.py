@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from fedlearn.coordination.closing import EXCHANGES
 from fedlearn.coordination.effects import Joined, Notice, SendWeights
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment, Ready, Resync
@@ -66,7 +67,7 @@ def test_whoever_is_gone_or_has_no_weights_cannot_fall_behind(pair: Scene) -> No
     assert pair.fall_behind(2) == []
 
 
-def test_step_lasts_six_times_what_exchanging_takes_whatever_the_slowest_of_three_needs() -> None:
+def test_step_lasts_ten_times_what_exchanging_takes_whatever_the_slowest_of_three_needs() -> None:
     scene = Scene(strategy=msgspec.structs.replace(STRATEGY, max_population=1024))
     for peer in (1, 2, 3):
         scene.join(peer)
@@ -83,7 +84,7 @@ def test_step_lasts_six_times_what_exchanging_takes_whatever_the_slowest_of_thre
             scene.report(peer, busy_s=ends[peer] - EXCHANGE_S[peer])
         scene.applied()
     assert populations[0] == LIMIT
-    assert scene.now - started == pytest.approx(6 * EXCHANGE_S[2], rel=0.1)
+    assert scene.now - started == pytest.approx(EXCHANGES * EXCHANGE_S[2], rel=0.1)
     assert scene.assignments[3].quota < scene.assignments[2].quota < scene.assignments[1].quota
     shares = [scene.assignments[peer].quota / 128 + EXCHANGE_S[peer] for peer in (1, 2, 3)]
     assert max(shares) < 1.1 * min(shares), "each gets what it does in the time that remains"

@@ -194,6 +194,17 @@ def test_trials_whose_sum_is_wanted_say_so_and_come_in_longer_slices(scene: Scen
     assert sizes == [GROUP, SUM_SLICE_S * 800]
 
 
+def test_trials_of_perturbed_activations_come_in_longer_slices(scene: Scene) -> None:
+    perturbation = Perturbation(0.25, 0, space="activations")
+    scene.hear(assignment(4, quota=GROUP * 1000, perturbation=perturbation))
+    sizes = []
+    for _ in range(2):
+        assert scene.trials is not None
+        sizes.append(scene.trials.n_members)
+        scene.compute(scene.trials.n_members / 800.0)
+    assert sizes == [GROUP, SUM_SLICE_S * 800]
+
+
 def test_result_says_how_long_the_assignment_has_been_here(scene: Scene) -> None:
     scene.hear(assignment(4))
     (first,) = replies(Result, scene.compute(0.5))

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from fedlearn.config import MAX_MEMBERS, RunConfig, Schema
 from fedlearn.tasks.rnn.layout import rnn_layout
 from fedlearn.tasks.rnn.options import RnnOptions
-from fedlearn.tasks.rnn.recipe import MAX_ACTIVITY_MEMBERS, settle
+from fedlearn.tasks.rnn.recipe import settle
 
 SCHEMA = Schema(RnnOptions)
-AUTOMATIC_KEYS = ("hidden_size", "group_size", "sigma", "learning_rate", "population_limit", "time_per_step")
+AUTOMATIC_KEYS = ("hidden_size", "group_size", "sigma", "population_limit", "learning_rate", "time_per_step")
 """In the order in which they are chosen."""
 
 N_TOKENS = 10**9
@@ -98,34 +98,82 @@ def test_one_token_less_than_two_a_parameter_is_too_few() -> None:
 def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
     given: dict[str, Any], expected: tuple[int, float, float]
 ) -> None:
-    config = settled(1e7, **given)
+    config = settled(1e7, population_limit=320, **given)
     assert (config.strategy.group_size, config.strategy.sigma) == expected[:2]
     assert config.optimizer.learning_rate == pytest.approx(expected[2])
+    assert config.optimizer.max_learning_rate == 0.0
+
+
+@pytest.mark.parametrize(
+    ("given", "reference", "rate", "largest"),
+    [
+        ({"steps": 9}, n_parameters(64), 0.01, 4 * n_parameters(64)),
+        (ACTIVATIONS | {"hidden_size": 64, "duration": 100.0}, 64 * 16, 0.005, 4096 * 16),
+        (ACTIVATIONS | {"hidden_size": 64, "duration": 5.0}, 64 * 8, 0.005, 4096 * 8),
+        (ACTIVATIONS | {"hidden_size": 64}, 256 * 16, 0.005, 4096 * 16),
+    ],
+    ids=str,
+)
+def test_learning_rate_follows_the_population(given: dict[str, Any], reference: int, rate: float, largest: int) -> None:
+    for population, times in ((reference // 2, 1.0), (reference, 1.0), (4 * reference, 2.0), (10 * largest, 0.0)):
+        expected = rate * times or rate * (largest / reference) ** 0.5
+        assert settled(1e7, population_limit=population, **given).optimizer.learning_rate == pytest.approx(
+            expected, rel=0.005
+        )
+
+
+def test_learning_rate_is_that_of_the_members_who_are_in_time() -> None:
+    many = {"population_limit": 10**6, "hidden_size": 64, "duration": 600.0, **ACTIVATIONS}
+    for time_per_step, members in ((0.04, 10_000), (0.16, 40_000), (9.0, 65_536)):
+        optimizer = settled(4e6, time_per_step=time_per_step, **many).optimizer
+        assert optimizer.learning_rate == pytest.approx(0.005 * (members / 1024) ** 0.5, rel=0.005)
+
+
+def test_learning_rate_grows_with_a_population_that_was_chosen() -> None:
+    config = settled(2e5, **ACTIVATIONS, hidden_size=64, duration=600.0)
+    assert config.strategy.population_limit == 4992
+    assert config.optimizer.learning_rate == pytest.approx(0.005 * (4992 / 1024) ** 0.5, rel=0.005)
+    assert config.optimizer.max_learning_rate == pytest.approx(0.04)
+    largest = settled(1e9, **ACTIVATIONS, hidden_size=64).optimizer
+    assert largest.learning_rate == pytest.approx(largest.max_learning_rate) == pytest.approx(0.02)
+
+
+def test_learning_rate_keeps_to_the_largest_one_that_was_given() -> None:
+    for population in (0, 10**6):
+        optimizer = settled(1e7, max_learning_rate=0.004, population_limit=population).optimizer
+        assert (optimizer.learning_rate, optimizer.max_learning_rate) == (0.004, 0.004)
+    assert settled(1e7, max_learning_rate=0.5).optimizer.max_learning_rate == 0.5
+
+
+def test_a_learning_rate_that_was_given_does_not_grow() -> None:
+    assert settled(1e5, learning_rate=0.1).optimizer.max_learning_rate == 0.0
 
 
 @pytest.mark.parametrize(
     ("given", "throughput", "expected"),
     [
-        # Half the 12,609 parameters, what 20 ms are good for, all parameters; in groups of 64.
-        ({}, 4.5e6, 6272),
-        ({}, 8e6, 9984),
-        ({}, 3e7, 12608),
+        # Half the 12,609 parameters, what 0.4 s are good for, sixteen times the parameters; in groups of 64.
+        ({}, 2.5e5, 6272),
+        ({}, 4e5, 9984),
+        ({}, 9e6, 201_728),
+        # A run of a minute has steps of 40 ms.
+        ({"duration": 60.0}, 4e6, 9984),
         # A second is enough, however many parameters there are.
         ({"hidden_size": 1024}, 1e7, 4608),
         ({"hidden_size": 1024}, 1.0, 64),
-        ({"group_size": 50_000}, 1e7, 50_000),
+        ({"group_size": 50_000}, 1e7, 200_000),
         ({"max_population": 7000}, 3e7, 6976),
         ({"max_population": 40}, 3e7, 32),
         # A member of three sequences of twice the length costs six times as much.
-        ({"hidden_size": 64, "batch_size": 3, "sequence_length": 32}, 6 * 8e6, 9984),
+        ({"hidden_size": 64, "batch_size": 3, "sequence_length": 32}, 6 * 4e5, 9984),
         (ACTIVATIONS | {"duration": 1.0}, 1e5, 512),
-        (ACTIVATIONS | {"hidden_size": 64}, 5e5, 1024),
-        (ACTIVATIONS | {"hidden_size": 64}, 5e6, 6240),
-        (ACTIVATIONS | {"hidden_size": 128}, 5e6, 2080),
-        (ACTIVATIONS | {"hidden_size": 64}, 1e9, 16384),
-        # More than 3e9 trial-tokens in 600 s: more groups a step.
-        (ACTIVATIONS | {"hidden_size": 256}, 5e6, 1024),
-        (ACTIVATIONS | {"hidden_size": 256}, 5.01e6, 4096),
+        (ACTIVATIONS | {"hidden_size": 64, "duration": 6000.0}, 2e4, 1024),
+        (ACTIVATIONS | {"hidden_size": 64}, 2.5e5, 6240),
+        (ACTIVATIONS | {"hidden_size": 128}, 2.5e5, 2080),
+        (ACTIVATIONS | {"hidden_size": 64}, 1e9, 65536),
+        # More than 3e9 trial-tokens: more groups a step.
+        (ACTIVATIONS | {"hidden_size": 1024, "duration": 30000.0}, 1e5, 1024),
+        (ACTIVATIONS | {"hidden_size": 1024, "duration": 30001.0}, 1e5, 4096),
     ],
     ids=str,
 )
@@ -133,10 +181,11 @@ def test_a_step_is_long_enough_for_its_fixed_costs(given: dict[str, Any], throug
     assert settled(throughput, **given).strategy.population_limit == expected
 
 
-def test_a_population_that_was_chosen_grows_to_the_largest_choice() -> None:
-    assert settled().strategy.max_population == n_parameters(64) // 64 * 64
-    assert settled(cell="gru").strategy.max_population == rnn_layout(VOCAB_SIZE, 64, 1, 10.0, "gru").size // 64 * 64
-    assert settled(**ACTIVATIONS).strategy.max_population == MAX_ACTIVITY_MEMBERS
+def test_a_population_that_was_chosen_grows_on_where_lines_are_slow() -> None:
+    assert settled().strategy.max_population == 16 * 16 * n_parameters(64) // 64 * 64
+    gru = rnn_layout(VOCAB_SIZE, 64, 1, 10.0, "gru").size
+    assert settled(cell="gru").strategy.max_population == 16 * 16 * gru // 64 * 64
+    assert settled(**ACTIVATIONS).strategy.max_population == 16 * 4096 * 16
     assert settled(max_population=7000).strategy.max_population == 7000
     assert settled(hidden_size=65536, rank=8).strategy.max_population == MAX_MEMBERS // 8 // 64 * 64
 
@@ -154,11 +203,11 @@ def test_groups_go_into_the_population_that_was_given(population: int, expected:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"population_limit": 640}, 1.0),
-        ({"population_limit": 200_000}, 2.0),
+        ({"population_limit": 640}, 5.0),
+        ({"population_limit": 200_000}, 5.0),
         ({"population_limit": 1_600_000}, 11.0),
-        ({"population_limit": 200_000, "hidden_size": 128}, 4.0),
-        ({"population_limit": 200_000, "n_layers": 3}, 2.0),
+        ({"population_limit": 400_000, "hidden_size": 128}, 8.0),
+        ({"population_limit": 600_000, "n_layers": 3}, 5.0),
         ({"population_limit": 200_000, "hidden_size": 128, "n_layers": 3}, 5.0),
         ({"population_limit": 200_000, "hidden_size": 128, "cell": "gru"}, 5.0),
         ({"population_limit": 16_000_000}, 60.0),
@@ -208,9 +257,13 @@ def test_nothing_that_was_given_changes_and_nothing_stays_open(
     before = SCHEMA.build(given)
     config, reasons = settle(before, throughput=throughput, n_training_tokens=n_training_tokens, vocab_size=VOCAB_SIZE)
     assert config.is_settled
+    grown = {"max_population", "max_learning_rate"}
     changed = {key for key in SCHEMA.fields if config.get(key) != before.get(key)}
-    assert changed == set(AUTOMATIC_KEYS) - set(given) | (set() if "population_limit" in given else {"max_population"})
-    assert len(reasons) == len(changed - {"max_population"})
+    assert changed - {"max_learning_rate"} == set(AUTOMATIC_KEYS) - set(given) | (
+        set() if "population_limit" in given else {"max_population"}
+    )
+    assert ("max_learning_rate" in changed) <= ("learning_rate" in changed)
+    assert len(reasons) == len(changed - grown)
     assert settle(config, throughput=1.0, n_training_tokens=1, vocab_size=2) == (config, ())
     if "population_limit" not in given:
         strategy = config.strategy

@@ -1,0 +1,40 @@
+"""How large a step is, and how its learning rate follows: a larger population estimates the gradient with less noise.
+
+Source: the square root rule for Adam of Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient
+Algorithms", arXiv 2205.10287; how far it holds for evolution strategies was tried, see docs/recipe.md.
+"""
+
+import math
+
+import msgspec
+
+LEAST_STEP_S = 0.02
+"""Seconds of trials in a step, at least, as far as the population may grow: a step takes a few milliseconds on top."""
+
+USUAL_STEP_S = 0.4
+"""Seconds of trials in a step that costs nothing in learning: what travels in a step hardly depends on its length."""
+
+LEAST_STEPS = 1500
+"""Of a run with a `duration`: with fewer, larger ones it learns less from as many trials."""
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """A population whose learning rate is known, and how far the rate follows larger ones."""
+
+    population: int
+    largest_factor: float = 1.0
+    """On the rate, at least 1."""
+
+    def factor_of(self, population: int) -> float:
+        """The factor on the rate for steps with so many members: never below 1, where nothing was tried."""
+        return min(math.sqrt(max(population / self.population, 1.0)), self.largest_factor)
+
+    @property
+    def largest_population(self) -> int:
+        """Members at which the factor reaches its largest: more of them learn less from each."""
+        return round(self.population * self.largest_factor**2)
+
+
+def usual_step_s(duration_s: float) -> float:
+    """Seconds of trials that a step should have in a run that lasts `duration_s`; 0: it has no such end."""
+    return min(max(duration_s / LEAST_STEPS, LEAST_STEP_S), USUAL_STEP_S) if duration_s else USUAL_STEP_S
