@@ -79,7 +79,9 @@ def many_columns() -> DataBlock:
 ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "hidden size": lambda: Attack(opening(hidden_size=2**16, n_layers=16)[:1], [], "memory: "),
     "vocabulary": lambda: Attack(opening(vocab_size=2**16, hidden_size=2**12)[:1], [], "memory: "),
-    "control matrices": lambda: Attack(opening(vocab_size=2**15, hidden_size=2**15, control_variates=True)[:1], [], "memory: "),
+    "control matrices": lambda: Attack(
+        opening(vocab_size=2**12, hidden_size=2**14, control_variates=True)[:1], [], "memory: "
+    ),
     "start": lambda: Attack([*opening(hidden_size=2**14)[:1], Start(bytes(8), 0, 0, keeps_start=True)], [], "memory: "),
     "names of columns": lambda: Attack([*opening()[:1], many_columns()], [], "block: "),
     "block": lambda: Attack([*opening()[:1], DataBlock(bytes(16), bytes(40 * 2**20))], [], "memory: "),

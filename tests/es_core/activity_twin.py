@@ -71,7 +71,9 @@ def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[
 
 def run_whole(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], float]:  # noqa: ANN401
     """The same, and the variance left."""
-    shape, layout, weights, tokens, context, is_cold, group_size, controls, sigma, logit_sigma, discount, reset = given_case
+    shape, layout, weights, tokens, context, is_cold, group_size, controls, sigma, logit_sigma, discount, reset = (
+        given_case
+    )
     options: dict[str, Any] = {"threads": 1, "weights": weights, **changes}
     first_group = options.pop("first_group", FIRST_GROUP)
     return es_core.rnn_activation_gradient(
@@ -218,7 +220,9 @@ class Twin:
                     y[t] = 0.0
             losses = losses - given_case.sigma * np.einsum("itlh,tlh->it", noise, z[:scored])
             if given_case.logit_sigma:
-                losses -= given_case.logit_sigma * np.einsum("itv,tv->it", logit_noise, features @ self.parts["control.logits"])
+                losses -= given_case.logit_sigma * np.einsum(
+                    "itv,tv->it", logit_noise, features @ self.parts["control.logits"]
+                )
             carried = np.einsum("itlh,tlh->it", states_before, y[:scored])
             credits = credits_of(losses) - (carried - carried.mean(axis=0))
         self.squares[1] += (credits**2).sum()

@@ -16,9 +16,7 @@ CONTROL_SCALE = 3.0
 """Factor on the learning rate of control matrices: they must follow a gradient that changes as the network learns."""
 
 
-def control_tensors(
-    shape: tuple[int, int, int], features: Literal["residuals", "tokens"]
-) -> tuple[TensorSpec, ...]:
+def control_tensors(shape: tuple[int, int, int], features: Literal["residuals", "tokens"]) -> tuple[TensorSpec, ...]:
     """Control matrices for noise on activations, in the order that `es_core` expects; zero in a new run.
 
     They are a chain from a token's loss to the units of the last layer, from each token to the one before, and from

@@ -26,7 +26,9 @@ def objective_of(cell: Cell, n_layers: int, control_variates: bool = False) -> R
     )
 
 
-@pytest.mark.parametrize(("cell", "n_layers", "control_variates"), [("tanh", 1, True), ("tanh", 3, False), ("gru", 2, False)])
+@pytest.mark.parametrize(
+    ("cell", "n_layers", "control_variates"), [("tanh", 1, True), ("tanh", 3, False), ("gru", 2, False)]
+)
 def test_graph_predicts_what_the_network_does(cell: Cell, n_layers: int, control_variates: bool) -> None:
     onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
     from onnx.reference import ReferenceEvaluator
