@@ -78,7 +78,7 @@ class Trial:
 
     def gradient_of_activations(self, reset_token: int = -1) -> NDArray[np.int32]:
         """Trials with noise on activations and what they say of the gradient; the head's part in closed form."""
-        _, estimate = es_core.rnn_activation_gradient(
+        _, estimate, _ = es_core.rnn_activation_gradient(
             self.shape,
             self.layout.table(0),
             self.scales,

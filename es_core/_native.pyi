@@ -189,15 +189,15 @@ def rnn_activation_gradient(
 
     Every member adds `sigma` times a sign to the input of each hidden unit at each scored token, and `logit_sigma`
     times one to each logit; 0 leaves the logits alone, and the head's gradient comes from its closed form. `discount`
-    weighs a loss for each token that it comes later than the noise. With `control_variates`, matrices that predict what
-    noise does to losses stand behind the model's tensors in `tensors`: [features, hidden] for the last layer; for each
-    layer [hidden, hidden] from the next token, and below the last layer [hidden, hidden] from the layer above; then, for
-    perturbed logits, [features, vocabulary]. There are as many features as tokens, or twice as many for perturbed
-    logits.
+    weighs a loss for each token that it comes later than the noise. With `control_variates`, matrices that predict
+    what noise does to losses stand behind the model's tensors in `tensors`: [features, hidden] for the last layer;
+    for each layer [hidden, hidden] from the next token, and below the last layer [hidden, hidden] from the layer
+    above; then, for perturbed logits, [features, vocabulary]. There are as many features as tokens, or twice as many
+    for perturbed logits.
 
     The estimate, int32 [n_parameters], is ESTIMATE_UNIT times the sum over groups of the gradient of the mean loss, in
-    relative scales; groups with a non-finite loss count zero. The last number is the share of the variance of discounted
-    losses about their group's mean that control variates left; 1 without any.
+    relative scales; groups with a non-finite loss count zero. The last number is the share of the variance of
+    discounted losses about their group's mean that control variates left; 1 without any.
     """
 
 def rnn_head_gradient(

@@ -202,7 +202,7 @@ class Twin:
             found = losses - losses.mean(axis=0)
             for t in range(scored - 2, -1, -1):
                 found[:, t] += given_case.discount * found[:, t + 1] if goes_on(t) else 0.0
-            return found
+            return np.asarray(found)
 
         credits = credits_of(losses)
         self.squares[0] += (credits**2).sum()
@@ -211,10 +211,11 @@ class Twin:
         if given_case.control_variates:
             for t in range(scored - 1, -1, -1):
                 for layer in range(layers - 1, -1, -1):
-                    is_top = layer == layers - 1
-                    reached = features[t] @ self.parts["control.head"] if is_top else 0.0
-                    reached = reached if is_top else z[t, layer + 1] @ self.parts[f"control.above_l{layer}"]
-                    z[t, layer] = slopes[t, layer] * (reached + given_case.discount * y[t + 1, layer])
+                    if layer == layers - 1:
+                        own = features[t] @ self.parts["control.head"]
+                    else:
+                        own = z[t, layer + 1] @ self.parts[f"control.above_l{layer}"]
+                    z[t, layer] = slopes[t, layer] * (own + given_case.discount * y[t + 1, layer])
                     y[t, layer] = z[t, layer] @ self.parts[f"control.next_l{layer}"]
                 if text[t] == given_case.reset_token:
                     y[t] = 0.0
