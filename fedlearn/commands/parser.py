@@ -15,10 +15,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 (those of the base)
         super().__init__(**options, add_help=False)
         self._hidden: set[str] = set()
-        self._complete: Callable[[Parser], None] | None = None
+        self._complete: Callable[[Parser], object] | None = None
         self.add_argument("-h", "--help", action="help", help="show this and exit")
 
-    def complete_with(self, complete: Callable[["Parser"], None]) -> None:
+    def complete_with(self, complete: Callable[["Parser"], object]) -> None:
         """What adds the arguments, once this parser is the one that parses: that of a verb nobody named never does."""
         self._complete = complete
 

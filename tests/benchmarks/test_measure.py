@@ -35,6 +35,7 @@ def seen(*arguments: str, **variables: str) -> object:
 
 def test_program_starts_again_on_its_processors_with_as_many_threads_in_the_libraries() -> None:
     assert seen("1", "--flag") == [1, ["1"] * 3, "1", ["1", "--flag"]]
+    assert seen("1", OMP_NUM_THREADS="1") == [1, ["1"] * 3, "1", ["1"]]
 
 
 def test_program_that_is_bound_already_or_not_to_be_bound_goes_on_as_it_is() -> None:
