@@ -4,7 +4,10 @@ import argparse
 import os
 import sys
 
+from fedlearn.commands.arguments import add_identity
 from fedlearn.storage.credentials import own_identity
+
+__all__ = ["add_identity", "identity_command"]
 
 
 def identity_command(options: argparse.Namespace) -> int:

@@ -46,6 +46,10 @@ SILENT_S = 3.0
 """After which a person is told what the wait is for."""
 
 
+add_pause = add_go_on = add_checkpoint = add_finish = add_stop = add_run
+"""Verbs that need to know no more than the run."""
+
+
 def add_send_away(parser: argparse.ArgumentParser) -> None:
     """Which run, and whom."""
     add_run(parser)

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, final
 
 from fedlearn.terminal.wrapping import columns_of, wrapped
@@ -15,7 +15,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 (those of the base)
         super().__init__(**options, add_help=False)
         self._hidden: set[str] = set()
+        self._complete: Callable[[Parser], object] | None = None
         self.add_argument("-h", "--help", action="help", help="show this and exit")
+
+    def complete_with(self, complete: Callable[["Parser"], object]) -> None:
+        """What adds the arguments, once this parser is the one that parses: that of a verb nobody named never does."""
+        self._complete = complete
 
     def hide(self, names: Iterable[str]) -> None:
         """Leaves flags out of `--help`, by their names in the namespace."""
@@ -27,6 +32,16 @@ class Parser(argparse.ArgumentParser):
     def show_all(self) -> None:
         """From now on no flag is hidden."""
         self._hidden.clear()
+
+    def parse_known_args(  # type: ignore[override]  # (one signature for the base's three)
+        self,
+        args: Sequence[str] | None = None,
+        namespace: Any = None,  # noqa: ANN401 (any object)
+    ) -> tuple[Any, list[str]]:
+        complete, self._complete = self._complete, None
+        if complete is not None:
+            complete(self)
+        return super().parse_known_args(args, namespace)
 
     def format_help(self) -> str:
         formatter = self._get_formatter()

@@ -4,12 +4,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn, final
 
-from fedlearn.wire.messages import PROTOCOL_VERSION
-
 
 @final
 class ShowVersion(argparse.Action):
-    """Looks the version up when it is asked for: that takes longer than all other arguments together."""
+    """Looks the versions up when they are asked for: that takes longer than all other arguments together."""
 
     def __call__(
         self,
@@ -20,6 +18,8 @@ class ShowVersion(argparse.Action):
     ) -> NoReturn:
         del namespace, values, option_string
         from importlib import metadata
+
+        from fedlearn.wire.messages import PROTOCOL_VERSION
 
         print(f"fedlearn {metadata.version('fedlearn')}, protocol {PROTOCOL_VERSION}")
         parser.exit()

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,13 +14,17 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ReadJson = Callable[..., dict[str, Any]]
 
 
+BOUND = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+"""A benchmark of one thread then need not start again, with another import of PyTorch; see `test_measure`."""
+
+
 @pytest.fixture(scope="session")
 def run_benchmark() -> Run:
     """Runs `benchmarks/<name>.py` with flags, to its end."""
 
     def run(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, str(FOLDER / f"{name}.py"), *flags]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=os.environ | BOUND)
 
     return run
 

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 import fedlearn
-from fedlearn.commands.command_line import main
+from fedlearn.commands.command_line import VERBS, main
 from fedlearn.config import RunConfig, flag_of
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.wire.messages import PROTOCOL_VERSION
@@ -120,10 +120,18 @@ def test_unknown_flag_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str
     assert shown == "fedlearn serve: expected a known flag, got --hiden-size; did you mean --hidden-size?\n"
 
 
-def test_every_verb_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("serve", "join", "sample", "eval", "runs", "replay"):
-        code, shown = outcome(capsys, verb, "--help")
-        assert (code, verb in shown) == (0, True)
+@pytest.mark.parametrize("verb", [name for name, *_ in VERBS])
+def test_every_verb_has_its_help_and_its_command(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    code, shown = outcome(capsys, verb, "--help")
+    assert code == 0
+    assert shown.startswith(f"usage: fedlearn {verb}")
+
+
+def test_verb_that_is_interrupted_while_it_is_imported_ends_quietly(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedlearn.commands.runs.add_runs", Mock(side_effect=KeyboardInterrupt))
+    assert outcome(capsys, "runs") == (130, "")
 
 
 def test_unknown_flag_like_no_other_is_told_with_where_all_stand(capsys: pytest.CaptureFixture[str]) -> None:

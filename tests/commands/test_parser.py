@@ -39,3 +39,9 @@ def test_mistake_is_answered_in_a_line(parser: Parser, capsys: pytest.CaptureFix
 
 def test_parser_that_hides_nothing_has_one_help() -> None:
     assert "--help-all" not in Parser(prog="plan").format_help()
+
+
+def test_arguments_that_are_added_late_are_added_once(parser: Parser) -> None:
+    parser.complete_with(lambda late: late.add_argument("--late"))
+    assert "--late" not in parser.format_help()
+    assert [parser.parse_args(["--late", value]).late for value in "12"] == ["1", "2"]

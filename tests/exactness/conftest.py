@@ -83,7 +83,7 @@ def flags() -> dict[str, list[str]]:
 
 @pytest.fixture(scope="session")
 def compile_kernels(tool: Callable[[str], str], flags: dict[str, list[str]]) -> Callable[..., list[Path]]:
-    """Compiles files, and a kernel once an instruction set, into a folder; gives the objects, kernels first."""
+    """Compiles files as one, and a kernel once an instruction set, into a folder; gives the objects, kernels first."""
 
     def compile_all(
         kernel: Path,
@@ -103,7 +103,10 @@ def compile_kernels(tool: Callable[[str], str], flags: dict[str, list[str]]) -> 
         assert set(changes) <= set(flags["replicated_flags"])
         common = [tool(compiler), "-std=c++20", "-Wno-psabi", f"-I{SOURCES}", *(changes.get(f, f) for f in optimizing)]
         commands = {folder / f"{isa}.o": [*more, f"-DFEDLEARN_ISA={isa}", str(kernel)] for isa, more in own.items()}
-        commands |= {folder / f"{file.stem}.o": [str(file)] for file in files}
+        if files:  # as one: most of the time goes into the headers that all of them include
+            whole = folder / "whole.cpp"
+            whole.write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
+            commands[folder / "whole.o"] = [str(whole)]
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda out: run([*common, "-c", *commands[out], "-o", str(out)]), commands))
         if is_encoded_anew:
