@@ -30,6 +30,12 @@ MOST_AT_ONCE = 64
 LINE_BYTES_PER_S = 1.25e6
 """Of those of whom nothing is known: 10 Mbit/s up."""
 
+MOST_PLANNED = 6
+"""Volunteers among whom a crew is looked for, those who lend the most: a plan of 12 takes a second of the server."""
+
+_UNKNOWN = 1 << 62
+"""Bytes that somebody lends who named no limit."""
+
 MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
 """Speed where none was measured, in proportion to memory."""
 
@@ -49,6 +55,8 @@ class Draftsman:
             raise PlanError(f"shards: expected at most one for each of {seats} seats, got {shards}")
         self._graph, self._seats, self._shards = sharded(graph, shards), seats, shards
         self._model = Model.of(self._graph)
+        self._refused: Sequence[int] | None = None
+        """Those among whom no crew was found last: the same ones are asked about in every step."""
         self.wire: ActivationCodec = wire
         # Of all cuts that there could be: what shares a product decides about last digits, whatever the cuts are.
         self._most_sent = max(piece.sent_bytes for piece in self._model.pieces)
@@ -68,19 +76,39 @@ class Draftsman:
         return memory_bytes == 0 or place.need_bytes <= memory_bytes
 
     def draft(self, memories: Sequence[int]) -> Draft | None:
+        if len(memories) < self._seats or memories == self._refused:
+            return None
+        draft = self._draft_of_some(memories)
+        self._refused = list(memories) if draft is None else None
+        return draft
+
+    def _draft_of_some(self, memories: Sequence[int]) -> Draft | None:
+        # Who lends little must not keep others waiting; and however many wait, no plan may take long.
+        largest = sorted(range(len(memories)), key=lambda number: -(memories[number] or _UNKNOWN))
         if self._seats > 0:
-            return self._draft(self._seated(memories[: self._seats])) if len(memories) >= self._seats else None
+            first = range(self._seats)
+            return self._draft_of(first, memories) or self._draft_of(sorted(largest[: self._seats]), memories)
+        if sum(memories) < self.replica_bytes:
+            return None
+        return self._draft_of(sorted(largest[:MOST_PLANNED]), memories)
+
+    def _draft_of(self, chosen: Sequence[int], memories: Sequence[int]) -> Draft | None:
+        """Of some of the volunteers alone, by their numbers; None where they can't hold a replica."""
+        lent = [memories[number] for number in chosen]
         try:
-            crews = plan(self._model, _machines(memories), NEEDS).crews
+            seats = self._seated(lent) if self._seats > 0 else plan(self._model, _machines(lent), NEEDS).crews[0].seats
         except PlanError:
             return None
-        return self._draft(crews[0].seats)
+        draft = self._draft(seats)
+        order = tuple(chosen[number] for number in draft.order)
+        fit = all(self.fits(place, memories[n]) for place, n in zip(draft.places, order, strict=True))
+        return replace(draft, order=order) if fit else None
 
     def lack(self, memories: Sequence[int]) -> str:
-        if self._seats > 0:
+        if len(memories) < self._seats:
             return f"a crew of {self._seats} needs {self._seats - len(memories)} more"
-        need = self.replica_bytes / 1e6
-        return f"a replica takes {need:.3g} MB, and what they lend, {sum(memories) / 1e6:.3g} MB, can't hold its parts"
+        need, lent = self.replica_bytes / 1e6, sum(memories) / 1e6
+        return f"a replica takes {need:.3g} MB, and what they lend, {lent:.3g} MB, can't hold its parts"
 
     def _seated(self, memories: Sequence[int]) -> list[Seat]:
         """A seat for each: those of the body and the first shard, then one for each other shard."""
@@ -117,7 +145,7 @@ class Draftsman:
 
 def _divided(model: Model, memories: Sequence[int]) -> list[Seat]:
     """The seats of one crew, whose parts are as large as their memories; alike where one of those is not known."""
-    known = memories if all(memories) else [1 << 62] * len(memories)
+    known = memories if all(memories) else [_UNKNOWN] * len(memories)
     return list(divide(model, _machines(known), NEEDS).crews[0].seats)
 
 

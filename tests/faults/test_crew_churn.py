@@ -29,7 +29,7 @@ PART = ("--max-memory", "500kB")
 """Less than a replica takes, and more than half of it."""
 
 STILL_S = 2.0
-EVENT_S = 0.3
+EVENT_S = 0.6
 WARM_UP = 1 / 3
 """Of the time, before memory is measured."""
 
@@ -129,6 +129,7 @@ def churned(folder: Path, duration_s: float, seed: int) -> list[tuple[float, flo
         address, _ = wait_for(server, r"join with: fedlearn join (\S+)")
         reading = drained(server, said)
         with churning(folder, address, seed, limit_s=limit_s) as churn:
+            churn.join()  # which waits for all that children need
             began = time.monotonic()
             while (elapsed_s := time.monotonic() - began) < duration_s:
                 churn.happen()

@@ -1,5 +1,7 @@
 """A model that is divided among seats by what they lend."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
@@ -9,8 +11,10 @@ from fedlearn.tasks.invitation import Invitation
 torch = pytest.importorskip("torch")
 
 from fedlearn.config import ServerSettings  # noqa: E402
+from fedlearn.graphs.crews import Machine, Plan  # noqa: E402
+from fedlearn.graphs.parts import Model, Needs  # noqa: E402
 from fedlearn.server import seating  # noqa: E402
-from fedlearn.server.seating import MOST_AT_ONCE, Draftsman, draftsman_of  # noqa: E402
+from fedlearn.server.seating import MOST_AT_ONCE, MOST_PLANNED, Draftsman, draftsman_of  # noqa: E402
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
 from fedlearn.wire.activations import ActivationCodec  # noqa: E402
@@ -102,3 +106,42 @@ def test_more_seats_than_the_model_has_pieces_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"seats, shards: expected a model that can be divided among 6: .* at most 5"):
         draftsman_of(invitation, msgspec.structs.replace(settings, seats=6))
     assert draftsman_of(invitation, settings) is not None
+
+
+def test_who_lends_next_to_nothing_keeps_nobody_waiting_and_harms_nobody() -> None:
+    planner = draftsman(2)
+    assert planner.draft([1, 1]) is None
+    assert "can't hold its parts" in planner.lack([1, 1])
+    draft = planner.draft([1, 10**9, 5, 10**9])
+    assert draft is not None
+    assert draft.order == (1, 3)
+    beside = planner.draft([1, 0, 0])
+    assert beside is not None
+    assert beside.order == (1, 2)
+
+
+def test_who_lends_next_to_nothing_keeps_others_from_no_crew_of_any_size() -> None:
+    planner = draftsman()
+    enough = planner.replica_bytes * 4 // 5
+    draft = planner.draft([1] * 30 + [enough, 1, enough])
+    assert draft is not None
+    assert draft.order in ((30, 32), (32, 30))
+
+
+def test_a_crowd_takes_no_longer_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+    plan = seating.plan
+
+    def counted(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
+        planned.append(len(machines))
+        return plan(model, machines, needs)
+
+    monkeypatch.setattr(seating, "plan", counted)
+    planner = draftsman()
+    assert planner.draft([1000] * 20) is None
+    assert planned == [], "together they lend less than a replica takes"
+    assert planner.draft([planner.replica_bytes * 4 // 5] * 300) is not None
+    assert planned == [MOST_PLANNED]
+    few = [planner.replica_bytes - 1, 1]
+    assert [planner.draft(few), planner.draft(few)] == [None, None]
+    assert planned == [MOST_PLANNED, 2], "who was refused a crew is not planned with again in each step"
