@@ -34,8 +34,10 @@ WARM_UP = 1 / 3
 """Of the time, before memory is measured."""
 
 IMPORTS = ("torch", "fedlearn.tasks.torch_graph.part", "fedlearn.tasks.torch_graph.sharing")
-FLAGS = ("--volunteers", "0", "--population-limit", "64", "--group-size", "16", "--time-per-step", "2", "--tls", "off")
-FLAGS += ("--joins-per-minute", "0", "--checkpoint-time", "5", "--keep-journal", "8MB", "--sample-time", "0")
+FLAGS = (
+    *("--volunteers", "0", "--population-limit", "64", "--group-size", "16", "--time-per-step", "2", "--tls", "off"),
+    *("--joins-per-minute", "0", "--checkpoint-time", "5", "--keep-journal", "8MB", "--sample-time", "0"),
+)
 
 
 @final

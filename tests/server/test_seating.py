@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from fedlearn.config import ServerSettings  # noqa: E402
 from fedlearn.graphs.crews import Machine, Plan  # noqa: E402
 from fedlearn.graphs.parts import Model, Needs  # noqa: E402
+from fedlearn.graphs.planner import plan  # noqa: E402
 from fedlearn.server import seating  # noqa: E402
 from fedlearn.server.seating import MOST_AT_ONCE, MOST_PLANNED, Draftsman, draftsman_of  # noqa: E402
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES  # noqa: E402
@@ -130,7 +131,6 @@ def test_who_lends_next_to_nothing_keeps_others_from_no_crew_of_any_size() -> No
 
 def test_a_crowd_takes_no_longer_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[int] = []
-    plan = seating.plan
 
     def counted(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
         planned.append(len(machines))
