@@ -236,7 +236,11 @@ def seeds() -> list[bytes]:
     said += [
         [*served, Snapshot(0, DIGEST, few, {"momentum_buffer": few}, {"power": 0.5}), Farewell("try_again", "soon")]
     ]
-    seated = [Seat(1, (2,), 1, 1, "int8-delta", 8, 4, 16, 64), Activations(0, 0, 4, DIGEST, bytes(64)), Taken(0, 4)]
+    seated: list[Message] = [
+        Seat(1, (2,), 1, 1, "int8-delta", 8, 4, 16, 64),
+        Activations(0, 0, 4, DIGEST, bytes(64)),
+        Taken(0, 4),
+    ]
     said += [[*FROM_SERVER[:2], *seated[:1], Snapshot(0, DIGEST, few, {}, {}), FROM_SERVER[3], *seated[1:]]]
     cases = []
     for messages in [*said, *([message] for message in {repr(m): m for some in said for m in some}.values())]:

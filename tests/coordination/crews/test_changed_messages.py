@@ -14,7 +14,24 @@ from fedlearn.wire.limits import LOADING_LIMIT_S
 from fedlearn.wire.messages import Activations, Message, Ready, Result
 from tests.coordination.crews.scene import HONEST, N_SEATS, Scene
 
-VALUES = [None, -1, 0, 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 1.5, float("nan"), b"", bytes(8), bytes(7000), "x", [], [1]]
+VALUES = [
+    None,
+    -1,
+    0,
+    1,
+    2**31,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    1.5,
+    float("nan"),
+    b"",
+    bytes(8),
+    bytes(7000),
+    "x",
+    [],
+    [1],
+]
 
 
 def changed(choices: Random, message: Message) -> Message | None:
