@@ -29,7 +29,7 @@ PART = ("--max-memory", "500kB")
 """Less than a replica takes, and more than half of it."""
 
 STILL_S = 2.0
-EVENT_S = 0.6
+EVENT_S = 1.5
 WARM_UP = 1 / 3
 """Of the time, before memory is measured."""
 
