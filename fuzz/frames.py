@@ -42,6 +42,7 @@ with instrumented(INSTRUMENTED):
     from fedlearn.wire.errors import RemoteProtocolError
     from fedlearn.wire.messages import (
         PROTOCOL_VERSION,
+        Activations,
         Assignment,
         Challenge,
         DataBlock,
@@ -55,7 +56,9 @@ with instrumented(INSTRUMENTED):
         Ready,
         Result,
         Resync,
+        Seat,
         Start,
+        Taken,
         Welcome,
     )
     from fedlearn.wire.states import State
@@ -71,6 +74,7 @@ AS_THEY_ARE, TIME_PASSES = 0xFF, 0xFE
 TYPES: tuple[type[Message], ...] = (
     *(Hello, Proof, Ready, Result, Goodbye, Ping, Pong),
     *(Challenge, Welcome, Snapshot, Start, DataBlock, Assignment, Resync, Farewell, Update),
+    *(Seat, Activations, Taken),
 )
 HELLO = Hello(PROTOCOL_VERSION, "Eve", 1, CREDENTIALS.identity.public_key, NONCE)
 OPENING = [HELLO, Proof(bytes(64), bytes(32), golden_step=GOLDEN_STEP), Ready(0, DIGEST)]
@@ -232,6 +236,12 @@ def seeds() -> list[bytes]:
     said += [
         [*served, Snapshot(0, DIGEST, few, {"momentum_buffer": few}, {"power": 0.5}), Farewell("try_again", "soon")]
     ]
+    seated: list[Message] = [
+        Seat(1, (2,), 1, 1, "int8-delta", 8, 4, 16, 64),
+        Activations(0, 0, 4, DIGEST, bytes(64)),
+        Taken(0, 4),
+    ]
+    said += [[*FROM_SERVER[:2], *seated[:1], Snapshot(0, DIGEST, few, {}, {}), FROM_SERVER[3], *seated[1:]]]
     cases = []
     for messages in [*said, *([message] for message in {repr(m): m for some in said for m in some}.values())]:
         for choice in range(16):

@@ -42,6 +42,11 @@ class Budget(msgspec.Struct, frozen=True):
         """Bytes of messages that may wait for their turn."""
         return self.max_bytes // 4
 
+    @property
+    def max_activations_bytes(self) -> int:
+        """Bytes of activations that may wait for their turn: of a group and a window, which all seats count on."""
+        return self.max_bytes // 2
+
     def check_layout(self, layout: ParameterLayout) -> None:
         """Checks that the weights and the optimizer's slots fit."""
         self._check(PARAMETER_BYTES * layout.size, f"a model of {layout.size} parameters")

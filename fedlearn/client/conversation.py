@@ -121,7 +121,9 @@ class Conversation:
 
     def _receive(self, message: Message) -> None:
         self._performer.perform(self._worker.received(message, self.now()))
-        if (n_bytes := self._worker.bytes_waiting) > self._budget.max_waiting_bytes:
+        n_bytes, n_activations = self._worker.bytes_waiting, self._worker.activations_waiting_bytes
+        if n_bytes > self._budget.max_waiting_bytes or n_activations > self._budget.max_activations_bytes:
+            n_bytes += n_activations
             reason = f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting"
             self._performer.perform(self._worker.fail(reason, is_welcome_back=True))
 

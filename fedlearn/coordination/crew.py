@@ -11,6 +11,9 @@ from fedlearn.coordination.roster import Volunteer
 from fedlearn.wire.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat
 
+STALL_S = 30.0
+"""Who has had work for so long without an answer loses its seat, where others can do without it."""
+
 WINDOW = 4
 """Messages on their way from seat to seat, beyond a group."""
 
@@ -86,6 +89,12 @@ class Sitter:
         """Step at which its digest was found right."""
         self.due: float | None = None
         """When it must have answered; None while nothing is wanted of it."""
+        self.patience_s = self._left_s = STALL_S
+        """How long it may have work without an answer; and how much of that is left since its last one."""
+        self.has_loaded = False
+        """Whether it has ever held a part: the first one may take long, with PyTorch still to be imported."""
+        self.is_awaited = False
+        """Whether its answer is overdue, and nobody could have its seat."""
         self.next_member = 0
         """Of the crew's lease: what it has said goes up to here."""
         self.stalled_at = -1.0
@@ -108,6 +117,25 @@ class Sitter:
     def forget_part(self) -> None:
         """What it holds is not what it is to hold."""
         self.needs_part, self.said, self.proven_at, self.due = True, None, -1, None
+
+    def owes(self, now: float) -> None:
+        """It has been given something to answer."""
+        if self.due is None:
+            self.due = now + self._left_s
+
+    def owes_nothing(self, now: float) -> None:
+        """Its answer is not wanted any more; it has used up some of its time nevertheless."""
+        if self.due is not None:
+            self._left_s, self.due, self.is_awaited = max(self.due - now, 0.0), None, False
+
+    def answered(self) -> None:
+        """It said something that is as it should be."""
+        self._left_s, self.due, self.is_awaited = self.patience_s, None, False
+
+    def excuse(self) -> None:
+        """It was too slow for its time, and has twice as much from now on: so whoever goes on at all answers once."""
+        self.patience_s *= 2.0
+        self._left_s, self.due = self.patience_s, None
 
 
 @final
@@ -139,33 +167,35 @@ class Crew:
         """Somebody has no place any more."""
         self.sitters[sitter.place] = sitter.crew = None
         if sitter.line is not Line.SYNCING:
-            sitter.due = None
-        sitter.volunteer.tensors = ()
+            sitter.owes_nothing(now)
+        sitter.volunteer.tensors, sitter.is_awaited = (), False
         self.incomplete_since = now
 
-    def lease(self, assignment: Assignment, due: float) -> None:
-        """Members are asked of it; `due` is when the first seat must have said something."""
-        self.end_lease()
+    def lease(self, assignment: Assignment, now: float) -> None:
+        """Members are asked of it, first of its first seat."""
+        self.end_lease(now)
         self.assignment, self.taken = assignment, assignment.first_member
         for sitter in self.seated:
             sitter.next_member = assignment.first_member
-            sitter.due = due if sitter.place == 0 else None
+            if sitter.place == 0:
+                sitter.owes(now)
 
-    def end_lease(self) -> None:
+    def end_lease(self, now: float) -> None:
         """Nothing of it is wanted any more; who was sent its part is to answer nevertheless."""
         self.assignment = None
         self.results.clear()
         for sitter in self.seated:
             if sitter.line is not Line.SYNCING:
-                sitter.due = None
+                sitter.owes_nothing(now)
 
-    def took(self, sitter: Sitter, said: Activations | Result, due: float) -> None:
-        """A seat said something that is as it should be; `due` is when it and the next one must have gone on."""
+    def took(self, sitter: Sitter, said: Activations | Result, now: float) -> None:
+        """A seat said something that is as it should be: it and the next one are to go on."""
         sitter.next_member = said.first_member + members_of(said)
-        sitter.due = due if self._owes(sitter) else None
+        sitter.answered()
         follower = self.sitters[sitter.place + 1] if sitter.place + 1 < len(self.sitters) else None
-        if follower is not None and follower.due is None and self._owes(follower):
-            follower.due = due
+        for one in (sitter, follower):
+            if one is not None and self._owes(one):
+                one.owes(now)
 
     def _owes(self, sitter: Sitter) -> bool:
         """Whether a seat has been given what it has not answered; the first one owes the first group, however late."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import final
 
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crew import Crew, Line, Planner, Sitter, Tensors
+from fedlearn.coordination.crew import STALL_S, Crew, Line, Planner, Sitter, Tensors
 from fedlearn.coordination.effects import (
     ApplyUpdate,
     Broadcast,
@@ -27,14 +27,11 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.leasing import send_block
 from fedlearn.es.update import Update
-from fedlearn.wire.limits import message_limit_s
+from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from fedlearn.wire.messages import Activations, Assignment, Credit, Message, Ready, Result, Resync, Taken
 
 REPLAN_S = 10.0
 """An empty place waits so long for somebody who takes it, before the others are seated anew."""
-
-STALL_S = 30.0
-"""Who has had work for so long without an answer loses its seat."""
 
 
 @final
@@ -76,7 +73,7 @@ class Crews:
                 case Send(peer, message) if peer in self._by_peer:
                     translated += self._told(self._by_peer[peer], message, now)
                 case Broadcast(peers, Update() as update):
-                    translated += self._broadcast(peers, update)
+                    translated += self._broadcast(peers, update, now)
                 case SendWeights(peer) if peer in self._by_peer:
                     ready = Ready(*self._coordinator.position)
                     translated += self._translate(self._coordinator.received(peer, ready, now), now)
@@ -98,16 +95,16 @@ class Crews:
     def _told(self, crew: Crew, message: Message, now: float) -> list[ServerEffect]:
         if not isinstance(message, Assignment):
             return []  # its seats hear of their own credit
-        crew.lease(message, now + STALL_S)
+        crew.lease(message, now)
         return [Send(sitter.peer, message) for sitter in crew.seated]
 
-    def _broadcast(self, peers: tuple[Peer, ...], update: Update) -> list[ServerEffect]:
+    def _broadcast(self, peers: tuple[Peer, ...], update: Update, now: float) -> list[ServerEffect]:
         """The step is over, and every seat takes the Update, too."""
         seats = [sitter for sitter in self._sitters.values() if sitter.line is not Line.OPEN]
         real = [peer for peer in peers if peer not in self._by_peer]
         followers = tuple(dict.fromkeys([*real, *(sitter.peer for sitter in seats)]))
         for crew in self._crews:
-            crew.end_lease()
+            crew.end_lease(now)
         blocks = [effect for sitter in seats for effect in send_block(sitter.volunteer, update.block)]
         return [*blocks, Broadcast(followers, update)]
 
@@ -124,6 +121,8 @@ class Crews:
             for crew in self._crews
             if (n_empty := crew.sitters.count(None))
         ]
+        awaited = [sitter.volunteer.name for sitter in self._sitters.values() if sitter.is_awaited]
+        texts += [f"{name} has a seat and does not answer, and nobody else is there for it" for name in awaited]
         return "; ".join(texts)
 
     @property
@@ -156,8 +155,8 @@ class Crews:
         match message:
             case Ready(step, digest):
                 sitter.line, sitter.said = Line.ACTIVE, (step, digest)
-                sitter.due = None
-                self._may_fill = True
+                sitter.has_loaded = self._may_fill = True
+                sitter.answered()
                 if sitter.crew is None or sitter.needs_part:
                     return []  # its crew broke up meanwhile
                 if step != sitter.sent_at:
@@ -186,7 +185,7 @@ class Crews:
             self._relayed[cut] = (n_members + said.n_members, n_bytes + len(said.payload))
         else:
             crew.results.append(said)
-        crew.took(sitter, said, now + STALL_S)
+        crew.took(sitter, said, now)
         return [*effects, *self._prove(sitter, now)]
 
     def _prove(self, sitter: Sitter, now: float) -> list[ServerEffect]:
@@ -280,14 +279,26 @@ class Crews:
         effects: list[ServerEffect] = []
         stalled = [s for s in self._sitters.values() if s.due is not None and now >= s.due]
         for sitter in stalled:
-            why = f"{sitter.volunteer.name} has not answered for {STALL_S:g} s"
-            sitter.due, sitter.stalled_at = None, now
-            effects += [Notice(f"{why}; its seat is free"), *self._free(sitter, why, now)]
+            if not self._can_do_without(sitter):
+                sitter.due, sitter.is_awaited = now + STALL_S, True
+                continue
+            why = f"{sitter.volunteer.name} has not answered for {sitter.patience_s:g} s"
+            sitter.stalled_at = now
+            sitter.excuse()
+            if sitter.crew is not None:
+                effects += [Notice(f"{why}; its seat is free"), *self._free(sitter, why, now)]
         broken = [c for c in self._crews if None in c.sitters and now - c.incomplete_since >= REPLAN_S]
         for crew in broken:
             why = f"{crew.name} is seated anew, as nobody who is there could take its empty place for {REPLAN_S:g} s"
             effects += [Notice(why), *self._disband(crew, now)]
         return effects
+
+    def _can_do_without(self, sitter: Sitter) -> bool:
+        """Whether anybody gains by its seat: those who wait, with the rest of its crew, can hold a replica."""
+        if sitter.crew is None:
+            return True
+        others = [other for other in sitter.crew.seated if other is not sitter]
+        return self._planner.draft([other.volunteer.memory_bytes for other in (*others, *self._spares)]) is not None
 
     def _refuse(self, sitter: Sitter, reason: str) -> list[ServerEffect]:
         return self._coordinator.refuse(sitter.peer, reason)
@@ -301,7 +312,7 @@ class Crews:
 
     def _take_down(self, crew: Crew, reason: str, now: float) -> list[ServerEffect]:
         """The crew can't work for now."""
-        crew.end_lease()
+        crew.end_lease(now)
         self._may_fill = True
         if crew.peer is None:
             return []
@@ -349,7 +360,8 @@ class Crews:
             block = send_block(sitter.volunteer, self._coordinator.block)
             effects += [Send(sitter.peer, seat), *block, SendPart(sitter.peer, sitter.tensors)]
             sitter.line, sitter.needs_part, sitter.sent_at = Line.SYNCING, False, self._step
-            sitter.due = now + STALL_S + message_limit_s(crew.places[sitter.place].need_bytes)
+            sitter.due = now + sitter.patience_s + message_limit_s(crew.places[sitter.place].need_bytes)
+            sitter.due += 0.0 if sitter.has_loaded else LOADING_LIMIT_S
         return effects
 
     @property

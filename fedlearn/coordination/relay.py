@@ -28,7 +28,12 @@ from fedlearn.coordination.roster import Held, Phase
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import Assignment, Farewell, Message, Ready, Welcome
+from fedlearn.wire.messages import Assignment, Farewell, Message, Ready, Seat, Welcome
+
+NO_SEAT = (
+    "seat: expected a run whose volunteers hold whole replicas, as all behind a relay do; "
+    "where crews hold the model, join the server itself"
+)
 
 RelayEffect = ClientEffect | ServerEffect
 """Effects above and below in one order, because the replica changes between them."""
@@ -68,6 +73,8 @@ class Relay:
         match message:
             case Assignment():
                 return [*self._assigned(message, now)]
+            case Seat():
+                return [*self._worker.fail(NO_SEAT)]
             case Farewell(kind="run_ended", reason=reason):
                 self._ending = reason
         return self._follow(self._worker.received(message, now), now)

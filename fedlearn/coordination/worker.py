@@ -108,7 +108,12 @@ class Worker:
     @property
     def bytes_waiting(self) -> int:
         """Of what the server has asked for and this machine has not come to."""
-        return self._bytes_waiting + (self._pipeline.bytes_waiting if self._pipeline is not None else 0)
+        return self._bytes_waiting
+
+    @property
+    def activations_waiting_bytes(self) -> int:
+        """Of what the seat before sent, and this machine has not come to."""
+        return self._pipeline.bytes_waiting if self._pipeline is not None else 0
 
     def start(self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None) -> list[ClientEffect]:
         """Begins the conversation; `nonce` is random, and `binding` is that of the server's certificate.

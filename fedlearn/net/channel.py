@@ -20,6 +20,9 @@ TICK_S = 1.0
 STALL_S = 20.0
 """A peer that takes nothing of what waits for it for so long is dropped: it does not read."""
 
+LATE_S = 5.0
+"""By how much a tick is late where this process was suspended, or others had the processor."""
+
 PARTING_S = 2.0
 """How long to wait after the parting word for the peer to close: whoever closes first might discard that word."""
 
@@ -49,6 +52,7 @@ class Channel:
         self._bytes_taken = 0
         self._taken_at = self.waiting_since
         self._bytes_before = 0
+        self._ticked_at = self.waiting_since
 
     @property
     def peer_address(self) -> str:
@@ -80,6 +84,7 @@ class Channel:
         read = asyncio.create_task(self._read(on_message))
         write = asyncio.create_task(self._write())
         ends: list[asyncio.Future[str]] = [read, write, self._dropped]
+        self._ticked_at = time.monotonic()
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._flush_soon()
         all_sent = False
@@ -181,6 +186,11 @@ class Channel:
     def _tick(self) -> None:
         now = time.monotonic()
         self._timer = self._loop.call_later(TICK_S, self._tick)
+        late_s, self._ticked_at = now - self._ticked_at - TICK_S, now
+        if late_s >= LATE_S:
+            # That is no silence of the peer's: what it said meanwhile has not been read yet.
+            self.connection.excuse(late_s)
+            self._taken_at += late_s
         try:
             self.connection.tick(now)
             self._check_progress(now)

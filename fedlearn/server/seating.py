@@ -36,6 +36,9 @@ LINE_BYTES_PER_S = 1.25e6
 MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
 """Speed where none was measured, in proportion to memory."""
 
+MOST_PLANNED = 6
+"""Volunteers among whom a crew is looked for: a plan of 12 takes a second of the server."""
+
 _ROOMY = 2**62
 """Bytes of those whose memory nothing limits."""
 
@@ -82,6 +85,8 @@ class Draftsman:
         chosen = self._chosen(memories)
         lent = [memories[number] for number in chosen]
         try:
+            if all(memories) and sum(memories) < self.replica_bytes:
+                raise LacksMemory(self.lack(memories))
             cutting, seats = self._seated(lent) if self._seats else self._planned(lent)
         except LacksMemory:
             self._refused = tuple(memories)
@@ -95,10 +100,9 @@ class Draftsman:
         return f"a replica takes {need:.3g} MB, and what they lend, {sum(memories) / 1e6:.3g} MB, can't hold its parts"
 
     def _chosen(self, memories: Sequence[int]) -> list[int]:
-        """The volunteers who come into question, in their order: where seats are few, those who lend the most."""
-        numbers = range(len(memories))
-        largest = sorted(numbers, key=lambda number: -(memories[number] or _ROOMY))
-        return sorted(largest[: self._seats]) if self._seats else list(numbers)
+        """The volunteers who come into question, in their order: those who lend the most."""
+        largest = sorted(range(len(memories)), key=lambda number: -(memories[number] or _ROOMY))
+        return sorted(largest[: self._seats or MOST_PLANNED])
 
     def _planned(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[Seat]]:
         cutting, found = fitting_plan(self._cuttings, _machines(memories), NEEDS)

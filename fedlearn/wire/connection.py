@@ -210,7 +210,7 @@ class Connection:
         Raises:
             RemoteProtocolError: the peer has been silent for too long, or is too slow with what it began.
         """
-        if now - self._last_received >= limits.SILENCE_LIMIT_S:
+        if now - self._last_received >= limits.SILENCE_LIMIT_S and not self._may_be_loading(now):
             raise RemoteProtocolError(f"peer: expected a message, got none for {limits.SILENCE_LIMIT_S:g} s")
         if self._is_server and self.state is State.OPENING and now - self._opened_at >= limits.HELLO_LIMIT_S:
             raise RemoteProtocolError(f"peer: expected a Hello within {limits.HELLO_LIMIT_S:g} s, got none")
@@ -227,6 +227,19 @@ class Connection:
         elif now - self._last_sent >= limits.PING_AFTER_S and self._can_chat():
             self.send(Ping())
             self._last_sent = now
+
+    def excuse(self, seconds: float) -> None:
+        """Gives the peer so much more time for all that it owes: this process did not run, and has heard nobody."""
+        self._last_received += seconds
+        if self._frame_deadline is not None:
+            self._frame_deadline += seconds
+        if self._assembly is not None:
+            self._assembly.deadline += seconds
+
+    def _may_be_loading(self, now: float) -> bool:
+        """Whether a client was welcomed so lately that it may not get to say anything."""
+        is_welcomed = self.state not in (State.OPENING, State.GREETED, State.CHALLENGED, State.PROVEN)
+        return self._is_server and is_welcomed and now - self._opened_at < limits.LOADING_LIMIT_S
 
     def _receive_frame(self, frame: Frame, now: float) -> Message | None:
         message_type = self._theirs.get(frame.message_type)

@@ -29,6 +29,10 @@ PING_AFTER_S = 10.0
 SILENCE_LIMIT_S = 30.0
 """Whoever has been silent for so long is considered gone."""
 
+LOADING_LIMIT_S = 120.0
+"""So long after a connection began, a client that was welcomed may be silent: to import PyTorch on a busy machine can
+keep a process from all else for a minute."""
+
 HELLO_LIMIT_S = 10.0
 """The longest time from connecting to Hello, so that nobody holds a connection without using it."""
 

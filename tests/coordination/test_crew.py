@@ -12,6 +12,7 @@ DIGEST = bytes(8)
 GROUP = 8
 FIRST = 64
 BATCH = 5
+LEASE = Assignment(5, b"", Perturbation(0.1, 1), GROUP, FIRST, 128, 1.0)
 PLACES = (Place(("a",), 100, 8, 64, BATCH), Place(("b", "c"), 200, 4, 0, BATCH))
 
 
@@ -21,7 +22,7 @@ def crew() -> Crew:
     made = Crew(3, Draft((2,), 1, PLACES, (0, 1)))
     for place, name in enumerate(["Ada", "Bo"]):
         made.seat(Sitter(Volunteer(place + 1, name=name)), place)
-    made.lease(Assignment(5, b"", Perturbation(0.1, 1), GROUP, FIRST, 128, 1.0), due=30.0)
+    made.lease(LEASE, now=0.0)
     return made
 
 
@@ -67,7 +68,7 @@ def say(crew: Crew, place: int, said: Activations | Result) -> None:
     """What nobody can object to."""
     sitter = crew.seated[place]
     assert crew.complaint(sitter, said) == ""
-    crew.took(sitter, said, due=60.0)
+    crew.took(sitter, said, now=30.0)
 
 
 def test_members_are_answered_for_in_order_and_by_each_seat_in_turn(crew: Crew) -> None:
@@ -90,7 +91,7 @@ def test_members_of_others_or_once_more_may_not(crew: Crew, span: tuple[int, int
 def test_the_first_seat_may_be_ahead_of_the_losses_that_are_in_by_a_window(crew: Crew) -> None:
     sent, first = 0, crew.seated[0]
     while not crew.complaint(first, said := activations(first.next_member, 1)):
-        crew.took(first, said, due=60.0)
+        crew.took(first, said, now=30.0)
         sent += 1
     assert sent == GROUP + (WINDOW + 1) * BATCH
     crew.taken += GROUP
@@ -146,7 +147,25 @@ def test_who_has_been_given_work_is_to_answer_by_its_time(crew: Crew) -> None:
 def test_nobody_is_waited_for_once_the_step_is_over_but_who_was_sent_a_part(crew: Crew) -> None:
     first, last = crew.seated
     last.line, last.due = Line.SYNCING, 70.0
-    crew.end_lease()
+    crew.end_lease(0.0)
     assert (first.due, last.due, crew.assignment) == (None, 70.0, None)
     crew.free(last, 0.0)
     assert last.due == 70.0, "it must answer before it is given another seat"
+
+
+def test_a_step_that_ends_gives_nobody_new_time(crew: Crew) -> None:
+    first, last = crew.seated
+    crew.end_lease(20.0)
+    crew.lease(LEASE, 100.0)
+    assert (first.due, last.due) == (110.0, None), "of 30 s it used 20 in the step before"
+    crew.took(first, activations(64, 5), 105.0)
+    assert (first.due, last.due) == (135.0, None)
+
+
+def test_who_is_excused_has_twice_as_long_from_then_on(crew: Crew) -> None:
+    first, _ = crew.seated
+    first.excuse()
+    crew.lease(LEASE, 100.0)
+    assert first.due == 160.0
+    crew.took(first, activations(64, 5), 150.0)
+    assert first.due == 210.0

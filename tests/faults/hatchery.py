@@ -4,13 +4,14 @@ Run by path, it takes a JSON object a line and forks `fedlearn join` with those 
 a signal; so no signal ever reaches a process that is not its own.
 """
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
@@ -23,10 +24,11 @@ JOINING = ["--task", "fit.py:task", "--threads", "1", "--priority", "normal"]
 class Hatchery:
     """The process that forks, seen from a test."""
 
-    def __init__(self, folder: Path, *, limit_s: int = LIMIT_S) -> None:
+    def __init__(self, folder: Path, *, limit_s: int = LIMIT_S, imports: Sequence[str] = ()) -> None:
+        """`imports`: modules that children need besides those of a function's task."""
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(limit_s)],
+            [sys.executable, __file__, str(limit_s), *imports],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -65,9 +67,9 @@ class Hatchery:
 
 
 @contextmanager
-def hatching(folder: Path, *, limit_s: int = LIMIT_S) -> Iterator[Hatchery]:
+def hatching(folder: Path, *, limit_s: int = LIMIT_S, imports: Sequence[str] = ()) -> Iterator[Hatchery]:
     """A hatchery, ended with all its volunteers."""
-    hatchery = Hatchery(folder, limit_s=limit_s)
+    hatchery = Hatchery(folder, limit_s=limit_s, imports=imports)
     try:
         yield hatchery
     finally:
@@ -113,7 +115,7 @@ def volunteer(request: dict[str, Any], limit_s: int) -> None:
     os._exit(0)
 
 
-def serve(limit_s: int) -> None:
+def serve(limit_s: int, imports: Sequence[str]) -> None:
     """Forks and sends signals as it is told; kills what is left when nobody is there to tell."""
     import fedlearn.client.client
     import fedlearn.commands.command_line
@@ -121,6 +123,8 @@ def serve(limit_s: int) -> None:
     import fedlearn.storage.task_file
     import fedlearn.tasks.function  # noqa: F401 (so that children need not)
 
+    for module in imports:
+        importlib.import_module(module)
     children: set[int] = set()
     for line in sys.stdin:
         request = json.loads(line)
@@ -141,4 +145,4 @@ def serve(limit_s: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), sys.argv[2:])

@@ -6,6 +6,8 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from tests.end_to_end.processes import LIMIT_S, metrics_of
 
 
@@ -42,6 +44,12 @@ def longest_pause_s(folder: Path, since: float) -> float:
     """The longest time without a step."""
     times = [since, *(step["time"] for step in metrics_of(folder) if step["time"] > since), time.time()]
     return float(max(after - before for before, after in pairwise(times)))
+
+
+def growth_mb_an_hour(samples: list[tuple[float, float]]) -> float:
+    """Slope of a straight line through (s, MB)."""
+    times, sizes = np.array(samples).T
+    return float(3600.0 * np.polyfit(times, sizes, 1)[0])
 
 
 def memory_mb(pid: int) -> float:

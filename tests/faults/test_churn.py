@@ -5,23 +5,21 @@ FEDLEARN_CHURN_S=1800 FEDLEARN_CHURN_SEED=1 python -m pytest -m long -s tests/fa
 
 import os
 import random
-import re
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import final
 
-import numpy as np
 import pytest
 
 from fedlearn.net.address import parse_address
-from tests.end_to_end.processes import fedlearn, metrics_of, output_of
+from tests.end_to_end.processes import metrics_of
 from tests.faults.callers import serving
 from tests.faults.hatchery import Hatchery, hatching
+from tests.faults.history import check_history, drained
 from tests.faults.link import Link, link_to
-from tests.faults.measures import memory_mb
+from tests.faults.measures import growth_mb_an_hour, memory_mb
 
 N_NAMES = 16
 LEAST, MOST = 3, 12
@@ -87,19 +85,6 @@ class Churn:
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
-def drained(server: "subprocess.Popen[str]", said: list[str]) -> threading.Thread:
-    """Reads what the server prints, so that it never waits for that."""
-    reading = threading.Thread(target=lambda: said.extend(output_of(server)), daemon=True)
-    reading.start()
-    return reading
-
-
-def growth_mb_an_hour(samples: list[tuple[float, float]]) -> float:
-    """Slope of a straight line through (s, MB)."""
-    times, sizes = np.array(samples).T
-    return float(3600.0 * np.polyfit(times, sizes, 1)[0])
-
-
 def churned(folder: Path, duration_s: float, seed: int, *, event_s: float) -> list[tuple[float, float]]:
     """Lets things happen for so long and checks that nothing is lost; gives the server's memory as (s, MB)."""
     said: list[str] = []
@@ -122,22 +107,8 @@ def churned(folder: Path, duration_s: float, seed: int, *, event_s: float) -> li
         assert server.wait(timeout=30) == 0
         reading.join()
     print(f"seed {seed}, {duration_s:.0f} s, {len(metrics_of(folder))} steps: {churn.counts}")
-    check(folder, said)
+    check_history(folder, said)
     return samples
-
-
-def check(folder: Path, said: list[str]) -> None:
-    """That no step was lost, no replica drifted, nobody honest was sent away, and nobody saw a traceback."""
-    (folder / "server.out").write_text("".join(said))
-    for path in folder.glob("*.out"):
-        assert not re.search("Traceback|drifted", path.read_text()), path
-    sent_away = [line for line in said if "was sent away" in line]
-    print(f"{len(sent_away)} liars sent away")
-    assert [line for line in sent_away if not line.startswith("liar")] == []
-    assert "equal to" in fedlearn("replay", "1", folder=folder)
-    assert "all files are complete and belong together" in fedlearn("check", "1", folder=folder)
-    steps = [line["step"] for line in metrics_of(folder)]
-    assert steps == list(range(len(steps)))
 
 
 def test_nothing_is_lost_and_nobody_drifts_while_volunteers_come_and_go(tmp_path: Path) -> None:

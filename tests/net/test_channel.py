@@ -183,6 +183,25 @@ def test_a_silent_peer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     run(main())
 
 
+def test_who_did_not_run_itself_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_S", 0.0)
+    monkeypatch.setattr(module, "LATE_S", 0.1)
+    monkeypatch.setattr(module, "STALL_S", 0.1)
+    monkeypatch.setattr(limits, "SILENCE_LIMIT_S", 0.15)
+
+    async def main() -> None:
+        async with joined("client") as (channel, _, peer):
+            running = asyncio.create_task(channel.run(ignore))
+            await asyncio.sleep(0)
+            time.sleep(0.5)  # the whole process, as where it is suspended
+            channel.send(HELLO)  # and this waits when the next tick comes
+            assert isinstance(await peer.next_message(), Hello)
+            assert not running.done()
+            assert "expected a message" in await running  # once it runs, silence counts
+
+    run(main())
+
+
 def test_a_ping_leaves_at_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0)
     monkeypatch.setattr(limits, "PING_AFTER_S", 0.0)

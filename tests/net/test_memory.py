@@ -59,7 +59,7 @@ def test_message_of_many_chunks_arrives_whole(link: MemoryLink) -> None:
 
 def test_silence_is_told_by_the_time_of_carrying(link: MemoryLink) -> None:
     link.server.send(Ping())
-    link.to_client(100.0)
-    link.client.tick(110.0)
+    link.to_client(200.0)
+    link.client.tick(210.0)
     with pytest.raises(RemoteProtocolError, match="peer: expected a message"):
-        link.server.tick(110.0)
+        link.server.tick(210.0)

@@ -1,6 +1,6 @@
 """A model that is divided among seats by what they lend."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import msgspec
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedlearn.config import ConfigError
-from fedlearn.graphs.crews import Machine
-from fedlearn.graphs.fitting import Cuttings, fitting_plan
+from fedlearn.graphs.crews import Machine, Plan
+from fedlearn.graphs.fitting import Cutting, Cuttings, fitting_plan
 from fedlearn.graphs.parts import Needs
 from fedlearn.graphs.shards import rows_of
 from fedlearn.tasks.invitation import Invitation
@@ -21,7 +21,7 @@ from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.config import ServerSettings  # noqa: E402
 from fedlearn.server import seating  # noqa: E402
-from fedlearn.server.seating import MOST_AT_ONCE, Draftsman, draftsman_of  # noqa: E402
+from fedlearn.server.seating import MOST_AT_ONCE, MOST_PLANNED, Draftsman, draftsman_of  # noqa: E402
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES  # noqa: E402
 from fedlearn.tasks.torch.supervised import supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
@@ -189,27 +189,35 @@ def test_who_lends_too_little_for_a_wanted_number_of_seats_waits() -> None:
     assert planner.draft([1, 1, 0, 0]) is not None
 
 
-def test_who_was_refused_together_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    planner, asked = draftsman(), list[int]()
-    monkeypatch.setattr(seating, "fitting_plan", refused(fitting_plan, asked))
-    for memories in ([5], [5], [5, 5], [5]):
-        assert planner.draft(memories) is None
-    assert asked == [1, 2, 1]
-
-
-def refused(plan: Callable[..., object], asked: list[int]) -> Callable[..., object]:
-    """The same, and writes down for how many it was asked."""
-
-    def counted(cuttings: Cuttings, machines: Sequence[Machine], needs: Needs) -> object:
-        asked.append(len(machines))
-        return plan(cuttings, machines, needs)
-
-    return counted
-
-
 def test_many_members_travel_at_once_only_where_all_seats_have_room() -> None:
     planner = draftsman(2)
     for lent, batch in (([0, 0], MOST_AT_ONCE), ([2**40, 0], MOST_AT_ONCE), ([planner.replica_bytes] * 2, 8)):
         draft = planner.draft(lent)
         assert draft is not None
         assert {place.batch for place in draft.places} == {batch}
+
+
+def test_who_lends_next_to_nothing_keeps_others_from_no_crew_of_any_size() -> None:
+    planner = draftsman()
+    enough = planner.replica_bytes * 4 // 5
+    draft = planner.draft([1] * 30 + [enough, 1, enough])
+    assert draft is not None
+    assert draft.order in ((30, 32), (32, 30))
+
+
+def test_a_crowd_takes_no_longer_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+
+    def counted(cuttings: Cuttings, machines: Sequence[Machine], needs: Needs) -> tuple[Cutting, Plan]:
+        planned.append(len(machines))
+        return fitting_plan(cuttings, machines, needs)
+
+    monkeypatch.setattr(seating, "fitting_plan", counted)
+    planner = draftsman()
+    assert planner.draft([1000] * 20) is None
+    assert planned == [], "together they lend less than a replica takes"
+    assert planner.draft([planner.replica_bytes * 4 // 5] * 300) is not None
+    assert planned == [MOST_PLANNED]
+    few = [planner.replica_bytes - 1, 1]
+    assert [planner.draft(few), planner.draft(few)] == [None, None]
+    assert planned == [MOST_PLANNED, 2], "who was refused a crew is not planned with again in each step"

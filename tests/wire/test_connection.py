@@ -249,9 +249,39 @@ def test_idle_ends_keep_each_other_alive(active: ConnectionPair) -> None:
 
 
 def test_silent_peer_is_gone_after_thirty_seconds(active: ConnectionPair) -> None:
-    active.server.tick(29.9)
+    for end in active.ends.values():
+        end.receive_data(as_bytes(Ping()), 130.0)
+        end.tick(159.9)
+        with pytest.raises(RemoteProtocolError, match="expected a message"):
+            end.tick(160.0)
+
+
+def test_client_that_was_welcomed_just_now_may_be_silent_for_longer(active: ConnectionPair) -> None:
+    active.server.tick(119.9)
     with pytest.raises(RemoteProtocolError, match="expected a message"):
-        active.server.tick(30.0)
+        active.server.tick(120.0)
+    with pytest.raises(RemoteProtocolError, match="expected a message"):
+        active.client.tick(30.0)
+
+
+@pytest.mark.parametrize("state", [State.GREETED, State.CHALLENGED, State.PROVEN])
+def test_client_that_was_not_welcomed_may_not(state: State, examples: Examples) -> None:
+    server = pair_in(state, examples).server
+    server.tick(29.9)
+    with pytest.raises(RemoteProtocolError, match="expected a message"):
+        server.tick(30.0)
+
+
+def test_time_in_which_this_side_did_not_run_counts_for_nothing(active: ConnectionPair) -> None:
+    active.server.receive_data(as_bytes(Ping())[:5], 130.0)
+    for end in active.ends.values():
+        end.excuse(200.0)
+    active.client.tick(229.9)
+    with pytest.raises(RemoteProtocolError, match="expected a message"):
+        active.client.tick(230.0)
+    active.server.tick(339.9)
+    with pytest.raises(RemoteProtocolError, match="frame: expected its end"):
+        active.server.tick(340.0)
 
 
 def test_client_that_never_says_hello_is_gone_after_ten_seconds() -> None:
@@ -294,6 +324,18 @@ def test_message_that_stalls_is_cut_although_pings_arrive(active: ConnectionPair
     active.server.tick(limit_s - 0.1)
     with pytest.raises(RemoteProtocolError, match="Result: expected its last chunk by now"):
         active.server.tick(limit_s)
+
+
+def test_a_message_has_the_time_in_which_this_side_did_not_run(active: ConnectionPair) -> None:
+    leased(active, n_members=2**19)
+    result = Result(0, 0, np.zeros(2**19, np.float32), bytes(8))
+    active.server.receive_data(as_bytes(result)[: HEADER_BYTES + 64 * 1024], 0.0)
+    active.server.excuse(1000.0)
+    limit_s = 10.0 + 30.0 * 33 / 16
+    active.server.receive_data(as_bytes(Ping()), 1050.0)
+    active.server.tick(1000.0 + limit_s - 0.1)
+    with pytest.raises(RemoteProtocolError, match="Result: expected its last chunk by now"):
+        active.server.tick(1000.0 + limit_s)
 
 
 def test_a_message_that_came_in_part_is_arriving(active: ConnectionPair) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedlearn.coordination.crews import STALL_S
-from fedlearn.wire.limits import message_limit_s
+from fedlearn.coordination.crew import STALL_S
+from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from fedlearn.wire.messages import Activations, Message, Ready, Result
 from tests.coordination.crews.scene import HONEST, MEMBER_BYTES, MEMORY, N_SEATS, Machine, Scene, digest_of
 
@@ -127,6 +127,9 @@ def test_who_was_sent_a_part_and_never_answers_loses_its_place() -> None:
     under_way, silent.under_way = silent.under_way, None
     assert under_way is not None
     scene.wait(STALL_S + message_limit_s(MEMORY))
+    scene.settle(2)
+    assert not scene.trainer.journal, "its first part may take long"
+    scene.wait(LOADING_LIMIT_S)
     scene.settle(2)
     assert len(scene.trainer.journal) >= 2
     assert any("volunteer 2 has not answered" in notice for notice in scene.kept.notices)

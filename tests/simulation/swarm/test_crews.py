@@ -17,7 +17,8 @@ from torch import nn
 from fedlearn.client.budget import Budget
 from fedlearn.commands.traffic import traffic_command
 from fedlearn.config import ConfigError
-from fedlearn.coordination.crews import REPLAN_S, STALL_S
+from fedlearn.coordination.crew import STALL_S
+from fedlearn.coordination.crews import REPLAN_S
 from fedlearn.server import history
 from fedlearn.server.creation import create
 from fedlearn.server.run import Run, load, load_run_config

@@ -1,0 +1,29 @@
+"""What a server printed and wrote, checked when it has ended."""
+
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+from tests.end_to_end.processes import fedlearn, metrics_of, output_of
+
+
+def drained(server: "subprocess.Popen[str]", said: list[str]) -> threading.Thread:
+    """Reads what the server prints, so that it never waits for that."""
+    reading = threading.Thread(target=lambda: said.extend(output_of(server)), daemon=True)
+    reading.start()
+    return reading
+
+
+def check_history(folder: Path, said: list[str]) -> None:
+    """That no step was lost, no replica drifted, nobody honest was sent away, and nobody saw a traceback."""
+    (folder / "server.out").write_text("".join(said))
+    for path in folder.glob("*.out"):
+        assert not re.search("Traceback|drifted", path.read_text()), path
+    sent_away = [line for line in said if "was sent away" in line]
+    print(f"{len(sent_away)} liars sent away")
+    assert [line for line in sent_away if not line.startswith("liar")] == []
+    assert "equal to" in fedlearn("replay", "1", folder=folder)
+    assert "all files are complete and belong together" in fedlearn("check", "1", folder=folder)
+    steps = [line["step"] for line in metrics_of(folder)]
+    assert steps == list(range(len(steps)))
