@@ -350,11 +350,11 @@ class Coordinator:
         """The server ran a claim's trials itself."""
         if self._course.is_over:
             return []
-        self._auditor.settle(claim, finding)
+        self._auditor.settle(claim, finding, verdict.place)
         effects: list[ServerEffect] = []
         if finding is Finding.FALSE:
             claim.lease.void()
-            effects += self._entrance.punish(claim.standing, verdict)
+            effects += self._entrance.punish(claim.standing.blamed(verdict.place), verdict)
         else:
             claim.lease.release()
         if finding is Finding.UNDECIDABLE:

@@ -8,6 +8,7 @@ import msgspec
 
 from fedlearn.coordination.effects import Peer
 from fedlearn.coordination.roster import Volunteer
+from fedlearn.coordination.trail import Trail
 from fedlearn.wire.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat
 
@@ -121,6 +122,8 @@ class Crew:
         self.assignment: Assignment | None = None
         self.results: list[Result] = []
         """Of its last seat, until the digests of all are known."""
+        self.sent: list[list[Activations]] = [[] for _ in draft.places[1:]]
+        """At each cut, of members whose losses are not handed up; never more than may be on their way."""
         self.taken = 0
         """The first member of the lease whose loss the first seat does not know to be in."""
         self.incomplete_since = 0.0
@@ -152,6 +155,8 @@ class Crew:
         """Nothing of it is wanted any more; who was sent its part is to answer nevertheless."""
         self.assignment = None
         self.results.clear()
+        for sent in self.sent:
+            sent.clear()
         for sitter in self.seated:
             if sitter.line is not Line.SYNCING:
                 sitter.due = None
@@ -159,10 +164,25 @@ class Crew:
     def took(self, sitter: Sitter, said: Activations | Result, due: float) -> None:
         """A seat said something that is as it should be; `due` is when it and the next one must have gone on."""
         sitter.next_member = said.first_member + members_of(said)
+        if isinstance(said, Activations):
+            self.sent[sitter.place].append(said)
+        else:
+            self.results.append(said)
         sitter.due = due if self._owes(sitter) else None
         follower = self.sitters[sitter.place + 1] if sitter.place + 1 < len(self.sitters) else None
         if follower is not None and follower.due is None and self._owes(follower):
             follower.due = due
+
+    def hand_up(self, result: Result) -> None:
+        """The losses are taken: what was sent of these members is forgotten."""
+        self.taken = result.first_member + result.losses.size
+        self.sent = [[said for said in sent if said.first_member >= self.taken] for sent in self.sent]
+
+    def trail(self, first_member: int, n_members: int, *, wire: ActivationCodec) -> Trail:
+        """How members went through it whose losses are not handed up."""
+        members = range(first_member, first_member + n_members)
+        sent = tuple(tuple(said for said in at_cut if said.first_member in members) for at_cut in self.sent)
+        return Trail(self.cuts, self.shards, wire, self.places[0].batch, sent)
 
     def _owes(self, sitter: Sitter) -> bool:
         """Whether a seat has been given what it has not answered; the first one owes the first group, however late."""

@@ -9,6 +9,8 @@ before a Result counts.
 from collections.abc import Iterable
 from typing import final
 
+from msgspec.structs import replace
+
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crew import Crew, Line, Planner, Sitter, Tensors
 from fedlearn.coordination.effects import (
@@ -19,6 +21,7 @@ from fedlearn.coordination.effects import (
     Notice,
     Part,
     Peer,
+    Recompute,
     Send,
     SendBlock,
     SendPart,
@@ -183,8 +186,6 @@ class Crews:
             cut = f"crew {crew.number}, cut {sitter.place + 1}"
             n_members, n_bytes = self._relayed.get(cut, (0, 0))
             self._relayed[cut] = (n_members + said.n_members, n_bytes + len(said.payload))
-        else:
-            crew.results.append(said)
         crew.took(sitter, said, now + STALL_S)
         return [*effects, *self._prove(sitter, now)]
 
@@ -199,6 +200,8 @@ class Crews:
         if digest != expected:
             drift = f"its digest of step {step} is not the server's"
             return self._coordinator.drifted(sitter.peer, drift)
+        if step != sitter.sent_at:
+            sitter.volunteer.n_resyncs = 0  # its own steps are right, and not only what it was sent
         sitter.proven_at = step
         return self._hand_up(sitter.crew, now) if sitter.crew.peer is not None else self._put_up(sitter.crew)
 
@@ -222,11 +225,20 @@ class Crews:
         results, crew.results = crew.results, []
         effects: list[ServerEffect] = []
         for result in results:
-            crew.taken = result.first_member + result.losses.size
-            effects += [Send(sitter.peer, Taken(result.step, crew.taken)) for sitter in crew.seated[:1]]
             whole = Result(result.step, result.first_member, result.losses, self._coordinator.position[1])
-            effects += self._coordinator.received(peer, whole, now)
+            drawn = [self._with_trail(crew, effect) for effect in self._coordinator.received(peer, whole, now)]
+            crew.hand_up(result)
+            taken = [Send(sitter.peer, Taken(result.step, crew.taken)) for sitter in crew.seated[:1]]
+            effects += [*taken, *drawn]
         return effects
+
+    def _with_trail(self, crew: Crew, effect: ServerEffect) -> ServerEffect:
+        """Whoever checks some of what a crew said must know how it went through its seats."""
+        if not isinstance(effect, Recompute) or len(crew.places) == 1:
+            return effect
+        claim = effect.claim
+        trail = crew.trail(claim.trials.first_member, claim.trials.n_members, wire=self._planner.wire)
+        return Recompute(replace(claim, trail=trail))
 
     # ---- the server's own replica
 

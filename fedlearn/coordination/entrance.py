@@ -123,11 +123,11 @@ class Entrance:
             for effect in self.dismiss(self.volunteers[peer], farewell)
         ]
 
-    def punish(self, standing: Standing, verdict: Verdict) -> list[ServerEffect]:
-        """Reports false results of an identity, and sends it away if there were too many."""
+    def punish(self, guilty: Sequence[Standing], verdict: Verdict) -> list[ServerEffect]:
+        """Reports false results, and sends away those of the guilty who had too many."""
         what = f"results of step {verdict.step} were false, off by {verdict.difference:.3g} times the tolerance"
-        effects: list[ServerEffect] = [Notice(f"{standing.name}: {what}; they don't count"), RecordVerdict(verdict)]
-        if standing.is_banned:
+        effects: list[ServerEffect] = [Notice(f"{verdict.name}: {what}; they don't count"), RecordVerdict(verdict)]
+        for standing in [standing for standing in guilty if standing.is_banned]:
             for volunteer in [v for v in self.volunteers.values() if v.standing is standing]:
                 effects += self.dismiss(volunteer, Farewell("refused", f"{what}, {standing.n_caught} times in all"))
         return effects
