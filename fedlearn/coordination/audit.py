@@ -140,9 +140,9 @@ def first_false(stages: Sequence[Float32Array], group_size: int) -> int:
     """The seat of a crew that sent the first false thing of a group whose losses are false.
 
     `stages` has the losses [group_size] that the server finds by itself, those that follow from what the first seat
-    sent if all behind it are honest, from what the second one sent, and so on; at last those that the crew claimed. Each
-    seat turns one entry into the next. The differences of all n add up to more than a tolerance, so that of one is an
-    n-th of it or more, which is far more than honest machines differ.
+    sent if all behind it are honest, from what the second one sent, and so on; at last those that the crew claimed. So
+    each seat turns one entry into the next. The differences of all n add up to more than a tolerance, so that one of
+    them is an n-th of it or more, which is far more than honest machines differ.
     """
     found = [_gaps(before, after, group_size) for before, after in pairwise(stages)]
     gaps = np.concatenate(found) / _allowed(stages[0], group_size)

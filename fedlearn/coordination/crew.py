@@ -85,6 +85,8 @@ class Sitter:
         """Step at which its digest was found right."""
         self.due: float | None = None
         """When it must have answered; None while nothing is wanted of it."""
+        self.loading_since: float | None = None
+        """When it was sent its part; None once it has answered."""
         self.next_member = 0
         """Of the crew's lease: what it has said goes up to here."""
         self.stalled_at = -1.0

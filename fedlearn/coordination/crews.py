@@ -29,6 +29,7 @@ from fedlearn.coordination.effects import (
     ServerEffect,
 )
 from fedlearn.coordination.leasing import send_block
+from fedlearn.coordination.waiting import who_waits
 from fedlearn.es.update import Update
 from fedlearn.wire.limits import message_limit_s
 from fedlearn.wire.messages import Activations, Assignment, Credit, Message, Ready, Result, Resync, Taken
@@ -114,20 +115,9 @@ class Crews:
         blocks = [effect for sitter in seats for effect in send_block(sitter.volunteer, update.block)]
         return [*blocks, Broadcast(followers, update)]
 
-    @property
-    def waiting(self) -> str:
+    def waiting(self, now: float) -> str:
         """Who waits for what before all can work, in words; empty where nobody does."""
-        texts = []
-        if spares := self._spares:
-            lack = self._planner.lack([sitter.volunteer.memory_bytes for sitter in spares])
-            who = "1 volunteer waits" if len(spares) == 1 else f"{len(spares)} volunteers wait"
-            texts.append(f"{who} for a part of the model: {lack}")
-        texts += [
-            f"crew {crew.number} waits: {n_empty} of its {len(crew.sitters)} seats are empty"
-            for crew in self._crews
-            if (n_empty := crew.sitters.count(None))
-        ]
-        return "; ".join(texts)
+        return who_waits(self._spares, self._crews, self._planner, now)
 
     @property
     def costs(self) -> str:
@@ -158,7 +148,7 @@ class Crews:
         match message:
             case Ready(step, digest):
                 sitter.line, sitter.said = Line.ACTIVE, (step, digest)
-                sitter.due = None
+                sitter.due = sitter.loading_since = None
                 self._may_fill = True
                 if sitter.crew is None or sitter.needs_part:
                     return []  # its crew broke up meanwhile
@@ -212,8 +202,7 @@ class Crews:
         self._last_peer -= 1
         crew.peer = self._last_peer
         self._by_peer[crew.peer] = crew
-        standings = [sitter.volunteer.standing for sitter in crew.seated]
-        return self._coordinator.seated(crew.peer, crew.name, standings)
+        return self._coordinator.seated(crew.peer, crew.name, [sitter.volunteer for sitter in crew.seated])
 
     def _hand_up(self, crew: Crew, now: float) -> list[ServerEffect]:
         """Gives the coordinator what is in, once every seat's digest of the step was found right."""
@@ -360,6 +349,7 @@ class Crews:
             block = send_block(sitter.volunteer, self._coordinator.block)
             effects += [Send(sitter.peer, seat), *block, SendPart(sitter.peer, sitter.tensors)]
             sitter.line, sitter.needs_part, sitter.sent_at = Line.SYNCING, False, self._step
+            sitter.loading_since = now
             sitter.due = now + STALL_S + message_limit_s(crew.places[sitter.place].need_bytes)
         return effects
 

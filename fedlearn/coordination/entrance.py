@@ -67,14 +67,16 @@ class Entrance:
         volunteer.held = Held(proof.held_step, proof.held_digest) if proof.held_digest else None
         return [Send(volunteer.peer, self._welcome)]
 
-    def adopt(self, peer: Peer, name: str, seats: Sequence[Standing]) -> Volunteer:
+    def adopt(self, peer: Peer, name: str, seats: Sequence[Volunteer]) -> Volunteer:
         """A crew, which waits for the weights as one volunteer; its standing is that of its seats together."""
-        identities = b"".join(bytes.fromhex(standing.identity) for standing in seats)
-        is_local = all(standing.is_local for standing in seats)
+        standings = tuple(seat.standing for seat in seats)
+        identities = b"".join(bytes.fromhex(standing.identity) for standing in standings)
+        is_local = all(standing.is_local for standing in standings)
         standing = self._standings.of(sha256(identities).hexdigest(), name=name, is_local=is_local)
-        standing.seats = tuple(seats)
-        volunteer = self.volunteers[peer] = Volunteer(peer, name=name, phase=Phase.WAITING, standing=standing)
-        return volunteer
+        standing.seats = standings
+        crew = Volunteer(peer, name=name, phase=Phase.WAITING, standing=standing, seats=tuple(seats))
+        self.volunteers[peer] = crew
+        return crew
 
     def allow(self, allowed: frozenset[str] | None) -> list[ServerEffect]:
         """Takes the owner's new list of identities, and sends away those who are not on it."""
