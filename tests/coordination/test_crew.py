@@ -150,3 +150,28 @@ def test_nobody_is_waited_for_once_the_step_is_over_but_who_was_sent_a_part(crew
     assert (first.due, last.due, crew.assignment) == (None, 70.0, None)
     crew.free(last, 0.0)
     assert last.due == 70.0, "it must answer before it is given another seat"
+
+
+def test_what_seats_sent_is_kept_until_its_losses_are_handed_up(crew: Crew) -> None:
+    ada, bo = crew.seated
+    for first, count in [(FIRST, 5), (FIRST + 5, 3), (FIRST + 8, 5)]:
+        crew.took(ada, activations(first, count), 60.0)
+    crew.took(bo, result(FIRST, GROUP), 60.0)
+    trail = crew.trail(FIRST, GROUP, wire="float16")
+    assert (trail.cuts, trail.shards, trail.wire, trail.batch) == ((2,), 1, "float16", BATCH)
+    assert [[said.first_member for said in sent] for sent in trail.sent] == [[FIRST, FIRST + 5]]
+    assert trail.is_whole
+    crew.hand_up(result(FIRST, GROUP))
+    assert crew.taken == FIRST + GROUP
+    assert [said.first_member for said in crew.sent[0]] == [FIRST + GROUP]
+    assert not crew.trail(FIRST, GROUP, wire="float16").is_whole
+    crew.end_lease()
+    assert crew.sent == [[]]
+
+
+def test_no_more_is_kept_than_may_be_on_its_way(crew: Crew) -> None:
+    ada, first = crew.seated[0], FIRST
+    while not crew.complaint(ada, said := activations(first, min(BATCH, GROUP - first % GROUP))):
+        crew.took(ada, said, 60.0)
+        first += said.n_members
+    assert GROUP < sum(said.n_members for said in crew.sent[0]) <= GROUP + (WINDOW + 1) * BATCH
