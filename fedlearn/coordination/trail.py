@@ -15,9 +15,9 @@ class Trail(msgspec.Struct, frozen=True, eq=False):
     batch: int
     """Members in one message, at most."""
     sent: tuple[tuple[Activations, ...], ...]
-    """At each cut, as it came, in the order of members; nothing where it did not come through the server."""
+    """At each cut, in the order of members; without payload where that did not come through the server."""
 
     @property
     def is_whole(self) -> bool:
         """Whether it is known what every seat received and sent."""
-        return all(self.sent)
+        return all(sent and all(said.payload for said in sent) for sent in self.sent)

@@ -99,7 +99,7 @@ class Retracer:
 
 def _orders(trials: Trials, trail: Trail) -> list[tuple[int, int, bytes]]:
     """Members as the first seat took them, where that is known: how many share a product decides about last digits."""
-    if trail.is_whole:
+    if trail.sent[0]:
         return [(said.first_member, said.n_members, b"") for said in trail.sent[0]]
     end = trials.first_member + trials.n_members
     firsts = range(trials.first_member, end, trail.batch)

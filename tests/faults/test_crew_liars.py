@@ -56,7 +56,7 @@ def joined(folder: Path, script: str, name: str, port: str) -> "subprocess.Popen
     flags = ("--server", f"127.0.0.1:{port}", "--name", name, "--once", "--priority", "normal", "--threads", "1")
     before = n_admitted(folder)
     process = start(script, *flags, folder=folder, limit_s=LIMIT_S, XDG_CONFIG_HOME=str(folder / name))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while n_admitted(folder) == before:
         assert process.poll() is None, output_of(process).read()
         assert time.monotonic() < deadline, f"{name} was never let in"
@@ -82,10 +82,10 @@ def test_the_seat_that_lies_is_sent_away_and_its_neighbours_stay(tmp_path: Path,
             clients[name] = joined(tmp_path, script, name, port)
             ending.enter_context(ended_at_exit(clients[name]))
         wait_for(clients["Mallory"], f"this machine holds part {place + 1} of 3")
-        shown, _ = clients["Mallory"].communicate(timeout=60)
+        shown, _ = clients["Mallory"].communicate(timeout=LIMIT_S)
         n_wasted = len(metrics_of(tmp_path))
         # Whoever waited has the seat now, and steps are taken again.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_S
         while len(metrics_of(tmp_path)) < n_wasted + 3:
             assert server.poll() is None
             assert time.monotonic() < deadline, "no step was taken without the liar"

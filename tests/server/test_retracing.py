@@ -127,10 +127,15 @@ def test_what_nobody_can_compute_from_is_false(place: int) -> None:
     assert verdict.place == place
 
 
-def test_where_some_of_what_was_sent_is_not_known_the_crew_answers_for_it() -> None:
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("cut", range(2))
+def test_where_some_of_what_was_sent_is_not_known_the_crew_answers_for_it(cut: int, *, is_told: bool) -> None:
+    """It went straight from seat to seat; the server may have heard of which members it was."""
     claim = claimed("int8-delta")
     assert claim.trail is not None
-    blind = replace(claim, trail=replace(claim.trail, sent=(claim.trail.sent[0], ())))
+    sent = list(claim.trail.sent)
+    sent[cut] = tuple(replace(said, payload=b"") for said in sent[cut]) if is_told else ()
+    blind = replace(claim, trail=replace(claim.trail, sent=tuple(sent)))
     assert judged(blind) == (Finding.TRUE, None, CREW.name)
     assert judged(replace(blind, losses=blind.losses[::-1].copy())) == (Finding.FALSE, None, CREW.name)
 
