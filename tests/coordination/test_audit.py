@@ -153,6 +153,7 @@ def test_the_seat_after_which_losses_are_false_is_the_first_false_one() -> None:
     assert first_false([own, own, lie, lie], GROUP) == 1
     assert first_false([own, own, own, lie], GROUP) == 2
     assert first_false([own, lie, own, other], GROUP) == 0, "the first of several"
+    assert first_false([own, lie, lie, 1000 * lie], GROUP) == 0, "by the tolerance of what is right"
 
 
 def test_honest_seats_on_other_processors_are_not_the_false_ones() -> None:
