@@ -7,6 +7,7 @@ from fedlearn.coordination.crew import Crew, Draft, Place, Sitter
 from fedlearn.coordination.roster import Volunteer
 from fedlearn.coordination.waiting import who_waits
 from fedlearn.wire.activations import ActivationCodec
+from tests.coordination.crews.scene import N_SEATS, Scene
 
 
 @final
@@ -55,3 +56,22 @@ def test_who_loads_its_part_is_named_in_words_that_stay_the_same_for_a_while(cre
     assert said[2:4] == [f"{loads} for more than 10 s"] * 2
     assert said[4:7] == [f"{loads} for more than 30 s", *[f"{loads} for more than a minute"] * 2]
     assert said[7:] == [f"{loads} for more than 5 min", f"{loads} for more than half an hour"]
+
+
+def test_a_seat_loads_from_when_it_is_sent_its_part_until_it_answers() -> None:
+    scene = Scene()
+    for _ in range(N_SEATS):
+        scene.join()
+    slow = scene.machines[2]
+    for _ in range(20):
+        scene.do_work()
+        for peer, machine in scene.machines.items():
+            machine.hear(scene.clock)
+            if not (machine is slow and scene.is_loading(slow)):
+                machine.compute(scene.clock)
+            scene.hear(peer)
+    assert scene.performer.waiting == "crew 1 waits: volunteer 2 loads its part"
+    scene.wait(10.0)
+    assert scene.performer.waiting.endswith(" for more than 10 s")
+    scene.settle(2)
+    assert scene.performer.waiting == ""

@@ -101,6 +101,7 @@ def test_who_drifts_in_every_step_is_sent_away() -> None:
         scene.join()
     scene.settle(1)
     while 2 in scene.machines:
+        assert len(scene.trainer.journal) <= MAX_RESYNCS + 1
         scene.machines[2].drifts_next = True
         scene.do_work()
         for peer, machine in list(scene.machines.items()):
