@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, TakeSeat
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.terminal import counted, format_count, format_duration, format_figures, format_share
@@ -34,6 +34,8 @@ class Contribution:
         self._has_block = has_block
         self._run = ""
         self._since: float | None = None
+        self._n_seats = 1
+        """Of the crew that this machine is in; it has an equal share of the members that pass."""
         self._n_members = 0
         self._members_per_s: float | None = None
         self._own: list[tuple[int, int]] = []
@@ -69,19 +71,19 @@ class Contribution:
             case Apply(update):
                 self._steps.append((now, update.step, update.spans, tuple(self._own)))
                 self._own.clear()
-            case Evaluate(trials):
+            case TakeSeat(seat):
+                self._n_seats = len(seat.cuts) + 1
+            case Evaluate(trials) | Pass(trials):
                 self._n_members += trials.n_members
                 self._own.append((trials.first_member, trials.n_members))
                 self._watch_losses(result, now)
-            case Pass(trials):  # of a part of the model, which is no share of the members
-                self._n_members += trials.n_members
         if self._since is None or now < self._since + LINE_INTERVAL_S:
             return None
         self._members_per_s = self._n_members / (now - self._since)
         self._since, self._n_members = now, 0
         if self._has_block:
             return None
-        line = f"{n_steps} steps taken, {format_count(self._members_per_s)} members/s of its own"
+        line = f"{n_steps} steps taken, {self._share_of(self._members_per_s)}"
         return f"{line}; {credited}" if credited else line
 
     def told(self, news: News | None, now: float) -> None:
@@ -93,9 +95,9 @@ class Contribution:
     def block(self, step: int, *, n_steps: int, now: float, unit: str = "", credited: str = "") -> Block:
         """The block, when this machine's replica stands before `step`; `unit` is that of the work."""
         share = share_of([(counts, own) for _, _, counts, own in self._steps])
-        own = [f"{format_share(share)} of the work"] if share is not None else []
+        own = [f"{format_share(share / self._n_seats)} of the work"] if share is not None else []
         speed = self._speed(now)
-        own += [f"{format_count(speed)} members/s"] if speed else []
+        own += [f"{format_count(speed / self._n_seats)} members/s"] if speed else []
         own += [f"{counted(n_steps, 'step')} taken"]
         facts = [("lends", ", ".join(own))]
         if self._news is not None:
@@ -104,6 +106,13 @@ class Contribution:
         if credited:
             facts.append(("credit", credited))
         return Block(title=self._run, goal=self._goal(step, now), loss=self._loss(unit), facts=tuple(facts))
+
+    def _share_of(self, members_per_s: float) -> str:
+        """What is this machine's of members that it computes, or that pass through its part, in words."""
+        own = format_count(members_per_s / self._n_seats)
+        if self._n_seats == 1:
+            return f"{own} members/s of its own"
+        return f"{own} members/s, its share of the {format_count(members_per_s)} of its crew"
 
     def _speed(self, now: float) -> float:
         """Members per second; over the time since the last line, unless that is short."""

@@ -1,7 +1,8 @@
 """Whether results are true: the server computes the same trials and compares."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedlearn.coordination.open_step import Lease
 from fedlearn.coordination.standing import Standing
+from fedlearn.coordination.trail import Trail
 from fedlearn.es.estimate import CodedEstimate, decode_estimate
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.length import length_of
@@ -44,6 +46,8 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     """The lease that they belong to."""
     whole: "Claim | None" = None
     """The whole Result that these trials are from, where its exact sum is checked too."""
+    trail: Trail | None = None
+    """How they went through a crew; None where one machine computed them."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -56,6 +60,9 @@ class Verdict(msgspec.Struct, frozen=True):
     name: str
     difference: float
     """In tolerances: the claim is false above 1."""
+    place: int | None = None
+    """Of a crew: which seat sent the first false thing, whose name and identity these then are; None where that is not
+    known, and all of them answer for it."""
 
     @property
     def is_true(self) -> bool:
@@ -109,13 +116,37 @@ def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int) -
 
 def loss_differences(claimed: Float32Array, own: Float32Array, group_size: int) -> NDArray[np.float64]:
     """The difference of each group, in tolerances; infinite where of two losses only one is finite."""
-    ours, theirs = bounded(own).reshape(-1, group_size), bounded(claimed).reshape(-1, group_size)
-    finite = np.isfinite(ours)
-    is_alike = (finite == np.isfinite(theirs)).all(axis=1)
-    found = np.where(finite, ours, 0.0).astype(np.float64)
-    gap = found - np.where(np.isfinite(theirs), theirs, 0.0)
-    allowed = LOSS_TOLERANCE * found.std(axis=1) + ROUNDING * np.abs(found).max(axis=1) + LEAST
-    return np.where(is_alike, np.sqrt(np.mean(gap**2, axis=1)) / allowed, np.inf)
+    differences: NDArray[np.float64] = _gaps(own, claimed, group_size) / _allowed(own, group_size)
+    return differences
+
+
+def _gaps(one: Float32Array, other: Float32Array, group_size: int) -> NDArray[np.float64]:
+    """Root mean square of the differences in each group; infinite where of two losses only one is finite."""
+    ours, theirs = (bounded(losses).reshape(-1, group_size) for losses in (one, other))
+    is_alike = (np.isfinite(ours) == np.isfinite(theirs)).all(axis=1)
+    gap = np.where(np.isfinite(ours), ours, 0.0).astype(np.float64) - np.where(np.isfinite(theirs), theirs, 0.0)
+    return np.where(is_alike, np.sqrt(np.mean(gap**2, axis=1)), np.inf)
+
+
+def _allowed(own: Float32Array, group_size: int) -> NDArray[np.float64]:
+    """How much each group may differ from the server's own losses."""
+    groups = bounded(own).reshape(-1, group_size)
+    found = np.where(np.isfinite(groups), groups, 0.0).astype(np.float64)
+    allowed: NDArray[np.float64] = LOSS_TOLERANCE * found.std(axis=1) + ROUNDING * np.abs(found).max(axis=1) + LEAST
+    return allowed
+
+
+def first_false(stages: Sequence[Float32Array], group_size: int) -> int:
+    """The seat of a crew that sent the first false thing of a group whose losses are false.
+
+    `stages` has the losses [group_size] that the server finds by itself, those that follow from what the first seat
+    sent if all behind it are honest, from what the second one sent, and so on; at last those that the crew claimed. So
+    each seat turns one entry into the next. The differences of all n add up to more than a tolerance, so that one of
+    them is an n-th of it or more, which is far more than honest machines differ.
+    """
+    found = [_gaps(before, after, group_size) for before, after in pairwise(stages)]
+    gaps = np.concatenate(found) / _allowed(stages[0], group_size)
+    return int(np.argmax(gaps >= min(1.0 / gaps.size, gaps.max())))
 
 
 def is_same_sum(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> bool:

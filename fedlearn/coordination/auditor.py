@@ -106,7 +106,8 @@ class Auditor:
         overlap.compared = step.next_member if is_disputed else end
         holder = overlap.original.standing
         if not is_disputed:
-            self._ledger.of(holder.identity, holder.name).agreed += differences.size
+            for each in holder.holders:
+                self._ledger.of(each.identity, each.name).agreed += differences.size
             self.n_checked += 0 if holder.is_local else end - first
             if self._random() >= REPEATED:
                 return []
@@ -125,18 +126,19 @@ class Auditor:
         self._n_pending += len(drawn)
         return drawn
 
-    def settle(self, claim: Claim, finding: Finding) -> None:
-        """Takes what came of checking a claim that was drawn."""
+    def settle(self, claim: Claim, finding: Finding, place: int | None = None) -> None:
+        """Takes what came of checking a claim that was drawn; `place` is as in `Verdict`."""
         self._n_pending -= 1
         self.n_checked += 0 if claim.lease.is_held or claim.lease.is_copy else claim.trials.n_members
-        earned = self._ledger.of(claim.standing.identity, claim.standing.name)
         match finding:
             case Finding.TRUE:
-                claim.standing.agreed(claim.trials.n_groups)
-                earned.agreed += claim.trials.n_groups
+                for holder in claim.standing.holders:
+                    holder.agreed(claim.trials.n_groups)
+                    self._ledger.of(holder.identity, holder.name).agreed += claim.trials.n_groups
             case Finding.FALSE:
-                claim.standing.was_caught()
-                earned.caught += 1
+                for guilty in claim.standing.blamed(place):
+                    guilty.was_caught()
+                    self._ledger.of(guilty.identity, guilty.name).caught += 1
             case Finding.UNDECIDABLE:
                 self._share = self._planned = 0.0
 
@@ -156,7 +158,7 @@ class Auditor:
         trials, is_doubtful = claim.trials, claim.lease.is_held or not claim.standing.is_proven
         if trials.perturbation.is_summed:
             return int(is_doubtful or self._random() < max(self._share, LEAST_CHANCE))
-        is_helped = self._has_helpers and not is_doubtful and not self._lags
+        is_helped = self._has_helpers and not is_doubtful and not self._lags and not claim.standing.is_shared
         n_shared = 0 if is_helped else int(self._share * trials.n_groups + self._random())
         # Volunteers check losses only, so the server checks exact sums as often as without them.
         chance = LEAST_CHANCE - self._share if is_helped and trials.shaping is None else LEAST_CHANCE

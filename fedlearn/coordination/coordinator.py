@@ -170,7 +170,7 @@ class Coordinator:
 
     def status(self, now: float) -> Status:
         """Where the run stands, for people and pages."""
-        ready = sum(volunteer.phase is Phase.READY for volunteer in self._volunteers.values())
+        ready = sum(len(v.seats) or 1 for v in self._volunteers.values() if v.phase is Phase.READY)
         run_left_s = math.inf
         if self._plan.duration_s > 0.0:
             run_left_s = max(self._plan.duration_s - elapsed_s_after(self._course.last), 0.0)
@@ -203,7 +203,7 @@ class Coordinator:
 
     def _synchronise(self, volunteer: Volunteer) -> list[ServerEffect]:
         """Sends the weights, or leaves the volunteer waiting while the server's own replica is between two steps."""
-        if self._plan.is_seated(volunteer.memory_bytes) and not volunteer.standing.seats:
+        if self._plan.is_seated(volunteer.memory_bytes) and not volunteer.seats:
             volunteer.phase = Phase.SEATED
             return [NeedsSeat(volunteer.peer)]
         if self._course.closed is not None:
@@ -261,8 +261,8 @@ class Coordinator:
         """Who speaks on a connection."""
         return self._volunteers[peer]
 
-    def seated(self, peer: Peer, name: str, seats: Sequence[Standing]) -> list[ServerEffect]:
-        """Volunteers with these standings hold a replica between them, and are spoken to as one peer."""
+    def seated(self, peer: Peer, name: str, seats: Sequence[Volunteer]) -> list[ServerEffect]:
+        """These volunteers hold a replica between them, and are spoken to as one peer."""
         return self._synchronise(self._entrance.adopt(peer, name, seats))
 
     def drifted(self, peer: Peer, what: str) -> list[ServerEffect]:
@@ -355,11 +355,11 @@ class Coordinator:
         """The server ran a claim's trials itself."""
         if self._course.is_over:
             return []
-        self._auditor.settle(claim, finding)
+        self._auditor.settle(claim, finding, verdict.place)
         effects: list[ServerEffect] = []
         if finding is Finding.FALSE:
             claim.lease.void()
-            effects += self._entrance.punish(claim.standing, verdict)
+            effects += self._entrance.punish(claim.standing.blamed(verdict.place), verdict)
         else:
             claim.lease.release()
         if finding is Finding.UNDECIDABLE:

@@ -18,7 +18,7 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
     """
     if step.awaits_update:
         return [_own(step, share, auditor) for share in shares]
-    able = [share for share in shares if share.gates and share.volunteer.standing.is_proven]
+    able = [share for share in shares if _is_able(share)]
     holders = [(share.volunteer.standing, share.n_groups) for share in able]
     named = auditor.appoint(holders, is_summed=step.population.perturbation.is_summed)
     if named is None:
@@ -27,7 +27,7 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
     owners = [share for number, share in enumerate(able) if number not in chosen]
     # The beginning of its members must not show a volunteer that it has a copy: the first one differs in every step.
     turn = auditor.place(len(owners))
-    others = [share for share in shares if not (share.gates and share.volunteer.standing.is_proven)]
+    others = [share for share in shares if not _is_able(share)]
     dealt = [_own(step, share, auditor) for share in (*owners[turn:], *owners[:turn], *others)]
     size, n_owned = step.population.group_size, sum(share.n_groups for share in owners)
     for share in [able[number] for number in named]:
@@ -35,6 +35,16 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
         first_member = step.first_member + auditor.place(n_owned - n_groups + 1) * size
         dealt.append((share.volunteer, step.copy(first_member, n_groups * size, share.volunteer.standing)))
     return dealt
+
+
+def _is_able(share: Share) -> bool:
+    """Whether it can check others, and be checked by them.
+
+    Crews can't: for a copy activations would travel once more, and those of whole steps would have to be kept until all
+    copies are in, as it is from them that the server finds out which seat was false.
+    """
+    standing = share.volunteer.standing
+    return share.gates and standing.is_proven and not standing.is_shared
 
 
 def _own(step: OpenStep, share: Share, auditor: Auditor) -> tuple[Volunteer, Lease]:

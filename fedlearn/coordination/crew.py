@@ -8,6 +8,7 @@ import msgspec
 
 from fedlearn.coordination.effects import Peer
 from fedlearn.coordination.roster import Volunteer
+from fedlearn.coordination.trail import Trail
 from fedlearn.wire.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat
 
@@ -95,6 +96,8 @@ class Sitter:
         """Whether it has ever held a part: the first one may take long, with PyTorch still to be imported."""
         self.is_awaited = False
         """Whether its answer is overdue, and nobody could have its seat."""
+        self.loading_since: float | None = None
+        """When it was sent its part; None once it has answered."""
         self.next_member = 0
         """Of the crew's lease: what it has said goes up to here."""
         self.stalled_at = -1.0
@@ -152,6 +155,8 @@ class Crew:
         self.assignment: Assignment | None = None
         self.results: list[Result] = []
         """Of its last seat, until the digests of all are known."""
+        self.sent: list[list[Activations]] = [[] for _ in draft.places[1:]]
+        """At each cut, of members whose losses are not handed up; never more than may be on their way."""
         self.taken = 0
         """The first member of the lease whose loss the first seat does not know to be in."""
         self.incomplete_since = 0.0
@@ -184,6 +189,8 @@ class Crew:
         """Nothing of it is wanted any more; who was sent its part is to answer nevertheless."""
         self.assignment = None
         self.results.clear()
+        for sent in self.sent:
+            sent.clear()
         for sitter in self.seated:
             if sitter.line is not Line.SYNCING:
                 sitter.owes_nothing(now)
@@ -191,11 +198,26 @@ class Crew:
     def took(self, sitter: Sitter, said: Activations | Result, now: float) -> None:
         """A seat said something that is as it should be: it and the next one are to go on."""
         sitter.next_member = said.first_member + members_of(said)
+        if isinstance(said, Activations):
+            self.sent[sitter.place].append(said)
+        else:
+            self.results.append(said)
         sitter.answered()
         follower = self.sitters[sitter.place + 1] if sitter.place + 1 < len(self.sitters) else None
         for one in (sitter, follower):
             if one is not None and self._owes(one):
                 one.owes(now)
+
+    def hand_up(self, result: Result) -> None:
+        """The losses are taken: what was sent of these members is forgotten."""
+        self.taken = result.first_member + result.losses.size
+        self.sent = [[said for said in sent if said.first_member >= self.taken] for sent in self.sent]
+
+    def trail(self, first_member: int, n_members: int, *, wire: ActivationCodec) -> Trail:
+        """How members went through it whose losses are not handed up."""
+        members = range(first_member, first_member + n_members)
+        sent = tuple(tuple(said for said in at_cut if said.first_member in members) for at_cut in self.sent)
+        return Trail(self.cuts, self.shards, wire, self.places[0].batch, sent)
 
     def _owes(self, sitter: Sitter) -> bool:
         """Whether a seat has been given what it has not answered; the first one owes the first group, however late."""

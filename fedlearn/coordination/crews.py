@@ -9,6 +9,8 @@ before a Result counts.
 from collections.abc import Iterable
 from typing import final
 
+from msgspec.structs import replace
+
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crew import STALL_S, Crew, Line, Planner, Sitter, Tensors
 from fedlearn.coordination.effects import (
@@ -19,6 +21,7 @@ from fedlearn.coordination.effects import (
     Notice,
     Part,
     Peer,
+    Recompute,
     Send,
     SendBlock,
     SendPart,
@@ -26,6 +29,7 @@ from fedlearn.coordination.effects import (
     ServerEffect,
 )
 from fedlearn.coordination.leasing import send_block
+from fedlearn.coordination.waiting import who_waits
 from fedlearn.es.update import Update
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from fedlearn.wire.messages import Activations, Assignment, Credit, Message, Ready, Result, Resync, Taken
@@ -108,22 +112,9 @@ class Crews:
         blocks = [effect for sitter in seats for effect in send_block(sitter.volunteer, update.block)]
         return [*blocks, Broadcast(followers, update)]
 
-    @property
-    def waiting(self) -> str:
+    def waiting(self, now: float) -> str:
         """Who waits for what before all can work, in words; empty where nobody does."""
-        texts = []
-        if spares := self._spares:
-            lack = self._planner.lack([sitter.volunteer.memory_bytes for sitter in spares])
-            who = "1 volunteer waits" if len(spares) == 1 else f"{len(spares)} volunteers wait"
-            texts.append(f"{who} for a part of the model: {lack}")
-        texts += [
-            f"crew {crew.number} waits: {n_empty} of its {len(crew.sitters)} seats are empty"
-            for crew in self._crews
-            if (n_empty := crew.sitters.count(None))
-        ]
-        awaited = [sitter.volunteer.name for sitter in self._sitters.values() if sitter.is_awaited]
-        texts += [f"{name} has a seat and does not answer, and nobody else is there for it" for name in awaited]
-        return "; ".join(texts)
+        return who_waits(self._spares, self._crews, self._planner, now)
 
     @property
     def costs(self) -> str:
@@ -156,6 +147,7 @@ class Crews:
             case Ready(step, digest):
                 sitter.line, sitter.said = Line.ACTIVE, (step, digest)
                 sitter.has_loaded = self._may_fill = True
+                sitter.loading_since = None
                 sitter.answered()
                 if sitter.crew is None or sitter.needs_part:
                     return []  # its crew broke up meanwhile
@@ -183,8 +175,6 @@ class Crews:
             cut = f"crew {crew.number}, cut {sitter.place + 1}"
             n_members, n_bytes = self._relayed.get(cut, (0, 0))
             self._relayed[cut] = (n_members + said.n_members, n_bytes + len(said.payload))
-        else:
-            crew.results.append(said)
         crew.took(sitter, said, now)
         return [*effects, *self._prove(sitter, now)]
 
@@ -199,6 +189,8 @@ class Crews:
         if digest != expected:
             drift = f"its digest of step {step} is not the server's"
             return self._coordinator.drifted(sitter.peer, drift)
+        if step != sitter.sent_at:
+            sitter.volunteer.n_resyncs = 0  # its own steps are right, and not only what it was sent
         sitter.proven_at = step
         return self._hand_up(sitter.crew, now) if sitter.crew.peer is not None else self._put_up(sitter.crew)
 
@@ -209,8 +201,7 @@ class Crews:
         self._last_peer -= 1
         crew.peer = self._last_peer
         self._by_peer[crew.peer] = crew
-        standings = [sitter.volunteer.standing for sitter in crew.seated]
-        return self._coordinator.seated(crew.peer, crew.name, standings)
+        return self._coordinator.seated(crew.peer, crew.name, [sitter.volunteer for sitter in crew.seated])
 
     def _hand_up(self, crew: Crew, now: float) -> list[ServerEffect]:
         """Gives the coordinator what is in, once every seat's digest of the step was found right."""
@@ -222,11 +213,20 @@ class Crews:
         results, crew.results = crew.results, []
         effects: list[ServerEffect] = []
         for result in results:
-            crew.taken = result.first_member + result.losses.size
-            effects += [Send(sitter.peer, Taken(result.step, crew.taken)) for sitter in crew.seated[:1]]
             whole = Result(result.step, result.first_member, result.losses, self._coordinator.position[1])
-            effects += self._coordinator.received(peer, whole, now)
+            drawn = [self._with_trail(crew, effect) for effect in self._coordinator.received(peer, whole, now)]
+            crew.hand_up(result)
+            taken = [Send(sitter.peer, Taken(result.step, crew.taken)) for sitter in crew.seated[:1]]
+            effects += [*taken, *drawn]
         return effects
+
+    def _with_trail(self, crew: Crew, effect: ServerEffect) -> ServerEffect:
+        """Whoever checks some of what a crew said must know how it went through its seats."""
+        if not isinstance(effect, Recompute) or len(crew.places) == 1:
+            return effect
+        claim = effect.claim
+        trail = crew.trail(claim.trials.first_member, claim.trials.n_members, wire=self._planner.wire)
+        return Recompute(replace(claim, trail=trail))
 
     # ---- the server's own replica
 
@@ -360,6 +360,7 @@ class Crews:
             block = send_block(sitter.volunteer, self._coordinator.block)
             effects += [Send(sitter.peer, seat), *block, SendPart(sitter.peer, sitter.tensors)]
             sitter.line, sitter.needs_part, sitter.sent_at = Line.SYNCING, False, self._step
+            sitter.loading_since = now
             sitter.due = now + sitter.patience_s + message_limit_s(crew.places[sitter.place].need_bytes)
             sitter.due += 0.0 if sitter.has_loaded else LOADING_LIMIT_S
         return effects

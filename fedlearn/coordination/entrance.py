@@ -67,14 +67,16 @@ class Entrance:
         volunteer.held = Held(proof.held_step, proof.held_digest) if proof.held_digest else None
         return [Send(volunteer.peer, self._welcome)]
 
-    def adopt(self, peer: Peer, name: str, seats: Sequence[Standing]) -> Volunteer:
+    def adopt(self, peer: Peer, name: str, seats: Sequence[Volunteer]) -> Volunteer:
         """A crew, which waits for the weights as one volunteer; its standing is that of its seats together."""
-        identities = b"".join(bytes.fromhex(standing.identity) for standing in seats)
-        is_local = all(standing.is_local for standing in seats)
+        standings = tuple(seat.standing for seat in seats)
+        identities = b"".join(bytes.fromhex(standing.identity) for standing in standings)
+        is_local = all(standing.is_local for standing in standings)
         standing = self._standings.of(sha256(identities).hexdigest(), name=name, is_local=is_local)
-        standing.seats = tuple(seats)
-        volunteer = self.volunteers[peer] = Volunteer(peer, name=name, phase=Phase.WAITING, standing=standing)
-        return volunteer
+        standing.seats = standings
+        crew = Volunteer(peer, name=name, phase=Phase.WAITING, standing=standing, seats=tuple(seats))
+        self.volunteers[peer] = crew
+        return crew
 
     def allow(self, allowed: frozenset[str] | None) -> list[ServerEffect]:
         """Takes the owner's new list of identities, and sends away those who are not on it."""
@@ -123,11 +125,11 @@ class Entrance:
             for effect in self.dismiss(self.volunteers[peer], farewell)
         ]
 
-    def punish(self, standing: Standing, verdict: Verdict) -> list[ServerEffect]:
-        """Reports false results of an identity, and sends it away if there were too many."""
+    def punish(self, guilty: Sequence[Standing], verdict: Verdict) -> list[ServerEffect]:
+        """Reports false results, and sends away those of the guilty who had too many."""
         what = f"results of step {verdict.step} were false, off by {verdict.difference:.3g} times the tolerance"
-        effects: list[ServerEffect] = [Notice(f"{standing.name}: {what}; they don't count"), RecordVerdict(verdict)]
-        if standing.is_banned:
+        effects: list[ServerEffect] = [Notice(f"{verdict.name}: {what}; they don't count"), RecordVerdict(verdict)]
+        for standing in [standing for standing in guilty if standing.is_banned]:
             for volunteer in [v for v in self.volunteers.values() if v.standing is standing]:
                 effects += self.dismiss(volunteer, Farewell("refused", f"{what}, {standing.n_caught} times in all"))
         return effects

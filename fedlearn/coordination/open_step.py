@@ -342,8 +342,10 @@ class OpenStep:
 
     @property
     def n_contributors(self) -> int:
-        """Number of leases that count, and of copies with results."""
-        return sum(lease.n_counted > 0 for lease in self.leases) + sum(copy.n_received > 0 for copy in self.copies)
+        """Number of volunteers whose leases count, all seats of a crew among them, and of copies with results."""
+        counted = [lease for lease in self.leases if lease.n_counted]
+        counted += [copy for copy in self.copies if copy.n_received]
+        return sum(len(lease.standing.holders) for lease in counted)
 
     def collect(self) -> tuple[tuple[tuple[int, int], ...], Float32Array]:
         """Spans (first member, count) of what is in, adjacent ones joined, and the losses, span after span."""

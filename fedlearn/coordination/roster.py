@@ -76,6 +76,8 @@ class Volunteer(msgspec.Struct):
     shows that its own arithmetic is right."""
     standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
     """The standing of its identity, which other connections may share."""
+    seats: "tuple[Volunteer, ...]" = ()
+    """Of a crew: the volunteers that it is."""
 
     @property
     def follows_updates(self) -> bool:

@@ -44,7 +44,7 @@ class Standing(msgspec.Struct):
     benched_until: int = 0
     """Step before which it gets no lease."""
     seats: "tuple[Standing, ...]" = ()
-    """Of a crew: what is found out about it is found out about each."""
+    """Of a crew, in the order in which members pass them: what is found out is found out about them, not about it."""
 
     @property
     def holders(self) -> "tuple[Standing, ...]":
@@ -52,8 +52,15 @@ class Standing(msgspec.Struct):
         return self.seats or (self,)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether it is that of several volunteers, who hold a replica between them."""
+        return len(self.seats) > 1
+
+    @property
     def is_proven(self) -> bool:
         """Whether its results count before they are checked."""
+        if self.seats:
+            return all(seat.is_proven for seat in self.seats)
         return self.is_local or self.n_agreed >= PROOF_GROUPS
 
     @property
@@ -85,15 +92,20 @@ class Standing(msgspec.Struct):
     def agreed(self, n_groups: int) -> None:
         """Takes note that `n_groups` of its groups were checked and agreed."""
         self.n_agreed += n_groups
-        for standing in self.seats:
-            standing.agreed(n_groups)
 
     def was_caught(self) -> None:
         """Takes note that a result was false: it is a stranger again."""
         self.n_caught += 1
         self.n_agreed = 0
-        for standing in self.seats:
-            standing.was_caught()
+
+    def blamed(self, place: int | None) -> "tuple[Standing, ...]":
+        """Who answers for a false result: of a crew the seat at `place`, or all its seats where that is not known.
+
+        The server's own volunteers do for nothing.
+        """
+        guilty = self.holders if place is None else self.holders[place : place + 1]
+        # An identity may have several seats.
+        return tuple({standing.identity: standing for standing in guilty if not standing.is_local}.values())
 
 
 @final

@@ -47,7 +47,7 @@ class VolunteerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Names of those that its seat holds, or is sent; none where it has no seat."""
     members_per_s: float | None
     share: float
-    """Share of the open step's population that it was asked for."""
+    """Share of the open step's population that it was asked for; all seats of a crew have alike of the crew's."""
     members: int
     """Members of these that are in."""
     exchange_s: float | None
@@ -121,6 +121,8 @@ def run_status(
 ) -> RunStatus:
     """The status, as far as the coordinator knows it; `members_per_s` is that of the last step."""
     population = step.population.limit if step is not None else 0
+    everybody = [volunteer for volunteer in volunteers if volunteer.phase is not Phase.STRANGER]
+    crews = {seat.peer: crew for crew in everybody for seat in crew.seats}
     return RunStatus(
         run=plan.run,
         state="paused" if paused_by else "running" if status.volunteers else "waiting",
@@ -132,9 +134,9 @@ def run_status(
         members_per_s=members_per_s if status.volunteers else 0.0,
         open_step=None if step is None else StepStatus(status.step_left_s, step.n_members, step.population.limit),
         volunteers=tuple(
-            _volunteer_status(volunteer, population, ledger)
-            for volunteer in volunteers
-            if volunteer.phase is not Phase.STRANGER
+            _volunteer_status(volunteer, crews.get(volunteer.peer), population, ledger)
+            for volunteer in everybody
+            if not volunteer.seats
         ),
     )
 
@@ -147,8 +149,9 @@ _PHASES: dict[Phase, Literal["waiting", "syncing", "ready", "seated"]] = {
 }
 
 
-def _volunteer_status(volunteer: Volunteer, population: int, ledger: Ledger) -> VolunteerStatus:
-    standing, lease = volunteer.standing, volunteer.lease
+def _volunteer_status(volunteer: Volunteer, crew: Volunteer | None, population: int, ledger: Ledger) -> VolunteerStatus:
+    at_work, n_alike = (volunteer, 1) if crew is None else (crew, len(crew.seats))
+    standing, lease = volunteer.standing, at_work.lease
     credit = ledger.total(standing.identity) or _NOTHING
     return VolunteerStatus(
         name=volunteer.name,
@@ -157,18 +160,18 @@ def _volunteer_status(volunteer: Volunteer, population: int, ledger: Ledger) -> 
         is_local=standing.is_local,
         phase=_PHASES[volunteer.phase],
         tensors=volunteer.tensors,
-        members_per_s=volunteer.members_per_s,
-        share=lease.quota / population if lease is not None and population else 0.0,
-        members=lease.n_received if lease is not None else 0,
-        exchange_s=volunteer.exchange_s,
+        members_per_s=None if at_work.members_per_s is None else at_work.members_per_s / n_alike,
+        share=lease.quota / population / n_alike if lease is not None and population else 0.0,
+        members=lease.n_received // n_alike if lease is not None else 0,
+        exchange_s=at_work.exchange_s,
         trust="proven" if standing.is_proven else "stranger",
         caught=standing.n_caught,
-        digest=_digest_of(volunteer),
+        digest=_digest_of(volunteer, at_work),
         credit=Earnings(credit.members, credit.work, credit.seconds, credit.agreed, credit.caught),
     )
 
 
-def _digest_of(volunteer: Volunteer) -> Literal["unknown", "equal", "drifted"]:
+def _digest_of(volunteer: Volunteer, at_work: Volunteer) -> Literal["unknown", "equal", "drifted"]:
     if volunteer.n_resyncs:
         return "drifted"
-    return "equal" if volunteer.phase is Phase.READY else "unknown"
+    return "equal" if at_work.phase is Phase.READY else "unknown"

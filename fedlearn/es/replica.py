@@ -78,6 +78,14 @@ class Replica:
         """
         return part_digests(self.layout, parts, self.weights, self.slots, self.numbers, threads=self._threads)
 
+    def weights_of(self, part: ParameterLayout) -> Float32Array:
+        """A copy of the weights of a part, [its n_parameters].
+
+        Raises:
+            ValueError: the part is not of the layout.
+        """
+        return _gathered(self.weights, self.layout.intervals(part))
+
     def snapshot(self, part: ParameterLayout | None = None) -> Snapshot:
         """The replica as it is now, or a part of it; the arrays are copies.
 
@@ -86,7 +94,7 @@ class Replica:
         """
         part = part or self.layout
         intervals = self.layout.intervals(part)
-        weights = _gathered(self.weights, intervals)
+        weights = self.weights_of(part)
         slots = {name: _gathered(slot, intervals) for name, slot in self.slots.items()}
         return Snapshot(self.step, self.digests([part])[0], weights, slots, dict(self.numbers))
 

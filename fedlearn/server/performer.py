@@ -123,7 +123,7 @@ class Performer:
     @property
     def waiting(self) -> str:
         """Who waits for what, as far as seats go; empty where nobody does."""
-        return self._crews.waiting if self._crews is not None else ""
+        return self._crews.waiting(self._shell.now()) if self._crews is not None else ""
 
     def tick(self) -> list[ServerEffect]:
         """What follows from time that passed."""

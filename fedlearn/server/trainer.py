@@ -33,6 +33,7 @@ from fedlearn.server.ledger import read_credit, standings_of
 from fedlearn.server.parts import Parts
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
+from fedlearn.server.retracing import Retracer
 from fedlearn.server.run import Run
 from fedlearn.server.seating import Draftsman, draftsman_of
 from fedlearn.storage.aside import Aside
@@ -58,6 +59,7 @@ class Trainer:
     def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes) -> None:
         self.run = run
         self._holding = rebuilt.holding
+        self._retracer = Retracer(rebuilt.holding, run.prepared.invitation)
         self._digest = digest
         """Digest of the replica as it is."""
         self._journal = journal
@@ -338,7 +340,7 @@ class Trainer:
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
         """Whether a claim is true; the replica must stand before its step."""
-        return audit(self._holding, claim)
+        return self._retracer.audit(claim) if claim.trail is not None else audit(self._holding, claim)
 
     def record_verdict(self, verdict: Verdict) -> None:
         """Writes down that a claim was false."""

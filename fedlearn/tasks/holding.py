@@ -10,7 +10,7 @@ from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK, Columns
-from fedlearn.tasks.objective import MasksRows, Objective, PartObjective, SumsGradients, Values
+from fedlearn.tasks.objective import MasksRows, Objective, PartObjective, SumsGradients
 
 
 class Replicated:
@@ -170,11 +170,3 @@ class PartHolding(Replicated):
         digest = super().apply(update)
         self.part.load(self.replica.weights)
         return digest
-
-    def members(self, trials: Trials, block: bytes, received: Values) -> Values:
-        """What some members of one group make of what the part before gave, [members, ...] of each value."""
-        return self.part.members(self.block(block), trials, received, threads=self._threads)
-
-    def unperturbed(self, trials: Trials, block: bytes, received: Values) -> Values:
-        """The same of the weights as they are, on the group's data."""
-        return self.part.unperturbed(self.block(block), trials, received, threads=self._threads)

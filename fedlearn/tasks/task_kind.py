@@ -29,16 +29,17 @@ RECORD_FILE = "task.json"
 
 @final
 class TaskExaminer:
-    """Examines a run as its task says."""
+    """Examines a run as its task says, while no trials of it are under way."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, objective: TaskObjective) -> None:
+        self._task, self._in_use = objective.task, objective.in_use
 
     def show(self, loss: float) -> tuple[str, float]:
         return self._task.show(loss)
 
     def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
-        return self._task.evaluate(weights, threads=threads)
+        with self._in_use:
+            return self._task.evaluate(weights, threads=threads)
 
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
         return self._task.state_dict(weights, about)
@@ -154,7 +155,7 @@ def _prepared(
     prepared = Prepared(
         config=config,
         objective=objective,
-        examiner=TaskExaminer(named.task),
+        examiner=TaskExaminer(objective),
         invitation=Invitation(GRAPH if attachment else name, config.run.seed, {}, named.identity, attachment),
         blocks=blocks,
         steps_per_block=_steps_per_block(config, blocks),

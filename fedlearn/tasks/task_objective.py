@@ -1,5 +1,6 @@
 """The objective of a task that a user brought: fedlearn finds noise and rows, and the task computes losses."""
 
+from threading import Lock
 from typing import final
 
 import numpy as np
@@ -28,6 +29,8 @@ class TaskObjective:
         self._seed = seed
         self._device: Device = device
         self._threads: int | None = None
+        self.in_use = Lock()
+        """Held while the task computes: it has one module, into which trials and looks at the model load weights."""
         self._reader = RowReader(self.layout, task.reads, batch_size=task.batch_size, seed=seed)
 
     @property
@@ -38,14 +41,15 @@ class TaskObjective:
         return flat_weights(self.task.tensors)
 
     def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
-        if threads != self._threads:
-            self.task.use(self._device, threads=threads)
-            self._threads = threads
         groups_at_once = max(NOISE_BYTES // (trials.group_size * self._noise_bytes(trials)), 1)
         losses = []
-        for first in range(0, trials.n_groups, groups_at_once):
-            part = trials.part(first, min(groups_at_once, trials.n_groups - first))
-            losses.append(self._evaluate(weights, data, part))
+        with self.in_use:
+            if threads != self._threads:
+                self.task.use(self._device, threads=threads)
+                self._threads = threads
+            for first in range(0, trials.n_groups, groups_at_once):
+                part = trials.part(first, min(groups_at_once, trials.n_groups - first))
+                losses.append(self._evaluate(weights, data, part))
         return np.concatenate(losses)
 
     def report(self) -> str:

@@ -1,18 +1,19 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from fedlearn.client.progress import LINE_INTERVAL_S, Contribution, credit_in_short, credit_in_words, share_of
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, TakeSeat
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.terminal.drawing import Goal
-from fedlearn.wire.messages import Credit, News, Start, Welcome
+from fedlearn.wire.messages import Credit, News, Seat, Start, Welcome
 
 LAYOUT = ParameterLayout((TensorSpec("vector", (7,)),))
 SNAPSHOT = genesis(LAYOUT, np.zeros(7, dtype=np.float32), step=20)
@@ -50,11 +51,21 @@ def test_steps_and_own_speed_are_said_every_now_and_then(progress: Contribution)
     assert line == "6 steps taken, 1.6 members/s of its own"
 
 
-def test_a_seat_counts_members_that_pass_through_its_part(progress: Contribution) -> None:
-    passing = Pass(evaluation(16).trials, bytes(16), b"")
-    for now in (101.0, 102.0, 100.0 + LINE_INTERVAL_S):
-        line = progress.performed(passing, None, REPLICA, n_steps=1, now=now)
-    assert line == "1 steps taken, 4.8 members/s of its own"
+def test_a_seat_says_its_share_of_what_passes_through_its_part(progress: Contribution) -> None:
+    seat = Seat(1, (2,), 1, 1, "float32", 8, 4, 0, 0)
+    assert progress.performed(TakeSeat(seat), None, REPLICA, n_steps=0, now=100.0) is None
+    trials = evaluation(16).trials
+    for first in (0, 16, 32):
+        passing = Pass(msgspec.structs.replace(trials, first_member=first), bytes(16), b"")
+        progress.performed(passing, b"", REPLICA, n_steps=0, now=101.0)
+    counted = SimpleNamespace(step=20, spans=((0, 96),))
+    update: Any = Apply(counted)  # type: ignore[arg-type]
+    progress.performed(update, None, REPLICA, n_steps=1, now=104.0)
+    assert (
+        dict(progress.block(21, n_steps=1, now=104.0).facts)["lends"] == "25 % of the work, 6 members/s, 1 step taken"
+    )
+    line = progress.performed(passing, b"", REPLICA, n_steps=1, now=100.0 + LINE_INTERVAL_S)
+    assert line == "1 steps taken, 3.2 members/s, its share of the 6.4 of its crew"
 
 
 def test_credit_is_said_with_the_steps(progress: Contribution) -> None:

@@ -10,6 +10,7 @@ from fedlearn.coordination.audit import (
     Claim,
     Finding,
     examine,
+    first_false,
     loss_difference,
     sum_difference,
 )
@@ -143,3 +144,34 @@ def test_claim_is_evaluated_again_only_where_it_does_not_agree(
     found, verdict = examine(claim(claimed), evaluate, LAYOUT)
     assert (found, len(evaluated)) == (finding, n_evaluated)
     assert (verdict.identity, verdict.is_true) == ("Ada", finding is Finding.TRUE)
+
+
+def test_the_seat_after_which_losses_are_false_is_the_first_false_one() -> None:
+    own = losses()
+    lie, other = 6.0 - own, GENERATOR.permutation(own)
+    assert first_false([own, lie, lie, lie], GROUP) == 0
+    assert first_false([own, own, lie, lie], GROUP) == 1
+    assert first_false([own, own, own, lie], GROUP) == 2
+    assert first_false([own, lie, own, other], GROUP) == 0, "the first of several"
+    assert first_false([own, lie, lie, 1000 * lie], GROUP) == 0, "by the tolerance of what is right"
+
+
+def test_honest_seats_on_other_processors_are_not_the_false_ones() -> None:
+    own = losses()
+    near = own + np.float32(1e-5)
+    assert first_false([own, near, near + np.float32(1e-5), 6.0 - own], GROUP) == 2
+
+
+def test_among_lies_that_are_false_together_only_the_first_of_an_equal_part_is_found() -> None:
+    own = losses()
+    spread = own.std() * LOSS_TOLERANCE
+    steps = [own + np.float32(share * spread) for share in (0.0, 0.1, 0.6, 1.2)]
+    assert loss_difference(steps[-1], own, GROUP) > 1.0
+    assert first_false(steps, GROUP) == 1
+
+
+def test_losses_that_are_no_numbers_are_false_where_they_begin() -> None:
+    own, none = losses(), np.full(GROUP, np.nan, np.float32)
+    assert first_false([own, own, none, none], GROUP) == 1
+    assert first_false([none, none, own, own], GROUP) == 1
+    assert first_false([own, own, own, none], GROUP) == 2

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -104,6 +105,32 @@ def test_server_looks_at_less_where_volunteers_check_but_at_as_many_exact_sums(c
     auditor.n_checked = 10**9
     n_found = sum(len(drawn(auditor, claim)) for _ in range(N_DRAWS))
     assert n_found / N_DRAWS == pytest.approx(n_drawn, rel=0.25)
+
+
+def test_crews_are_looked_at_by_the_server_as_if_it_were_alone() -> None:
+    auditor = auditor_of(0.02)
+    auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=False)
+    auditor.n_checked = 10**9
+    crew = msgspec.structs.replace(claim_of(), standing=Standing("crew", seats=(ADA, BOB)))
+    n_found = sum(len(drawn(auditor, crew)) for _ in range(N_DRAWS))
+    expected = 0.02 * N_GROUPS + LEAST_CHANCE * (1 - 0.02 * N_GROUPS)
+    assert n_found / N_DRAWS == pytest.approx(expected, rel=0.25)
+
+
+@pytest.mark.parametrize(("place", "guilty"), [(1, {"Bo": 1}), (None, {"Ann": 1, "Bo": 1, "Cid": 1})])
+def test_what_is_found_of_a_crew_is_found_of_its_seats(place: int | None, guilty: dict[str, int]) -> None:
+    ledger = Ledger(0, 0.0, work_per_member=1)
+    auditor = Auditor(0.02, ledger, lottery=Random(1))
+    seats = tuple(Standing(name, name) for name in ("Ann", "Bo", "Cid"))
+    claim = msgspec.structs.replace(claim_of(), standing=Standing("crew", seats=seats))
+    auditor.settle(claim, Finding.TRUE)
+    assert [seat.n_agreed for seat in seats] == [N_GROUPS] * 3
+    auditor.settle(claim, Finding.FALSE, place)
+    assert {seat.name: seat.n_caught for seat in seats if seat.n_caught} == guilty
+    assert [seat.n_agreed for seat in seats] == [0 if seat.name in guilty else N_GROUPS for seat in seats]
+    earned = ledger.entry(0).earned
+    assert {name: one.caught for name, one in earned.items() if one.caught} == guilty
+    assert {name: one.agreed for name, one in earned.items()} == dict.fromkeys(["Ann", "Bo", "Cid"], N_GROUPS)
 
 
 def test_server_looks_at_as_much_as_alone_while_less_than_the_share_was_checked() -> None:

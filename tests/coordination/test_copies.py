@@ -77,3 +77,17 @@ def test_who_has_more_than_all_others_checks_what_there_is() -> None:
         (copy,), (lease,) = step.copies, step.leases
         assert (copy.quota, lease.quota) == (2 * GROUP, (2 if peer == 1 else 9) * GROUP)
         assert 40 <= copy.first_member <= 40 + lease.quota - copy.quota
+
+
+def test_crews_check_nobody_and_nobody_but_the_server_checks_them() -> None:
+    proven = tuple(Standing(name, n_agreed=PROOF_GROUPS) for name in ("a", "b"))
+    pair = Share(Volunteer(9, standing=Standing("crew", seats=proven)), 4, gates=True)
+    alone = Share(Volunteer(8, standing=Standing("crew of one", seats=proven[:1])), 4, gates=True)
+    checking = set()
+    for seed in range(30):
+        step, peers = dealt([share_of(1, 4), pair, alone, share_of(2, 4)], seed)
+        checking |= peers
+        (lease,) = [lease for lease in step.leases if lease.standing is pair.volunteer.standing]
+        assert not lease.overlaps
+        assert not lease.is_held
+    assert checking == {1, 2, 8}

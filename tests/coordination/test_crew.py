@@ -169,3 +169,28 @@ def test_who_is_excused_has_twice_as_long_from_then_on(crew: Crew) -> None:
     assert first.due == 160.0
     crew.took(first, activations(64, 5), 150.0)
     assert first.due == 210.0
+
+
+def test_what_seats_sent_is_kept_until_its_losses_are_handed_up(crew: Crew) -> None:
+    ada, bo = crew.seated
+    for first, count in [(FIRST, 5), (FIRST + 5, 3), (FIRST + 8, 5)]:
+        crew.took(ada, activations(first, count), 60.0)
+    crew.took(bo, result(FIRST, GROUP), 60.0)
+    trail = crew.trail(FIRST, GROUP, wire="float16")
+    assert (trail.cuts, trail.shards, trail.wire, trail.batch) == ((2,), 1, "float16", BATCH)
+    assert [[said.first_member for said in sent] for sent in trail.sent] == [[FIRST, FIRST + 5]]
+    assert trail.is_whole
+    crew.hand_up(result(FIRST, GROUP))
+    assert crew.taken == FIRST + GROUP
+    assert [said.first_member for said in crew.sent[0]] == [FIRST + GROUP]
+    assert not crew.trail(FIRST, GROUP, wire="float16").is_whole
+    crew.end_lease(60.0)
+    assert crew.sent == [[]]
+
+
+def test_no_more_is_kept_than_may_be_on_its_way(crew: Crew) -> None:
+    ada, first = crew.seated[0], FIRST
+    while not crew.complaint(ada, said := activations(first, min(BATCH, GROUP - first % GROUP))):
+        crew.took(ada, said, 60.0)
+        first += said.n_members
+    assert GROUP < sum(said.n_members for said in crew.sent[0]) <= GROUP + (WINDOW + 1) * BATCH

@@ -74,3 +74,27 @@ def test_memory_of_identities_is_bounded_and_keeps_the_false_ones(monkeypatch: p
     assert [standings.of(identity, name="", is_local=False).n_needed for identity in "ab"] == [1, 1]
     assert standings.of("c", name="", is_local=False).n_needed == 0
     assert standings.of("a", name="", is_local=False).n_caught == 1
+
+
+def crew_of(*seats: Standing) -> Standing:
+    return Standing("crew", seats=seats)
+
+
+def test_a_crew_is_proven_as_all_its_seats_are() -> None:
+    ada, bob = (Standing(name, n_agreed=PROOF_GROUPS) for name in ("Ada", "Bob"))
+    assert crew_of(ada, bob).is_proven
+    assert crew_of(ada, Standing("own", is_local=True)).is_proven
+    assert not crew_of(ada, bob, Standing("new")).is_proven
+    bob.was_caught()
+    assert not crew_of(ada, bob).is_proven
+    assert [crew_of(ada).is_shared, crew_of(ada, bob).is_shared, ada.is_shared] == [False, True, False]
+
+
+def test_the_seat_that_is_known_answers_and_where_none_is_all_of_them() -> None:
+    ada, bob, own = Standing("Ada"), Standing("Bob"), Standing("own", is_local=True)
+    crew = crew_of(ada, own, bob, ada)
+    assert crew.blamed(2) == (bob,)
+    assert crew.blamed(0) == (ada,)
+    assert crew.blamed(1) == (), "the server's own"
+    assert crew.blamed(None) == (ada, bob), "each once"
+    assert ada.blamed(None) == (ada,)

@@ -5,12 +5,16 @@ import numpy as np
 import pytest
 
 from fedlearn.config import ConfigError, RunConfig, Schema
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import Trials
 from fedlearn.tasks import task_kind as task_kind_module
 from fedlearn.tasks.blocks import Columns, block_name, cut, decode_block
 from fedlearn.tasks.kind import Kind, Prepared
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.record import RecordedObjective, TaskRecord
 from fedlearn.tasks.rnn.options import RnnOptions
+from fedlearn.tasks.task import Batch, Members
 from fedlearn.tasks.task_kind import ENVIRONMENT, FUNCTION, REWARD, SUPERVISED, TaskKind
 from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.task_options import TaskOptions, options_of
@@ -204,3 +208,28 @@ def test_a_server_needs_the_task_too() -> None:
 def test_options_of_another_kind_are_a_defect() -> None:
     with pytest.raises(AssertionError, match="expected TaskOptions, got RnnOptions"):
         options_of(Schema(RnnOptions).build({}))
+
+
+def test_a_look_at_the_model_and_trials_never_use_the_task_at_once() -> None:
+    held: list[bool] = []
+    objectives: list[TaskObjective] = []
+
+    class Watched(CountingTask):
+        def losses(self, members: Members, batch: Batch) -> Float32Array:
+            held.append(objectives[0].in_use.locked())
+            return np.asarray(super().losses(members, batch), dtype=np.float32)
+
+        def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
+            held.append(objectives[0].in_use.locked())
+            return super().evaluate(weights, threads=threads)
+
+    prepared = started(named(Watched(TENSORS, DATA)))
+    objective = prepared.objective
+    assert isinstance(objective, TaskObjective)
+    objectives.append(objective)
+    weights = objective.initial_weights()
+    trials = Trials(step=0, perturbation=Perturbation(0.1, 1), group_size=4, first_member=0, n_members=4)
+    objective.evaluate(weights, DATA, trials, threads=1)
+    prepared.examiner.validate(weights, threads=1)
+    assert held == [True, True]
+    assert not objective.in_use.locked()

@@ -88,7 +88,7 @@ def test_a_crew_takes_the_steps_of_a_lone_volunteer(tmp_path: Path, stage_of: St
     stage_of(alone).train(volunteers=1)
     stage = stage_of(crew).train(volunteers=seats)
     assert journal_of(crew) == journal_of(alone)
-    assert [metrics.volunteers for metrics in stage.swarm.metrics] == [1] * STEPS
+    assert [metrics.volunteers for metrics in stage.swarm.metrics] == [seats] * STEPS
     held = parameters_of(stage.participants)
     assert sum(held) == N_PARAMETERS
     assert max(held) < N_PARAMETERS
@@ -107,7 +107,7 @@ def test_who_lends_too_little_memory_for_a_replica_shares_one(tmp_path: Path, st
     assert held[0] == N_PARAMETERS
     assert sum(held[1:]) == N_PARAMETERS
     assert sorted(held)[0] == 0, "two are enough, and the third waits"
-    assert {metrics.volunteers for metrics in stage.swarm.metrics[2:]} == {2}
+    assert {metrics.volunteers for metrics in stage.swarm.metrics[2:]} == {3}
 
 
 def test_a_place_that_is_left_goes_to_who_waits(tmp_path: Path, stage_of: StageOf) -> None:
@@ -245,11 +245,14 @@ def test_a_crew_and_a_lone_volunteer_share_a_step(tmp_path: Path, stage_of: Stag
     stage.go_to(2)
     stage.join()
     stage.go_to(6)
-    names = {volunteer.name: volunteer for volunteer in stage.swarm.coordinator.run_status(0.0).volunteers}
-    assert names["crew 1 (volunteer 1, volunteer 0)"].phase == "ready"
-    assert {names[name].phase for name in ("volunteer 0", "volunteer 1")} == {"seated"}
-    assert names["volunteer 2"].share > 0
-    assert names["crew 1 (volunteer 1, volunteer 0)"].share == 1.0 - names["volunteer 2"].share
+    shown = stage.swarm.coordinator.run_status(0.0).volunteers
+    assert [volunteer.name for volunteer in shown] == ["volunteer 0", "volunteer 1", "volunteer 2"]
+    assert [volunteer.phase for volunteer in shown] == ["seated", "seated", "ready"]
+    assert shown[2].share > 0
+    assert shown[0].share == shown[1].share == (1.0 - shown[2].share) / 2
+    assert shown[0].members_per_s == shown[1].members_per_s
+    assert {volunteer.digest for volunteer in shown} == {"equal"}
+    assert stage.swarm.coordinator.status(0.0).volunteers == 3
     stage.swarm.coordinator.stop("the operator stopped it")
     shares = [volunteer.share for volunteer in stage.swarm.coordinator.run_status(0.0).volunteers]
     assert max(shares) == 0.0, "no step is open"
