@@ -35,7 +35,7 @@ from fedlearn.wire.messages import (
     Seat,
 )
 from fedlearn.wire.outbox import Outbox
-from fedlearn.wire.parcel import PARTING, Parcel, pack, stream_of
+from fedlearn.wire.parcel import PARTING, Parcel, keep, pack, stream_of
 from fedlearn.wire.states import MessageType, State, next_state
 from fedlearn.wire.versions import version_mismatch, version_said
 
@@ -245,31 +245,37 @@ class Connection:
             raise RemoteProtocolError(
                 f"{message_type.__name__}: expected stream {stream_of(message_type)}, got {frame.stream}"
             )
-        payload = self._assemble(message_type, frame, now)
-        if payload is None:
+        came = self._assemble(message_type, frame, now)
+        if came is None:
             return None
         if message_type is Ready and self._outbox.has_weights:
             raise RemoteProtocolError("Ready: expected it after the weights, which have not even left")
+        payload, headers = came
         message = cast(Message, _decoded(payload, message_type))
+        if self._is_server and isinstance(message, Activations):
+            keep(message, Parcel(message_type, payload, headers))
         self.state = state
         if message_type in PARTING:
             self._they_parted = True
             self._outbox.clear()
         return message
 
-    def _assemble(self, message_type: MessageType, frame: Frame, now: float) -> bytearray | memoryview | None:
-        """The payload if this frame completes it. Only data is ever unfinished: control takes one chunk."""
+    def _assemble(
+        self, message_type: MessageType, frame: Frame, now: float
+    ) -> tuple[bytearray | memoryview, list[bytes]] | None:
+        """The payload, and its headers, if this frame completes it. Only data is ever unfinished: control takes one
+        chunk."""
         is_control = frame.stream == CONTROL_STREAM
         assembly = None if is_control else self._assembly
         if assembly is None:
             max_bytes = self._max_bytes(message_type)
             if frame.n_chunks == 1 and len(frame.payload) <= max_bytes:
-                return frame.payload  # the decoder copies it
+                return frame.payload, [bytes(frame.header)]  # the decoder copies the payload
             assembly = Assembly(message_type, frame, max_bytes=max_bytes, now=now)
         payload = assembly.add(message_type, frame)
         if not is_control:
             self._assembly = assembly if payload is None else None
-        return payload
+        return None if payload is None else (payload, assembly.headers)
 
     def _lease(self, assignment: Assignment) -> None:
         """Raises the limit of a Result to what this lease asks for; it never falls, for older Results on their way."""

@@ -177,7 +177,7 @@ class Seat(Struct, frozen=True, array_like=True, tag=25):
     """and of what leaves once a group."""
 
 
-class Activations(Struct, frozen=True, array_like=True, tag=33):
+class Activations(Struct, frozen=True, array_like=True, tag=33, dict=True):
     """Either side: what a seat made of these members of its crew's lease, for the next seat."""
 
     step: Count
