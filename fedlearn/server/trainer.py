@@ -41,7 +41,7 @@ from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_records
 from fedlearn.storage.lines import LineLog
-from fedlearn.storage.metrics import Relayed, StepMetrics
+from fedlearn.storage.metrics import Kinds, Relayed, StepMetrics
 from fedlearn.storage.samples import Sample
 from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import encode_block
@@ -228,7 +228,9 @@ class Trainer:
         """What seats those who can't hold a whole replica; None where the model is not shared as a graph."""
         if self._draftsman is None:
             return None
-        return Seating(Crews(coordinator, self._draftsman, begun_at=self.replica.step), Parts(self._holding))
+        is_direct = self.run.config.server.direct
+        crews = Crews(coordinator, self._draftsman, begun_at=self.replica.step, is_direct=is_direct)
+        return Seating(crews, Parts(self._holding))
 
     @cached_property
     def _draftsman(self) -> Draftsman | None:
@@ -355,7 +357,13 @@ class Trainer:
         return path
 
     def record(
-        self, report: StepReport, *, bytes_in: int, bytes_out: int, relayed: Relayed | None = None
+        self,
+        report: StepReport,
+        *,
+        bytes_in: int,
+        bytes_out: int,
+        relayed: Relayed | None = None,
+        kinds: Kinds | None = None,
     ) -> StepMetrics:
         """Writes the step's line of metrics; the counts of bytes are totals from the server's start to the step's end.
 
@@ -379,6 +387,7 @@ class Trainer:
             elapsed_s=self.elapsed_s,
             validation=self.validation,
             relayed=relayed or {},
+            kinds=kinds or {},
         )
         self._bytes_in, self._bytes_out = bytes_in, bytes_out
         self.validation = {}

@@ -22,6 +22,7 @@ _MAGIC = b"fL"
 _FLAGS = 0
 _JOB = 0
 _HEADER = struct.Struct("<2sBBBBHIII")
+_TAG_AT = 3
 _CHECKSUM = struct.Struct("<I")
 
 
@@ -50,6 +51,11 @@ def headers(payload: bytes | bytearray | memoryview, *, message_type: int, strea
     view = memoryview(payload)
     chunks = [view[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES] for index in range(count)]
     return [_header(chunk, message_type, stream, index, count) for index, chunk in enumerate(chunks)]
+
+
+def tag_of(frame: bytes) -> int:
+    """The type of the message that a whole frame is of."""
+    return frame[_TAG_AT]
 
 
 def _header(chunk: bytes | bytearray | memoryview, message_type: int, stream: int, index: int, count: int) -> bytes:
