@@ -94,6 +94,7 @@ class Trainer:
         self.step = 0
         self.journal: list[Update] = []
         self.losses: list[float] = []
+        self.relayed: list[dict[str, tuple[int, int, int]]] = []
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
         del may_replay
@@ -140,7 +141,8 @@ class Trainer:
         relayed: dict[str, tuple[int, int, int]] | None = None,
         kinds: dict[str, tuple[int, int]] | None = None,
     ) -> StepMetrics:
-        del bytes_in, bytes_out, relayed, kinds
+        del bytes_in, bytes_out, kinds
+        self.relayed.append(relayed or {})
         self.losses.append(report.loss)
         return StepMetrics(
             step=report.step,
