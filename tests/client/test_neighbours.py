@@ -8,7 +8,7 @@ import pytest
 
 from fedlearn.client import neighbours
 from fedlearn.client.neighbours import Lines
-from fedlearn.net.dialing import Line
+from fedlearn.net.dialing import Line, dial_directly
 from fedlearn.net.direct import Place
 from fedlearn.wire.messages import Activations, Neighbours, NextSeat, SeatBefore
 from fedlearn.wire.proof import Identity
@@ -99,14 +99,14 @@ def test_activations_arrive_as_they_were_sent(has_tls: bool) -> None:
 
 
 def test_who_hears_of_its_neighbour_later_is_reached_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
-    again, n_calls, dial = asyncio.Event(), 0, neighbours.dial_directly
+    again, n_calls = asyncio.Event(), 0
 
     async def count(host: str, port: int, *, has_tls: bool) -> Line:
         nonlocal n_calls
         n_calls += 1
         if n_calls == 3:
             again.set()
-        return await dial(host, port, has_tls=has_tls)
+        return await dial_directly(host, port, has_tls=has_tls)
 
     monkeypatch.setattr(neighbours, "dial_directly", count)
 

@@ -29,6 +29,7 @@ pytest.importorskip("torch")
 
 SEATS = 3
 SERVE = ("--task", "task.py:task", "--port", "0", "--seats", str(SEATS), *STEPS_BY_MEMBERS)
+LIMIT_S = 400.0
 CLIENT = ("--once", "--priority", "normal", "--threads", "1", "--on-battery", "yes")
 
 
@@ -41,7 +42,9 @@ def trained(folder: Path, *flags: str) -> list[str]:
     """The digests of a run with its own volunteers."""
     folder.mkdir()
     write_task(folder)
-    server = start("server.py", *SERVE, "--volunteers", str(SEATS), "--steps", "4", *flags, folder=folder)
+    server = start(
+        "server.py", *SERVE, "--volunteers", str(SEATS), "--steps", "4", *flags, folder=folder, limit_s=LIMIT_S
+    )
     with ended_at_exit(server):
         said = output_of(server).read()
         assert server.wait() == 0, said
@@ -65,14 +68,14 @@ def test_a_crew_takes_the_same_steps_whatever_way_activations_go(tmp_path: Path,
 @pytest.mark.long
 def test_a_follower_that_dies_is_replaced_and_the_new_one_is_called(tmp_path: Path) -> None:
     write_task(tmp_path)
-    server = start("server.py", *SERVE, "--volunteers", "0", "--direct", "true", folder=tmp_path)
+    server = start("server.py", *SERVE, "--volunteers", "0", "--direct", "true", folder=tmp_path, limit_s=LIMIT_S)
     with ExitStack() as ended:
         ended.enter_context(ended_at_exit(server))
         port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
 
         def joined(name: str) -> "subprocess.Popen[str]":
             flags = ("--server", f"127.0.0.1:{port}", "--name", name, "--direct", "127.0.0.1:0", *CLIENT)
-            client = start("client.py", *flags, folder=tmp_path)
+            client = start("client.py", *flags, folder=tmp_path, limit_s=LIMIT_S)
             ended.enter_context(ended_at_exit(client))
             return client
 
@@ -105,13 +108,15 @@ def wait_for_steps(folder: Path, more: int) -> None:
 @pytest.mark.long
 def test_who_listens_where_others_do_not_call_is_served_through_the_server(tmp_path: Path) -> None:
     write_task(tmp_path)
-    server = start("server.py", *SERVE, "--volunteers", "0", "--direct", "true", "--steps", "3", folder=tmp_path)
+    server = start(
+        "server.py", *SERVE, "--volunteers", "0", "--direct", "true", "--steps", "3", folder=tmp_path, limit_s=LIMIT_S
+    )
     with ExitStack() as ended:
         ended.enter_context(ended_at_exit(server))
         port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
         for number in range(SEATS):
             flags = ("--server", f"127.0.0.1:{port}", "--name", f"volunteer-{number}", "--direct", "127.0.0.2:0")
-            ended.enter_context(ended_at_exit(start("client.py", *flags, *CLIENT, folder=tmp_path)))
+            ended.enter_context(ended_at_exit(start("client.py", *flags, *CLIENT, folder=tmp_path, limit_s=LIMIT_S)))
         said = output_of(server).read()
         assert server.wait() == 0
     assert "activations behind seat 1 go through this server from now on: the next seat is not reached: nobody" in said
@@ -156,7 +161,7 @@ def ip(*arguments: str) -> None:
 def test_seats_that_reach_the_server_and_not_each_other_go_through_it(tmp_path: Path, namespaces: list[str]) -> None:
     write_task(tmp_path)
     flags = (*SERVE, "--seats", "2", "--host", "0.0.0.0", "--tls", "off", "--direct", "true", "--steps", "3")
-    server = start("server.py", *flags, "--volunteers", "0", folder=tmp_path)
+    server = start("server.py", *flags, "--volunteers", "0", folder=tmp_path, limit_s=LIMIT_S)
     with ExitStack() as ended:
         ended.enter_context(ended_at_exit(server))
         port, _ = wait_for(server, r"listening on 0\.0\.0\.0:(\d+)")
