@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -97,12 +98,11 @@ def test_a_follower_that_dies_is_replaced_and_the_new_one_is_called(tmp_path: Pa
 
 
 def wait_for_steps(folder: Path, more: int) -> None:
-    """Waits until so many steps more are taken; the server's own file of metrics grows."""
-    with open(folder / "trainingRuns/1/metrics.jsonl", encoding="utf-8") as lines:
-        lines.seek(0, os.SEEK_END)
-        seen = 0
-        while seen < more:
-            seen += bool(lines.readline())
+    """Waits until so many steps more are taken."""
+    deadline, wanted = time.monotonic() + LIMIT_S / 2, len(metrics_of(folder)) + more
+    while len(metrics_of(folder)) < wanted:
+        assert time.monotonic() < deadline, f"step {wanted} was never taken"
+        time.sleep(0.05)
 
 
 @pytest.mark.long
