@@ -228,8 +228,7 @@ class Trainer:
         """What seats those who can't hold a whole replica; None where the model is not shared as a graph."""
         if self._draftsman is None:
             return None
-        is_direct = self.run.config.server.direct
-        crews = Crews(coordinator, self._draftsman, begun_at=self.replica.step, is_direct=is_direct)
+        crews = Crews(coordinator, self._draftsman, begun_at=self.replica.step, is_direct=self.run.config.server.direct)
         return Seating(crews, Parts(self._holding))
 
     @cached_property
