@@ -91,7 +91,10 @@ def test_a_follower_that_dies_is_replaced_and_the_new_one_is_called(tmp_path: Pa
         digests = {final_digest(client) for client in clients}
         assert server.wait(timeout=30) == 0
     assert digests == set(digests_of_parts(tmp_path, seats=SEATS))
-    assert traffic_of(tmp_path)["kinds"]["activations"]["received"] < 100_000
+    found = traffic_of(tmp_path)
+    relayed = found["kinds"]["activations"]["received"]
+    assert relayed < found["direct"], "a step may go through the server before it hears of the death"
+    print(f"{found['steps']} steps with three equal digests; {found['direct']} bytes directly, {relayed} to the server")
 
 
 def wait_for_steps(folder: Path, more: int) -> None:
