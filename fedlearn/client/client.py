@@ -18,6 +18,7 @@ from fedlearn.client.terms import Terms, reason_to_pause
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
+from fedlearn.net.direct import Place
 from fedlearn.net.route import Route
 from fedlearn.system.keys import keys
 from fedlearn.system.signals import GO_ON_SIGNALS, PAUSE_SIGNALS, STOP_SIGNALS, listen
@@ -227,6 +228,7 @@ def join(
     device: Device = "cpu",
     terms: Terms | None = None,
     budget: Budget | None = None,
+    direct: Place | None = None,
     others: Sequence[Address] = (),
     on_leave: Callable[[], None] = lambda: None,
     terminal: Terminal | None = None,
@@ -237,7 +239,7 @@ def join(
     `task` is what the server trains, where its code does not travel; trials of PyTorch models run on `device`. The
     machine is lent while the `terms` are kept, and no more of its memory than the `budget` says. It leaves when no
     server has answered for `give_up_s`. `on_leave` is called when the person wants to leave, who waits for no
-    computation.
+    computation. `direct` is where it listens for neighbours in a crew.
     """
     n_processors = usable_processors()
     terms = terms or Terms()
@@ -258,6 +260,7 @@ def join(
             terminal=terminal,
             budget=budget,
             duty=Duty(terms.max_cpu, n_processors) if is_limited else None,
+            direct=direct,
         )
 
     route, terminal = Route([address, *others]), terminal or Terminal()

@@ -11,15 +11,17 @@ from fedlearn.client.budget import Budget, in_words
 from fedlearn.client.duty import Duty
 from fedlearn.client.failures import in_short, own_lines
 from fedlearn.client.line import Line
+from fedlearn.client.neighbours import Lines
 from fedlearn.client.performer import Computed, Performer
 from fedlearn.client.showing import Showing
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.address import Address
+from fedlearn.net.direct import Place
 from fedlearn.terminal import Terminal
 from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
-from fedlearn.wire.messages import Message
+from fedlearn.wire.messages import Activations, Message, Neighbours
 from fedlearn.wire.proof import Credentials
 
 SLICE_LIMIT_S = 0.4
@@ -44,7 +46,9 @@ class Conversation:
         terminal: Terminal,
         budget: Budget | None = None,
         duty: Duty | None = None,
+        direct: Place | None = None,
     ) -> None:
+        """`direct`: where this machine listens for neighbours in a crew; None: nowhere, and it calls none."""
         self._terminal = terminal
         self._budget = budget or Budget()
         self._duty = duty
@@ -61,6 +65,11 @@ class Conversation:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=COMPUTING)
         max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
         self._line = Line(address, max_snapshot_bytes=max_snapshot_bytes)
+        self._lines = (
+            Lines(credentials.identity, direct, self, name=name, has_tls=address.has_tls)
+            if direct is not None
+            else None
+        )
         self._computing: asyncio.Task[None] | None = None
 
     @property
@@ -90,6 +99,8 @@ class Conversation:
                 showing.cancel()
                 await asyncio.gather(showing, return_exceptions=True)
         finally:
+            if self._lines is not None:
+                self._lines.close()
             # Trials under way end by themselves within a slice; their result is not wanted.
             self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -115,9 +126,31 @@ class Conversation:
     def left(self, leave: Leave) -> None:
         self._line.left(leave)
 
+    def introduce(self, neighbours: Neighbours) -> None:
+        if self._lines is not None:
+            self._lines.link(neighbours)
+
+    def forward(self, activations: Activations) -> None:
+        if self._lines is not None:
+            self._lines.forward(activations)
+
+    # ---- what the lines to neighbours tell
+
+    def linked(self) -> None:
+        self._performer.perform(self._worker.linked())
+
+    def unlinked(self, reason: str, *, is_next: bool) -> None:
+        self._performer.perform(self._worker.unlinked(reason, is_next=is_next))
+
+    def heard(self, activations: Activations) -> None:
+        self._performer.perform(self._worker.heard(activations, self.now()))
+        if (n_bytes := self._worker.bytes_waiting) > self._budget.max_waiting_bytes:
+            self.unlinked(f"memory: {in_words(n_bytes)} are waiting", is_next=False)
+
     async def _begin(self, nonce: bytes, binding: bytes) -> None:
         held = await asyncio.to_thread(lambda: self._volunteer.held)
-        self._performer.perform(self._worker.start(nonce=nonce, binding=binding, held=held))
+        port = await self._lines.listen() if self._lines is not None else 0
+        self._performer.perform(self._worker.start(nonce=nonce, binding=binding, held=held, listens_at=port))
 
     def _receive(self, message: Message) -> None:
         self._performer.perform(self._worker.received(message, self.now()))

@@ -5,11 +5,11 @@ from typing import Protocol, final
 
 from fedlearn.client.progress import Contribution, credit_in_short, credit_in_words
 from fedlearn.client.volunteer import Volunteer
-from fedlearn.coordination.effects import Build, ClientEffect, Compute, Evaluate, Leave, Notice, Reply
+from fedlearn.coordination.effects import Build, ClientEffect, Compute, Evaluate, Forward, Leave, Link, Notice, Reply
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.terminal.drawing import Block
-from fedlearn.wire.messages import Message
+from fedlearn.wire.messages import Activations, Message, Neighbours
 
 Computed = bytes | TrialResults | None
 
@@ -28,6 +28,12 @@ class Shell(Protocol):
 
     def say(self, text: str) -> None:
         """Shows a line to the person at this machine."""
+
+    def introduce(self, neighbours: Neighbours) -> None:
+        """Has lines to these neighbours in a crew from now on, and to no others."""
+
+    def forward(self, activations: Activations) -> None:
+        """Sends straight to the next seat."""
 
     def left(self, leave: Leave) -> None:
         """Ends the conversation."""
@@ -53,6 +59,10 @@ class Performer:
                     self._shell.send(message)
                 case Notice(text):
                     self._shell.say(text)
+                case Link(neighbours):
+                    self._shell.introduce(neighbours)
+                case Forward(activations):
+                    self._shell.forward(activations)
                 case Leave():
                     self._shell.left(effect)
                 case compute:

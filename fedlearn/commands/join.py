@@ -17,6 +17,7 @@ from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
 from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.coordination.golden import check_core
+from fedlearn.net.direct import parse_place
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
 from fedlearn.system.processes import give_way, keep_memory
@@ -52,6 +53,14 @@ def add_join(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--job", "--job-id", type=int, metavar="N", help="with --hub: work for this job only, and leave when it ends"
+    )
+    parser.add_argument(
+        "--direct",
+        nargs="?",
+        const="",
+        metavar="[HOST:]PORT",
+        help="where a server with --direct divides its model: listen here for the neighbour that it names, on any free "
+        "port by default, and call the next one, so that activations need not go through the server",
     )
     comfort = parser.add_argument_group("limits that the owner sets")
     comfort.add_argument(
@@ -132,6 +141,7 @@ def join_command(options: argparse.Namespace) -> int:
         device=options.device,
         terms=terms,
         budget=budget,
+        direct=parse_place(options.direct) if options.direct is not None else None,
         others=others,
         on_leave=end_soon,
         terminal=terminal_of(options),

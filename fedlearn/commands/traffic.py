@@ -40,18 +40,25 @@ def traffic_command(options: argparse.Namespace) -> int:
 
 def _found(folder: RunFolder, steps: Sequence[StepMetrics]) -> dict[str, Any]:
     cuts: dict[str, dict[str, float]] = {}
+    kinds: dict[str, dict[str, int]] = {}
     for step in steps:
-        for name, (n_members, n_bytes) in step.relayed.items():
-            cut = cuts.setdefault(name, {"members": 0, "bytes": 0})
+        for name, (n_members, n_relayed, n_direct) in step.relayed.items():
+            cut = cuts.setdefault(name, {"members": 0, "bytes": 0, "direct": 0})
             cut["members"] += n_members
-            cut["bytes"] += n_bytes
+            cut["bytes"] += n_relayed + n_direct
+            cut["direct"] += n_direct
+        for name, both in step.kinds.items():
+            kind = kinds.setdefault(name, {"received": 0, "sent": 0})
+            for way, n_bytes in zip(("received", "sent"), both, strict=True):
+                kind[way] += n_bytes
     for cut in cuts.values():
         cut["bytes_per_member"] = cut["bytes"] / cut["members"]
     return {
         "steps": len(steps),
         "received": sum(step.bytes_in for step in steps),
         "sent": sum(step.bytes_out for step in steps),
-        "activations": sum(cut["bytes"] for cut in cuts.values()),
+        "kinds": kinds,
+        "direct": sum(cut["direct"] for cut in cuts.values()),
         "journal": sum(path.stat().st_size for path in segments_in(folder.journal)),
         "cuts": cuts,
     }
@@ -59,16 +66,21 @@ def _found(folder: RunFolder, steps: Sequence[StepMetrics]) -> dict[str, Any]:
 
 def _lines(found: dict[str, Any]) -> list[str]:
     """What a server received and sent is what all its volunteers sent and received."""
-    n_steps, activations = found["steps"], found["activations"]
+    n_steps = found["steps"]
 
     def described(way: str) -> str:
         total = found[way]
-        share = f", {format_share(activations / max(total, 1))} of it activations" if activations else ""
-        return f"the server {way} {format_bytes(total)}, {format_bytes(total / n_steps)} a step{share}"
+        kinds = {name: kind[way] for name, kind in found["kinds"].items() if kind[way]}
+        largest = sorted(kinds, key=lambda name: -kinds[name])
+        parts = ", ".join(f"{name} {format_bytes(kinds[name])}" for name in largest)
+        return f"the server {way} {format_bytes(total)}, {format_bytes(total / n_steps)} a step" + (
+            f": {parts}" if parts else ""
+        )
 
     lines = [f"{counted(n_steps, 'step')}; the Updates take {format_bytes(found['journal'])} for each who follows them"]
     lines += [described("received"), described("sent")]
     for name, cut in found["cuts"].items():
         member, total = format_bytes(cut["bytes_per_member"]), format_bytes(cut["bytes"])
-        lines.append(f"{name}: {member} a member, {total} for {counted(cut['members'], 'member')}")
+        direct = f", {format_share(cut['direct'] / cut['bytes'])} of it not through the server" if cut["direct"] else ""
+        lines.append(f"{name}: {member} a member, {total} for {counted(cut['members'], 'member')}{direct}")
     return lines

@@ -52,6 +52,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["float32", "float16", "int8-delta", "int4-delta"],
         setting("how activations travel between the seats of a crew", resumable=True),
     ] = "float32"
+    direct: Annotated[
+        bool,
+        setting(
+            "seats of a crew send activations straight to each other, where both volunteers allow that and one reaches "
+            "the other",
+            resumable=True,
+        ),
+    ] = False
     public_host: Annotated[
         str,
         setting(

@@ -10,7 +10,7 @@ from fedlearn.coordination.effects import Peer
 from fedlearn.coordination.roster import Volunteer
 from fedlearn.coordination.trail import Trail
 from fedlearn.wire.activations import ActivationCodec
-from fedlearn.wire.messages import Activations, Assignment, Result, Seat
+from fedlearn.wire.messages import Activations, Assignment, Result, Seat, SeatBefore
 
 STALL_S = 30.0
 """Who has had work for so long without an answer loses its seat, where others can do without it."""
@@ -157,6 +157,10 @@ class Crew:
         """Of its last seat, until the digests of all are known."""
         self.sent: list[list[Activations]] = [[] for _ in draft.places[1:]]
         """At each cut, of members whose losses are not handed up; never more than may be on their way."""
+        self.direct: frozenset[int] = frozenset()
+        """Places whose activations go straight to the next seat."""
+        self.through_server: set[int] = set()
+        """Places whose activations do not, since that was tried."""
         self.taken = 0
         """The first member of the lease whose loss the first seat does not know to be in."""
         self.incomplete_since = 0.0
@@ -170,6 +174,7 @@ class Crew:
 
     def free(self, sitter: Sitter, now: float) -> None:
         """Somebody has no place any more."""
+        self.through_server -= {sitter.place - 1, sitter.place}
         self.sitters[sitter.place] = sitter.crew = None
         if sitter.line is not Line.SYNCING:
             sitter.owes_nothing(now)
@@ -278,23 +283,39 @@ class Crew:
             return f"seat {sitter.place} of {self.name}: expected {expected}, got {type(said).__name__}"
         n_members, size = members_of(said), assignment.group_size
         end = said.first_member + n_members
-        if said.first_member != sitter.next_member or not said.first_member < end <= self._given(sitter.place):
+        # What came straight from the seat before may be here sooner than word of it.
+        is_told = sitter.place - 1 not in self.direct
+        most = self._given(sitter.place) if is_told else assignment.first_member + assignment.quota
+        if said.first_member != sitter.next_member or not said.first_member < end <= most:
             return (
-                f"members of {self.name}: expected some from {sitter.next_member} to "
-                f"{self._given(sitter.place) - 1}, got {n_members} from {said.first_member} on"
+                f"members of {self.name}: expected some from {sitter.next_member} to {most - 1}, "
+                f"got {n_members} from {said.first_member} on"
             )
         offset, place = said.first_member - assignment.first_member, self.places[sitter.place]
         if isinstance(said, Result):
             whole = f"members of {self.name}: expected losses of whole groups of {size}, got {n_members}"
             return whole if n_members % size else ""
-        most = min(place.batch, size - offset % size)
-        n_bytes = n_members * place.member_bytes + (0 if offset % size else place.group_bytes)
-        if n_members > most or len(said.payload) != n_bytes:
-            return (
-                f"activations of {self.name}: expected at most {most} members and {n_bytes} bytes of {n_members}, "
-                f"got {len(said.payload)} bytes"
-            )
+        if sitter.place not in self.direct:
+            misfit = misfit_of(said, place, offset=offset, group_size=size)
+        else:
+            misfit = f"expected none here, got {len(said.payload)} bytes" if said.payload else ""
+        return misfit and f"activations of {self.name}: {misfit}"
+
+    def size_of(self, sitter: Sitter, said: Activations) -> int:
+        """Bytes of the activations of these members, wherever they went."""
+        assignment, place = self.assignment, self.places[sitter.place]
+        assert assignment is not None, "work without a lease"
+        begins = (said.first_member - assignment.first_member) % assignment.group_size == 0
+        return said.n_members * place.member_bytes + (place.group_bytes if begins else 0)
+
+
+def misfit_of(said: Activations, sizes: Place | SeatBefore, *, offset: int, group_size: int) -> str:
+    """How a payload is not what the plan says of members that begin `offset` into a lease; empty where it is."""
+    most = min(sizes.batch, group_size - offset % group_size)
+    n_bytes = said.n_members * sizes.member_bytes + (0 if offset % group_size else sizes.group_bytes)
+    if said.n_members <= most and len(said.payload) == n_bytes:
         return ""
+    return f"expected at most {most} members and {n_bytes} bytes of {said.n_members}, got {len(said.payload)} bytes"
 
 
 def members_of(said: Activations | Result) -> int:

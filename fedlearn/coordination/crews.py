@@ -28,11 +28,12 @@ from fedlearn.coordination.effects import (
     SendWeights,
     ServerEffect,
 )
+from fedlearn.coordination.introducing import introduce
 from fedlearn.coordination.leasing import send_block
 from fedlearn.coordination.waiting import who_waits
 from fedlearn.es.update import Update
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
-from fedlearn.wire.messages import Activations, Assignment, Credit, Message, Ready, Result, Resync, Taken
+from fedlearn.wire.messages import Activations, Assignment, Credit, Message, Ready, Result, Resync, Taken, Unreachable
 
 REPLAN_S = 10.0
 """An empty place waits so long for somebody who takes it, before the others are seated anew."""
@@ -42,9 +43,10 @@ REPLAN_S = 10.0
 class Crews:
     """All of a run; `begun_at` is the step at which the coordinator begins."""
 
-    def __init__(self, coordinator: Coordinator, planner: Planner, *, begun_at: int) -> None:
+    def __init__(self, coordinator: Coordinator, planner: Planner, *, begun_at: int, is_direct: bool = False) -> None:
         self._coordinator = coordinator
         self._planner = planner
+        self._is_direct = is_direct
         self._sitters: dict[Peer, Sitter] = {}
         self._crews: list[Crew] = []
         self._by_peer: dict[Peer, Crew] = {}
@@ -55,7 +57,7 @@ class Crews:
         self._digests: dict[tuple[int, Tensors], bytes] = {}
         self._n_crews = 0
         self._last_peer = 0
-        self._relayed: dict[str, tuple[int, int]] = {}
+        self._relayed: dict[str, tuple[int, int, int]] = {}
 
     # ---- what the coordinator wants done
 
@@ -121,16 +123,18 @@ class Crews:
         """What a member of the newest crew sends at each cut, in words."""
         crew = self._crews[-1]
         sent = ", ".join(f"{place.member_bytes} behind seat {n}" for n, place in enumerate(crew.places[:-1], 1))
+        way = "straight to the next seat where it can" if self._is_direct else "through this server"
         reason = f"; {crew.reason}" if crew.reason else ""
-        return f"crew {crew.number} sends bytes a member as {self._planner.wire}, through this server: {sent}{reason}"
+        return f"crew {crew.number} sends bytes a member as {self._planner.wire}, {way}: {sent}{reason}"
 
     @property
     def has_costs(self) -> bool:
         """Whether there is a crew of several seats."""
         return bool(self._crews) and len(self._crews[-1].places) > 1
 
-    def take_relayed(self) -> dict[str, tuple[int, int]]:
-        """Members, and bytes of their activations, that crossed each cut since this was asked last."""
+    def take_relayed(self) -> dict[str, tuple[int, int, int]]:
+        """Members that crossed each cut since this was asked last, and bytes of their activations: through the server,
+        and directly."""
         relayed, self._relayed = self._relayed, {}
         return relayed
 
@@ -138,7 +142,7 @@ class Crews:
 
     def hears(self, peer: Peer, message: Message) -> bool:
         """Whether the message is about a seat; all others are the coordinator's."""
-        return peer in self._sitters and isinstance(message, Ready | Activations | Result)
+        return peer in self._sitters and isinstance(message, Ready | Activations | Result | Unreachable)
 
     def received(self, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
         """A message came that is about a seat."""
@@ -156,6 +160,8 @@ class Crews:
                 return self._prove(sitter, now)
             case Activations() | Result():
                 return self._worked(sitter, message, now)
+            case Unreachable(is_next, reason):
+                return self._give_up_line(sitter.crew, sitter.place - (not is_next), reason, now)
         raise AssertionError("messages that are about no seat are the coordinator's")
 
     def _worked(self, sitter: Sitter, said: Activations | Result, now: float) -> list[ServerEffect]:
@@ -171,10 +177,12 @@ class Crews:
         if isinstance(said, Activations):
             follower = crew.sitters[sitter.place + 1]
             assert follower is not None, "a lease of a crew that is not complete"
-            effects.append(Send(follower.peer, said))
+            if sitter.place not in crew.direct:
+                effects.append(Send(follower.peer, said))
             cut = f"crew {crew.number}, cut {sitter.place + 1}"
-            n_members, n_bytes = self._relayed.get(cut, (0, 0))
-            self._relayed[cut] = (n_members + said.n_members, n_bytes + len(said.payload))
+            n_members, n_bytes, n_direct = self._relayed.get(cut, (0, 0, 0))
+            n_direct += crew.size_of(sitter, said) if sitter.place in crew.direct else 0
+            self._relayed[cut] = (n_members + said.n_members, n_bytes + len(said.payload), n_direct)
         crew.took(sitter, said, now)
         return [*effects, *self._prove(sitter, now)]
 
@@ -201,7 +209,17 @@ class Crews:
         self._last_peer -= 1
         crew.peer = self._last_peer
         self._by_peer[crew.peer] = crew
-        return self._coordinator.seated(crew.peer, crew.name, [sitter.volunteer for sitter in crew.seated])
+        named = introduce(crew) if self._is_direct else []
+        seated = self._coordinator.seated(crew.peer, crew.name, [sitter.volunteer for sitter in crew.seated])
+        return [*named, *seated]
+
+    def _give_up_line(self, crew: Crew | None, place: int, reason: str, now: float) -> list[ServerEffect]:
+        """What a place sends goes through the server from now on; a lease of which some is lost is given up."""
+        if crew is None or place not in crew.direct:
+            return []
+        crew.through_server.add(place)
+        why = f"activations behind seat {place + 1} go through this server from now on: {reason}"
+        return [*self._take_down(crew, why, now), *self._put_up(crew)]
 
     def _hand_up(self, crew: Crew, now: float) -> list[ServerEffect]:
         """Gives the coordinator what is in, once every seat's digest of the step was found right."""
@@ -283,6 +301,10 @@ class Crews:
                 sitter.due, sitter.is_awaited = now + STALL_S, True
                 continue
             why = f"{sitter.volunteer.name} has not answered for {sitter.patience_s:g} s"
+            if sitter.crew is not None and sitter.place - 1 in sitter.crew.direct:
+                # Whether it was sent anything only the two know.
+                effects += self._give_up_line(sitter.crew, sitter.place - 1, why, now)
+                continue
             sitter.stalled_at = now
             sitter.excuse()
             if sitter.crew is not None:
@@ -313,6 +335,7 @@ class Crews:
     def _take_down(self, crew: Crew, reason: str, now: float) -> list[ServerEffect]:
         """The crew can't work for now."""
         crew.end_lease(now)
+        crew.direct = frozenset()
         self._may_fill = True
         if crew.peer is None:
             return []

@@ -12,7 +12,7 @@ from fedlearn.coordination.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import DataBlock, Farewell, Message, Seat, Start, Welcome
+from fedlearn.wire.messages import Activations, DataBlock, Farewell, Message, Neighbours, Seat, Start, Welcome
 
 Peer = int
 """The number that the shell gives to a connection."""
@@ -234,6 +234,22 @@ class Pass(msgspec.Struct, frozen=True):
     """What the seat before made of them; none at the first."""
 
 
+class Link(msgspec.Struct, frozen=True):
+    """Client: have these lines to neighbours from now on, new ones, and no others.
+
+    The shell calls `Worker.linked` when the next seat is reached, `Worker.unlinked` when a line can't be used, and
+    `Worker.heard` with what the seat before sends.
+    """
+
+    neighbours: Neighbours
+
+
+class Forward(msgspec.Struct, frozen=True):
+    """Client: send this straight to the next seat."""
+
+    activations: Activations
+
+
 class Leave(msgspec.Struct, frozen=True):
     """Client: the conversation is over; come back only if `is_welcome_back`."""
 
@@ -243,4 +259,4 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 Compute = Build | TakeSeat | StoreBlock | Load | Begin | Apply | Evaluate | Pass
-ClientEffect = Reply | Compute | Notice | Leave
+ClientEffect = Reply | Compute | Notice | Link | Forward | Leave

@@ -37,7 +37,7 @@ class Entrance:
         refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
         if refusal is not None:
             return [Part(peer, refusal)]
-        self.volunteers[peer] = Volunteer(peer)
+        self.volunteers[peer] = Volunteer(peer, address=address)
         return []
 
     def disconnected(self, peer: Peer) -> Volunteer | None:
@@ -64,6 +64,7 @@ class Entrance:
             return self.dismiss(volunteer, Farewell("refused", reason))
         volunteer.phase = Phase.WAITING
         volunteer.memory_bytes = proof.memory_bytes
+        volunteer.listens_at = proof.listens_at
         volunteer.held = Held(proof.held_step, proof.held_digest) if proof.held_digest else None
         return [Send(volunteer.peer, self._welcome)]
 

@@ -9,9 +9,13 @@ from typing import final
 
 import numpy as np
 
+from fedlearn.coordination.crew import misfit_of
 from fedlearn.coordination.effects import Pass
 from fedlearn.es.trials import Float32Array, TrialResults, Trials
-from fedlearn.wire.messages import Activations, Assignment, Message, Result, Seat, Taken
+from fedlearn.wire.messages import Activations, Assignment, Message, Result, Seat, SeatBefore, Taken
+
+EARLY_BATCHES = 64
+"""Batches that may come straight from the seat before sooner than their lease."""
 
 
 @final
@@ -25,15 +29,25 @@ class Pipeline:
         self._next_member = self._taken = 0
         self._waiting: deque[Activations] = deque()
         self._losses: list[Float32Array] = []
+        self._before: SeatBefore | None = None
+        self._given = 0
+        """The member up to which that seat has sent,"""
+        self._early: list[Activations] = []
+        """and what came from it before the lease that it belongs to."""
         self.bytes_waiting = 0
         """Of what the seat before sent, and this one has not come to."""
 
-    def assign(self, assignment: Assignment, now: float) -> None:
-        """The crew has another lease; whatever is left of the one before is not wanted."""
+    def assign(self, assignment: Assignment, now: float) -> str:
+        """The crew has another lease; whatever is left of the one before is not wanted.
+
+        Gives what is wrong with what came straight from the seat before and was early; empty where nothing is.
+        """
         self.clear()
         self._assignment = assignment
         self._assigned_at, self._deadline = now, now + assignment.time_left_s
-        self._next_member = self._taken = assignment.first_member
+        self._next_member = self._taken = self._given = assignment.first_member
+        early, self._early = self._early, []
+        return next(filter(None, map(self.heard, early)), "")
 
     def clear(self) -> None:
         """The step is over."""
@@ -49,6 +63,40 @@ class Pipeline:
             return
         self._waiting.append(activations)
         self.bytes_waiting += len(activations.payload)
+
+    @property
+    def hears(self) -> bool:
+        """Whether a seat before may send straight to this one."""
+        return self._before is not None
+
+    def hear(self, before: SeatBefore | None) -> None:
+        """Who sends straight to this seat from now on; what another one sent is not wanted."""
+        self._before = before
+        self._early.clear()
+
+    def heard(self, said: Activations) -> str:
+        """The seat before sent something straight here; gives what is wrong with it, empty where nothing is.
+
+        Nobody in between has looked at it, and word of a lease may reach that seat first.
+        """
+        before, assignment = self._before, self._assignment
+        if before is None:
+            return ""
+        if assignment is None or _place_of(said) >= (assignment.step, assignment.first_member + assignment.quota):
+            self._early.append(said)
+            n_bytes = sum(len(early.payload) for early in self._early)
+            too_much = EARLY_BATCHES * (before.batch * before.member_bytes + before.group_bytes)
+            return f"expected at most {too_much} bytes before their lease, got {n_bytes}" if n_bytes > too_much else ""
+        if _place_of(said) < (assignment.step, self._given):
+            return ""  # of a lease that is over
+        if said.first_member != self._given:
+            return f"expected members from {self._given} on, got some from {said.first_member} on"
+        offset = said.first_member - assignment.first_member
+        if misfit := misfit_of(said, before, offset=offset, group_size=assignment.group_size):
+            return misfit
+        self._given += said.n_members
+        self.received(said)
+        return ""
 
     def taken(self, message: Taken) -> None:
         """Losses arrived: there is room for others to be on their way."""
@@ -94,6 +142,11 @@ class Pipeline:
         losses, self._losses = np.concatenate(self._losses), []
         busy_s = now - self._assigned_at
         return [Result(trials.step, end - losses.size, losses, digest, busy_s=busy_s)]
+
+
+def _place_of(said: Activations) -> tuple[int, int]:
+    """Where its members stand in the order of all members of a run."""
+    return said.step, said.first_member
 
 
 def _trials(assignment: Assignment, first_member: int, n_members: int) -> Trials:

@@ -51,6 +51,10 @@ class Volunteer(msgspec.Struct):
     threads: int = 0
     memory_bytes: int = 0
     """That it lends; 0: enough for any replica."""
+    address: str = ""
+    """From which it is connected."""
+    listens_at: int = 0
+    """The port there on which it hears a neighbour, as it is willing to call one; 0: neither."""
     tensors: tuple[str, ...] = ()
     """Names of those that its seat holds, or is sent."""
     phase: Phase = Phase.STRANGER

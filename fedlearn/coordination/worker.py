@@ -26,6 +26,7 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.pipeline import Pipeline
 from fedlearn.coordination.roster import Held
+from fedlearn.coordination.way import Way, unreachable
 from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
@@ -42,6 +43,7 @@ from fedlearn.wire.messages import (
     Goodbye,
     Hello,
     Message,
+    Neighbours,
     Ready,
     Result,
     Resync,
@@ -83,6 +85,8 @@ class Worker:
         self._memory_bytes = memory_bytes
         self._pipeline: Pipeline | None = None
         """Where this machine holds a part of the model."""
+        self._way = Way()
+        self._listens_at = 0
         self._hello: Hello | None = None
         self._held: Held | None = None
         self._binding = b""
@@ -115,12 +119,15 @@ class Worker:
         """Of what the seat before sent, and this machine has not come to."""
         return self._pipeline.bytes_waiting if self._pipeline is not None else 0
 
-    def start(self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None) -> list[ClientEffect]:
+    def start(
+        self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None, listens_at: int = 0
+    ) -> list[ClientEffect]:
         """Begins the conversation; `nonce` is random, and `binding` is that of the server's certificate.
 
-        `held` names the weights that this machine has kept from an earlier conversation.
+        `held` names the weights that this machine has kept from an earlier conversation, `listens_at` the port on which
+        a neighbour in a crew may call.
         """
-        self._held = held
+        self._held, self._listens_at = held, listens_at
         public_key = self._credentials.identity.public_key
         self._hello = Hello(PROTOCOL_VERSION, self._name, self._threads, public_key, nonce)
         self._binding = binding
@@ -140,9 +147,12 @@ class Worker:
                     )
                 return self._queue(Build(message), now)
             case Seat():
-                self._pipeline = Pipeline(message)
+                self._pipeline, self._way = Pipeline(message), Way()
                 part = f"part {message.place + 1} of {len(message.cuts) + 1} of the model, in crew {message.crew}"
                 return [Notice(f"this machine holds {part}"), *self._queue(TakeSeat(message), now)]
+            case Neighbours() if self._pipeline is not None and self._listens_at:
+                self._pipeline.hear(message.before)
+                return self._way.name(message)
             case DataBlock():
                 return self._queue(StoreBlock(message), now)
             case Snapshot():
@@ -155,8 +165,7 @@ class Worker:
                 self._give_up()
                 return self._queue(Apply(message), now)
             case Assignment():
-                self._assign(message, now)
-                return self._proceed(now)
+                return [*self._assign(message, now), *self._proceed(now)]
             case Activations() if self._pipeline is not None:
                 self._pipeline.received(message)
                 return self._proceed(now)
@@ -176,14 +185,40 @@ class Worker:
             case _:
                 return []
 
-    def _assign(self, assignment: Assignment, now: float) -> None:
+    def linked(self) -> list[ClientEffect]:
+        """The next seat is reached, and has proven that it is the one that the server named."""
+        return self._way.opened()
+
+    def unlinked(self, reason: str, *, is_next: bool) -> list[ClientEffect]:
+        """A line to a neighbour can't be used, or not any more."""
+        if self._is_over or self._pipeline is None:
+            return []
+        if is_next:
+            return self._way.lost(reason)
+        return self._turn_away(reason) if self._pipeline.hears else []
+
+    def heard(self, activations: Activations, now: float) -> list[ClientEffect]:
+        """The seat before sent something straight to this one."""
+        if self._is_over or self._pipeline is None:
+            return []
+        misfit = self._pipeline.heard(activations)
+        return [*(self._turn_away(misfit) if misfit else []), *self._proceed(now)]
+
+    def _turn_away(self, reason: str) -> list[ClientEffect]:
+        """Hears the seat before no more: the server looks at what it sends."""
+        assert self._pipeline is not None, "neighbours without a seat"
+        self._pipeline.hear(None)
+        return [unreachable(reason, is_next=False)]
+
+    def _assign(self, assignment: Assignment, now: float) -> list[ClientEffect]:
         if self._pipeline is not None:
-            self._pipeline.assign(assignment, now)
-            return
+            misfit = self._pipeline.assign(assignment, now)
+            return self._turn_away(misfit) if misfit else []
         self._assignment = assignment
         self._assigned_at = now
         self._deadline = now + assignment.time_left_s
         self._n_done = 0
+        return []
 
     def _give_up(self) -> None:
         """Nothing more is wanted of the lease."""
@@ -198,7 +233,7 @@ class Worker:
                 "token: the server asks for one, none was given; ask its owner, and name the token's file with --token"
             )
         proof = prove(self._credentials, self._hello, challenge, self._binding)
-        proof = msgspec.structs.replace(proof, memory_bytes=self._memory_bytes)
+        proof = msgspec.structs.replace(proof, memory_bytes=self._memory_bytes, listens_at=self._listens_at)
         if self._held is not None:
             proof = msgspec.structs.replace(proof, held_step=self._held.step, held_digest=self._held.digest)
         return [Reply(proof)]
@@ -223,7 +258,8 @@ class Worker:
                 effects += self._report(compute.trials, result, started, now)
             case Pass() if self._pipeline is not None:
                 assert result is not None
-                effects += [Reply(said) for said in self._pipeline.passed(compute, result, self._digest, now)]
+                for said in self._pipeline.passed(compute, result, self._digest, now):
+                    effects += self._way.say(said)
         return [*effects, *self._proceed(now)]
 
     def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:

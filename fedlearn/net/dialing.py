@@ -15,6 +15,7 @@ from fedlearn.net.tls import (
     check_pinned,
     client_context,
     refusal_of,
+    unjudged_context,
 )
 
 
@@ -63,6 +64,27 @@ async def dial(address: Address) -> Line:
         except UntrustedServerError:
             writer.transport.abort()
             raise
+    return Line(reader, writer, binding_of(certificate))
+
+
+async def dial_directly(host: str, port: int, *, has_tls: bool) -> Line:
+    """Connects to a volunteer; that it is the one that was meant, a signature over the binding must show.
+
+    Raises:
+        OSError: nobody answers there, or not with TLS.
+    """
+    if not has_tls:
+        return Line(*await asyncio.open_connection(host, port, limit=READ_LIMIT_BYTES), binding=b"")
+    reader, writer = await asyncio.open_connection(
+        host,
+        port,
+        limit=READ_LIMIT_BYTES,
+        ssl=unjudged_context(),
+        server_hostname=host,
+        ssl_handshake_timeout=HANDSHAKE_S,
+        ssl_shutdown_timeout=SHUTDOWN_S,
+    )
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     return Line(reader, writer, binding_of(certificate))
 
 

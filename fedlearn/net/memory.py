@@ -6,15 +6,17 @@ from typing import Self, final
 
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Message
+from fedlearn.wire.tally import Tally
 
 
 @final
 class MemoryLink:
     """The connections of a client and a server, whose bytes are carried when a method is called."""
 
-    def __init__(self, *, now: float) -> None:
+    def __init__(self, *, now: float, tally: Tally | None = None) -> None:
+        """`tally` counts what the server sends and receives."""
         self.client = Connection("client", now=now)
-        self.server = Connection("server", now=now)
+        self.server = Connection("server", now=now, tally=tally)
 
     def to_server(self, now: float) -> list[Message]:
         """Carries what the client has to send; gives the messages that arrive at the server."""

@@ -99,6 +99,15 @@ def client_context(address: Address) -> ssl.SSLContext:
     return context
 
 
+def unjudged_context() -> ssl.SSLContext:
+    """A TLS context for calls to who has any certificate: a signature over its binding must follow."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def check_pinned(address: Address, certificate: bytes) -> None:
     """Checks that this is the certificate whose fingerprint the address names, and that it is valid today.
 

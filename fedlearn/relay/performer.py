@@ -5,7 +5,7 @@ from typing import Protocol, final
 
 from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import Volunteer
-from fedlearn.coordination.effects import Compute, Leave, Notice, Reply, ServerEffect
+from fedlearn.coordination.effects import Compute, Forward, Leave, Link, Notice, Reply, ServerEffect
 from fedlearn.coordination.relay import Relay, RelayEffect
 from fedlearn.wire.messages import Message
 
@@ -51,6 +51,8 @@ class Performer:
                     self._shell.say(text)
                 case Leave():
                     self._shell.left(effect)
+                case Link() | Forward():
+                    pass  # a relay holds whole replicas, and has no neighbours
                 case _ if isinstance(effect, Compute):
                     self._compute(effect)
                 case _:

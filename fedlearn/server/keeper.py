@@ -19,7 +19,7 @@ from fedlearn.net.address import Address
 from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing
-from fedlearn.storage.metrics import Relayed, StepMetrics
+from fedlearn.storage.metrics import Kinds, Relayed, StepMetrics
 from fedlearn.wire.parcel import Parcel
 
 
@@ -54,10 +54,16 @@ class Serves(Protocol):
         """Writes a checkpoint of the replica, and gives its path; None where none is kept."""
 
     def record(
-        self, report: StepReport, *, bytes_in: int, bytes_out: int, relayed: Relayed | None = None
+        self,
+        report: StepReport,
+        *,
+        bytes_in: int,
+        bytes_out: int,
+        relayed: Relayed | None = None,
+        kinds: Kinds | None = None,
     ) -> StepMetrics:
         """Writes the figures of a step; the counts of bytes are totals from the server's start to the step's end,
-        `relayed` is of this step."""
+        `relayed` and `kinds` are of this step."""
 
 
 class Divides(Protocol):

@@ -64,6 +64,7 @@ class LocalVolunteers:
             arguments = ["--name", name, "--threads", str(settings.threads), "--once"]
             arguments += ["--identity", str(RunFolder(folder).local_identity)]
             arguments += ["--device", settings.device, *TERMS] + (["--task", task] if task else [])
+            arguments += ["--direct", "127.0.0.1:0"] if config.server.direct else []
             self._volunteers.append(_Volunteer(name, arguments))
             self._start(self._volunteers[-1])
 

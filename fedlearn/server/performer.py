@@ -36,9 +36,10 @@ from fedlearn.server.keeper import Seating, Serves
 from fedlearn.server.lasting import Lasting
 from fedlearn.server.recent import Outgoing
 from fedlearn.storage.checkpoint import step_of
-from fedlearn.storage.metrics import Relayed, StepMetrics
+from fedlearn.storage.metrics import Kinds, Relayed, StepMetrics
 from fedlearn.wire.messages import Message
 from fedlearn.wire.parcel import Parcel, pack
+from fedlearn.wire.tally import grown
 
 WAITING_S = 3.0
 """Who waits no longer is not worth a line: volunteers that start together come one after another."""
@@ -57,6 +58,9 @@ class Shell(Protocol):
 
     def traffic(self) -> tuple[int, int]:
         """Bytes in and out since the start."""
+
+    def traffic_by_kind(self) -> Kinds:
+        """What those bytes are."""
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         """Performs a task after all that were given before, and calls `then` with its result."""
@@ -90,8 +94,10 @@ class Performer:
         self._waiting = Lasting(WAITING_S)
         self._has_told_costs = False
         self._traffic_at_close = (0, 0)
+        self._kinds_at_close: Kinds = {}
+        self._kinds: Kinds = {}
         self._relayed: Relayed = {}
-        """Of the step that has closed."""
+        """Of the step that has closed, as `_kinds` is."""
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
         """Performs effects, and those that they lead to."""
@@ -163,6 +169,8 @@ class Performer:
             case AppendToJournal(update):
                 # All Results of the step are in by now, and its Update has not been sent.
                 self._traffic_at_close = self._shell.traffic()
+                before, self._kinds_at_close = self._kinds_at_close, self._shell.traffic_by_kind()
+                self._kinds = grown(before, self._kinds_at_close)
                 self._relayed = self._crews.take_relayed() if self._crews is not None else {}
                 self._packed_update = (update, self._trainer.append(update))
             case ApplyUpdate(update):
@@ -177,7 +185,9 @@ class Performer:
                 self._shell.work(self._trainer.save_checkpoint, self._saved)
             case StepReport():
                 bytes_in, bytes_out = self._traffic_at_close
-                metrics = self._trainer.record(effect, bytes_in=bytes_in, bytes_out=bytes_out, relayed=self._relayed)
+                metrics = self._trainer.record(
+                    effect, bytes_in=bytes_in, bytes_out=bytes_out, relayed=self._relayed, kinds=self._kinds
+                )
                 self._shell.stepped(metrics)
             case Notice(text):
                 self._told.on_problem(text)  # whatever the coordinator says is one

@@ -35,6 +35,7 @@ from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import Message
 from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES
+from fedlearn.wire.tally import Kinds, Tally
 
 TICK_S = 0.02
 """Seconds by which a step may close late."""
@@ -104,6 +105,7 @@ class Server:
         self._door = Door()
         self._closed_bytes_in = 0
         self._closed_bytes_out = 0
+        self._tally = Tally()
         self._is_compute_shared = compute is not None
         self._compute = compute or ThreadPoolExecutor(max_workers=1)
         self._desk = trainer.desk(self._coordinator)
@@ -190,6 +192,9 @@ class Server:
             self._closed_bytes_out + sum(connection.bytes_out for connection in connections),
         )
 
+    def traffic_by_kind(self) -> Kinds:
+        return self._tally.kinds
+
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         self._start(self._work(task, then))
 
@@ -232,7 +237,7 @@ class Server:
     async def _converse(self, stream: Stream) -> None:
         self._last_peer += 1
         peer = self._last_peer
-        connection = Connection("server", now=self.now(), estimate_bytes=self._estimate_bytes)
+        connection = Connection("server", now=self.now(), estimate_bytes=self._estimate_bytes, tally=self._tally)
         channel = Channel(connection, stream, max_queued_bytes=self._max_queued_bytes)
         self._channels[peer] = channel
         try:

@@ -27,6 +27,7 @@ from fedlearn.net.address import Address
 from fedlearn.server.changing import changed, differing_keys
 from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination, examine
+from fedlearn.server.figures import Figures
 from fedlearn.server.history import Rebuilt, StepDone, newest
 from fedlearn.server.keeper import Seating
 from fedlearn.server.ledger import read_credit, standings_of
@@ -42,7 +43,7 @@ from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_records
 from fedlearn.storage.lines import LineLog
-from fedlearn.storage.metrics import Relayed, StepMetrics
+from fedlearn.storage.metrics import Kinds, Relayed, StepMetrics
 from fedlearn.storage.samples import Sample
 from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import encode_block
@@ -73,8 +74,7 @@ class Trainer:
         self._recent = RecentUpdates()
         self._encoded_weights: tuple[int, Outgoing] | None = None
         self._encoded_block: tuple[bytes, Outgoing] | None = None
-        self._bytes_in = 0
-        self._bytes_out = 0
+        self._figures = Figures(run.prepared)
         self.update_bytes = 0
         """Length of the last Update on the wire."""
         self.validation: dict[str, float] = {}
@@ -236,7 +236,8 @@ class Trainer:
         """What seats those who can't hold a whole replica; None where the model is not shared as a graph."""
         if self._draftsman is None:
             return None
-        return Seating(Crews(coordinator, self._draftsman, begun_at=self.replica.step), Parts(self._holding))
+        crews = Crews(coordinator, self._draftsman, begun_at=self.replica.step, is_direct=self.run.config.server.direct)
+        return Seating(crews, Parts(self._holding))
 
     @cached_property
     def _draftsman(self) -> Draftsman | None:
@@ -363,32 +364,28 @@ class Trainer:
         return path
 
     def record(
-        self, report: StepReport, *, bytes_in: int, bytes_out: int, relayed: Relayed | None = None
+        self,
+        report: StepReport,
+        *,
+        bytes_in: int,
+        bytes_out: int,
+        relayed: Relayed | None = None,
+        kinds: Kinds | None = None,
     ) -> StepMetrics:
         """Writes the step's line of metrics; the counts of bytes are totals from the server's start to the step's end.
 
         Raises:
             StorageError: the disk refuses.
         """
-        finite = report.loss == report.loss
-        work = report.members * self.run.prepared.objective.work_per_member
-        metrics = StepMetrics(
-            step=report.step,
-            loss=report.loss if finite else None,
-            shown=dict([self.run.prepared.examiner.show(report.loss)]) if finite else {},
-            members=report.members,
-            work_per_s=work / max(report.duration_s, 1e-6),
-            work=work,
-            volunteers=report.volunteers,
-            bytes_in=bytes_in - self._bytes_in,
-            bytes_out=bytes_out - self._bytes_out,
-            digest=report.digest.hex(),
-            time=time.time(),
+        metrics = self._figures.of_step(
+            report,
+            bytes_in=bytes_in,
+            bytes_out=bytes_out,
+            relayed=relayed or {},
+            kinds=kinds or {},
             elapsed_s=self.elapsed_s,
             validation=self.validation,
-            relayed=relayed or {},
         )
-        self._bytes_in, self._bytes_out = bytes_in, bytes_out
         self.validation = {}
         self._metrics.append(metrics)
         return metrics

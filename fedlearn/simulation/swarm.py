@@ -24,9 +24,10 @@ from fedlearn.server.viewing import View
 from fedlearn.simulation.kept import Kept
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.tasks.named_task import NamedTask
-from fedlearn.wire.messages import Message
+from fedlearn.wire.messages import Activations, Message, Neighbours
 from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity
+from fedlearn.wire.tally import Kinds, Tally
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class Participant:
         task: NamedTask | None,
         clock: Callable[[], float],
         budget: Budget | None = None,
+        tally: Tally | None = None,
     ) -> None:
         # The same name is the same volunteer, and a run in one process gives the same twice.
         identity = Identity.of_seed(sha256(name.encode()).digest())
@@ -54,7 +56,7 @@ class Participant:
             memory_bytes=budget.lent_bytes,
         )
         self.volunteer = Volunteer(threads, task=task, budget=budget)
-        self.link = MemoryLink(now=clock())
+        self.link = MemoryLink(now=clock(), tally=tally)
         self.is_stalled = False
         self.left_by: Leave | None = None
         self.notices: list[str] = []
@@ -92,6 +94,12 @@ class Participant:
     def say(self, text: str) -> None:
         self.notices.append(text)
 
+    def introduce(self, neighbours: Neighbours) -> None:
+        raise AssertionError(f"nobody listens here, and {neighbours} were named")
+
+    def forward(self, activations: Activations) -> None:
+        raise AssertionError(f"nobody was named, and {len(activations.payload)} bytes were to go there")
+
     def left(self, leave: Leave) -> None:
         self.left_by = leave
 
@@ -125,6 +133,7 @@ class Swarm:
         self._last_peer = 0
         self._bytes_in = 0
         self._bytes_out = 0
+        self._tally = Tally()
         self.told.on_begin(begun)
 
     @property
@@ -140,7 +149,9 @@ class Swarm:
     def join(self, name: str, *, threads: int = 1, budget: Budget | None = None) -> Participant:
         """A volunteer connects and says Hello; 0 threads: all processors."""
         self._last_peer += 1
-        participant = Participant(name, threads=threads, task=self._task, clock=self._clock, budget=budget)
+        participant = Participant(
+            name, threads=threads, task=self._task, clock=self._clock, budget=budget, tally=self._tally
+        )
         self.participants[self._last_peer] = participant
         self._effects += self.coordinator.connected(self._last_peer, self._clock(), nonce=bytes(NONCE_BYTES))
         return participant
@@ -193,6 +204,9 @@ class Swarm:
             self._bytes_in + sum(link.bytes_in for link in links),
             self._bytes_out + sum(link.bytes_out for link in links),
         )
+
+    def traffic_by_kind(self) -> Kinds:
+        return self._tally.kinds
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         self._works.append(lambda: then(task()))

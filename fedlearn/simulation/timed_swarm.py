@@ -19,7 +19,7 @@ from fedlearn.simulation.kept import Kept
 from fedlearn.simulation.shared_replica import SharedReplica
 from fedlearn.simulation.timed_volunteer import TimedVolunteer, taken, update_s
 from fedlearn.simulation.timeline import Lane, Line, Timeline
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import Kinds, StepMetrics
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.wire.messages import Message, Result
 from fedlearn.wire.parcel import Parcel
@@ -96,6 +96,9 @@ class TimedSwarm:
     def traffic(self) -> tuple[int, int]:
         links = [volunteer.link.server for volunteer in self.volunteers.values()]
         return sum(link.bytes_in for link in links), sum(link.bytes_out for link in links)
+
+    def traffic_by_kind(self) -> Kinds:
+        return {}  # nobody asks what the bytes are
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         result = task()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import final
 
-from fedlearn.coordination.effects import Apply, ClientEffect, Compute, Evaluate, Leave, Notice, Reply
+from fedlearn.coordination.effects import Apply, ClientEffect, Compute, Evaluate, Forward, Leave, Link, Notice, Reply
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
@@ -73,8 +73,8 @@ class TimedVolunteer:
                     self._send(message)
                 case Leave():
                     self.left_by = effect
-                case Notice():
-                    pass
+                case Notice() | Link() | Forward():
+                    pass  # no volunteer here talks to another one
                 case compute:
                     self._compute(compute)
 

@@ -14,7 +14,7 @@ Columns = dict[str, NDArray[Any]]
 _BY_NAME = {"shown": "", "validation": "validation_"}
 """Fields of a line of metrics that have figures by name, and what the names of their columns begin with."""
 
-PLAIN = tuple(field for field in StepMetrics.__struct_fields__ if field not in (*_BY_NAME, "relayed"))
+PLAIN = tuple(field for field in StepMetrics.__struct_fields__ if field not in (*_BY_NAME, "relayed", "kinds"))
 
 
 def columns_of(metrics: Iterable[StepMetrics]) -> Columns:

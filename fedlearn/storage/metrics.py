@@ -7,8 +7,13 @@ import msgspec
 
 from fedlearn.storage.lines import read_last
 
-Relayed = dict[str, tuple[int, int]]
-"""Members, and bytes of their activations, by the cut of a crew that they crossed, such as "crew 1, cut 2"."""
+Relayed = dict[str, tuple[int, int, int]]
+"""Members, bytes of their activations through the server, and bytes that their seats say went straight to the next
+seat, by the cut of a crew that they crossed, such as "crew 1, cut 2"."""
+
+
+Kinds = dict[str, tuple[int, int]]
+"""Bytes in and out by what they are, such as "updates"."""
 
 
 class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,7 +41,10 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     validation: dict[str, float] = {}
     """Figures of the unperturbed weights on held-out data; measured from time to time, and empty in between."""
     relayed: Relayed = {}
-    """What seats of crews sent to one another through the server; part of `bytes_in`, and as much of `bytes_out`."""
+    """What seats of crews sent to one another; through the server it is part of `bytes_in`, and as much of
+    `bytes_out`."""
+    kinds: Kinds = {}
+    """What `bytes_in` and `bytes_out` are."""
 
 
 def each_once(lines: Iterable[StepMetrics]) -> list[StepMetrics]:

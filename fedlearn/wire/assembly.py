@@ -28,6 +28,8 @@ class Assembly:
         self._max_bytes = max_bytes
         self._n_arrived = 0
         self._payload = bytearray()
+        self.headers: list[bytes] = []
+        """Of the chunks, as they came."""
 
     @property
     def bytes_held(self) -> int:
@@ -58,4 +60,5 @@ class Assembly:
             )
         self._n_arrived += 1
         self._payload += frame.payload
+        self.headers.append(bytes(frame.header))
         return self._payload if self._n_arrived == self._count else None

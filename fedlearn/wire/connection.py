@@ -6,7 +6,8 @@ second; `now` is any clock in seconds that never goes back.
 Source: the design of h11 (https://h11.readthedocs.io): the protocol is a value, and I/O is left to the caller.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import UnionType
 from typing import Literal, cast, final, get_args
 
 from fedlearn.es.estimate import MAX_EXACT_BYTES, exact_width
@@ -15,7 +16,7 @@ from fedlearn.wire.allowance import Allowance
 from fedlearn.wire.assembly import Assembly
 from fedlearn.wire.codec import decode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES, Frame, FrameParser
+from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES, Frame, FrameParser, tag_of
 from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
     PROTOCOL_VERSION,
@@ -24,6 +25,8 @@ from fedlearn.wire.messages import (
     Farewell,
     FarewellKind,
     FromClient,
+    FromNextSeat,
+    FromSeatBefore,
     FromServer,
     Hello,
     Message,
@@ -35,20 +38,40 @@ from fedlearn.wire.messages import (
     Seat,
 )
 from fedlearn.wire.outbox import Outbox
-from fedlearn.wire.parcel import PARTING, Parcel, pack, stream_of
+from fedlearn.wire.parcel import PARTING, Parcel, keep, pack, stream_of
 from fedlearn.wire.states import MessageType, State, next_state
+from fedlearn.wire.tally import Tally
 from fedlearn.wire.versions import version_mismatch, version_said
 
-_FROM_CLIENT: dict[int, MessageType] = {kind.__struct_config__.tag: kind for kind in get_args(FromClient)}
-_FROM_SERVER: dict[int, MessageType] = {kind.__struct_config__.tag: kind for kind in get_args(FromServer)}
+
+def _by_tag(messages: UnionType) -> dict[int, MessageType]:
+    return {kind.__struct_config__.tag: kind for kind in get_args(messages)}
+
+
+Role = Literal["client", "server", "seat before", "next seat"]
+"""The last two are the ends of a line between two seats of a crew, of which the next one is called."""
+
+_SAID_BY: Mapping[Role, Mapping[int, MessageType]] = {
+    "client": _by_tag(FromClient),
+    "server": _by_tag(FromServer),
+    "seat before": _by_tag(FromSeatBefore),
+    "next seat": _by_tag(FromNextSeat),
+}
+_OTHER: Mapping[Role, Role] = {
+    "client": "server",
+    "server": "client",
+    "seat before": "next seat",
+    "next seat": "seat before",
+}
 
 
 @final
 class Connection:
     """The protocol as seen by one side.
 
-    A server accepts from a client what its leases ask for, and little else. `estimate_bytes` is the greatest length of
-    a Result's estimate, where it has one.
+    A server accepts from a client what its leases ask for, and little else; a seat, from the one before it,
+    `activations_bytes` at a time once that has signed. `estimate_bytes` is the greatest length of a Result's estimate,
+    where it has one; a `tally` counts what the bytes are.
 
     Attributes:
         state: where the conversation stands, as seen from here.
@@ -57,16 +80,19 @@ class Connection:
 
     def __init__(
         self,
-        role: Literal["client", "server"],
+        role: Role,
         *,
         now: float,
         max_snapshot_bytes: int = limits.DEFAULT_MAX_SNAPSHOT_BYTES,
         estimate_bytes: int = limits.LARGEST_ESTIMATE_BYTES,
+        activations_bytes: int = 0,
+        tally: Tally | None = None,
     ) -> None:
-        ours, theirs = (_FROM_CLIENT, _FROM_SERVER) if role == "client" else (_FROM_SERVER, _FROM_CLIENT)
-        self._ours = frozenset(ours.values())
-        self._theirs = theirs
-        self._is_server = role == "server"
+        self._ours = frozenset(_SAID_BY[role].values())
+        self._theirs = _SAID_BY[_OTHER[role]]
+        self._is_server = role in ("server", "next seat")
+        self._activations_bytes = activations_bytes
+        self._tally = tally
         self._max_snapshot_bytes = max_snapshot_bytes
         self._estimate_bytes = estimate_bytes
         self._result_bytes = limits.MAX_SMALL_BYTES
@@ -159,6 +185,8 @@ class Connection:
         while length < max_bytes and (frame := self._outbox.next_frame()):
             frames.append(frame)
             length += len(frame)
+            if self._tally is not None:
+                self._tally.send(tag_of(frame), len(frame))
         self.bytes_out += length
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
@@ -193,7 +221,9 @@ class Connection:
         messages: list[Message] = []
         for frame in self._parser.feed(data):
             self._frame_deadline = None
-            if self._is_server:
+            if self._tally is not None:
+                self._tally.receive(frame.message_type, HEADER_BYTES + len(frame.payload))
+            if self._is_server and self.state is not State.LINKED:
                 self._allowance.spend(frame.chunk == 0, HEADER_BYTES + len(frame.payload), now)
             message = self._receive_frame(frame, now)
             if isinstance(message, Ping) and self._can_chat():
@@ -258,31 +288,39 @@ class Connection:
             raise RemoteProtocolError(
                 f"{message_type.__name__}: expected stream {stream_of(message_type)}, got {frame.stream}"
             )
-        payload = self._assemble(message_type, frame, now)
-        if payload is None:
+        came = self._assemble(message_type, frame, now)
+        if came is None:
             return None
         if message_type is Ready and self._outbox.has_weights:
             raise RemoteProtocolError("Ready: expected it after the weights, which have not even left")
+        payload, headers = came
         message = cast(Message, _decoded(payload, message_type))
+        if self._is_server and isinstance(message, Activations):
+            keep(message, Parcel(message_type, payload, headers))
         self.state = state
+        if state is State.LINKED:
+            self._parser.max_payload_bytes = CHUNK_BYTES
         if message_type in PARTING:
             self._they_parted = True
             self._outbox.clear()
         return message
 
-    def _assemble(self, message_type: MessageType, frame: Frame, now: float) -> bytearray | memoryview | None:
-        """The payload if this frame completes it. Only data is ever unfinished: control takes one chunk."""
+    def _assemble(
+        self, message_type: MessageType, frame: Frame, now: float
+    ) -> tuple[bytearray | memoryview, list[bytes]] | None:
+        """The payload, and its headers, if this frame completes it. Only data is ever unfinished: control takes one
+        chunk."""
         is_control = frame.stream == CONTROL_STREAM
         assembly = None if is_control else self._assembly
         if assembly is None:
             max_bytes = self._max_bytes(message_type)
             if frame.n_chunks == 1 and len(frame.payload) <= max_bytes:
-                return frame.payload  # the decoder copies it
+                return frame.payload, [bytes(frame.header)]  # the decoder copies the payload
             assembly = Assembly(message_type, frame, max_bytes=max_bytes, now=now)
         payload = assembly.add(message_type, frame)
         if not is_control:
             self._assembly = assembly if payload is None else None
-        return payload
+        return None if payload is None else (payload, assembly.headers)
 
     def _lease(self, assignment: Assignment) -> None:
         """Raises the limit of a Result to what this lease asks for; it never falls, for older Results on their way."""
@@ -307,7 +345,7 @@ class Connection:
         if message_type is Result:
             return self._result_bytes
         if message_type is Activations and self._is_server:
-            return limits.activations_limit_bytes(self._seat) if self._seat is not None else 0
+            return limits.activations_limit_bytes(self._seat) if self._seat is not None else self._activations_bytes
         return limits.max_message_bytes(message_type, max_snapshot_bytes=self._max_snapshot_bytes)
 
     def _can_chat(self) -> bool:

@@ -22,6 +22,7 @@ _MAGIC = b"fL"
 _FLAGS = 0
 _JOB = 0
 _HEADER = struct.Struct("<2sBBBBHIII")
+_TAG_AT = 3
 _CHECKSUM = struct.Struct("<I")
 
 
@@ -33,6 +34,8 @@ class Frame(NamedTuple):
     chunk: int
     n_chunks: int
     payload: memoryview
+    header: memoryview = memoryview(bytes(HEADER_BYTES))
+    """As it came, with the checksum."""
 
 
 def n_chunks(length_bytes: int) -> int:
@@ -40,7 +43,7 @@ def n_chunks(length_bytes: int) -> int:
     return -(-length_bytes // CHUNK_BYTES)
 
 
-def headers(payload: bytes, *, message_type: int, stream: int) -> list[bytes]:
+def headers(payload: bytes | bytearray | memoryview, *, message_type: int, stream: int) -> list[bytes]:
     """The header of each chunk of a payload, in order."""
     count = n_chunks(len(payload))
     if count == 1:  # the usual case, thousands of times in a step
@@ -50,7 +53,12 @@ def headers(payload: bytes, *, message_type: int, stream: int) -> list[bytes]:
     return [_header(chunk, message_type, stream, index, count) for index, chunk in enumerate(chunks)]
 
 
-def _header(chunk: bytes | memoryview, message_type: int, stream: int, index: int, count: int) -> bytes:
+def tag_of(frame: bytes) -> int:
+    """The type of the message that a whole frame is of."""
+    return frame[_TAG_AT]
+
+
+def _header(chunk: bytes | bytearray | memoryview, message_type: int, stream: int, index: int, count: int) -> bytes:
     header = _HEADER.pack(_MAGIC, FRAME_VERSION, message_type, _FLAGS, stream, _JOB, index, count, len(chunk))
     return header + _CHECKSUM.pack(zlib.crc32(chunk, zlib.crc32(header)))
 
@@ -141,4 +149,4 @@ def _checked_frame(view: memoryview) -> Frame:
             f"checksum: expected {expected:08x}, got {checksum:08x} for chunk {index} of {count}; "
             "the bytes were damaged in transit; connect again"
         )
-    return Frame(message_type, stream, index, count, payload)
+    return Frame(message_type, stream, index, count, payload, view[:HEADER_BYTES])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import Activations, Assignment, DataBlock, Result, Seat, Welcome
+from fedlearn.wire.messages import Activations, Assignment, DataBlock, Result, Seat, SeatBefore, Welcome
 from fedlearn.wire.states import MessageType
 
 _KIB = 1024
@@ -58,7 +58,7 @@ def result_limit_bytes(n_members: int, *, estimate_bytes: int) -> int:
     return 4 * n_members + estimate_bytes + MAX_SMALL_BYTES
 
 
-def activations_limit_bytes(seat: Seat) -> int:
+def activations_limit_bytes(seat: Seat | SeatBefore) -> int:
     """The largest message of a seat for the next one."""
     return min(seat.batch * seat.member_bytes + seat.group_bytes + MAX_SMALL_BYTES, _MAX_BYTES[Activations])
 

@@ -36,6 +36,7 @@ MAX_NAME_LENGTH = 64
 Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
 Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]
 """Random bytes that serve for one conversation only."""
+PublicKey = Annotated[bytes, Meta(min_length=32, max_length=32)]
 FarewellKind = Literal["run_ended", "refused", "try_again"]
 
 
@@ -65,6 +66,8 @@ class Proof(Struct, frozen=True, array_like=True, tag=7):
     """What my machine computes in the golden step: another one's arithmetic is another version's."""
     memory_bytes: Count = 0
     """That I lend: where a whole replica takes more I hold a part of one. 0: enough for any."""
+    listens_at: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """The port of this machine on which I hear a neighbour in a crew, as I am willing to call one; 0: neither."""
 
 
 class Ready(Struct, frozen=True, array_like=True, tag=2):
@@ -177,8 +180,11 @@ class Seat(Struct, frozen=True, array_like=True, tag=25):
     """and of what leaves once a group."""
 
 
-class Activations(Struct, frozen=True, array_like=True, tag=33):
-    """Either side: what a seat made of these members of its crew's lease, for the next seat."""
+class Activations(Struct, frozen=True, array_like=True, tag=33, dict=True):
+    """Either side: what a seat made of these members of its crew's lease, for the next seat.
+
+    To the server without the payload, where that went straight to the next seat.
+    """
 
     step: Count
     first_member: Count
@@ -186,6 +192,49 @@ class Activations(Struct, frozen=True, array_like=True, tag=33):
     digest: Digest
     """Of the part of the weights that they went through last."""
     payload: bytes
+
+
+class NextSeat(Struct, frozen=True, array_like=True):
+    """Where the next seat listens, and the key that it proves to have."""
+
+    host: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    public_key: PublicKey
+
+
+class SeatBefore(Struct, frozen=True, array_like=True):
+    """The key that the seat before proves to have, and how large what it sends is, as its own Seat says."""
+
+    public_key: PublicKey
+    batch: Positive
+    member_bytes: Count
+    group_bytes: Count
+
+
+class Neighbours(Struct, frozen=True, array_like=True, tag=27):
+    """Server: from now on send your activations straight to the next seat, hear the seat before, and nobody else.
+
+    None: what crosses that cut goes through me.
+    """
+
+    line: Count
+    """Number of these lines, which both ends sign."""
+    next: NextSeat | None
+    before: SeatBefore | None
+
+
+class Unreachable(Struct, frozen=True, array_like=True, tag=8):
+    """Client: my line to a neighbour can't be used; let what crosses that cut go through you."""
+
+    is_next: bool
+    """Whether it is the next seat; else the one before."""
+    reason: Reason
+
+
+class Signature(Struct, frozen=True, array_like=True, tag=34):
+    """Either seat, to the other: this line is with me; see `introduction.py` for what is signed."""
+
+    signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
 
 
 class Taken(Struct, frozen=True, array_like=True, tag=26):
@@ -240,7 +289,7 @@ class Farewell(Struct, frozen=True, array_like=True, tag=21):
     reason: Reason
 
 
-FromClient = Hello | Proof | Ready | Result | Activations | Goodbye | Ping | Pong
+FromClient = Hello | Proof | Ready | Result | Activations | Unreachable | Goodbye | Ping | Pong
 FromServer = (
     Challenge
     | Welcome
@@ -250,6 +299,7 @@ FromServer = (
     | DataBlock
     | Assignment
     | Activations
+    | Neighbours
     | Taken
     | Update
     | Resync
@@ -258,4 +308,8 @@ FromServer = (
     | Ping
     | Pong
 )
-Message = FromClient | FromServer
+FromSeatBefore = Hello | Signature | Activations | Goodbye | Ping | Pong
+"""On a line between two seats, whoever called,"""
+FromNextSeat = Challenge | Signature | Farewell | Ping | Pong
+"""and whoever was called."""
+Message = FromClient | FromServer | FromSeatBefore | FromNextSeat

@@ -82,7 +82,7 @@ def prove(credentials: Credentials, hello: Hello, challenge: Challenge, binding:
 
 def is_signed(proof: Proof, hello: Hello, challenge: Challenge, binding: bytes) -> bool:
     """Whether the conversation was signed with the private key of the public key in Hello."""
-    if _without_sign(hello.public_key) in _SMALL_ORDER:
+    if has_small_order(hello.public_key):
         return False
     try:
         Ed25519PublicKey.from_public_bytes(hello.public_key).verify(
@@ -98,8 +98,9 @@ def knows_token(proof: Proof, token: bytes, hello: Hello, challenge: Challenge, 
     return hmac.compare_digest(proof.token_proof, _token_proof(token, transcript(hello, challenge, binding)))
 
 
-def _without_sign(public_key: bytes) -> bytes:
-    return public_key[:-1] + bytes(byte & 0x7F for byte in public_key[-1:])
+def has_small_order(public_key: bytes) -> bool:
+    """Whether anybody can find signatures for a public key."""
+    return public_key[:-1] + bytes(byte & 0x7F for byte in public_key[-1:]) in _SMALL_ORDER
 
 
 def _token_proof(token: bytes, covered: bytes) -> bytes:

@@ -22,6 +22,7 @@ from fedlearn.wire.messages import (
     Farewell,
     Goodbye,
     Hello,
+    Neighbours,
     Ping,
     Pong,
     Proof,
@@ -29,8 +30,10 @@ from fedlearn.wire.messages import (
     Result,
     Resync,
     Seat,
+    Signature,
     Start,
     Taken,
+    Unreachable,
     Welcome,
 )
 
@@ -48,6 +51,8 @@ class State(Enum):
     SYNCING = "the server sent the weights"
     ACTIVE = "the client is Ready"
     RESYNCING = "the server said Resync"
+    SIGNED = "the next seat has signed"
+    LINKED = "both seats have signed"
 
     # Enum's own hash is a function in Python, called for every message; members are unique, so identity serves.
     __hash__ = object.__hash__
@@ -57,7 +62,7 @@ _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
     # A server that is full, or cannot read the Hello, says so at once.
     State.OPENING: {Hello: State.GREETED, Farewell: State.OPENING},
     State.GREETED: {Challenge: State.CHALLENGED},
-    State.CHALLENGED: {Proof: State.PROVEN},
+    State.CHALLENGED: {Proof: State.PROVEN, Signature: State.SIGNED},
     State.PROVEN: {Welcome: State.WELCOMED},
     State.WELCOMED: {
         Seat: State.WELCOMED,
@@ -70,6 +75,7 @@ _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
         Update: State.SYNCING,
         Result: State.SYNCING,
         Activations: State.SYNCING,
+        Unreachable: State.SYNCING,
         Ready: State.ACTIVE,
     },
     State.ACTIVE: {
@@ -79,6 +85,8 @@ _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
         Update: State.ACTIVE,
         Result: State.ACTIVE,
         Activations: State.ACTIVE,
+        Neighbours: State.ACTIVE,
+        Unreachable: State.ACTIVE,
         Taken: State.ACTIVE,
         Resync: State.RESYNCING,
     },
@@ -87,8 +95,11 @@ _TRANSITIONS: Mapping[State, Mapping[MessageType, State]] = {
         DataBlock: State.RESYNCING,
         Result: State.RESYNCING,
         Activations: State.RESYNCING,
+        Unreachable: State.RESYNCING,
         Snapshot: State.SYNCING,
     },
+    State.SIGNED: {Signature: State.LINKED},
+    State.LINKED: {Activations: State.LINKED},
 }
 
 _AFTER_HELLO: frozenset[MessageType] = frozenset([Ping, Pong, Goodbye, Farewell])

@@ -17,7 +17,7 @@ from fedlearn.es.update import MAX_SPANS, Update
 from fedlearn.net.memory import MemoryLink
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.messages import DataBlock, Goodbye, Message
+from fedlearn.wire.messages import Activations, DataBlock, Goodbye, Message, Neighbours
 from tests.client.hostile import ATTACKS, UPDATE, Attack, answers
 from tests.identities import ADA, NONCE
 
@@ -61,6 +61,12 @@ class Client:
 
     def say(self, text: str) -> None:
         pass
+
+    def introduce(self, neighbours: Neighbours) -> None:
+        raise AssertionError(f"{neighbours} were named to who does not listen")
+
+    def forward(self, activations: Activations) -> None:
+        raise AssertionError(f"members from {activations.first_member} on were to go to nobody")
 
     def left(self, leave: Leave) -> None:
         self.left_by = leave

@@ -10,7 +10,7 @@ from fedlearn.client.progress import Contribution
 from fedlearn.coordination.effects import Compute, Evaluate, Leave, Load, Notice, Reply
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
-from fedlearn.wire.messages import Credit, Message, Pong, Ready, Result
+from fedlearn.wire.messages import Activations, Credit, Message, Neighbours, Pong, Ready, Result
 from tests.coordination.worker.scene import GROUP, WELCOME, assignment, digest_of, snapshot
 from tests.identities import ADA
 
@@ -55,6 +55,12 @@ class Shell:
 
     def say(self, text: str) -> None:
         self.said.append(text)
+
+    def introduce(self, neighbours: Neighbours) -> None:
+        raise AssertionError(f"{neighbours} were named to who does not listen")
+
+    def forward(self, activations: Activations) -> None:
+        raise AssertionError(f"members from {activations.first_member} on were to go to nobody")
 
     def left(self, leave: Leave) -> None:
         self.leave = leave

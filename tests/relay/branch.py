@@ -137,6 +137,9 @@ class Branch:
     def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
         self.work(task, then)
 
+    def traffic_by_kind(self) -> dict[str, tuple[int, int]]:
+        return {}
+
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         self._works.append(lambda: then(task()))
 

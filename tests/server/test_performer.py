@@ -76,6 +76,9 @@ class Shell:
     def traffic(self) -> tuple[int, int]:
         return self.bytes_in_and_out
 
+    def traffic_by_kind(self) -> dict[str, tuple[int, int]]:
+        return {}
+
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         self._works.append(lambda: then(task()))
 

@@ -16,6 +16,7 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
     Resync,
+    Signature,
     Welcome,
 )
 from fedlearn.wire.states import MessageType, State
@@ -44,15 +45,25 @@ CONVERSATION: list[tuple[Side, MessageType, State]] = [
 ]
 
 
+BETWEEN_SEATS: list[tuple[Side, MessageType, State]] = [
+    ("client", Hello, State.GREETED),
+    ("server", Challenge, State.CHALLENGED),
+    ("server", Signature, State.SIGNED),
+    ("client", Signature, State.LINKED),
+]
+"""The seat before is the client."""
+OF_SEATS = (State.SIGNED, State.LINKED)
+
+
 @final
 class ConnectionPair:
     """Two ends, and the bytes carried between them in pieces of `piece_bytes`."""
 
-    def __init__(self, *, piece_bytes: int = 2**30) -> None:
+    def __init__(self, *, piece_bytes: int = 2**30, between_seats: bool = False) -> None:
         self.now = 0.0
         self.ends: dict[Side, Connection] = {
-            "client": Connection("client", now=0.0),
-            "server": Connection("server", now=0.0),
+            "client": Connection("seat before" if between_seats else "client", now=0.0),
+            "server": Connection("next seat" if between_seats else "server", now=0.0),
         }
         self.received: dict[Side, list[Message]] = {"client": [], "server": []}
         self._piece_bytes = piece_bytes
@@ -83,8 +94,8 @@ class ConnectionPair:
 
 
 def pair_in(state: State, examples: Examples) -> ConnectionPair:
-    pair = ConnectionPair()
-    for side, message_type, after in CONVERSATION:
+    pair = ConnectionPair(between_seats=state in OF_SEATS)
+    for side, message_type, after in BETWEEN_SEATS if state in OF_SEATS else CONVERSATION:
         if pair.client.state is state:
             break
         pair.say(side, examples[message_type])

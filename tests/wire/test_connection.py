@@ -17,6 +17,8 @@ from fedlearn.wire.messages import (
     Challenge,
     Farewell,
     FromClient,
+    FromNextSeat,
+    FromSeatBefore,
     FromServer,
     Goodbye,
     Hello,
@@ -33,7 +35,7 @@ from fedlearn.wire.parcel import stream_of
 from fedlearn.wire.states import MessageType, State, next_state
 from tests.wire.conftest import EXAMPLES
 from tests.wire.cutting import split
-from tests.wire.pair import CONVERSATION, ConnectionPair, Examples, Side, pair_in
+from tests.wire.pair import CONVERSATION, OF_SEATS, ConnectionPair, Examples, Side, pair_in
 
 
 def as_bytes(message: Message) -> bytes:
@@ -92,7 +94,10 @@ def test_after_a_resync_only_a_snapshot_helps(examples: Examples) -> None:
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_illegal_message_is_refused_by_both_ends(state: State, side: Side, examples: Examples) -> None:
     other: Side = "server" if side == "client" else "client"
-    own = (FromClient if side == "client" else FromServer).__args__
+    if state in OF_SEATS:
+        own = (FromSeatBefore if side == "client" else FromNextSeat).__args__
+    else:
+        own = (FromClient if side == "client" else FromServer).__args__
     for message_type, message in examples.items():
         if message_type in own and next_state(state, message_type) is not None:
             continue

@@ -3,8 +3,8 @@ import pytest
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.wire.codec import encode
 from fedlearn.wire.frames import CHUNK_BYTES, FrameParser
-from fedlearn.wire.messages import DataBlock, Message, Ping
-from fedlearn.wire.parcel import Parcel, pack, stream_of
+from fedlearn.wire.messages import Activations, DataBlock, Message, Ping
+from fedlearn.wire.parcel import Parcel, keep, pack, stream_of
 
 
 @pytest.mark.parametrize("length", [1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES])
@@ -27,3 +27,13 @@ def test_every_message_can_be_packed(message: Message) -> None:
 def test_frame_of_a_small_message_is_made_once() -> None:
     parcel = pack(Ping())
     assert parcel.frame(0) is parcel.frame(0)
+
+
+def test_what_is_kept_of_activations_is_packed_once_and_is_no_part_of_them() -> None:
+    said = Activations(1, 0, 2, bytes(8), b"values")
+    parcel = pack(said)
+    keep(said, parcel)
+    assert said == Activations(1, 0, 2, bytes(8), b"values")
+    assert encode(said) == encode(Activations(1, 0, 2, bytes(8), b"values"))
+    assert pack(said) is parcel
+    assert pack(said) is not parcel, "whoever keeps the message does not keep its bytes twice"

@@ -246,14 +246,14 @@ def test_resync_takes_the_place_of_steps_that_wait(ready: Connection, examples: 
 SEAT = Seat(1, (2,), 1, 0, "float32", 4, 2, 5000, 0)
 
 
-def in_a_crew(examples: Examples) -> Connection:
+def in_a_crew(examples: Examples, seat: Seat = SEAT) -> Connection:
     """A seat that holds its part."""
     server = Connection("server", now=0.0, estimate_bytes=ESTIMATE_BYTES)
     server.receive_data(bytes_of(examples[Hello]), 0.0)
     server.send(examples[Challenge])
     server.receive_data(bytes_of(examples[Proof]), 0.0)
     server.send(examples[Welcome])
-    server.send(SEAT)
+    server.send(seat)
     server.send(examples[Snapshot])
     server.data_to_send(2**30)
     server.receive_data(bytes_of(examples[Ready]), 0.0)
@@ -286,3 +286,26 @@ def test_a_seat_may_send_what_its_leases_amount_to_and_no_more(examples: Example
     too_much = 1100 * activations(4 * 5000)
     with pytest.raises(FloodError):
         server.receive_data(too_much, 0.0)
+
+
+def test_activations_are_passed_on_in_the_frames_that_they_came_in(examples: Examples) -> None:
+    leader, follower = in_a_crew(examples), in_a_crew(examples)
+    lease(leader, 64)
+    for n_bytes in (5, 17_000):
+        came = activations(n_bytes)
+        (said,) = leader.receive_data(came, 0.0)
+        follower.send(said)
+        assert follower.data_to_send(2**30).endswith(came)
+
+
+def test_large_activations_are_passed_on_in_the_frames_that_they_came_in(examples: Examples) -> None:
+    seat = msgspec.structs.replace(SEAT, member_bytes=50_000)
+    leader, follower = in_a_crew(examples, seat), in_a_crew(examples, seat)
+    lease(leader, 64)
+    parcel = pack(Activations(12, 0, 4, bytes(8), bytes(range(250)) * 800))
+    came = b"".join(parcel.frame(number) for number in range(parcel.n_frames))
+    assert parcel.n_frames == 4
+    pieces = [came[start : start + 999] for start in range(0, len(came), 999)]
+    (said,) = [message for piece in pieces for message in leader.receive_data(piece, 0.0)]
+    follower.send(said)
+    assert follower.data_to_send(2**30).endswith(came)

@@ -10,6 +10,7 @@ from fedlearn.wire.messages import (
     Goodbye,
     Hello,
     Message,
+    Neighbours,
     Ping,
     Pong,
     Proof,
@@ -17,8 +18,10 @@ from fedlearn.wire.messages import (
     Result,
     Resync,
     Seat,
+    Signature,
     Start,
     Taken,
+    Unreachable,
     Welcome,
 )
 from fedlearn.wire.states import MessageType, State, next_state
@@ -29,18 +32,25 @@ ANY_TIME: set[MessageType] = {Ping, Pong, Goodbye, Farewell}
 LEGAL: dict[State, set[MessageType]] = {
     State.OPENING: {Hello, Farewell},
     State.GREETED: {Challenge, *ANY_TIME},
-    State.CHALLENGED: {Proof, *ANY_TIME},
+    State.CHALLENGED: {Proof, Signature, *ANY_TIME},
     State.PROVEN: {Welcome, *ANY_TIME},
     State.WELCOMED: {Seat, DataBlock, Snapshot, Start, *ANY_TIME},
-    State.SYNCING: {DataBlock, Update, Ready, Result, Activations, *ANY_TIME},
-    State.ACTIVE: {DataBlock, Assignment, Activations, Taken, Update, Credit, Resync, Result, *ANY_TIME},
-    State.RESYNCING: {Seat, DataBlock, Snapshot, Result, Activations, *ANY_TIME},
+    State.SYNCING: {DataBlock, Update, Ready, Result, Activations, Unreachable, *ANY_TIME},
+    State.ACTIVE: {
+        *(DataBlock, Assignment, Activations, Neighbours, Unreachable, Taken, Update, Credit, Resync, Result),
+        *ANY_TIME,
+    },
+    State.RESYNCING: {Seat, DataBlock, Snapshot, Result, Activations, Unreachable, *ANY_TIME},
+    State.SIGNED: {Signature, *ANY_TIME},
+    State.LINKED: {Activations, *ANY_TIME},
 }
 
 MOVES: dict[tuple[State, MessageType], State] = {
     (State.OPENING, Hello): State.GREETED,
     (State.GREETED, Challenge): State.CHALLENGED,
     (State.CHALLENGED, Proof): State.PROVEN,
+    (State.CHALLENGED, Signature): State.SIGNED,
+    (State.SIGNED, Signature): State.LINKED,
     (State.PROVEN, Welcome): State.WELCOMED,
     (State.WELCOMED, Snapshot): State.SYNCING,
     (State.WELCOMED, Start): State.SYNCING,
@@ -60,4 +70,4 @@ def test_only_the_documented_messages_move_the_state(examples: dict[MessageType,
     for state in State:
         for message_type in LEGAL[state]:
             assert next_state(state, message_type) is MOVES.get((state, message_type), state)
-    assert len(examples) == 20
+    assert len(examples) == 23

@@ -19,7 +19,9 @@ from fedlearn.coordination.effects import (
     ClientEffect,
     Compute,
     Evaluate,
+    Forward,
     Leave,
+    Link,
     Load,
     Notice,
     Pass,
@@ -43,7 +45,7 @@ from fedlearn.server.recent import Outgoing
 from fedlearn.simulation.kept import Kept
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.wire.activations import ActivationCodec
-from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Message
+from fedlearn.wire.messages import Activations, Assignment, DataBlock, Farewell, Message, Neighbours
 from fedlearn.wire.parcel import Parcel, pack
 from tests.coordination.coordinator.scene import PLAN, STRATEGY
 from tests.identities import NONCE, named
@@ -92,6 +94,7 @@ class Trainer:
         self.step = 0
         self.journal: list[Update] = []
         self.losses: list[float] = []
+        self.relayed: list[dict[str, tuple[int, int, int]]] = []
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
         del may_replay
@@ -135,9 +138,11 @@ class Trainer:
         *,
         bytes_in: int,
         bytes_out: int,
-        relayed: dict[str, tuple[int, int]] | None = None,
+        relayed: dict[str, tuple[int, int, int]] | None = None,
+        kinds: dict[str, tuple[int, int]] | None = None,
     ) -> StepMetrics:
-        del bytes_in, bytes_out, relayed
+        del bytes_in, bytes_out, kinds
+        self.relayed.append(relayed or {})
         self.losses.append(report.loss)
         return StepMetrics(
             step=report.step,
@@ -164,7 +169,7 @@ class Trainer:
 class Machine:
     """A volunteer whose worker is real and whose weights are a step and whether they have drifted."""
 
-    def __init__(self, name: str, memory_bytes: int, *, now: float) -> None:
+    def __init__(self, name: str, memory_bytes: int, *, now: float, listens_at: int = 0) -> None:
         self.link = MemoryLink(now=now)
         self.worker = Worker(name=name, threads=1, credentials=named(name), memory_bytes=memory_bytes)
         self.tensors = WHOLE
@@ -172,7 +177,11 @@ class Machine:
         self.has_drifted = self.drifts_next = False
         self.under_way: Compute | None = None
         self.farewell: Farewell | None = None
-        self.perform(self.worker.start(nonce=NONCE))
+        self.neighbours = Neighbours(0, None, None)
+        self.is_linked = False
+        self.forwarded: deque[Activations] = deque()
+        """On the line to the next seat."""
+        self.perform(self.worker.start(nonce=NONCE, listens_at=listens_at))
 
     def perform(self, effects: Iterable[ClientEffect]) -> None:
         for effect in effects:
@@ -180,6 +189,11 @@ class Machine:
                 case Reply(message):
                     if not self.link.client.has_parted:
                         self.link.client.send(message)
+                case Link(neighbours):
+                    self.neighbours, self.is_linked = neighbours, False
+                    self.forwarded.clear()
+                case Forward(activations):
+                    self.forwarded.append(activations)
                 case Leave() | Notice():
                     pass
                 case compute:
@@ -244,7 +258,7 @@ class Machine:
 class Scene:
     """Is the performer's shell; every message waits on its line, and every work in a queue."""
 
-    def __init__(self, *, audit: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, *, audit: float = 0.0, seed: int = 0, is_direct: bool = False) -> None:
         self.clock = 1000.0
         self.machines: dict[Peer, Machine] = {}
         self.trainer = Trainer()
@@ -257,16 +271,18 @@ class Scene:
         self.coordinator = Coordinator(
             plan, steps, step=0, last=None, digest=digest_of(0), now=self.clock, lottery=Random(seed)
         )
-        self.crews = Crews(self.coordinator, ThreePlaces(), begun_at=0)
+        self.crews = Crews(self.coordinator, ThreePlaces(), begun_at=0, is_direct=is_direct)
         self.performer = Performer(self.trainer, self.coordinator, self, self.kept, Seating(self.crews, self.trainer))
         self.operator = Operator(self.coordinator, steps)
 
     # ---- what happens
 
-    def join(self, memory_bytes: int = MEMORY) -> Peer:
+    def join(self, memory_bytes: int = MEMORY, *, listens_at: int = 55552) -> Peer:
         self._n_peers += 1
-        self.machines[self._n_peers] = Machine(f"volunteer {self._n_peers}", memory_bytes, now=self.clock)
-        self.performer.perform(self.coordinator.connected(self._n_peers, self.clock, nonce=NONCE))
+        name = f"volunteer {self._n_peers}"
+        self.machines[self._n_peers] = Machine(name, memory_bytes, now=self.clock, listens_at=listens_at)
+        address = f"192.0.2.{self._n_peers}"
+        self.performer.perform(self.coordinator.connected(self._n_peers, self.clock, nonce=NONCE, address=address))
         return self._n_peers
 
     def drop(self, peer: Peer) -> None:
@@ -282,6 +298,38 @@ class Scene:
         if machine.link.server.has_parted and peer in self.machines:
             self.drop(peer)
         return bool(messages)
+
+    def carry(self, peer: Peer) -> bool:
+        """The next seat is reached, or what was sent to it arrives there."""
+        machine = self.machines[peer]
+        if (seat := machine.neighbours.next) is None:
+            return False
+        follower = self.machines.get(int(seat.host.rpartition(".")[2]))
+        if follower is None or follower.neighbours.line > machine.neighbours.line:
+            self.cut(peer)
+            return True
+        if follower.neighbours.line < machine.neighbours.line:
+            return False  # it has not heard of the line yet
+        if not machine.is_linked:
+            machine.is_linked = True
+            machine.perform(machine.worker.linked())
+            return True
+        if not machine.forwarded:
+            return False
+        follower.perform(follower.worker.heard(machine.forwarded.popleft(), self.clock))
+        return True
+
+    def cut(self, peer: Peer) -> None:
+        """The line to the next seat is lost; each end hears of it."""
+        machine = self.machines[peer]
+        if (seat := machine.neighbours.next) is None:
+            return
+        follower = self.machines.get(int(seat.host.rpartition(".")[2]))
+        is_there = follower is not None and follower.neighbours.line == machine.neighbours.line
+        machine.neighbours = Neighbours(machine.neighbours.line, None, machine.neighbours.before)
+        machine.perform(machine.worker.unlinked("the line broke", is_next=True))
+        if follower is not None and is_there:
+            follower.perform(follower.worker.unlinked("the line broke", is_next=False))
 
     def do_work(self) -> bool:
         if not self._works:
@@ -314,6 +362,7 @@ class Scene:
             for peer, machine in list(self.machines.items()):
                 moved |= machine.hear(self.clock)
                 moved |= machine.compute(self.clock)
+                moved |= self.carry(peer)
                 moved |= self.hear(peer)
 
     def leased(self) -> bool:
@@ -336,6 +385,9 @@ class Scene:
 
     def traffic(self) -> tuple[int, int]:
         return 0, 0
+
+    def traffic_by_kind(self) -> dict[str, tuple[int, int]]:
+        return {}
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         self._works.append(lambda: then(task()))

@@ -14,15 +14,21 @@ EVENTS = st.tuples(
         ["join", "whole", "drop", "goodbye", "drift", "behind", "pause", "go on", "send away"]
         + ["wait", "work", "work", "machine hears", "computes", "server hears"] * 4
         + ["all hear", "all compute", "server hears all"] * 4
+        + ["line carries", "all lines carry"] * 3
+        + ["line breaks"]
     ),
     st.integers(0, 7),
 )
 
 
-@given(st.lists(EVENTS, max_size=120), st.integers(1, 6), st.sampled_from([0.0, 0.5]), st.integers(0, 2**32))
+@given(
+    st.lists(EVENTS, max_size=120), st.integers(1, 6), st.sampled_from([0.0, 0.5]), st.booleans(), st.integers(0, 2**32)
+)
 @settings(deadline=None, max_examples=60, phases=set(Phase) - {Phase.explain})
-def test_crews_go_on_whatever_happens(events: list[tuple[str, int]], n: int, audit: float, seed: int) -> None:
-    scene = Scene(audit=audit, seed=seed)
+def test_crews_go_on_whatever_happens(
+    events: list[tuple[str, int]], n: int, audit: float, is_direct: bool, seed: int
+) -> None:
+    scene = Scene(audit=audit, seed=seed, is_direct=is_direct)
     for _ in range(n):
         scene.join()
     for event, number in events:
@@ -73,6 +79,9 @@ def happen(scene: Scene, event: str, number: int) -> None:
             scene.performer.perform(scene.operator.pause("Ada"))
         case "go on":
             scene.performer.perform(scene.operator.go_on("Ada", scene.clock))
+        case "all lines carry":
+            for peer in list(scene.machines):
+                scene.carry(peer)
         case "all hear":
             for machine in scene.machines.values():
                 machine.hear(scene.clock)
@@ -103,6 +112,10 @@ def happen_to(scene: Scene, event: str, peer: int) -> None:
                 scene.performer.fell_behind(peer)
         case "send away":
             scene.send_away(peer)
+        case "line carries":
+            scene.carry(peer)
+        case "line breaks":
+            scene.cut(peer)
         case "machine hears":
             machine.hear(scene.clock)
         case "computes":

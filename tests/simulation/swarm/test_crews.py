@@ -293,12 +293,18 @@ def test_what_crosses_each_cut_is_in_the_metrics_and_follows_the_formula(
     per_group = 4 * 8 * 16 if wire.endswith("delta") else 0
     n_values = 2  # the first layer's values are passed on for the last one
     for metrics in stage.swarm.metrics:
-        n_members, n_bytes = metrics.relayed["crew 1, cut 1"]
+        n_members, n_bytes, n_direct = metrics.relayed["crew 1, cut 1"]
         assert n_members == metrics.members
+        assert n_direct == 0
+        assert sum(received for received, _ in metrics.kinds.values()) == metrics.bytes_in
+        assert sum(sent for _, sent in metrics.kinds.values()) == metrics.bytes_out
+        assert metrics.kinds["activations"][0] == metrics.kinds["activations"][1] > n_bytes
         assert n_bytes == n_values * (n_members * bytes_a_member + n_members // group * per_group)
     options = argparse.Namespace(run=str(stage.run.folder.path), runs=str(tmp_path), json=False)
     assert traffic_command(options) == 0
-    assert "crew 1, cut 1: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "crew 1, cut 1: " in said
+    assert ": activations " in said
 
 
 def test_who_waits_for_a_seat_is_said_with_what_is_missing(tmp_path: Path, stage_of: StageOf) -> None:
