@@ -297,13 +297,13 @@ class Crews:
         effects: list[ServerEffect] = []
         stalled = [s for s in self._sitters.values() if s.due is not None and now >= s.due]
         for sitter in stalled:
-            if not self._can_do_without(sitter):
-                sitter.due, sitter.is_awaited = now + STALL_S, True
-                continue
             why = f"{sitter.volunteer.name} has not answered for {sitter.patience_s:g} s"
             if sitter.crew is not None and sitter.place - 1 in sitter.crew.direct:
                 # Whether it was sent anything only the two know.
                 effects += self._give_up_line(sitter.crew, sitter.place - 1, why, now)
+                continue
+            if not self._can_do_without(sitter):
+                sitter.due, sitter.is_awaited = now + STALL_S, True
                 continue
             sitter.stalled_at = now
             sitter.excuse()

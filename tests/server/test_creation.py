@@ -1,4 +1,3 @@
-import math
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,10 +10,11 @@ from fedlearn.es.replica import START
 from fedlearn.server import creation
 from fedlearn.server.creation import create
 from fedlearn.server.forecast import forecast
-from fedlearn.server.run import KIND_FILE, find
+from fedlearn.server.run import KIND_FILE, find, kind_named
 from fedlearn.storage.checkpoint import load_checkpoint, load_metadata
 from fedlearn.storage.durable import StorageError
 from fedlearn.tasks.limits import MAX_PARAMETERS
+from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn import kind as rnn
 from fedlearn.tasks.rnn.kind import KIND as RNN
@@ -165,7 +165,8 @@ def test_what_was_chosen_is_written_down_and_not_chosen_again(config: RunConfig)
     assert run.config.is_settled
     found = reopened(run)
     assert (found.config, found.prepared.reasons) == (run.config, ())
-    rate = 0.048 * math.sqrt(run.config.strategy.population_limit / run.prepared.objective.layout.size)
+    assert run.config.strategy.population_limit > 4 * run.prepared.objective.layout.size
+    rate = 2 * 0.048  # the most that it grows with the population
     assert run.config.optimizer.learning_rate == pytest.approx(rate, rel=0.005)
     assert f'"learning_rate": {run.config.optimizer.learning_rate}' in load_metadata(run.folder.genesis, "config")
 
@@ -186,8 +187,16 @@ def test_what_volunteers_receive_counts_all_that_the_server_starts(config: RunCo
     )
 
 
-def test_nothing_is_said_of_crews_whose_cuts_are_not_known(config: RunConfig) -> None:
-    assert created(config, seats=2).prepared.reasons == ()
+def test_nothing_is_said_of_crews_whose_cuts_are_not_known(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="only a graph is cut")
+    from tests.tasks.torch_graph.shared import task
+
+    named_task = NamedTask(task(), "fit.py:task", bytes(16))
+    (tmp_path / "crews").mkdir()
+    for folder, n_said, settings in ((tmp_path, 1, {}), (tmp_path / "crews", 0, {"seats": 2})):
+        config = task_config(folder, **settings)
+        run = create(kind_named("fit.py:task", named_task), config, named_task, measure=lambda *_: 1.0)
+        assert sum("a volunteer receives" in str(reason) for reason in run.prepared.reasons) == n_said
 
 
 def test_run_of_a_task_keeps_what_replays_it(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.runs import created, fit_task, rnn_config, task_config, update_of
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Iterator[Trainer]:
-    config = rnn_config(tmp_path, perturb="activations", head="closed-form", control_variates=0)
+    config = rnn_config(tmp_path, perturb="activations", head="closed-form", control_variates=False)
     opened, _ = Trainer.open(created(config))
     yield opened
     opened.close()

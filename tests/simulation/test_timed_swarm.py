@@ -118,7 +118,7 @@ def test_the_run_learns_what_it_learns_without_time(swarm_of: SwarmOf, tmp_path:
 
 
 def test_sums_of_gradients_go_through_virtual_time(swarm_of: SwarmOf) -> None:
-    swarm = swarm_of(2, COSTS, Lines(), perturb="activations", head="closed-form", control_variates=0)
+    swarm = swarm_of(2, COSTS, Lines(), perturb="activations", head="closed-form", control_variates=False)
     assert [metrics.members for metrics in swarm.metrics] == [MEMBERS] * 12
     assert swarm.metrics[-1].volunteers == 2
 
