@@ -12,7 +12,7 @@ CAPACITY = 2000
 AXES = ("step", "seconds", "work")
 """The last step of a bucket, with the seconds of training and the work since the run's beginning."""
 
-FIGURES = ("loss", "shown", "work_per_s", "volunteers", "bytes_in", "bytes_out")
+FIGURES = ("loss", "shown", "work_per_s", "volunteers", "bytes_in", "bytes_out", "variance_left")
 
 Rows = NDArray[np.float64]
 """[n, 1 + axes + 3 * figures]: steps in the bucket, where it ends, then mean, least and greatest of each figure."""

@@ -37,6 +37,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     work: Count = 0
     elapsed_s: float = 0.0
     validation: dict[str, float] = {}
+    variance_left: float | None = None
 
 
 _AXES_OF = attrgetter("step", "elapsed_s", "work")

@@ -36,6 +36,8 @@ class ClosedStep(msgspec.Struct, frozen=True):
     volunteers: int
     problem: str = ""
     """Why the run should not go on after it; otherwise empty."""
+    variance_left: float | None = None
+    """As in StepReport."""
 
     def report(self, digest: bytes) -> StepReport:
         """The step's figures; `digest` is that of the replica after it."""
@@ -46,6 +48,7 @@ class ClosedStep(msgspec.Struct, frozen=True):
             duration_s=self.duration_s,
             volunteers=self.volunteers,
             digest=digest,
+            variance_left=self.variance_left,
         )
 
 
@@ -67,7 +70,7 @@ def close_step(
     finite = losses[np.isfinite(losses)]
     loss = float(finite.mean(dtype=np.float64)) if finite.size else math.nan
     problem = watch.took(losses)
-    return ClosedStep(update, loss, duration_s, step.n_contributors, problem)
+    return ClosedStep(update, loss, duration_s, step.n_contributors, problem, step.variance_left)
 
 
 def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:

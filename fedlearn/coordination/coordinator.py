@@ -292,7 +292,13 @@ class Coordinator:
         if result.digest != self._digest:
             effects = self._quarantine(volunteer, f"its digest of step {self._course.step} is not the server's")
             return [*effects, *self._course.close_if_complete(now)]
-        problem = lease.take(result.first_member, result.losses, result.estimate, step.population.group_size)
+        problem = lease.take(
+            result.first_member,
+            result.losses,
+            result.estimate,
+            step.population.group_size,
+            variance_left=result.variance_left,
+        )
         if problem:
             effects = self._entrance.dismiss(volunteer, Farewell("refused", problem))
             return [*effects, *self._course.close_if_complete(now)]

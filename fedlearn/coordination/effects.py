@@ -123,6 +123,8 @@ class StepReport(msgspec.Struct, frozen=True):
     duration_s: float
     volunteers: int
     digest: bytes
+    variance_left: float | None = None
+    """Share of the losses' variance that control variates left, the median over members; None where there are none."""
 
 
 class Notice(msgspec.Struct, frozen=True):

@@ -118,7 +118,7 @@ class LeasedSteps:
         loss = self._loss / self._n_finite if self._n_finite else math.nan
         if step is None:
             return ClosedStep(update, math.nan, 0.0, 0)
-        return ClosedStep(update, loss, now - step.opened_at, step.n_contributors)
+        return ClosedStep(update, loss, now - step.opened_at, step.n_contributors, variance_left=step.variance_left)
 
     def hand_up(self, now: float, *, exchange_s: float = 0.0) -> list[Result]:
         """The results that have come without gaps since the last time, if it is time for them.
@@ -165,4 +165,4 @@ class LeasedSteps:
         if step.is_summed:
             bounded: NDArray[np.int64] = np.clip(total, -GREATEST, GREATEST)
             coded = encode_exactly(self._layout, bounded)
-        return Result(step.population.step, first, everything, self.digest, coded, busy_s)
+        return Result(step.population.step, first, everything, self.digest, coded, busy_s, step.variance_left)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.coordination.standing import Standing
+from fedlearn.coordination.variance import VarianceLeft, typical_variance, variance_said
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate, encode_exactly
 from fedlearn.es.exact_sum import complaint_of
@@ -59,6 +60,8 @@ class Lease(msgspec.Struct):
     losses: list[Float32Array] = msgspec.field(default_factory=list)
     estimate: NDArray[np.int64] | None = None
     """Sum of the estimates that came with finite groups; None where none did."""
+    variances: list[VarianceLeft] = msgspec.field(default_factory=list)
+    """What each Result said of its losses' variance, even of those handed over."""
     n_received: int = 0
     n_finite: int = 0
     """Those received with finite losses; others cost their sender nothing, and say nothing about its speed."""
@@ -102,7 +105,15 @@ class Lease(msgspec.Struct):
         """Whether the step waited for it in vain; `best` is the greatest share that anybody has done of a lease."""
         return self.gates and self.n_received < LEAST_DONE * best * self.quota
 
-    def take(self, first_member: int, losses: Float32Array, estimate: CodedEstimate, group_size: int) -> str:
+    def take(
+        self,
+        first_member: int,
+        losses: Float32Array,
+        estimate: CodedEstimate,
+        group_size: int,
+        *,
+        variance_left: float | None = None,
+    ) -> str:
         """Takes the next results of the lease; gives what is wrong with them, or an empty text."""
         expected = self.first_member + self.n_received
         left = self.quota - self.n_received
@@ -128,6 +139,7 @@ class Lease(msgspec.Struct):
                 f"estimate of a Result: expected none in a run that replays losses, got {estimate.numbers.size} numbers"
             )
         self.losses.append(losses)
+        self.variances.append(variance_said(variance_left, losses.size))
         self.n_received += losses.size
         if not self.is_held:
             self.tally.n_received += 0 if self.is_copy else losses.size
@@ -346,6 +358,11 @@ class OpenStep:
         counted = [lease for lease in self.leases if lease.n_counted]
         counted += [copy for copy in self.copies if copy.n_received]
         return sum(len(lease.standing.holders) for lease in counted)
+
+    @property
+    def variance_left(self) -> float | None:
+        """Share of the losses' variance that control variates left; None where there are none."""
+        return typical_variance(said for lease in self.leases if lease.n_counted for said in lease.variances)
 
     def collect(self) -> tuple[tuple[tuple[int, int], ...], Float32Array]:
         """Spans (first member, count) of what is in, adjacent ones joined, and the losses, span after span."""

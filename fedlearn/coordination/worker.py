@@ -363,7 +363,15 @@ class Worker:
             return []  # the step closed meanwhile
         self._n_done += trials.n_members
         busy_s = now - self._assigned_at
-        result = Result(trials.step, trials.first_member, results.losses, self._digest, results.estimate, busy_s)
+        result = Result(
+            trials.step,
+            trials.first_member,
+            results.losses,
+            self._digest,
+            results.estimate,
+            busy_s,
+            results.variance_left,
+        )
         return [Reply(result)]
 
 

@@ -46,5 +46,5 @@ class TrialResults(msgspec.Struct, frozen=True, eq=False):
     """[n_members] lower is better; losses that are not finite do not count."""
     estimate: CodedEstimate = NO_ESTIMATE
     """Sum of gradients; empty where replicas compute the gradient from everybody's losses."""
-    variance_left: float = 1.0
-    """Share of the losses' variance that control variates left."""
+    variance_left: float | None = None
+    """Share of the losses' variance that control variates left; None without any."""

@@ -201,6 +201,7 @@ class RelayKeeper:
             bytes_out=0,
             digest=report.digest.hex(),
             time=time.time(),
+            variance_left=report.variance_left,
         )
 
     def record_verdict(self, verdict: Verdict) -> None:

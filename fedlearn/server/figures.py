@@ -46,6 +46,7 @@ class Figures:
             validation=validation,
             relayed=relayed,
             kinds=kinds,
+            variance_left=report.variance_left,
         )
         self._bytes_in, self._bytes_out = bytes_in, bytes_out
         return metrics

@@ -45,6 +45,9 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     `bytes_out`."""
     kinds: Kinds = {}
     """What `bytes_in` and `bytes_out` are."""
+    variance_left: float | None = None
+    """Share of the losses' variance that control variates left: the less, the more each trial tells. None where there
+    are none."""
 
 
 def each_once(lines: Iterable[StepMetrics]) -> list[StepMetrics]:

@@ -6,13 +6,14 @@ from fedlearn.storage.metrics import StepMetrics
 
 
 def format_step(metrics: StepMetrics, run_left_s: float | None, unit: str) -> str:
-    """One line: step, loss, volunteers, speed in units of work, and the training time left where it is limited."""
+    """One line: step, loss, the variance that control variates left where there are any, volunteers, speed in units of
+    work, and the training time left where it is limited."""
     loss = format_figures(metrics.shown) if metrics.shown else "no loss"
+    variance = f"  variance left {format_share(metrics.variance_left)}" if metrics.variance_left is not None else ""
     left = f"  {format_duration(run_left_s)} left" if run_left_s is not None else ""
     speed = format_count(metrics.work_per_s)
-    return (
-        f"step {metrics.step:>5}  {loss}  {counted(metrics.volunteers, 'volunteer')}  {speed:>5} trial-{unit}/s{left}"
-    )
+    volunteers = counted(metrics.volunteers, "volunteer")
+    return f"step {metrics.step:>5}  {loss}{variance}  {volunteers}  {speed:>5} trial-{unit}/s{left}"
 
 
 def format_figures(figures: Mapping[str, float]) -> str:

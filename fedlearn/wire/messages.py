@@ -91,6 +91,8 @@ class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     estimate: CodedEstimate = NO_ESTIMATE
     busy_s: float = 0.0
     """Seconds from the arrival of the Assignment to this Result; the rest of the time went to the line. 0: unknown."""
+    variance_left: float | None = None
+    """Share of these losses' variance that control variates left; None where there are none."""
 
 
 class Goodbye(Struct, frozen=True, array_like=True, tag=4):

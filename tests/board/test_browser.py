@@ -1,5 +1,6 @@
 """The page in a real Chromium, which is skipped where there is none."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ import pytest
 from fedlearn.server.run import Run
 from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.conftest import TOKEN
-from tests.board.folders import show_status, volunteer, write_sample, write_steps
+from tests.board.folders import append, metrics_of, show_status, volunteer, write_sample, write_steps
 from tests.board.live import listening_board
 
 if TYPE_CHECKING:
@@ -66,6 +67,16 @@ def test_curves_are_drawn_and_what_happens_is_seen(page: "Page", run: Run) -> No
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_variance_left_is_a_curve_where_it_is_known(page: "Page", run: Run) -> None:
+    expect = playwright.expect
+    expect(page.locator("#figures")).to_contain_text("3,000")
+    expect(page.locator("#figure option")).to_have_text(["bits per character", "loss"])
+    append(run.folder.metrics, [metrics_of(step, variance_left=0.125) for step in range(3000, 3010)])
+    expect(page.locator("#figure option")).to_have_text(["bits per character", "loss", "variance left"])
+    page.locator("#figure").select_option("variance_left")
+    expect(page.locator("#curve")).to_have_attribute("aria-label", re.compile(r"variance left .*0\.125"))
 
 
 def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "Page") -> None:

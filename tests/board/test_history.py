@@ -33,6 +33,15 @@ def test_curve_has_the_axes_and_figures_of_the_steps(folder: RunFolder) -> None:
     assert (found["curve"]["mean"]["bytes_in"], found["curve"]["mean"]["bytes_out"]) == ([100] * 3, [10] * 3)
 
 
+def test_curve_has_the_variance_left_of_the_steps_that_say_it(folder: RunFolder) -> None:
+    append(folder.metrics, [metrics_of(0), metrics_of(1, variance_left=0.25)])
+    history = History(folder)
+    history.read()
+    mean = everything(history)["curve"]["mean"]
+    assert mean["variance_left"] == [None, 0.25]
+    assert mean["bytes_out"] == [10, 10]
+
+
 def test_what_is_new_takes_the_place_of_what_was_not_whole(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curve_module, "CAPACITY", 4)
     write_steps(folder, range(5))

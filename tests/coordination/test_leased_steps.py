@@ -11,6 +11,7 @@ from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.wire.messages import Assignment, Result
+from tests.storage.journals import update_of
 
 GROUP, FIRST, QUOTA = 4, 100, 32
 LAYOUT = ParameterLayout((TensorSpec("vector", (3,)),))
@@ -31,11 +32,13 @@ def opened(steps: LeasedSteps, given: Assignment, now: float = 0.0) -> OpenStep:
     return step
 
 
-def take(lease: Lease, n_members: int, estimate: CodedEstimate | None = None) -> None:
+def take(
+    lease: Lease, n_members: int, estimate: CodedEstimate | None = None, variance_left: float | None = None
+) -> None:
     first = lease.first_member + lease.n_received
     losses = np.arange(first, first + n_members, dtype=np.float32)
     coded = estimate or CodedEstimate(np.zeros(0, np.int8), np.zeros(0, np.uint8))
-    assert lease.take(first, losses, coded, GROUP) == ""
+    assert lease.take(first, losses, coded, GROUP, variance_left=variance_left) == ""
 
 
 def spans(results: list[Result]) -> list[tuple[int, int]]:
@@ -155,3 +158,24 @@ def test_lines_below_count_as_time_on_the_line() -> None:
     take(opened(steps, assignment(), 1.0).lease(8), 8)
     (result,) = steps.hand_up(3.0, exchange_s=0.5)
     assert result.busy_s == 1.5
+
+
+def test_what_goes_up_says_the_median_of_the_variance_left_below() -> None:
+    steps = LeasedSteps(LAYOUT)
+    step = opened(steps, assignment())
+    one, two, three = step.lease(8), step.lease(16), step.lease(8)
+    take(one, 8, variance_left=0.5)
+    (first,) = steps.hand_up(SLICE_S)
+    take(two, 16, variance_left=0.25)
+    take(three, 8, variance_left=1e6)
+    (second,) = steps.hand_up(2 * SLICE_S)
+    assert (first.variance_left, second.variance_left) == (0.5, 0.25)
+    assert steps.closed(update_of(7), 3.0).variance_left == 0.25
+
+
+def test_nothing_is_said_of_a_variance_that_nobody_below_says() -> None:
+    steps = LeasedSteps(LAYOUT)
+    take(opened(steps, assignment()).lease(8), 8)
+    (result,) = steps.hand_up(SLICE_S)
+    assert result.variance_left is None
+    assert steps.closed(update_of(7), 3.0).variance_left is None

@@ -3,6 +3,7 @@ import pytest
 
 from fedlearn.coordination.open_step import Float32Array, Lease, OpenStep
 from fedlearn.coordination.standing import Standing
+from fedlearn.coordination.variance import VarianceLeft
 from fedlearn.es.clipping import Clipping
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate, encode_exactly
 from fedlearn.es.layout import ParameterLayout, TensorSpec
@@ -258,3 +259,31 @@ def test_copy_counts_where_nothing_else_does_and_then_is_none_any_more(step: Ope
     step.count_a_copy()
     assert step.collect()[0] == ((100, 4),)
     assert (step.n_members, step.n_contributors, step.copies) == (4, 1, [])
+
+
+def test_variance_left_is_the_median_of_what_counted_results_say() -> None:
+    step = OpenStep(population(Perturbation(0.1, 1)), opened_at=1.0, deadline=2.0, first_member=0, layout=LAYOUT)
+    first, second, held, false = step.lease(12), step.lease(4), step.lease(16, is_held=True), step.lease(16)
+    copy = step.copy(0, 12, Standing("Bob"))
+    for lease, at, count, said in (
+        (first, 0, 4, 0.25),
+        (first, 4, 8, 0.5),
+        (second, 12, 4, 0.125),
+        (held, 16, 16, 0.75),
+        (false, 32, 16, 3.0),
+        (copy, 0, 12, 9.0),
+    ):
+        assert lease.take(at, numbered(at, count), NO_ESTIMATE, GROUP, variance_left=said) == ""
+    false.void()
+    assert step.variance_left == 0.25
+    held.release()
+    assert step.variance_left == 0.5
+    first.hand_over()
+    assert step.variance_left == 0.5
+
+
+def test_refused_result_says_nothing_of_the_variance(step: OpenStep) -> None:
+    lease = step.lease(8)
+    assert lease.take(104, numbered(104, 4), NO_ESTIMATE, GROUP, variance_left=0.5) != ""
+    assert lease.take(100, numbered(100, 4), NO_ESTIMATE, GROUP) == ""
+    assert lease.variances == [VarianceLeft(np.inf, 4)]

@@ -162,9 +162,10 @@ def test_losses_of_a_lease_that_was_given_up_are_not_mixed_with_the_next() -> No
     last.assign(assignment(), now=102.0)
     last.received(activations(64, 8))
     (order,) = passes(last)
-    (result,) = last.passed(order, TrialResults(np.ones(8, np.float32)), DIGEST, now=103.0)
+    (result,) = last.passed(order, TrialResults(np.ones(8, np.float32), variance_left=0.5), DIGEST, now=103.0)
     assert isinstance(result, Result)
     assert result.losses.tolist() == [1.0] * 8
+    assert result.variance_left is None
 
 
 def test_a_crew_of_one_begins_and_reports() -> None:

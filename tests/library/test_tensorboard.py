@@ -27,7 +27,7 @@ def test_steps_looks_and_samples_are_there_to_be_read(tmp_path: Path) -> None:
     board = TensorBoard()
     board.on_begin(begun(tmp_path))
     board.on_step(STEP)
-    board.on_step(msgspec.structs.replace(STEP, step=4, loss=None, shown={}))
+    board.on_step(msgspec.structs.replace(STEP, step=4, loss=None, shown={}, variance_left=0.25))
     board.on_examined(4, {"bits_per_character": 3.25}, "naïve")
     board.on_examined(5, {"bits_per_character": 3.0}, "")
     board.on_end("done")
@@ -36,6 +36,7 @@ def test_steps_looks_and_samples_are_there_to_be_read(tmp_path: Path) -> None:
     assert scalars == {
         "train/loss": [(4, 2.5)],
         "train/bits_per_character": [(4, 3.5)],
+        "train/variance_left": [(5, 0.25)],
         "speed/work_per_s": [(4, 1.0), (5, 1.0)],
         "speed/volunteers": [(4, 1.0), (5, 1.0)],
         "speed/members": [(4, 64.0), (5, 64.0)],

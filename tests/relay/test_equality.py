@@ -73,6 +73,9 @@ def test_one_relay_takes_the_steps_of_the_flat_run(
     assert [metrics.volunteers for metrics in stage.swarm.metrics] == [1] * STEPS
     assert relay.metrics[-1].volunteers == 4
     assert [metrics.digest for metrics in relay.metrics] == digests
+    has_controls = settings.get("perturb") == "activations"
+    for metrics in (*stage.swarm.metrics, *relay.metrics):
+        assert (metrics.variance_left is not None) == has_controls
     assert [digest_of(relay), *map(digest_of, volunteers)] == [digests[-1]] * 5
     relay.settle()
     assert relay.ending == f"all {STEPS} steps are done"

@@ -1,9 +1,11 @@
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -170,6 +172,15 @@ def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
     assert (first.validation, second.validation) == ({"bits_per_character": 3.5}, {})
     assert (first.work, first.elapsed_s) == (16 * run.config.get("sequence_length"), 0.0)
     assert second.time >= first.time > 1.7e9
+
+
+def test_metrics_have_the_variance_left_where_it_is_known(run: Run, trainer: Trainer) -> None:
+    known = msgspec.structs.replace(report(0, 1.0, b"digest 1"), variance_left=0.008)
+    for figures in (known, report(1, 1.0, b"digest 2")):
+        trainer.record(figures, bytes_in=0, bytes_out=0)
+    first, second = (json.loads(line) for line in run.folder.metrics.read_text().splitlines())
+    assert first["variance_left"] == 0.008
+    assert "variance_left" not in second
 
 
 def test_volunteers_are_told_losses_as_the_owner_is_shown_them(

@@ -5,7 +5,9 @@ from fedlearn.terminal.figures import (
     format_duration,
     format_figures,
     format_share,
+    format_step,
 )
+from tests.steps import step_metrics
 
 
 def test_figures_are_named_and_rates_have_their_unit() -> None:
@@ -29,3 +31,12 @@ def test_small_shares_have_a_digit_more() -> None:
 
 def test_one_of_something_is_no_plural() -> None:
     assert [counted(number, "volunteer") for number in (0, 1, 2)] == ["0 volunteers", "1 volunteer", "2 volunteers"]
+
+
+def test_line_of_a_step_says_the_variance_left_where_it_is_known() -> None:
+    assert format_step(step_metrics(7), None, "tokens") == (
+        "step     7  3.600 bits/character  1 volunteer     1k trial-tokens/s"
+    )
+    assert format_step(step_metrics(7, variance_left=0.008), 600.0, "tokens") == (
+        "step     7  3.600 bits/character  variance left 0.8 %  1 volunteer     1k trial-tokens/s  10 min left"
+    )

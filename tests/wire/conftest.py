@@ -53,7 +53,7 @@ EXAMPLES: dict[MessageType, Message] = {
         Challenge(bytes(range(64, 96)), True),
         Proof(bytes(range(64)), bytes(32), 12, DIGEST, DIGEST, 2**33, 55552),
         Ready(12, DIGEST),
-        Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE),
+        Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE, 0.5, 0.25),
         Goodbye("the volunteer pressed Ctrl-C"),
         Ping(),
         Pong(),

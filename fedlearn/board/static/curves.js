@@ -88,10 +88,12 @@ export class Curves {
     }
   }
 
-  // What can be drawn: the loss as people read it, the loss itself, and other figures on held-out data.
+  // What can be drawn: the loss as people read it, the loss itself, the variance that control variates left, and other
+  // figures on held-out data.
   figures() {
     const history = this.store.get(this.names[0]);
     const names = history?.shown && history.shown !== "loss" ? [history.shown, "loss"] : ["loss"];
+    if (history?.curve.mean.variance_left.some((share) => share != null)) names.push("variance_left");
     for (const { figures } of history?.validation ?? []) for (const name of Object.keys(figures)) if (!names.includes(name)) names.push(name);
     const chosen = by("figure").value;
     if (by("figure").children.length !== names.length || [...by("figure").children].some((option, at) => option.value !== names[at])) {
@@ -118,7 +120,7 @@ export class Curves {
     const history = this.store.get(name);
     if (!history) return [];
     const [axis, tint, found] = [this.axis, colour(`series-${place + 1}`), []];
-    const column = figure === "loss" ? "loss" : figure === history.shown ? "shown" : null;
+    const column = ["loss", "variance_left"].includes(figure) ? figure : figure === history.shown ? "shown" : null;
     const label = this.names.length > 1 ? `run ${name}` : "members";
     const { axes, mean, least, greatest } = history.curve;
     if (column && axes.step.length) {

@@ -280,7 +280,9 @@ class RnnObjective:
             int8=self.precision == "int8",
             threads=threads,
         )
-        return TrialResults(losses, encode_estimate(self._layout, estimate), variance_left)
+        return TrialResults(
+            losses, encode_estimate(self._layout, estimate), variance_left if self.control_variates else None
+        )
 
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
         masks = [

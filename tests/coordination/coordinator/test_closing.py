@@ -54,6 +54,14 @@ def test_report_of_a_step_has_its_figures(pair: Scene) -> None:
     ]
 
 
+def test_report_has_the_median_of_the_variance_left(pair: Scene) -> None:
+    pair.report(1, GROUP, variance_left=0.5)
+    pair.report(1, variance_left=0.25)
+    pair.report(2, variance_left=-1.0)  # says nothing, and costs its sender nothing
+    (report,) = of(StepReport, pair.applied())
+    assert (report.variance_left, report.volunteers) == (0.5, 2)
+
+
 def test_loss_is_the_mean_of_the_finite_losses_and_broken_groups_count_zero(scene: Scene) -> None:
     scene.join(1)
     losses = np.resize(np.array([1, 2, 3, 4], dtype=np.float32), LIMIT)

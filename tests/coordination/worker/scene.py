@@ -82,6 +82,7 @@ class Scene:
         self.now = 50.0
         self.worker = Worker(name="Ada", threads=2, credentials=credentials, run=run)
         self.under_way: Compute | None = None
+        self.variance_left: float | None = None
         self._link = MemoryLink(now=self.now)
         self.greeting = self._perform(self.worker.start(nonce=NONCE, binding=BINDING))
 
@@ -107,7 +108,7 @@ class Scene:
                 result = digest_of(taken.step + 1)
             case Evaluate(trials):
                 losses = np.arange(trials.first_member, trials.first_member + trials.n_members, dtype=np.float32)
-                result = TrialResults(losses)
+                result = TrialResults(losses, variance_left=self.variance_left)
             case Build() | StoreBlock():
                 pass
             case None:

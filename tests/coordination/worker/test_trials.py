@@ -45,6 +45,14 @@ def test_first_slice_is_one_group_and_later_ones_are_sized_by_measured_speed(sce
     assert sizes == [GROUP, SLICE_S * 800, SLICE_S * 1600, SLICE_S * 400 // GROUP * GROUP]
 
 
+@pytest.mark.parametrize("share", [None, 0.25])
+def test_result_says_the_variance_left_where_the_trials_do(scene: Scene, share: float | None) -> None:
+    scene.variance_left = share
+    scene.hear(assignment(4))
+    (result,) = replies(Result, scene.compute(1.0))
+    assert result.variance_left == share
+
+
 def test_results_follow_slice_by_slice_until_the_quota_is_done(scene: Scene) -> None:
     scene.hear(assignment(4))
     results: list[Result] = []

@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -322,3 +323,16 @@ def test_control_matrices_are_part_of_the_layout_and_no_part_of_the_network() ->
     text = text_of()
     plain_weights = weights[: plain.layout.size]
     assert text_loss(objective, weights, text, threads=1) == text_loss(plain, plain_weights, text, threads=1)
+
+
+@pytest.mark.parametrize("control_variates", [True, False])
+def test_only_control_variates_say_the_variance_left(control_variates: bool) -> None:
+    given: dict[str, Option] = {"control_features": "residuals"} if control_variates else {}
+    objective = RnnObjective.from_options({**OPTIONS, **given, "control_variates": control_variates}, SEED)
+    weights = weights_of(objective)
+    noise = Perturbation(0.02, 1, "activations", "closed-form", discount=0.5)
+    trials = Trials(step=9, perturbation=noise, group_size=4, first_member=72, n_members=8)
+    said = objective.gradient_sum(weights, data_of(), trials, threads=1).variance_left
+    assert said is None if not control_variates else said is not None and said > 0.0
+    of_weights = msgspec.structs.replace(trials, perturbation=Perturbation(0.02, 1, head="closed-form"))
+    assert objective.gradient_sum(weights, data_of(), of_weights, threads=1).variance_left is None
