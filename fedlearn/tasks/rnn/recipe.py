@@ -127,11 +127,11 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     return {"hidden_size": size}, why
 
 
-def _group_size(config: RunConfig, facts: _Facts) -> Choice:
+def _group_size(config: RunConfig, _: _Facts) -> Choice:
     if config.strategy.perturb == "weights":
         size, why = 64, "learned most with perturbed weights"
-    elif _trial_tokens(config, facts) < 1e8:
-        size, why = 8, "learned most with perturbed activations and less than 100 million trial-tokens"
+    elif config.strategy.head == "closed-form" and options_of(config).control_variates:
+        size, why = 4, "learned most with perturbed activations and control variates that start at residuals"
     else:
         size, why = 16, "learned most with perturbed activations"
     # Powers of two, down to what a population that was given can hold.
