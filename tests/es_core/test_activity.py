@@ -80,11 +80,11 @@ def test_parts_add_up_to_the_whole() -> None:
 
 
 def test_groups_of_every_block_have_noise_of_their_own() -> None:
-    """A block is 256 groups; those of the next one go on where it ends."""
-    tried = case(11, 8, 1, group_size=2, n_groups=520, context=2, scored=3, control_variates=True)
+    """A block is 96 groups; those of the next one go on where it ends."""
+    tried = case(11, 8, 1, group_size=2, n_groups=216, context=2, scored=3, control_variates=True)
     losses, whole = run(tried, threads=2)
     parts = np.zeros_like(whole)
-    for first, last in ((0, 248), (248, 264), (264, 512), (512, 520)):
+    for first, last in ((0, 80), (80, 112), (112, 192), (192, 216)):
         part = tried._replace(tokens=tried.tokens[first:last], is_cold=tried.is_cold[first:last])
         part_losses, estimate = run(part, first_group=FIRST_GROUP + first)
         np.testing.assert_allclose(part_losses, losses[2 * first : 2 * last], rtol=1e-6)

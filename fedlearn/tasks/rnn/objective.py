@@ -30,7 +30,9 @@ PADDING = 64
 """Units by which a kernel may fill up a row."""
 GROUPS_AT_ONCE = 512
 """Groups whose contexts are read together, at most."""
-GROUPS_SUMMED = 8
+GROUPS_TRACED = 96
+"""Groups whose unperturbed states are kept together."""
+GROUPS_SUMMED = 16
 """Groups whose gradients a thread adds up together."""
 CONTEXT_ROWS = 64
 """Texts that a thread reads side by side."""
@@ -209,8 +211,10 @@ class RnnObjective:
         scored = batch_size * self.window.scored
         if trials.perturbation.is_summed:
             # States and predictions for each token; sums of gradients in 64 bits.
-            shared += min(trials.n_groups, GROUPS_AT_ONCE) * scored * (2 * units + vocab_size + PADDING)
-            per_thread += 2 * self._layout.size + GROUPS_SUMMED * scored * units
+            n_traced = GROUPS_TRACED if trials.perturbation.space == "activations" else GROUPS_AT_ONCE
+            shared += min(trials.n_groups, n_traced) * scored * (2 * units + vocab_size + PADDING)
+            n_kept = 4 if self.control_variates else 1  # residual estimates, and what is predicted of them
+            per_thread += 2 * self._layout.size + GROUPS_SUMMED * scored * n_kept * (units + vocab_size)
         masks = self.mask_bytes({}, trials.n_groups) if trials.perturbation.is_summed else 0
         return 4 * (threads * per_thread + shared) + trials.n_groups * self._window_bytes + masks
 
