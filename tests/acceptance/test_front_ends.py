@@ -119,7 +119,7 @@ def providers(folder: Path, *flags: str) -> str:
     return said
 
 
-def tested(said: str) -> float:
+def accuracy_of(said: str) -> float:
     """The accuracy on rows that nothing was chosen by."""
     return float(re.findall(r"^test accuracy (\S+)$", said, flags=re.M)[0])
 
@@ -132,7 +132,7 @@ def test_three_providers_train_one_model_and_write_its_figures(tmp_path: Path) -
     said = providers(tmp_path, "--epochs=1")
     (loss,), (accuracy,) = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
     assert f"validation accuracy {accuracy:.4f}" in said
-    assert tested(said) > 0.1
+    assert accuracy_of(said) > 0.1
     assert loss < 2.3
     tensors = safetensors.load_file(tmp_path / "fused.safetensors")
     assert {name: tensor.shape for name, tensor in tensors.items()} == SHAPES
@@ -142,9 +142,9 @@ def test_three_providers_train_one_model_and_write_its_figures(tmp_path: Path) -
 def test_three_providers_reach_nine_digits_in_ten(tmp_path: Path) -> None:
     said = providers(tmp_path)
     losses, accuracies = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
-    print(f"accuracy {accuracies[-1]:.3f}, of rows held out to the end {tested(said):.3f}, {len(accuracies)} epochs")
+    print(f"accuracy {accuracies[-1]:.3f}, of rows held out to the end {accuracy_of(said):.3f}, {len(accuracies)} epochs")
     assert len(losses) == len(accuracies) == 20
-    assert tested(said) >= 0.9
+    assert accuracy_of(said) >= 0.9
 
 
 def bossed(folder: Path, n_steps: int, port: int = 0) -> tuple[str, float]:

@@ -84,7 +84,7 @@ def test_both_devices_worked_as_one_crew_and_left_when_their_job_ended(done: Don
         assert "job 1 has ended" in said
         assert "all 20 steps are done" in said
         assert "credited with" in said
-    assert {line["volunteers"] for line in done.events.events()["training_data"]} == {1}
+    assert {line["volunteers"] for line in done.events.events()["training_data"]} == {2}
     assert done.place.curl("GET", "/api/devices").content == []
 
 
