@@ -78,7 +78,7 @@ def main(shards=None):
     host = host if place.is_on_one_machine else "0.0.0.0"
     settings = {
         "steps": CHECKED_STEPS if given.check else given.epochs * STEPS_PER_EPOCH, "learning_rate": given.lr,
-        "sigma": 0.02, "group_size": 64, "population_limit": 256, "time_per_step": 60.0,
+        "sigma": 0.02, "group_size": 64, "population_limit": 256, "max_population": 256, "time_per_step": 60.0,
     }  # fmt: skip
 
     def evaluated(step, train_loss, figures, _):

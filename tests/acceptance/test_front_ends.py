@@ -142,7 +142,9 @@ def test_three_providers_train_one_model_and_write_its_figures(tmp_path: Path) -
 def test_three_providers_reach_nine_digits_in_ten(tmp_path: Path) -> None:
     said = providers(tmp_path)
     losses, accuracies = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
-    print(f"accuracy {accuracies[-1]:.3f}, of rows held out to the end {accuracy_of(said):.3f}, {len(accuracies)} epochs")
+    print(
+        f"accuracy {accuracies[-1]:.3f}, of rows held out to the end {accuracy_of(said):.3f}, {len(accuracies)} epochs"
+    )
     assert len(losses) == len(accuracies) == 20
     assert accuracy_of(said) >= 0.9
 

@@ -147,6 +147,9 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # shells take it away from what they start in the background
     before, ended = signal.getsignal(signal.SIGINT), Ending()
     with pytest.raises(KeyboardInterrupt):
         fedlearn.train(fit_task().task, steps=9, runs=tmp_path, callbacks=[VeryImpatient(), ended], **SETTINGS)
