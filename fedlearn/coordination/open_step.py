@@ -324,6 +324,8 @@ class OpenStep:
         """Takes note of a Result; when half of all is in, the deadline moves forward, so that nobody waits for
         stragglers."""
         self.first_result_at = min(self.first_result_at, now)
+        if len(self.leases) == 1:
+            return  # whoever is alone keeps nobody waiting
         if 2 * self.n_members >= min(self.population.limit, self.next_member - self.first_member):
             grace_s = max(GRACE * (now - self.opened_at), LEAST_GRACE_S)
             self.deadline = min(self.deadline, self.opened_at + grace_s)

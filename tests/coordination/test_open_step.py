@@ -131,6 +131,14 @@ def test_deadline_comes_forward_once_half_the_population_is_in(half_s: float, de
     assert step.deadline == pytest.approx(1.0 + deadline)
 
 
+def test_deadline_stays_where_one_alone_has_all_the_work() -> None:
+    step = OpenStep(population(Perturbation(0.1, 1)), opened_at=1.0, deadline=11.0, first_member=100, layout=LAYOUT)
+    lease = step.lease(24)
+    lease.take(100, numbered(0, 16), NO_ESTIMATE, GROUP)
+    step.took(2.0)
+    assert step.deadline == 11.0
+
+
 def test_collected_spans_are_ascending_joined_where_they_touch_and_in_order_of_their_losses(step: OpenStep) -> None:
     leases = [step.lease(quota) for quota in (8, 4, 8, 4, 4)]
     for index, count in ((4, 4), (2, 4), (1, 4), (0, 8)):  # the fourth sent nothing
