@@ -70,7 +70,7 @@ class Retracer:
         passages = self._passages(trail)[first_place:]
         data, found = self._holding.block(claim.block), list[Float32Array]()
         for first_member, n_members, given in orders:
-            trials = _some(claim.trials, first_member, n_members)
+            trials = replace(claim.trials, first_member=first_member, n_members=n_members, shaping=None)
             passed: bytes | Float32Array = given
             for passage in passages:
                 assert isinstance(passed, bytes), "only the last part gives losses"
@@ -104,13 +104,3 @@ def _orders(trials: Trials, trail: Trail) -> list[tuple[int, int, bytes]]:
     end = trials.first_member + trials.n_members
     firsts = range(trials.first_member, end, trail.batch)
     return [(first, min(trail.batch, end - first), b"") for first in firsts]
-
-
-def _some(trials: Trials, first_member: int, n_members: int) -> Trials:
-    return Trials(
-        step=trials.step,
-        perturbation=trials.perturbation,
-        group_size=trials.group_size,
-        first_member=first_member,
-        n_members=n_members,
-    )

@@ -173,10 +173,9 @@ double fill_credits(const Block& block, const Run& run, std::int64_t first_row, 
         float* losses = scratch.losses.data() + t * run.n_rows + first_row;
         float* credits = scratch.credits.data() + t * run.n_rows + first_row;
         const bool is_felt_later = losses_reached(block.rnn, block.trials, text, t, 2) > 1;
-        const float discount = is_felt_later ? block.noise.discount : 0.0f;
         centre(losses, n);
         for (std::int64_t i = 0; i < n; ++i) {
-            credits[i] = losses[i] + (is_felt_later ? discount * credits[run.n_rows + i] : 0.0f);
+            credits[i] = losses[i] + (is_felt_later ? block.noise.discount * credits[run.n_rows + i] : 0.0f);
             squares += static_cast<double>(credits[i]) * static_cast<double>(credits[i]);
         }
     }

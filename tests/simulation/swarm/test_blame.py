@@ -15,9 +15,8 @@ from fedlearn.coordination.effects import Compute, Pass
 from fedlearn.coordination.standing import Standing
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
-from fedlearn.tasks.torch.supervised import Supervised
 from tests.simulation.swarm.stage import Stage, StageOf
-from tests.simulation.swarm.test_crews import residual_task, run_of
+from tests.simulation.swarm.test_crews import exported_once, run_of
 
 SEATS = 3
 
@@ -27,10 +26,7 @@ Lie = Callable[[Participant, Pass, Answer], Answer]
 
 @pytest.fixture(autouse=True, scope="module")
 def _exported_once() -> Iterator[None]:
-    """The task is the same in all runs here, and exporting it takes longer than training."""
-    attachment = residual_task().task.as_graph()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Supervised, "as_graph", lambda _: attachment)
+    with exported_once():
         yield
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,18 @@ def residual_task() -> NamedTask:
     return NamedTask(task, "sine.py:task", bytes(16))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _exported_once() -> Iterator[None]:
+@contextmanager
+def exported_once() -> Iterator[None]:
     """The task is the same in all runs here, and exporting it takes longer than training."""
     attachment = residual_task().task.as_graph()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Supervised, "as_graph", lambda _: attachment)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _exported_once() -> Iterator[None]:
+    with exported_once():
         yield
 
 
