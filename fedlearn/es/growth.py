@@ -17,6 +17,9 @@ USUAL_STEP_S = 0.4
 LEAST_STEPS = 1500
 """Of a run with a `duration`: with fewer, larger ones it learns less from as many trials."""
 
+LARGEST_SHARE_OF_PAST = 1 / 300
+"""Of the time that a run has lasted, that a step takes: early on, many small steps learn most."""
+
 
 class Growth(msgspec.Struct, frozen=True):
     """A population whose learning rate is known, and how far the rate follows larger ones."""
@@ -35,6 +38,7 @@ class Growth(msgspec.Struct, frozen=True):
         return round(self.population * self.largest_factor**2)
 
 
-def usual_step_s(duration_s: float) -> float:
-    """Seconds of trials that a step should have in a run that lasts `duration_s`; 0: it has no such end."""
-    return min(max(duration_s / LEAST_STEPS, LEAST_STEP_S), USUAL_STEP_S) if duration_s else USUAL_STEP_S
+def usual_step_s(duration_s: float, elapsed_s: float) -> float:
+    """Seconds of trials in a step after `elapsed_s` of a run that lasts `duration_s`; 0: it has no end."""
+    longest = min(duration_s / LEAST_STEPS, USUAL_STEP_S) if duration_s else USUAL_STEP_S
+    return max(min(LARGEST_SHARE_OF_PAST * elapsed_s, longest), LEAST_STEP_S)

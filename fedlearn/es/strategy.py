@@ -77,7 +77,7 @@ def ask(
     `least_s` or longer, as far as the population may grow.
     """
     elapsed_s = elapsed_s_after(last)
-    limit = _limit(strategy, members_per_s, least_s)
+    limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s)
     factor = learning_rate_factor(strategy.schedule, step, elapsed_s)
     return Population(
         step=step,
@@ -91,9 +91,13 @@ def ask(
     )
 
 
-def _limit(strategy: Strategy, members_per_s: float, least_s: float) -> int:
-    """Members of a step: more as volunteers join while the rate follows, and beyond that where lines need it."""
-    useful = min(usual_step_s(strategy.schedule.duration_s) * members_per_s, strategy.growth.largest_population)
+def members_wanted(strategy: Strategy, elapsed_s: float, *, members_per_s: float, least_s: float = 0.0) -> int:
+    """Of a step that begins so late: more along the run and as volunteers join, while the rate follows.
+
+    More than that only where lines need it.
+    """
+    step_s = usual_step_s(strategy.schedule.duration_s, elapsed_s)
+    useful = min(step_s * members_per_s, strategy.growth.largest_population)
     needed = max(LEAST_STEP_S, least_s) * members_per_s
     return max(strategy.population_limit, min(int(max(useful, needed)), strategy.max_population))
 

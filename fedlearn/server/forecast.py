@@ -14,7 +14,7 @@ from fedlearn.es.estimate import NO_ESTIMATE
 from fedlearn.es.exchange import SUM_SLICE_S, likely_bytes
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.shaping import Shaping
-from fedlearn.es.strategy import Population, Strategy, ask, sum_shaping, tell
+from fedlearn.es.strategy import Population, Strategy, ask, members_wanted, sum_shaping, tell
 from fedlearn.storage.segment import encode_step
 from fedlearn.tasks.reason import Reason
 from fedlearn.terminal.figures import format_bytes
@@ -29,7 +29,7 @@ _DIGEST = bytes(DIGEST_BYTES)
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Bytes of a step with the first population, all volunteers alike."""
+    """Bytes of a step once a run has lasted for some minutes, all volunteers alike."""
 
     received: int
     """By each volunteer."""
@@ -57,6 +57,8 @@ def forecast(
 ) -> Forecast:
     """What a step takes of each of so many volunteers, which do `members_per_s` together; 0: unknown."""
     # By the second step the scale of losses is known, and what volunteers sum they sum.
+    wanted = members_wanted(strategy, math.inf, members_per_s=members_per_s)
+    strategy = msgspec.structs.replace(strategy, population_limit=wanted)
     population = msgspec.structs.replace(ask(strategy, _STEP, None), shaping_scale=1.0)
     n_members, group_size = population.limit, population.group_size
     own = -(-n_members // (group_size * n_volunteers)) * group_size

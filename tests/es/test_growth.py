@@ -34,4 +34,11 @@ def test_rate_grows_with_the_population_and_ends_at_the_largest_one(
     ("duration_s", "expected"), [(0.0, 0.4), (1e-3, 0.02), (30.0, 0.02), (150.0, 0.1), (600.0, 0.4), (1e9, 0.4)]
 )
 def test_a_run_has_many_steps_however_short_it_is(duration_s: float, expected: float) -> None:
-    assert usual_step_s(duration_s) == pytest.approx(expected)
+    assert usual_step_s(duration_s, 1e9) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "expected"), [(0.0, 0.02), (6.0, 0.02), (15.0, 0.05), (30.0, 0.1), (60.0, 0.1), (600.0, 0.1)]
+)
+def test_steps_begin_small(elapsed_s: float, expected: float) -> None:
+    assert usual_step_s(150.0, elapsed_s) == pytest.approx(expected)

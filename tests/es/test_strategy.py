@@ -10,7 +10,7 @@ from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.shaping import SHAPINGS
-from fedlearn.es.strategy import Population, Strategy, ask, tell
+from fedlearn.es.strategy import Population, Strategy, ask, members_wanted, tell
 from fedlearn.es.update import Update
 
 Float32Array = NDArray[np.float32]
@@ -105,7 +105,7 @@ ELASTIC = msgspec.structs.replace(STRATEGY, max_population=30_000, max_learning_
     ("members_per_s", "least_s", "expected"),
     [
         (0.0, 0.0, 4000),
-        # 0.4 s of trials, as far as the rate follows.
+        # In a run that goes on: 0.4 s of trials, as far as the rate follows.
         (10_000.0, 0.0, 4000),
         (22_500.0, 0.0, 9000),
         (40_000.0, 0.0, 16_000),
@@ -120,22 +120,32 @@ ELASTIC = msgspec.structs.replace(STRATEGY, max_population=30_000, max_learning_
 def test_the_population_grows_as_far_as_the_rate_follows_or_lines_need(
     members_per_s: float, least_s: float, expected: int
 ) -> None:
-    assert ask(ELASTIC, 0, None, members_per_s=members_per_s, least_s=least_s).limit == expected
+    assert members_wanted(ELASTIC, 1e6, members_per_s=members_per_s, least_s=least_s) == expected
+
+
+def test_steps_grow_along_the_run() -> None:
+    wanted = [members_wanted(ELASTIC, elapsed_s, members_per_s=40_000.0) for elapsed_s in (0.0, 30.0, 60.0, 1e3)]
+    assert wanted == [4000, 4000, 8000, 16_000]
+    last = msgspec.structs.replace(update_of(STRATEGY, 8), elapsed_s=60.0)
+    assert ask(ELASTIC, 1, last, members_per_s=40_000.0).limit == 8000
 
 
 def test_steps_of_a_short_run_grow_to_a_share_of_it() -> None:
     short = msgspec.structs.replace(ELASTIC, schedule=Schedule(duration_s=150.0))
-    assert ask(short, 0, None, members_per_s=90_000.0).limit == 9000
+    assert members_wanted(short, 140.0, members_per_s=90_000.0) == 9000
 
 
-def rate_of(strategy: Strategy, n_members: int, *, step: int = 0, n_broken: int = 0) -> float:
-    """The learning rate in the Update of so many members, some of them with infinite losses."""
+def update_of(strategy: Strategy, n_members: int, *, step: int = 0, n_broken: int = 0) -> Update:
+    """Of so many members, some of them with infinite losses."""
     losses = np.resize(np.arange(8, dtype=np.float32), n_members)
     losses[:n_broken] = np.inf
     asked = ask(strategy, step, None, members_per_s=40_000.0)
-    return tell(
-        strategy, asked, block=BLOCK, spans=((0, n_members),), losses=losses, duration_s=0.0
-    ).optimizer.learning_rate
+    return tell(strategy, asked, block=BLOCK, spans=((0, n_members),), losses=losses, duration_s=0.0)
+
+
+def rate_of(strategy: Strategy, n_members: int, *, step: int = 0, n_broken: int = 0) -> float:
+    """The learning rate in such an Update."""
+    return update_of(strategy, n_members, step=step, n_broken=n_broken).optimizer.learning_rate
 
 
 def test_learning_rate_follows_the_members_that_count() -> None:
@@ -153,7 +163,7 @@ def test_schedule_multiplies_the_rate_of_a_population_that_grew() -> None:
 def test_a_rate_that_was_given_stays_while_the_population_grows() -> None:
     given = msgspec.structs.replace(ELASTIC, max_learning_rate=0.0)
     assert ask(given, 0, None, members_per_s=1_000_000.0).limit == 20_000
-    assert ask(given, 0, None, members_per_s=40_000.0).limit == 4000
+    assert members_wanted(given, 1e6, members_per_s=40_000.0) == 4000
     assert rate_of(given, 20_000) == 0.25
 
 

@@ -12,11 +12,14 @@ GATES: Mapping[Cell, int] = {"tanh": 1, "gru": 3}
 """Sums that each unit of a cell makes: rows of its matrices for each hidden unit."""
 
 
-CONTROL_SCALE = 3.0
-"""Factor on the learning rate of control matrices: they must follow a gradient that changes as the network learns."""
+Features = Literal["residuals", "tokens"]
+"""At which the chain of control matrices starts: of a prediction, or one-hot."""
+
+CONTROL_SCALES: Mapping[Features, float] = {"residuals": 1.0, "tokens": 3.0}
+"""Factors on the learning rate of control matrices: one-hot features are mostly zero, so theirs learn seldom."""
 
 
-def control_tensors(shape: tuple[int, int, int], features: Literal["residuals", "tokens"]) -> tuple[TensorSpec, ...]:
+def control_tensors(shape: tuple[int, int, int], features: Features) -> tuple[TensorSpec, ...]:
     """Control matrices for noise on activations, in the order that `es_core` expects; zero in a new run.
 
     They are a chain from a token's loss to the units of the last layer, from each token to the one before, and from
@@ -32,7 +35,7 @@ def control_tensors(shape: tuple[int, int, int], features: Literal["residuals", 
             sizes[f"control.above_l{layer}"] = (hidden_size, hidden_size)
     if features == "tokens":
         sizes["control.logits"] = (n_features, vocab_size)
-    return tuple(TensorSpec(name, size, scale=CONTROL_SCALE) for name, size in sizes.items())
+    return tuple(TensorSpec(name, size, scale=CONTROL_SCALES[features]) for name, size in sizes.items())
 
 
 def rnn_layout(

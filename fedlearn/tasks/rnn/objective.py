@@ -5,7 +5,7 @@ token's row lies in one piece. Where PyTorch adds two biases there is one, their
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self, final
+from typing import Annotated, Self, final
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, column_of
 from fedlearn.tasks.invitation import Option
-from fedlearn.tasks.rnn.layout import GATES, control_tensors, rnn_layout
+from fedlearn.tasks.rnn.layout import GATES, Features, control_tensors, rnn_layout
 from fedlearn.tasks.rnn.options import Cell, Precision
 from fedlearn.text.tokens import StoredTokens
 from fedlearn.text.windows import Windows, WindowShape, cut_windows
@@ -53,7 +53,7 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     precision: Precision
     cell: Cell = "tanh"
     control_variates: bool = False
-    control_features: Literal["residuals", "tokens"] = "residuals"
+    control_features: Features = "residuals"
     reset_token: Annotated[int, Meta(ge=-1, le=2**16 - 1)] = -1
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class RnnObjective:
         precision: Precision = "float32",
         cell: Cell = "tanh",
         control_variates: bool = False,
-        control_features: Literal["residuals", "tokens"] = "residuals",
+        control_features: Features = "residuals",
         reset_token: int = -1,
         unigram_counts: NDArray[np.int64] | None = None,
     ) -> None:

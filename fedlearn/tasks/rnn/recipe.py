@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
-from fedlearn.es.growth import Growth, usual_step_s
+from fedlearn.es.growth import LEAST_STEP_S, USUAL_STEP_S, Growth
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.layout import GATES, rnn_layout
 from fedlearn.tasks.rnn.options import options_of
@@ -146,21 +146,21 @@ def _sigma(config: RunConfig, _: _Facts) -> Choice:
 
 
 def _population(config: RunConfig, facts: _Facts) -> Choice:
+    """Of the first steps, and how far steps may grow."""
     strategy, speed = config.strategy, _members_per_s(config, facts)
-    step_s, growth = usual_step_s(config.run.duration), _growth(config, facts)
-    usual = int(step_s * speed)
+    growth, usual = _growth(config, facts), int(USUAL_STEP_S * speed)
     if strategy.perturb == "weights":
         least, most = growth.population // 2, LARGEST_SHARE * growth.population
         affordable = int(MOST_WORK_S * speed)
-        bounds = f"from {least} to {most}, if {MOST_WORK_S:g} s is enough"
     else:
         least, most = growth.population, growth.largest_population
         affordable = most
-        bounds = f"from {least} to {most}"
     possible = min(strategy.max_population or MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
-    limit = _whole_groups(min(max(least, usual), affordable, most, possible), config)
+    later = min(max(least, usual), affordable, most, possible)
+    limit = _whole_groups(min(max(growth.population, int(LEAST_STEP_S * speed)), later), config)
     largest = strategy.max_population or max(_whole_groups(min(LINE_GROWTH * most, possible), config), limit)
-    why = f"{step_s * 1e3:.3g} ms of trials are {usual}; {bounds}; up to {largest} as volunteers join"
+    why = f"{limit / speed * 1e3:.3g} ms of trials; along the run steps grow to {USUAL_STEP_S:g} s, "
+    why += f"which are {later} members here, and with the volunteers that join up to {largest}"
     return {"population_limit": limit, "max_population": largest}, why
 
 

@@ -1,10 +1,8 @@
-from typing import Literal
-
 import numpy as np
 import pytest
 
 from fedlearn.es.layout import TensorSpec
-from fedlearn.tasks.rnn.layout import CONTROL_SCALE, control_tensors, rnn_layout, to_torch_names
+from fedlearn.tasks.rnn.layout import Features, control_tensors, rnn_layout, to_torch_names
 
 
 def test_tensors_have_their_order_shapes_scales_and_masks() -> None:
@@ -38,9 +36,9 @@ def test_a_gru_has_three_rows_a_unit_and_a_bias_of_its_own_within_the_third() ->
     ]
 
 
-@pytest.mark.parametrize(("features", "n_features"), [("residuals", 9), ("tokens", 18)])
+@pytest.mark.parametrize(("features", "n_features", "scale"), [("residuals", 9, 1.0), ("tokens", 18, 3.0)])
 def test_control_matrices_are_a_chain_that_starts_at_residuals_or_at_tokens(
-    features: Literal["residuals", "tokens"], n_features: int
+    features: Features, n_features: int, scale: float
 ) -> None:
     tensors = control_tensors((9, 8, 2), features)
     assert [(tensor.name, tensor.shape) for tensor in tensors] == [
@@ -50,7 +48,7 @@ def test_control_matrices_are_a_chain_that_starts_at_residuals_or_at_tokens(
         ("control.next_l1", (8, 8)),
         *([("control.logits", (18, 9))] if features == "tokens" else []),
     ]
-    assert {(tensor.scale, tensor.mask_column) for tensor in tensors} == {(CONTROL_SCALE, -1)}
+    assert {(tensor.scale, tensor.mask_column) for tensor in tensors} == {(scale, -1)}
 
 
 def test_pytorch_reads_one_hot_tokens_with_the_embedding_turned() -> None:
