@@ -168,7 +168,7 @@ class Lease(msgspec.Struct):
         if self.is_held:
             self.tally.n_unfinished -= self.gates and self.is_done
             self.is_held = False
-            self.tally.n_received += self.n_received
+            self.tally.n_received += self.n_counted
 
     def end(self) -> None:
         """Ends the lease with the results that are in: its holder left."""
@@ -296,7 +296,8 @@ class OpenStep:
 
     def count_a_copy(self) -> None:
         """Counts a copy where nothing else counts: those who leased its members sent none."""
-        copy = max(self.copies, key=lambda copy: copy.n_received, default=None)
+        begun = (copy for copy in self.copies if copy.n_received and not copy.is_held)
+        copy = max(begun, key=lambda copy: copy.n_received, default=None)
         if copy is not None and self.n_members == 0:
             copy.is_copy = False
             self._tally.n_received += copy.n_received

@@ -259,10 +259,10 @@ def test_copies_are_waited_for_and_change_nothing_else(step: OpenStep) -> None:
 
 
 def test_copy_counts_where_nothing_else_does_and_then_is_none_any_more(step: OpenStep) -> None:
-    step.lease(8)
+    lease = step.lease(8)
     copies = [step.copy(100, 8, Standing("Bob")), step.copy(104, 4, Standing("Cyd"))]
     step.count_a_copy()
-    assert step.n_members == 0
+    assert (step.n_members, step.leases, step.copies) == (0, [lease], copies)
     copies[0].take(100, numbered(100, 4), NO_ESTIMATE, GROUP)
     step.count_a_copy()
     assert step.collect()[0] == ((100, 4),)
