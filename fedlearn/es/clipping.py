@@ -38,12 +38,15 @@ class Clipping:
 
     def total(self, sums: Sequence[tuple[Int64Array, int]], size: int) -> Int64Array:
         """The total, int64 [size], of sums that come each with its number of groups."""
-        total = np.zeros(size, dtype=np.int64)
         lengths = [_length(numbers, n_groups) for numbers, n_groups in sums]
         limit = self._parts.limit(lengths)
-        for (numbers, _), length in zip(sums, lengths, strict=True):
-            total += self._scaled(numbers, length, limit)
-        length = _length(total, sum(n_groups for _, n_groups in sums))
+        if len(sums) == 1 and lengths[0] <= limit:
+            (total, _), length = sums[0], lengths[0]  # measured already
+        else:
+            total = np.zeros(size, dtype=np.int64)
+            for (numbers, _), own in zip(sums, lengths, strict=True):
+                total += self._scaled(numbers, own, limit)
+            length = _length(total, sum(n_groups for _, n_groups in sums))
         return self._scaled(total, length, self._totals.limit([length]))
 
     def _scaled(self, numbers: Int64Array, length: float, limit: float) -> Int64Array:
