@@ -53,8 +53,9 @@ class Clipping:
         if length <= limit:
             return numbers
         self.n_clipped += 1
-        scaled: Int64Array = np.rint(numbers * (limit / length)).astype(np.int64)
-        return scaled
+        scaled = numbers * (limit / length)
+        rounded: Int64Array = np.rint(scaled, out=scaled).astype(np.int64)
+        return rounded
 
 
 @final
