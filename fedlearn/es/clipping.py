@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.length import length_of
+from fedlearn.es.length import PIECE, length_of
 
 Int64Array = NDArray[np.int64]
 
@@ -53,9 +53,11 @@ class Clipping:
         if length <= limit:
             return numbers
         self.n_clipped += 1
-        scaled = numbers * (limit / length)
-        rounded: Int64Array = np.rint(scaled, out=scaled).astype(np.int64)
-        return rounded
+        factor, scaled = limit / length, np.empty_like(numbers)
+        for begin in range(0, numbers.size, PIECE):
+            piece = slice(begin, begin + PIECE)
+            scaled[piece] = np.rint(numbers[piece] * factor)
+        return scaled
 
 
 @final

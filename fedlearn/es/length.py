@@ -5,16 +5,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-_PIECE = 2**14
-"""Numbers squared at once: a copy of all would be memory that the system hands out anew each time, which takes longer
-than the squares."""
+PIECE = 2**14
+"""Numbers handled at once: a copy of all would be memory that the system hands out anew each time, which takes longer
+than the arithmetic."""
 
 
 def length_of(numbers: NDArray[np.int64] | NDArray[np.float64]) -> float:
     """The Euclidean length of a vector."""
     squares = 0.0
-    for begin in range(0, numbers.size, _PIECE):
-        piece = numbers[begin : begin + _PIECE].astype(np.float64)
+    for begin in range(0, numbers.size, PIECE):
+        piece = numbers[begin : begin + PIECE].astype(np.float64)
         # BLAS is avoided: its threads would take the volunteers' processors for very little.
         squares += float(np.square(piece, out=piece).sum())
     return math.sqrt(squares)

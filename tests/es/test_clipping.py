@@ -92,3 +92,11 @@ def test_lone_sum_is_held_to_what_sums_were_though_totals_were_longer() -> None:
         clipping.total([(part, 1)] * 16, SIZE)  # all in one direction: four times as long for each root of a group
     total = clipping.total([(8 * part, 1)], SIZE)
     assert np.linalg.norm(total) == pytest.approx(MOST * np.linalg.norm(part), rel=1e-3)
+
+
+def test_every_number_of_a_long_sum_is_scaled() -> None:
+    clipping, size = Clipping(), 2**14 + 5
+    usual = np.full(size, 100, dtype=np.int64)
+    clipping.total([(usual, 1)], size)
+    clipping.total([(usual, 1)], size)
+    np.testing.assert_array_equal(clipping.total([(10 * usual, 1)], size), np.full(size, MOST * 100))
