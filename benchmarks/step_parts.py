@@ -231,9 +231,9 @@ def measure_parts(contents: Contents, folder: Path, rounds: int) -> list[Part]:
     """All parts, in the order in which a step needs them."""
     calls = parts_of(contents, folder)
     seconds = alternate({name: call for (name, _, _), call in calls.items()}, rounds=rounds)
-    # Windows are cut inside the evaluation, and stand for themselves in the list.
-    pairs = zip(seconds["evaluation, with windows"], seconds["windows"], strict=True)
-    seconds["evaluation, with windows"] = [whole - cutting for whole, cutting in pairs]
+    # Windows are cut inside the evaluation, and stand for themselves in the list; what disturbed only them is no part.
+    cutting = min(seconds["windows"])
+    seconds["evaluation, with windows"] = [whole - cutting for whole in seconds["evaluation, with windows"]]
     parts = [
         Part(name.removesuffix(", with windows"), kind, in_turn, milliseconds(seconds[name]))
         for name, kind, in_turn in calls
