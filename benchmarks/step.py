@@ -3,7 +3,7 @@
 A volunteer waits for the parts *in turn*: its trials, its Result on the way, the server's shaping and journal, the
 Update on the way back, and its own replica's step. The server's replica takes the same step *beside* it. Held to: at
 hidden size 64 and a population of 12,000, everything but evaluation and gradient estimate takes at most 15 ms. `--runs`
-chooses the disk that the journal is on.
+chooses the disk that the journal is on. Last come the shares of a step of a server and a volunteer on one core.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 from measure import SETTINGS, Machine, Spread, describe_machine, print_report
 from rnn_run import SCHEMA, Settings, config_of, flat
+from step_in_process import Share, lines_of, measure_in_process
 from step_parts import Part, measure_parts, message_bytes, prepare
 from whole_steps import WholeSteps, measure_whole_steps
 
@@ -37,6 +38,8 @@ class Report(msgspec.Struct, frozen=True):
     """Of the parts that are waited for."""
     whole_steps: WholeSteps | None
     target_ms: float
+    in_process: list[Share]
+    """Of a step of server and volunteer on one core."""
 
 
 def main() -> int:
@@ -46,6 +49,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30, metavar="N", help="measurements of each part (default: 30)")
     parser.add_argument(
         "--whole-steps", type=int, default=100, metavar="N", help="steps of real processes; 0 = none (default: 100)"
+    )
+    parser.add_argument(
+        "--in-process-steps", type=int, default=100, metavar="N", help="steps on one core; 0 = none (default: 100)"
     )
     add_config_flags(parser, SCHEMA)
     options = parser.parse_args()
@@ -76,6 +82,7 @@ def measure(config: RunConfig, options: argparse.Namespace) -> Report:
         sum_of_everything_else_ms=sum(part.ms.median * part.in_turn for part in parts if part.kind == "else"),
         whole_steps=measure_whole_steps(config, options.whole_steps) if options.whole_steps else None,
         target_ms=TARGET_MS,
+        in_process=measure_in_process(config, options.in_process_steps) if options.in_process_steps else [],
     )
 
 
@@ -103,7 +110,7 @@ def table(report: Report) -> str:
             f"  evaluation {show(whole.evaluation_ms)}, gradient estimate {show(whole.estimate_ms)}",
             f"  everything else {show(whole.everything_else_ms)}; held to {report.target_ms:.0f} ms",
         ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *lines_of(report.in_process)])
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from rnn_run import RnnRun, create_run
 
 import es_core
 from fedlearn.config import RunConfig
+from fedlearn.es.clipping import Clipping
+from fedlearn.es.estimate import NO_ESTIMATE, decode_estimate, encode_estimate
 from fedlearn.es.strategy import ask, tell
-from fedlearn.es.trials import Trials
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.server.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
@@ -73,7 +75,7 @@ def prepare(config: RunConfig) -> Contents:
     group_size, limit = config.strategy.group_size, config.strategy.population_limit
     n_members = limit // group_size * group_size
     trials = Trials(holding.replica.step, strategy_of(config).perturbation, group_size, 0, n_members)
-    losses = holding.evaluate(trials, last.block).losses
+    results = holding.evaluate(trials, last.block)
     assignment = Assignment(
         step=trials.step + 1,
         block=last.block,
@@ -83,16 +85,24 @@ def prepare(config: RunConfig) -> Contents:
         quota=n_members,
         time_left_s=config.strategy.time_per_step,
     )
-    update = tell_step(config, last, trials, losses)
-    result = Result(trials.step, 0, losses, holding.replica.digest)
+    update = tell_step(config, last, trials, results)
+    result = Result(trials.step, 0, results.losses, holding.replica.digest, results.estimate)
     return Contents(run, swarm, holding, trials, update, result, assignment)
 
 
-def tell_step(config: RunConfig, last: Update, trials: Trials, losses: np.ndarray) -> Update:
-    """What the server makes of the losses of all members."""
+def tell_step(config: RunConfig, last: Update, trials: Trials, results: TrialResults) -> Update:
+    """What the server makes of the results of all members."""
     strategy = strategy_of(config)
     population = ask(strategy, trials.step, last)
-    return tell(strategy, population, block=last.block, spans=((0, trials.n_members),), losses=losses, duration_s=0.0)
+    return tell(
+        strategy,
+        population,
+        block=last.block,
+        spans=((0, trials.n_members),),
+        losses=results.losses,
+        duration_s=0.0,
+        estimate=results.estimate,
+    )
 
 
 def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Callable[[], object]]:
@@ -100,12 +110,12 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
     run, holding, update, trials = contents.run, contents.holding, contents.update, contents.trials
     objective, replica, block = run.objective, holding.replica, holding.block(update.block)
     link = next(iter(contents.swarm.participants.values())).link
-    memberless = msgspec.structs.replace(update, spans=(), utilities=np.zeros(0, dtype=np.int8))
+    memberless = msgspec.structs.replace(update, spans=(), utilities=np.zeros(0, dtype=np.int8), estimate=NO_ESTIMATE)
+    results = TrialResults(contents.result.losses, contents.result.estimate)
     journal = Journal.open(folder / "journal", Header(bytes(16), 0, replica.digest))
     steps, seconds = count(), count()
     metrics = LineLog(folder / "metrics.jsonl")
     line = line_of(trials, replica.digest)
-    estimate = estimate_of(contents, block)
 
     def cut() -> None:
         seed = run.config.run.seed
@@ -127,22 +137,45 @@ def parts_of(contents: Contents, folder: Path) -> dict[tuple[str, Kind, int], Ca
 
     return {
         ("evaluation, with windows", "evaluation", 1): lambda: holding.evaluate(trials, update.block),
-        ("gradient estimate, volunteer", "estimate", 1): estimate,
-        ("gradient estimate, server", "estimate", 0): estimate,
+        **(sum_parts(contents) if update.is_summed else replay_parts(contents, block)),
         ("windows", "else", 1): cut,
         ("Result: encode, frames, CRC, decode", "else", 1): send_result,
-        ("shaping: tell", "else", 1): lambda: tell_step(run.config, update, trials, contents.result.losses),
+        ("shaping: tell", "else", 1): lambda: tell_step(run.config, update, trials, results),
         ("journal: append and sync", "else", 1): lambda: journal.append(
             msgspec.structs.replace(update, step=next(steps)), bytes(8)
         ),
         ("Update, Assignment: encode to decode", "else", 1): send_update,
-        ("row masks, volunteer", "else", 1): lambda: objective.row_masks(update, block),
-        ("row masks, server", "else", 0): lambda: objective.row_masks(update, block),
         ("optimizer, volunteer", "else", 1): take_optimizer_step,
         ("optimizer, server", "else", 0): take_optimizer_step,
         ("digest, volunteer", "else", 1): lambda: replica.digest,
         ("digest, server", "else", 0): lambda: replica.digest,
         ("metrics line", "else", 0): lambda: metrics.append(line),
+    }
+
+
+def replay_parts(contents: Contents, block: Columns) -> dict[tuple[str, Kind, int], Callable[[], object]]:
+    """What replicas compute of a step without a sum."""
+    objective, update = contents.run.objective, contents.update
+    estimate = estimate_of(contents, block)
+    return {
+        ("gradient estimate, volunteer", "estimate", 1): estimate,
+        ("gradient estimate, server", "estimate", 0): estimate,
+        ("row masks, volunteer", "else", 1): lambda: objective.row_masks(update, block),
+        ("row masks, server", "else", 0): lambda: objective.row_masks(update, block),
+    }
+
+
+def sum_parts(contents: Contents) -> dict[tuple[str, Kind, int], Callable[[], object]]:
+    """What is done with the sum of a step."""
+    layout, coded = contents.run.objective.layout, contents.update.estimate
+    numbers, clipping = decode_estimate(layout, coded).astype(np.int64), Clipping()
+    n_groups = contents.trials.n_groups
+    return {
+        ("sum: encode, volunteer", "else", 1): lambda: encode_estimate(layout, numbers),
+        ("sum: add, clip, server", "else", 1): lambda: clipping.total([(numbers, n_groups)], layout.size),
+        ("sum: encode, server", "else", 1): lambda: encode_estimate(layout, numbers),
+        ("sum: decode, server", "else", 1): lambda: decode_estimate(layout, coded),
+        ("sum: decode, volunteer", "else", 1): lambda: decode_estimate(layout, coded),
     }
 
 
@@ -198,9 +231,9 @@ def measure_parts(contents: Contents, folder: Path, rounds: int) -> list[Part]:
     """All parts, in the order in which a step needs them."""
     calls = parts_of(contents, folder)
     seconds = alternate({name: call for (name, _, _), call in calls.items()}, rounds=rounds)
-    # Windows are cut inside the evaluation, and stand for themselves in the list.
-    pairs = zip(seconds["evaluation, with windows"], seconds["windows"], strict=True)
-    seconds["evaluation, with windows"] = [whole - cutting for whole, cutting in pairs]
+    # Windows are cut inside the evaluation, and stand for themselves in the list; what disturbed only them is no part.
+    cutting = min(seconds["windows"])
+    seconds["evaluation, with windows"] = [whole - cutting for whole in seconds["evaluation, with windows"]]
     parts = [
         Part(name.removesuffix(", with windows"), kind, in_turn, milliseconds(seconds[name]))
         for name, kind, in_turn in calls

@@ -13,6 +13,7 @@ import msgspec
 
 import es_core
 from fedlearn.commands.command_line import main
+from fedlearn.es.replica import Replica
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -46,10 +47,11 @@ def join() -> None:
 
     def estimated(seconds: float) -> None:
         steps[-1].estimate = seconds
-        steps.append(StepSeconds())
 
     es_core.rnn_member_losses = timed(es_core.rnn_member_losses, evaluated)
+    es_core.rnn_activation_gradient = timed(es_core.rnn_activation_gradient, evaluated)
     es_core.estimate_gradient = timed(es_core.estimate_gradient, estimated)
+    setattr(Replica, "apply", timed(Replica.apply, lambda _: steps.append(StepSeconds())))  # noqa: B010 (a method)
     try:
         main(["join", *sys.argv[2:]])
     finally:

@@ -165,7 +165,9 @@ py::array_t<std::int64_t> lengths_from(const py::array& row_lengths, std::int64_
     auto lengths = checked<std::int64_t>("row_lengths", row_lengths, 1);
     std::int64_t left = n_numbers;
     for (const std::int64_t length : view(lengths)) {
-        require(length > 0 && length <= left, "row_lengths: expected rows that make up " + std::to_string(n_numbers));
+        // The text takes far longer than the comparison, and rows are many.
+        if (length <= 0 || length > left)
+            throw py::value_error("row_lengths: expected rows that make up " + std::to_string(n_numbers));
         left -= length;
     }
     require(left == 0, "row_lengths: expected rows that make up " + std::to_string(n_numbers) + ", got " +
@@ -181,12 +183,12 @@ py::tuple encode_rows_of(const py::array& numbers, const py::array& row_lengths,
     if (exact) {
         require(exact_codes(codes_out, view(given), view(lengths)), "numbers: expected integers of 32 bits");
     } else {
-        rounded_codes(codes_out, view(given), view(lengths));
+        rounded_codes(codes_out, view(given), view(lengths), *current_isa().replicated);
     }
     py::array_t<std::int8_t> bytes(coded_bytes(view(lengths), codes_out));
     const std::span<std::uint8_t> out{reinterpret_cast<std::uint8_t*>(bytes.mutable_data()),
                                       static_cast<std::size_t>(bytes.size())};
-    encode_rows(out, view(given), view(lengths), codes_out);
+    encode_rows(out, view(given), view(lengths), codes_out, *current_isa().replicated);
     return py::make_tuple(bytes, codes);
 }
 

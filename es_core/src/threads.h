@@ -1,4 +1,7 @@
 // Runs work items on a few threads; the caller's thread is one of them.
+//
+// Threads are started anew for each call, which takes some 45 microseconds: waking one that sleeps takes 25, and one that
+// spins none, but where other programs want the processors too the spinning one is stopped, and all wait for it.
 #pragma once
 
 #include <algorithm>

@@ -56,5 +56,7 @@ def _typical(losses: Float32Array) -> tuple[float, float]:
     finite = some[np.isfinite(some)]
     if not finite.size:
         return math.inf, 0.0
-    ordered = np.where(np.isfinite(some), some, np.inf)
-    return float(np.quantile(ordered, 0.5, method="lower")), float(finite.std())
+    # The lower of two middle values; `np.quantile` takes several times as long to find the same.
+    middle = (some.size - 1) // 2
+    ordered = np.partition(np.where(np.isfinite(some), some, np.inf), middle)
+    return float(ordered[middle]), float(finite.std())

@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.length import length_of
+from fedlearn.es.length import PIECE, length_of
 
 Int64Array = NDArray[np.int64]
 
@@ -38,19 +38,25 @@ class Clipping:
 
     def total(self, sums: Sequence[tuple[Int64Array, int]], size: int) -> Int64Array:
         """The total, int64 [size], of sums that come each with its number of groups."""
-        total = np.zeros(size, dtype=np.int64)
         lengths = [_length(numbers, n_groups) for numbers, n_groups in sums]
         limit = self._parts.limit(lengths)
-        for (numbers, _), length in zip(sums, lengths, strict=True):
-            total += self._scaled(numbers, length, limit)
-        length = _length(total, sum(n_groups for _, n_groups in sums))
+        if len(sums) == 1 and lengths[0] <= limit:
+            (total, _), length = sums[0], lengths[0]  # measured already
+        else:
+            total = np.zeros(size, dtype=np.int64)
+            for (numbers, _), own in zip(sums, lengths, strict=True):
+                total += self._scaled(numbers, own, limit)
+            length = _length(total, sum(n_groups for _, n_groups in sums))
         return self._scaled(total, length, self._totals.limit([length]))
 
     def _scaled(self, numbers: Int64Array, length: float, limit: float) -> Int64Array:
         if length <= limit:
             return numbers
         self.n_clipped += 1
-        scaled: Int64Array = np.rint(numbers * (limit / length)).astype(np.int64)
+        factor, scaled = limit / length, np.empty_like(numbers)
+        for begin in range(0, numbers.size, PIECE):
+            piece = slice(begin, begin + PIECE)
+            scaled[piece] = np.rint(numbers[piece] * factor)
         return scaled
 
 

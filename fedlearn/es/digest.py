@@ -61,13 +61,17 @@ def _digests(
     intervals: Sequence[slice], weights: Float32Array, slots: Mapping[str, Float32Array], threads: int
 ) -> list[bytes]:
     arrays = [weights, *(slots[name] for name in sorted(slots))]
-    arrays = [array.astype("<f4", copy=False) for array in arrays]
-    return [_hashed([array[interval] for array in arrays], threads) for interval in intervals]
+    views = [array.astype("<f4", copy=False).view(np.uint8).data for array in arrays]
+    width = weights.itemsize
+    return [
+        _hashed([view[width * interval.start : width * interval.stop] for view in views], threads)
+        for interval in intervals
+    ]
 
 
-def _hashed(arrays: Sequence[Float32Array], threads: int) -> bytes:
-    is_large = arrays[0].nbytes >= _SEVERAL_THREADS_BYTES
+def _hashed(pieces: Sequence[memoryview], threads: int) -> bytes:
+    is_large = pieces[0].nbytes >= _SEVERAL_THREADS_BYTES
     digest = blake3(max_threads=(threads or blake3.AUTO) if is_large else 1)
-    for array in arrays:
-        digest.update(array.view(np.uint8).data)
+    for piece in pieces:
+        digest.update(piece)
     return digest.digest(TENSOR_DIGEST_BYTES)

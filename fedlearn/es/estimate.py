@@ -56,7 +56,7 @@ NO_ESTIMATE = CodedEstimate(np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.uin
 
 def encode_estimate(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
     """The integers [n_parameters], rounded to a byte each; those beyond 32 bits are clipped."""
-    return CodedEstimate(*encode_rows(estimate.astype(np.int64), layout.row_lengths, exact=False))
+    return CodedEstimate(*encode_rows(estimate.astype(np.int64, copy=False), layout.row_lengths, exact=False))
 
 
 def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
@@ -66,7 +66,7 @@ def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate
         ValueError: an integer does not fit into 32 bits.
     """
     try:
-        return CodedEstimate(*encode_rows(estimate.astype(np.int64), layout.row_lengths, exact=True))
+        return CodedEstimate(*encode_rows(estimate.astype(np.int64, copy=False), layout.row_lengths, exact=True))
     except ValueError as error:
         greatest = np.abs(estimate).max(initial=0)
         raise ValueError(f"estimate: expected integers of 32 bits, got {greatest}; lower population_limit") from error

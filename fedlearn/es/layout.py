@@ -5,9 +5,10 @@ gives them the same noise and the same steps, whatever else it holds; the whole 
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 Float32Array = NDArray[np.float32]
 
 
-class TensorSpec(msgspec.Struct, frozen=True):
+class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     """One named tensor of the model, or some of its rows.
 
     `scale` multiplies both its sigma and its step: a tensor with 0 never changes. A matrix takes low-rank noise,
@@ -34,7 +35,7 @@ class TensorSpec(msgspec.Struct, frozen=True):
     first_row: int = 0
     """Of the whole tensor, along its first dimension."""
 
-    @property
+    @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
@@ -48,7 +49,7 @@ class TensorSpec(msgspec.Struct, frozen=True):
         """Rows of an estimate: every element of what is no matrix is one of its own."""
         return self.shape[0] if self.is_matrix else self.size
 
-    @property
+    @cached_property
     def is_matrix(self) -> bool:
         return len(self.shape) > 1 and 1 < self.shape[0] < self.size
 
@@ -128,10 +129,18 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
 
     def table(self, rank: int) -> NDArray[np.int64]:
         """Rows (offset, rows, columns, rank, mask column), as `es_core` wants them; vectors are one row of rank 0."""
-        rows = []
-        for tensor, offset in zip(self.tensors, self.offsets, strict=True):
-            rows.append((offset, *tensor.sides, rank if tensor.is_matrix else 0, tensor.mask_column))
-        return np.array(rows, dtype=np.int64).reshape(-1, 5)
+        if rank not in self._tables:
+            rows = []
+            for tensor, offset in zip(self.tensors, self.offsets, strict=True):
+                rows.append((offset, *tensor.sides, rank if tensor.is_matrix else 0, tensor.mask_column))
+            table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+            table.flags.writeable = False
+            self._tables[rank] = table
+        return self._tables[rank]
+
+    @cached_property
+    def _tables(self) -> dict[int, NDArray[np.int64]]:
+        return {}
 
     def places(self, rank: int) -> NDArray[np.int64]:
         """Rows (number, first sign) in the whole model, beside those of the table."""
@@ -150,6 +159,29 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         places = np.array(rows, dtype=np.int64).reshape(-1, 2)
         places.flags.writeable = False
         return places
+
+    def stretches(self, *, apart: bool) -> Sequence[tuple[tuple[float, bool], slice]]:
+        """Where neighbours of one scale lie, with (scale, whether they are matrices).
+
+        Matrices are stretches of their own where they take other steps and are `apart`; else the second is False.
+        """
+        return self._kinds_apart if apart else self._kinds_together
+
+    @cached_property
+    def _kinds_apart(self) -> list[tuple[tuple[float, bool], slice]]:
+        return self._stretches([(tensor.scale, tensor.is_matrix) for tensor in self.tensors])
+
+    @cached_property
+    def _kinds_together(self) -> list[tuple[tuple[float, bool], slice]]:
+        return self._stretches([(tensor.scale, False) for tensor in self.tensors])
+
+    def _stretches(self, kinds: list[tuple[float, bool]]) -> list[tuple[tuple[float, bool], slice]]:
+        found = []
+        tensors = zip(kinds, self.offsets, self.tensors, strict=True)
+        for kind, neighbours in groupby(tensors, key=itemgetter(0)):
+            intervals = [(offset, offset + tensor.size) for _, offset, tensor in neighbours]
+            found.append((kind, slice(intervals[0][0], intervals[-1][1])))
+        return found
 
     def part(self, names: Iterable[str], rows: Mapping[str, tuple[int, int]] | None = None) -> "ParameterLayout":
         """The layout of the tensors of these names, in the order that they have here.

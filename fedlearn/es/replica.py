@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.estimate import Int32Array, decode_estimate, estimate_of_rows
-from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
+from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 
@@ -110,17 +110,20 @@ class Replica:
             raise ValueError("weight_decay_towards: expected a run that keeps its start, got one that does not")
         estimate = self._summed(update) if update.is_summed else self.replayed(update)
         for name in update.optimizer.slots:
-            self.slots.setdefault(name, np.zeros_like(self.weights))
+            if name not in self.slots:
+                self.slots[name] = np.zeros_like(self.weights)
         self.numbers = update.optimizer.advanced(self.numbers)
-        for tensor, offset in zip(self.layout.tensors, self.layout.offsets, strict=True):
-            if tensor.scale == 0.0:
-                continue  # constants of the model that travel with its weights
-            self._step_tensor(update, estimate, tensor, slice(offset, offset + tensor.size))
+        matrices_differ = update.rank > 1 or update.weight_decay != 0.0
+        for (scale, is_matrix), interval in self.layout.stretches(apart=matrices_differ):
+            if scale != 0.0:  # others are constants of the model that travel with its weights
+                self._step_stretch(update, estimate, interval, scale=scale, is_matrix=is_matrix)
         self.step += 1
 
-    def _step_tensor(self, update: Update, estimate: Int32Array, tensor: TensorSpec, interval: slice) -> None:
+    def _step_stretch(
+        self, update: Update, estimate: Int32Array, interval: slice, *, scale: float, is_matrix: bool
+    ) -> None:
         weights = self.weights[interval]
-        rank = update.rank if tensor.is_matrix else 0
+        rank = update.rank if is_matrix else 0
         decay = update.optimizer.learning_rate * update.weight_decay
         if update.decay_towards == "start":
             es_core.pull_towards(weights, self.slots[START][interval], decay)
@@ -131,8 +134,8 @@ class Replica:
             estimate[interval],
             numbers=self.numbers,
             gradient_scale=update.gradient_scale / math.sqrt(max(rank, 1)),
-            scale=tensor.scale,
-            decay=decay if tensor.is_matrix else 0.0,
+            scale=scale,
+            decay=decay if is_matrix else 0.0,
         )
 
     def _summed(self, update: Update) -> Int32Array:

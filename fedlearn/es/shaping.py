@@ -87,7 +87,16 @@ def spread_of(losses: Float32Array, group_size: int) -> float:
     """
     groups = losses.reshape(-1, group_size).astype(np.float64)
     finite = groups[np.isfinite(groups).all(axis=1)]
-    return float(np.median(finite.std(axis=1, ddof=1))) if finite.size and group_size > 1 else 0.0
+    return _median(finite.std(axis=1, ddof=1)) if finite.size and group_size > 1 else 0.0
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    """What `np.median` gives of finite values, in a fraction of its time where they are few."""
+    middle = values.size // 2
+    ordered = np.partition(values, middle)
+    if values.size % 2:
+        return float(ordered[middle])
+    return float((ordered[:middle].max() + ordered[middle]) / 2.0)
 
 
 def bounded(losses: Float32Array) -> Float32Array:

@@ -75,3 +75,9 @@ def test_large_steps_are_judged_by_some_of_their_members() -> None:
     watch = DivergenceWatch()
     watch.took(members(1.0, 0.01, n=100_000))
     assert [watch.took(members(3.0, 0.01, n=100_000)) for _ in range(PATIENCE)][-1]
+
+
+def test_of_two_middle_losses_the_lower_counts() -> None:
+    watch = begun()
+    halves = np.array([2.0, 900.0] * 32, dtype=np.float32)
+    assert {watch.took(halves) for _ in range(3 * PATIENCE)} == {""}

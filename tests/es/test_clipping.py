@@ -70,3 +70,33 @@ def test_what_is_usual_follows_slowly() -> None:
     n_before = clipping.n_clipped
     clipping.total([noise(1, 10_000.0)], SIZE)
     assert clipping.n_clipped == n_before
+
+
+def test_one_sum_within_its_limit_is_the_total_and_counts_among_totals() -> None:
+    clipping, again = Clipping(), Clipping()
+    alone = noise(4)
+    np.testing.assert_array_equal(clipping.total([alone], SIZE), alone[0])
+    # The same sum in two halves has the same length: the next total is held to the same limit.
+    halves = [(alone[0] // 2, 2), (alone[0] - alone[0] // 2, 2)]
+    np.testing.assert_array_equal(again.total(halves, SIZE), alone[0])
+    pushed = [(np.full(SIZE, 3500, dtype=np.int64), 1)] * 10
+    np.testing.assert_allclose(
+        np.linalg.norm(clipping.total(pushed, SIZE)), np.linalg.norm(again.total(pushed, SIZE)), rtol=1e-3
+    )
+
+
+def test_lone_sum_is_held_to_what_sums_were_though_totals_were_longer() -> None:
+    clipping = Clipping()
+    part = noise(1)[0]
+    for _ in range(MEMORY):
+        clipping.total([(part, 1)] * 16, SIZE)  # all in one direction: four times as long for each root of a group
+    total = clipping.total([(8 * part, 1)], SIZE)
+    assert np.linalg.norm(total) == pytest.approx(MOST * np.linalg.norm(part), rel=1e-3)
+
+
+def test_every_number_of_a_long_sum_is_scaled() -> None:
+    clipping, size = Clipping(), 2**14 + 5
+    usual = np.full(size, 100, dtype=np.int64)
+    clipping.total([(usual, 1)], size)
+    clipping.total([(usual, 1)], size)
+    np.testing.assert_array_equal(clipping.total([(10 * usual, 1)], size), np.full(size, MOST * 100))

@@ -50,5 +50,24 @@ def test_full_rank_gives_every_tensor_a_sign_an_element() -> None:
     assert LAYOUT.table(0)[:, 3].tolist() == [0, 0, 0, 0]
 
 
+def test_neighbours_of_one_scale_and_kind_are_one_stretch() -> None:
+    assert LAYOUT.stretches(apart=True) == [
+        ((2.0, True), slice(0, 15)),
+        ((1.0, False), slice(15, 26)),
+        ((1.0, True), slice(26, 34)),
+    ]
+
+
+def test_matrices_are_stretches_of_their_own_only_where_they_are_apart() -> None:
+    assert LAYOUT.stretches(apart=False) == [((2.0, False), slice(0, 15)), ((1.0, False), slice(15, 34))]
+
+
+def test_a_table_of_one_rank_is_not_that_of_another() -> None:
+    assert LAYOUT.table(2)[:, 3].tolist() == [2, 0, 0, 2]
+    assert LAYOUT.table(1)[:, 3].tolist() == [1, 0, 0, 1]
+    assert LAYOUT.table(2)[:, 3].tolist() == [2, 0, 0, 2]
+
+
 def test_a_model_without_tensors_is_empty() -> None:
     assert ParameterLayout(()).size == 0
+    assert not ParameterLayout(()).stretches(apart=True)

@@ -20,11 +20,13 @@ from tests.es.replicas import (
 )
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01)])
-def test_weight_decay_shrinks_matrices_by_the_unscaled_learning_rate(optimizer: AnyOptimizer) -> None:
+def test_weight_decay_shrinks_matrices_by_the_unscaled_learning_rate(optimizer: AnyOptimizer, rank: int) -> None:
     replica = new_replica()
     before = LAYOUT.split(replica.weights.copy())
-    replica.apply(without_members(update_of(0, optimizer=optimizer, decay=5.0)))
+    update = without_members(update_of(0, optimizer=optimizer, decay=5.0))
+    replica.apply(msgspec.structs.replace(update, rank=rank))
     after = LAYOUT.split(replica.weights)
     for name, kept in (("matrix", 0.95), ("vector", 1.0), ("square", 0.95)):
         np.testing.assert_array_equal(after[name], before[name] * np.float32(kept))

@@ -118,3 +118,10 @@ def test_spread_leaves_broken_groups_out_and_is_zero_without_whole_ones() -> Non
     assert spread_of(losses_of(np.inf, 3.0), 2) == 0.0
     assert spread_of(losses_of(), 2) == 0.0
     assert spread_of(losses_of(1.0, 2.0), 1) == 0.0
+
+
+@pytest.mark.parametrize("n_groups", [1, 2, 5, 64, 1001, 3000])
+def test_spread_is_to_the_bit_what_numpy_makes_of_the_groups(n_groups: int) -> None:
+    groups = np.random.default_rng(n_groups).standard_normal((n_groups, 4)).astype(np.float32)
+    deviations = groups.astype(np.float64).std(axis=1, ddof=1)
+    assert spread_of(groups.reshape(-1), 4) == float(np.median(deviations))

@@ -62,6 +62,19 @@ def test_rounded_rows_are_numbers_to_the_nearest_of_the_least_shift(rows: Rows) 
     assert decoded.tolist() == [n << s for n, s in zip(plain, np.repeat(shifts, lengths).tolist(), strict=True)]
 
 
+@pytest.mark.usefixtures("isa")
+def test_long_rows_are_rounded_alike_on_every_instruction_set() -> None:
+    # Rows longer than any vector register, and what is left behind a whole number of those; many halves.
+    lengths = [1, 7, 8, 64, 129, 1000]
+    generator = np.random.default_rng(1)
+    rows = [generator.integers(-(2**bits), 2**bits, n).tolist() for bits, n in enumerate(lengths, start=6)]
+    numbers, row_lengths = flat(rows)
+    coded, codes = es_core.encode_rows(numbers, row_lengths, exact=False)
+    assert codes.tolist() == [plain_shift(row) for row in rows]
+    divisors = np.repeat(2.0 ** codes.astype(np.float64), row_lengths)
+    assert coded.tolist() == np.clip(np.rint(numbers / divisors), -127, 127).tolist()
+
+
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**63 - 1, -(2**63)])
 def test_exact_rows_hold_32_bits(number: int) -> None:
     with pytest.raises(ValueError, match="numbers: expected integers of 32 bits"):

@@ -52,9 +52,9 @@ Trajectory trace(const PackedWeights& packed, const Trials& trials, const float*
     Trajectory trajectory{state_stride, residual_stride, allocate<float>(n_texts * scored * state_stride),
                           allocate<float>(n_texts * scored * state_stride),
                           allocate<float>(n_texts * scored * residual_stride)};
-    const std::int64_t n_items = (n_texts + kContextRows - 1) / kContextRows;
+    const std::int64_t most_rows = context_rows(n_texts, n_threads), n_items = (n_texts + most_rows - 1) / most_rows;
     parallel_for(n_items, thread_count(n_threads, n_items), [&](int, std::int64_t item) {
-        const std::int64_t first = item * kContextRows, n_rows = std::min(kContextRows, n_texts - first);
+        const std::int64_t first = item * most_rows, n_rows = std::min(most_rows, n_texts - first);
         const FloatBuffer state = allocate<float>(n_rows * state_stride);
         const FloatBuffer log_probabilities = allocate<float>(n_rows * rnn.vocab);
         const ByteBuffer scratch = allocate<std::byte>(kernels.scratch_bytes(rnn, n_rows));

@@ -1,6 +1,7 @@
 #include "replicated/coding.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 
 namespace fedlearn {
@@ -27,16 +28,9 @@ void narrow(std::uint8_t* bytes, const std::int64_t* numbers, std::int64_t count
             bytes[i * kBytes + k] = static_cast<std::uint8_t>(static_cast<std::uint64_t>(numbers[i]) >> (8 * k));
 }
 
-void round_row(std::uint8_t* bytes, const std::int64_t* numbers, std::int64_t count, int shift) {
-    const std::int64_t below_half = shift == 0 ? 0 : (std::int64_t{1} << (shift - 1)) - 1;
-    for (std::int64_t i = 0; i < count; ++i) {
-        // Cut first, so that nothing overflows; what is beyond is beyond 127 after the shift, too.
-        const std::int64_t number = std::clamp<std::int64_t>(numbers[i], -(std::int64_t{1} << 40), std::int64_t{1} << 40);
-        // A half goes up where the number below it is odd.
-        const std::int64_t is_odd = shift == 0 ? 0 : (number >> shift) & 1;
-        const std::int64_t rounded = (number + below_half + is_odd) >> shift;
-        bytes[i] = static_cast<std::uint8_t>(std::clamp<std::int64_t>(rounded, -127, 127));
-    }
+// One rounded row's numbers.
+void scale(std::int32_t* numbers, const std::uint8_t* bytes, std::int64_t count, int shift) {
+    for (std::int64_t i = 0; i < count; ++i) numbers[i] = std::int32_t{static_cast<std::int8_t>(bytes[i])} << shift;
 }
 
 int bytes_of(int code) { return code < kExact ? 1 : code - kExact; }
@@ -66,28 +60,22 @@ void decode_rows(std::span<std::int32_t> numbers, std::span<const std::uint8_t> 
             case kExact + 2: widen<2>(out, in, count); break;
             case kExact + 3: widen<3>(out, in, count); break;
             case kExact + 4: widen<4>(out, in, count); break;
-            default:
-                widen<1>(out, in, count);
-                for (std::int64_t i = 0; i < count; ++i) out[i] *= std::int32_t{1} << code;
+            default: scale(out, in, count, code);
         }
         out += count;
         in += count * bytes_of(code);
     }
 }
 
-void rounded_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths) {
+void rounded_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths,
+                   const ReplicatedKernels& kernels) {
     const std::int64_t* in = numbers.data();
     for (std::size_t row = 0; row < codes.size(); ++row) {
-        std::uint64_t greatest = 0;
-        for (std::int64_t i = 0; i < lengths[row]; ++i) {
-            const auto word = static_cast<std::uint64_t>(in[i]);
-            greatest = std::max(greatest, in[i] < 0 ? ~word + 1 : word);
-        }
-        greatest = std::min(greatest, kMagnitudeLimit);
-        int shift = 0;
-        // 127.5 rounds to 128.
-        while (shift < kMaxShift && 2 * greatest >= (std::uint64_t{255} << shift)) ++shift;
-        codes[row] = static_cast<std::uint8_t>(shift);
+        const std::uint64_t doubled = 2 * std::min(kernels.greatest_magnitude(in, lengths[row]), kMagnitudeLimit);
+        // 127.5 rounds to 128, so twice the greatest number must stay below 255, which has 8 bits.
+        int shift = std::max(static_cast<int>(std::bit_width(doubled)) - 8, 0);
+        if (shift < kMaxShift && doubled >= std::uint64_t{255} << shift) ++shift;
+        codes[row] = static_cast<std::uint8_t>(std::min(shift, kMaxShift));
         in += lengths[row];
     }
 }
@@ -111,7 +99,7 @@ bool exact_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> nu
 }
 
 void encode_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numbers, RowLengths lengths,
-                 RowCodes codes) {
+                 RowCodes codes, const ReplicatedKernels& kernels) {
     std::uint8_t* out = bytes.data();
     const std::int64_t* in = numbers.data();
     for (std::size_t row = 0; row < codes.size(); ++row) {
@@ -123,7 +111,7 @@ void encode_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> nu
             case kExact + 2: narrow<2>(out, in, count); break;
             case kExact + 3: narrow<3>(out, in, count); break;
             case kExact + 4: narrow<4>(out, in, count); break;
-            default: round_row(out, in, count, code);
+            default: kernels.round_row(out, in, count, code);
         }
         in += count;
         out += count * bytes_of(code);

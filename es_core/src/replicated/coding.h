@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "replicated/kernels.h"
+
 namespace fedlearn {
 
 constexpr int kMaxShift = 24;
@@ -24,13 +26,14 @@ void decode_rows(std::span<std::int32_t> numbers, std::span<const std::uint8_t> 
                  RowCodes codes);
 
 // For each row the least shift with which its greatest number rounds to at most 127, or kMaxShift.
-void rounded_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths);
+void rounded_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths,
+                   const ReplicatedKernels& kernels);
 
 // For each row the code of as many bytes as its greatest number needs. False where that is more than kMaxExactBytes.
 bool exact_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths);
 
 // bytes <- the numbers by these codes; a rounded row's to the nearest, halves to even, beyond -127 to 127 cut.
 void encode_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numbers, RowLengths lengths,
-                 RowCodes codes);
+                 RowCodes codes, const ReplicatedKernels& kernels);
 
 }  // namespace fedlearn

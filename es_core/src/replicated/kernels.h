@@ -75,6 +75,10 @@ struct ReplicatedKernels {
                 const SgdStep& step);
     // weights [n] <- (1 - share) * weights + share * start.
     void (*pull_towards)(float* weights, const float* start, std::int64_t n, double share);
+    // The greatest of [count] numbers without its sign.
+    std::uint64_t (*greatest_magnitude)(const std::int64_t* numbers, std::int64_t count);
+    // bytes [count] <- numbers / 2^shift to the nearest, halves to even, beyond -127 to 127 cut.
+    void (*round_row)(std::uint8_t* bytes, const std::int64_t* numbers, std::int64_t count, int shift);
 };
 
 }  // namespace fedlearn

@@ -1,5 +1,6 @@
-// The replicated kernels of one instruction set, with one result on all of them: noise and estimate are integers, and
-// the optimizers are compiled without contraction (-ffp-contract=off).
+// The replicated kernels of one instruction set, with one result on all of them: noise, estimate and its rounding are
+// integers, and the optimizers are compiled without contraction (-ffp-contract=off).
+#include "replicated/coding_kernel.h"
 #include "replicated/estimate_kernel.h"
 #include "replicated/member_signs_kernel.h"
 #include "replicated/optimizers_kernel.h"
@@ -11,5 +12,6 @@
 namespace fedlearn {
 extern const ReplicatedKernels FEDLEARN_JOIN(replicated_, FEDLEARN_ISA);
 const ReplicatedKernels FEDLEARN_JOIN(replicated_, FEDLEARN_ISA) = {
-    sign_words, member_signs, gradient_scratch_bytes, accumulate_gradient, adam, sgd, pull_towards};
+    sign_words, member_signs, gradient_scratch_bytes, accumulate_gradient,
+    adam, sgd, pull_towards, greatest_magnitude, round_row};
 }  // namespace fedlearn

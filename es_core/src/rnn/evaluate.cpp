@@ -25,17 +25,23 @@ void fill_initial_state(float* states, const PackedWeights& packed, std::int64_t
 
 }  // namespace
 
+std::int64_t context_rows(std::int64_t n_texts, int n_threads) {
+    constexpr std::int64_t kMost = 48, kStep = 16;
+    const std::int64_t share = (n_texts - 1) / thread_count(n_threads, n_texts) + 1;
+    return std::min((share + kStep - 1) / kStep * kStep, kMost);
+}
+
 FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_threads) {
     const PackedRnn& rnn = packed.view();
     const std::int64_t n_texts = trials.n_groups * trials.batch_size;
     const std::int64_t text_length = trials.context + trials.scored + 1;
     const std::int64_t state_size = rnn.layers * rnn.padded_hidden;
     FloatBuffer states = allocate<float>(n_texts * state_size);
-    const std::int64_t n_items = (n_texts + kContextRows - 1) / kContextRows;
+    const std::int64_t most_rows = context_rows(n_texts, n_threads), n_items = (n_texts + most_rows - 1) / most_rows;
     const int n = thread_count(n_threads, n_items);
     const RnnKernels& kernels = packed.kernels();
     parallel_for(n_items, n, [&](int, std::int64_t item) {
-        const std::int64_t first = item * kContextRows, n_rows = std::min(kContextRows, n_texts - first);
+        const std::int64_t first = item * most_rows, n_rows = std::min(most_rows, n_texts - first);
         const FloatBuffer state = allocate<float>(n_rows * state_size);
         const ByteBuffer scratch = allocate<std::byte>(kernels.scratch_bytes(rnn, n_rows));
         fill_initial_state(state.get(), packed, n_rows);
@@ -211,9 +217,9 @@ void text_losses(float* losses, float* log_probabilities, float* state, const Rn
     const PackedWeights packed(rnn, rnn.weights.data(), false);
     const RnnKernels& kernels = packed.kernels();
     const std::int64_t padded = packed.view().padded_hidden;
-    const std::int64_t n_items = (n_rows + kContextRows - 1) / kContextRows;
+    const std::int64_t most_rows = context_rows(n_rows, n_threads), n_items = (n_rows + most_rows - 1) / most_rows;
     parallel_for(n_items, thread_count(n_threads, n_items), [&](int, std::int64_t item) {
-        const std::int64_t first = item * kContextRows, n = std::min(kContextRows, n_rows - first);
+        const std::int64_t first = item * most_rows, n = std::min(most_rows, n_rows - first);
         const FloatBuffer own = allocate<float>(rnn.layers * n * padded);
         const ByteBuffer scratch = allocate<std::byte>(kernels.scratch_bytes(packed.view(), n));
         std::fill_n(own.get(), rnn.layers * n * padded, 0.0f);

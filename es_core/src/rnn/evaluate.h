@@ -46,8 +46,9 @@ struct Trials {
 
 class PackedWeights;
 
-// Texts that are read side by side by one call of the kernel.
-inline constexpr std::int64_t kContextRows = 48;
+// Texts that one call of the kernel reads side by side: as many as fill its tiles, but fewer where threads would be left
+// without any. What is read of a text does not depend on its neighbours.
+std::int64_t context_rows(std::int64_t n_texts, int n_threads);
 
 // The state after each text's context under unperturbed weights, [texts][layers][padded H]; texts are the groups'
 // sequences, one after the other. Cold groups get the initial state.

@@ -94,6 +94,7 @@ class RnnObjective:
         network = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale, cell).tensors
         controls = control_tensors(self.shape, control_features) if control_variates else ()
         self._n_network_tensors = len(network)
+        self._n_signs = sum(sum(tensor.sides) for tensor in network)
         self._layout = ParameterLayout((*network, *controls))
         self._scales = np.array([tensor.scale for tensor in self._layout.tensors], dtype=np.float32)
         self._is_head = [tensor.name.startswith("head.") for tensor in self._layout.tensors]
@@ -200,8 +201,7 @@ class RnnObjective:
         del data
         vocab_size, hidden_size, n_layers = self.shape
         rank, batch_size = trials.perturbation.rank, self.window.batch_size
-        tensors = self._layout.tensors[: self._n_network_tensors]
-        noise = sum(max(rank, 1) * sum(tensor.sides) for tensor in tensors)
+        noise = max(rank, 1) * self._n_signs
         units = GATES[self.cell] * n_layers * (hidden_size + PADDING)
         rows = max(trials.group_size, batch_size, CONTEXT_ROWS)
         per_thread = trials.group_size * noise + rows * (6 * units + 3 * vocab_size)

@@ -1,0 +1,148 @@
+"""Where a step's processor time goes when server and volunteer share one core, as in `learning.py`.
+
+Probes stand around functions of the product while a run takes its steps. Each counts the thread's processor time
+without that of probes inside it, so the parts add up to the step.
+"""
+
+import pkgutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from statistics import fmean
+from typing import Any, final
+from unittest.mock import patch
+
+import msgspec
+from in_process import InProcess
+from measure import Spread, spread
+from rnn_run import create_run
+
+from fedlearn.config import RunConfig
+
+WARM_UP_STEPS = 20
+TRIALS = "trials"
+REST = "all else"
+
+PROBES: dict[str, tuple[str, ...]] = {
+    TRIALS: (
+        "es_core.rnn_activation_gradient",
+        "es_core.rnn_member_losses",
+        "es_core.rnn_head_gradient",
+    ),
+    "windows": ("fedlearn.tasks.rnn.objective.cut_windows",),
+    "gradient estimate from noise": ("es_core.estimate_gradient",),
+    "optimizer, both replicas": ("fedlearn.es.replica.Replica.apply",),
+    "digest, both replicas": ("fedlearn.es.replica.tensor_digests",),
+    "sums: encode": (
+        "fedlearn.tasks.rnn.objective.encode_estimate",
+        "fedlearn.coordination.open_step.encode_estimate",
+        "fedlearn.es.exact_sum.encode_exactly",
+        "fedlearn.coordination.open_step.encode_exactly",
+    ),
+    "sums: decode": ("fedlearn.es.replica.decode_estimate", "fedlearn.coordination.open_step.decode_estimate"),
+    "sums: add and clip": ("fedlearn.es.clipping.Clipping.total",),
+    "messages: encode, frames, CRC": ("fedlearn.wire.connection.pack", "fedlearn.server.recent.pack"),
+    "messages: CRC, decode": ("fedlearn.wire.connection.Connection.receive_data",),
+    "messages: queue": ("fedlearn.wire.connection.Connection.send", "fedlearn.wire.connection.Connection.data_to_send"),
+    "limits of what a server asks": (
+        "fedlearn.client.budget.Budget.check_trials",
+        "fedlearn.client.budget.Budget.check_update",
+    ),
+    "tell": ("fedlearn.coordination.closing.tell",),
+    "ask": ("fedlearn.coordination.steps.Steps.open",),
+    "divergence": ("fedlearn.coordination.divergence.DivergenceWatch.took",),
+    "journal: encode, write": ("fedlearn.storage.journal.Journal.append",),
+    "metrics line": ("fedlearn.server.trainer.Trainer.record",),
+    "status for viewers": ("fedlearn.simulation.swarm.Swarm._tell_status",),
+    "audits, of few steps": ("fedlearn.server.trainer.Trainer.audit",),
+}
+"""The functions of each part, by the name under which they are called."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One part of a step."""
+
+    name: str
+    ms: Spread
+    mean_ms: float
+    """Of all steps: a part that few steps have has a median of 0."""
+
+
+@final
+class _Probes:
+    """Seconds by part, of the step that is being taken."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys([*PROBES, REST], 0.0)
+        self._stack = [REST]
+        self._since = time.thread_time()
+
+    def switch(self) -> None:
+        """Counts what passed since the last switch."""
+        now = time.thread_time()
+        self.seconds[self._stack[-1]] += now - self._since
+        self._since = now
+
+    def around(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, counted to the part."""
+
+        @wraps(function)
+        def probed(*arguments: object, **named: object) -> object:
+            self.switch()
+            self._stack.append(part)
+            try:
+                return function(*arguments, **named)
+            finally:
+                self.switch()
+                self._stack.pop()
+
+        return probed
+
+    def taken(self) -> dict[str, float]:
+        """The seconds of the step that is over."""
+        self.switch()
+        seconds, self.seconds = self.seconds, dict.fromkeys(self.seconds, 0.0)
+        return seconds
+
+
+def measure_in_process(config: RunConfig, steps: int) -> list[Share]:
+    """The parts of so many steps of a new run."""
+    # Other threads' time would be counted by no probe.
+    config = config.replace({"threads": 1})
+    probes = _Probes()
+    with ExitStack() as patched:
+        for part, names in PROBES.items():
+            for name in names:
+                function = pkgutil.resolve_name(name)
+                patched.enter_context(patch(name, probes.around(part, function)))
+        seconds = _taken(config, steps, probes)
+    return [
+        Share(part, spread([1e3 * step[part] for step in seconds]), 1e3 * fmean(step[part] for step in seconds))
+        for part in seconds[0]
+        if any(step[part] for step in seconds)
+    ]
+
+
+def _taken(config: RunConfig, steps: int, probes: _Probes) -> list[dict[str, float]]:
+    learner = InProcess(create_run(config), time.perf_counter)
+    seconds = []
+    try:
+        for _ in range(WARM_UP_STEPS + steps):
+            learner.advance(0.0)
+            seconds.append(probes.taken())
+    finally:
+        learner.close()
+    return seconds[WARM_UP_STEPS:]
+
+
+def lines_of(shares: list[Share]) -> list[str]:
+    """The parts for people; none where none were measured."""
+    if not shares:
+        return []
+    beside = sum(share.ms.median for share in shares if share.name != TRIALS)
+    return [
+        "server and volunteer on one core, processor time of a step: median [quartiles], mean",
+        *(f"  {share.name:42} {share.ms.show(3):>22} {share.mean_ms:8.3f} ms" for share in shares),
+        f"  {'medians but trials, summed':42} {beside:6.3f} ms",
+    ]
