@@ -92,29 +92,24 @@ Squares fill_deltas(const Block& block, const MemberRun& run, std::int64_t first
     const Squares squares = assign_credit(block, run, first_row, text, item_text, signs, scratch);
     // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
     const float degrees = static_cast<float>(trials.group_size - 1);
-    const auto scale = [](float* values, std::int64_t n, float factor) {
-        for (std::int64_t i = 0; i < n; ++i) values[i] *= factor;
-    };
     for (std::int64_t t = 0; t < scored; ++t) {
         const std::int64_t at = t * run.n_rows + first_row, token = signs.first_token + t;
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
             const std::int64_t row = (layer * kItemGroups * trials.batch_size + item_text) * scored + t;
             float* delta = scratch.deltas.get() + row * rnn.padded_hidden;
-            kernels.sum_signs(delta, scratch.credits.data() + at, signs, trials.group_size, signs.hidden_block[layer],
-                              token * signs.hidden_pitch, rnn.hidden);
-            scale(delta, rnn.padded_hidden, 1.0f / (degrees * block.noise.sigma));
+            kernels.sum_signs(delta, 1.0f / (degrees * block.noise.sigma), scratch.credits.data() + at, signs,
+                              trials.group_size, signs.hidden_block[layer], token * signs.hidden_pitch, rnn.hidden);
         }
         if (block.has_perturbed_logits()) {
             float* residual = block.trajectory.residuals.get() + (text * scored + t) * block.trajectory.residual_stride;
-            kernels.sum_signs(residual, scratch.credits.data() + at, signs, trials.group_size, signs.logit_block,
-                              token * signs.logit_pitch, rnn.vocab);
-            scale(residual, block.trajectory.residual_stride, 1.0f / (degrees * block.noise.logit_sigma));
+            kernels.sum_signs(residual, 1.0f / (degrees * block.noise.logit_sigma), scratch.credits.data() + at, signs,
+                              trials.group_size, signs.logit_block, token * signs.logit_pitch, rnn.vocab);
         }
     }
     // Noise on an initial state that is reset at once changes nothing.
     if (trials.is_cold[group] == 0 || *scored_tokens(trials, text, 0) == block.rnn.reset_token) return squares;
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
-        kernels.sum_signs(scratch.initial.get(), scratch.credits.data() + first_row, signs, trials.group_size,
+        kernels.sum_signs(scratch.initial.get(), 1.0f, scratch.credits.data() + first_row, signs, trials.group_size,
                           block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden);
         float* deltas = scratch.initial_deltas.get() +
                         (item_text / trials.batch_size * rnn.layers + layer) * rnn.padded_hidden;

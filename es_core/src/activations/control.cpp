@@ -7,15 +7,6 @@
 
 namespace fedlearn {
 
-namespace {
-
-// sum [n] += row [n]
-void add_row(float* sum, const float* row, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) sum[i] += row[i];
-}
-
-}  // namespace
-
 ControlMatrices::ControlMatrices(const Rnn& rnn, bool has_residuals) : index_(rnn), has_residuals_(has_residuals) {
     for (std::size_t t = index_.head; t < rnn.tensors.size(); ++t) {
         const Tensor& tensor = rnn.tensors[t];
@@ -94,6 +85,11 @@ void ControlVariates::follow(std::int64_t layer) {
     }
 }
 
+// sum [n] += row [n], n a multiple of the lanes.
+void ControlVariates::add(float* sum, const float* row, std::int64_t n) const {
+    rnn_.isa->activations->add_rows(sum, row, n, 1, n);
+}
+
 // products [rows][stride] += the features of every row times a matrix.
 void ControlVariates::multiply_features(float* products, std::size_t tensor, std::int64_t stride) const {
     const float* matrix = matrices_.at(tensor);
@@ -105,8 +101,8 @@ void ControlVariates::multiply_features(float* products, std::size_t tensor, std
     }
     for (std::int64_t row = 0; row < n_rows_; ++row) {
         const std::uint16_t* tokens = scored_tokens(trials_, range_.text, row);
-        add_row(products + row * stride, matrix + tokens[1] * stride, stride);
-        add_row(products + row * stride, matrix + (rnn_.vocab + tokens[0]) * stride, stride);
+        add(products + row * stride, matrix + tokens[1] * stride, stride);
+        add(products + row * stride, matrix + (rnn_.vocab + tokens[0]) * stride, stride);
     }
 }
 
@@ -129,8 +125,8 @@ void ControlVariates::add_features(GradientSums& sums, std::size_t tensor, const
     }
     for (std::int64_t row = 0; row < n_rows_; ++row) {
         const std::uint16_t* tokens = scored_tokens(trials_, range_.text, row);
-        add_row(sums.at(tensor) + tokens[1] * stride, rows + row * stride, stride);
-        add_row(sums.at(tensor) + (rnn_.vocab + tokens[0]) * stride, rows + row * stride, stride);
+        add(sums.at(tensor) + tokens[1] * stride, rows + row * stride, stride);
+        add(sums.at(tensor) + (rnn_.vocab + tokens[0]) * stride, rows + row * stride, stride);
     }
 }
 
@@ -155,13 +151,13 @@ void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64
         for (std::int64_t j = 0; j < stride; ++j) errors[row * stride + j] *= later;
     }
     add_gradient(sums, index.next(layer), noise(layer, 1));
-    add_row(deltas, noise(layer, 0), n_rows_ * stride);
+    add(deltas, noise(layer, 0), n_rows_ * stride);
 }
 
 void ControlVariates::finish_logits(GradientSums& sums, float* deltas) {
     for (std::int64_t i = 0; i < n_rows_ * logit_stride_; ++i) errors_[static_cast<std::size_t>(i)] = -deltas[i];
     add_features(sums, matrices_.index().logits(), errors_.get(), logit_stride_);
-    add_row(deltas, logits_.get(), n_rows_ * logit_stride_);
+    add(deltas, logits_.get(), n_rows_ * logit_stride_);
 }
 
 }  // namespace fedlearn

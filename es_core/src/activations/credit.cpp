@@ -38,21 +38,19 @@ double fill_credits(const Block& block, const MemberRun& run, std::int64_t first
 void take_off_noise(const Block& block, const MemberRun& run, std::int64_t first_row, std::int64_t item_text,
                     const SignRows& signs, ItemScratch& scratch) {
     const PackedRnn& rnn = block.packed.view();
-    const auto take_off = [&](std::int64_t t, const float* z, std::int64_t n, std::int64_t first_block,
-                              std::int64_t first_sign, std::int64_t count, float sigma) {
-        float* values = scratch.values.get();
-        for (std::int64_t j = 0; j < n; ++j) values[j] = -sigma * z[j];
-        block.rnn.isa->activations->add_sign_dots(scratch.losses.data() + t * run.n_rows + first_row, values, signs,
-                                              block.trials.group_size, first_block, first_sign, count);
+    const auto take_off = [&](std::int64_t t, const float* z, float sigma, std::int64_t first_block,
+                              std::int64_t first_sign, std::int64_t n) {
+        block.rnn.isa->activations->add_sign_dots(scratch.losses.data() + t * run.n_rows + first_row, -sigma, z, signs,
+                                                  block.trials.group_size, first_block, first_sign, n);
     };
     for (std::int64_t t = 0; t < block.trials.scored; ++t) {
         const std::int64_t row = item_text * block.trials.scored + t, token = signs.first_token + t;
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-            take_off(t, scratch.controls.noise(layer, row), rnn.padded_hidden, signs.hidden_block[layer],
-                     token * signs.hidden_pitch, rnn.hidden, block.noise.sigma);
+            take_off(t, scratch.controls.noise(layer, row), block.noise.sigma, signs.hidden_block[layer],
+                     token * signs.hidden_pitch, rnn.hidden);
         if (block.has_perturbed_logits())
-            take_off(t, scratch.controls.logits(row), block.trajectory.residual_stride, signs.logit_block,
-                     token * signs.logit_pitch, rnn.vocab, block.noise.logit_sigma);
+            take_off(t, scratch.controls.logits(row), block.noise.logit_sigma, signs.logit_block,
+                     token * signs.logit_pitch, rnn.vocab);
     }
 }
 

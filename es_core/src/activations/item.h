@@ -56,7 +56,6 @@ struct ItemScratch {
     FloatBuffer deltas;                   // [layers][item's texts * scored][padded H]
     FloatBuffer initial_deltas;           // [item's groups][layers][padded H], sums over a group's texts
     FloatBuffer initial;                  // [padded H]
-    FloatBuffer values;                   // [padded H or V]
     ByteBuffer kernel;
     GradientSums sums;
     ControlVariates controls;
@@ -79,7 +78,6 @@ struct ItemScratch {
         deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
         initial_deltas = allocate<float>(kItemGroups * rnn.layers * rnn.padded_hidden);
         initial = allocate<float>(rnn.padded_hidden);
-        values = allocate<float>(std::max(rnn.padded_hidden, block.trajectory.residual_stride));
         kernel = allocate<std::byte>(block.packed.kernels().scratch_bytes(rnn, n_rows));
     }
 };
