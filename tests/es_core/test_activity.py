@@ -79,9 +79,11 @@ def test_parts_add_up_to_the_whole() -> None:
     np.testing.assert_array_equal(first[head] + second[head], whole[head])
 
 
-def test_groups_of_every_block_have_noise_of_their_own() -> None:
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_groups_of_every_block_have_noise_of_their_own(batch_size: int) -> None:
     """A block is 96 groups; those of the next one go on where it ends."""
-    tried = case(11, 8, 1, group_size=2, n_groups=216, context=2, scored=3, control_variates=True)
+    shape = {"n_groups": 216, "group_size": 2, "batch_size": batch_size, "context": 2, "scored": 3}
+    tried = case(11, 8, 1, control_variates=True, **shape)
     losses, whole = run(tried, threads=2)
     parts = np.zeros_like(whole)
     for first, last in ((0, 80), (80, 112), (112, 192), (192, 216)):
@@ -162,6 +164,14 @@ def test_a_chain_of_the_models_own_weights_predicts_all_of_the_first_order(layer
     few, many = run(tried)[1], run(tried._replace(group_size=64))[1]
     n = plain.layout.size
     np.testing.assert_allclose(few[:n], many[:n], rtol=0, atol=0.02 * np.abs(many[:n]).max())
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(("layers", "reset_token"), [(1, -1), (2, 2)])
+def test_the_chain_predicts_int8_trials_nearly_as_well(layers: int, reset_token: int) -> None:
+    tried = with_controls(case(12, 33, layers, group_size=5, n_groups=100, scored=6, reset_token=reset_token))
+    follow_weights(tried)
+    assert run_whole(tried, int8=True)[2] < run_whole(tried)[2] + 2e-3 < 1e-2
 
 
 def test_groups_with_a_loss_that_is_not_finite_count_zero() -> None:

@@ -71,12 +71,12 @@ void ControlVariates::follow(std::int64_t layer) {
                           rnn_.hidden, stride);
     else
         multiply_features(z, index.head, stride);
+    // Where a text ends, y of the next one's first token is still zero; a state that is reset has none.
     for (std::int64_t t = scored - 1; t >= 0; --t) {
         for (std::int64_t row = t; row < n_rows_; row += scored) {
             const float* slopes = slopes_.get() + at(layer, row);
-            const float later = t + 1 < scored ? discount_ : 0.0f;  // a state that is reset has no y
             for (std::int64_t j = 0; j < stride; ++j)
-                z[row * stride + j] = slopes[j] * (z[row * stride + j] + later * y[(row + 1) * stride + j]);
+                z[row * stride + j] = slopes[j] * (z[row * stride + j] + discount_ * y[(row + 1) * stride + j]);
         }
         kernels.add_outer(y + t * stride, scored * stride, {z + t * stride, 1, scored * stride}, range_.n_texts,
                           matrices_.at(index.next(layer)), stride, rnn_.hidden, stride);
@@ -109,8 +109,7 @@ void ControlVariates::multiply_features(float* products, std::size_t tensor, std
 void ControlVariates::drop(std::int64_t text) {
     const std::int64_t first = text * trials_.scored;
     for (std::int64_t layer = 0; layer < rnn_.layers; ++layer)
-        for (const FloatBuffer* predictions : {&chain_, &states_})
-            std::fill_n(predictions->get() + at(layer, first), trials_.scored * hidden_stride_, 0.0f);
+        std::fill_n(chain_.get() + at(layer, first), trials_.scored * hidden_stride_, 0.0f);
     std::fill_n(logits_.get() + first * logit_stride_, trials_.scored * logit_stride_, 0.0f);
 }
 

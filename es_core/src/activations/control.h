@@ -66,7 +66,7 @@ public:
     // z of the noise on the logits of a row, [padded V].
     const float* logits(std::int64_t row) const { return logits_.get() + row * logit_stride_; }
 
-    // Lets a text of the range count zero.
+    // Lets a text of the range count zero, once its members have run.
     void drop(std::int64_t text);
 
     // Adds what the residual estimates say of the control matrices, then z itself to the estimates: deltas
