@@ -79,11 +79,11 @@ def test_parts_add_up_to_the_whole() -> None:
     np.testing.assert_array_equal(first[head] + second[head], whole[head])
 
 
-@pytest.mark.parametrize("batch_size", [1, 2])
-def test_groups_of_every_block_have_noise_of_their_own(batch_size: int) -> None:
+@pytest.mark.parametrize(("batch_size", "logit_sigma"), [(1, 0.0), (2, 0.1)])
+def test_groups_of_every_block_have_noise_of_their_own(batch_size: int, logit_sigma: float) -> None:
     """A block is 96 groups; those of the next one go on where it ends."""
     shape = {"n_groups": 216, "group_size": 2, "batch_size": batch_size, "context": 2, "scored": 3}
-    tried = case(11, 8, 1, control_variates=True, **shape)
+    tried = case(11, 8, 1, control_variates=True, logit_sigma=logit_sigma, **shape)
     losses, whole = run(tried, threads=2)
     parts = np.zeros_like(whole)
     for first, last in ((0, 80), (80, 112), (112, 192), (192, 216)):
