@@ -47,6 +47,14 @@ def test_losses_and_estimate_agree_with_the_plain_twin(drawn: Case) -> None:
         assert variance_left == pytest.approx(after / before, rel=1e-2)
 
 
+def test_the_variance_left_is_that_of_all_groups() -> None:
+    tried = case(5, 4, 1, group_size=2, n_groups=100, scored=2, control_variates=True)
+    twin = Twin(tried)
+    twin.run()
+    before, after = twin.squares
+    assert run_whole(tried)[2] == pytest.approx(after / before, rel=1e-4)
+
+
 @pytest.mark.parametrize("isa", es_core.supported_isas())
 @pytest.mark.parametrize("logit_sigma", [0.0, 0.05])
 def test_every_instruction_set_gives_the_same_up_to_rounding(isa: str, logit_sigma: float) -> None:
@@ -179,14 +187,13 @@ def test_groups_with_a_loss_that_is_not_finite_count_zero() -> None:
     broken = tried.weights.copy()
     tried.layout.split(broken)["head.bias"][0] = np.float32(3e38)
     tried.layout.split(broken)["head.weight"][0] = np.float32(3e38)
-    losses, estimate = run(tried, weights=broken)
+    losses, _ = run(tried, weights=broken)
     bad = ~np.isfinite(losses.reshape(2, -1)).all(axis=1)
     assert bad.any()
     only_bad = tried._replace(tokens=tried.tokens[bad], is_cold=tried.is_cold[bad])
-    if bad.all():
-        assert not estimate.any()
-    else:
-        assert not run(only_bad, weights=broken)[1].any()
+    _, estimate, variance_left = run_whole(only_bad, weights=broken)
+    assert not estimate.any()
+    assert variance_left == 1.0
 
 
 @pytest.mark.parametrize("logit_sigma", [0.0, 0.2])
@@ -227,8 +234,9 @@ def test_a_broken_group_takes_nothing_from_its_neighbours(broken: int, is_cold: 
 
     others = [alone(group) for group in range(3) if group != broken]
     tried.tokens[broken, 1, 2] = 2
-    losses, estimate = run(tried)
+    losses, estimate, variance_left = run_whole(tried)
     assert np.isfinite(losses.reshape(3, -1)).all(axis=1).tolist() == [group != broken for group in range(3)]
+    assert variance_left != 1.0
     initial_state = tried.layout.split(estimate.astype(np.float32))["initial_state"]
     assert initial_state.any() == is_cold
     np.testing.assert_allclose(estimate, sum(others), rtol=0, atol=2)  # rounded together, or one by one

@@ -21,7 +21,7 @@ constexpr std::int64_t kRunRows = 64;     // members side by side in one product
 struct Squares {
     double before = 0.0, after = 0.0;
 
-    // Of a group with losses that are not finite nothing counts.
+    // A group's losses on a text that are not all finite count nothing.
     Squares& operator+=(const Squares& other) {
         if (!std::isfinite(other.before + other.after)) return *this;
         before += other.before;
