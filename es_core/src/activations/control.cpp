@@ -87,7 +87,7 @@ void ControlVariates::follow(std::int64_t layer) {
 
 // sum [n] += row [n], n a multiple of the lanes.
 void ControlVariates::add(float* sum, const float* row, std::int64_t n) const {
-    rnn_.isa->activations->add_rows(sum, row, n, 1, n);
+    rnn_.isa->activations->add_rows(sum, row, 1, n);
 }
 
 // products [rows][stride] += the features of every row times a matrix.

@@ -47,10 +47,10 @@ void add_outer(float* sums, std::int64_t sums_stride, const LeftRows& left, std:
         outer_panel<1>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
 }
 
-void add_rows(float* sum, const float* rows, std::int64_t stride, std::int64_t n_rows, std::int64_t n) {
+void add_rows(float* sum, const float* rows, std::int64_t n_rows, std::int64_t n) {
     for (std::int64_t i = 0; i < n; i += kLanes) {
         Floats column = load<Floats>(sum + i);
-        for (std::int64_t row = 0; row < n_rows; ++row) column += load<Floats>(rows + row * stride + i);
+        for (std::int64_t row = 0; row < n_rows; ++row) column += load<Floats>(rows + row * n + i);
         store(sum + i, column);
     }
 }

@@ -20,7 +20,6 @@ void sum_signs(float* sums, float factor, const float* coefficients, const SignR
         }
         store(sums + offset, factor * sum);
     }
-    for (std::int64_t i = n; i < round_up<std::int64_t>(n, kLanes); ++i) sums[i] = 0.0f;
 }
 
 // results [n_rows] += sum over j of factor * values[j] * sign j of the row.

@@ -126,8 +126,7 @@ void add_head_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials,
     rnn.isa->activations->add_outer(sums.at(index.head), sums.stride(index.head),
                                       {residuals, trajectory.residual_stride, 1}, rnn.vocab, states,
                                       trajectory.state_stride, n_rows, sums.stride(index.head));
-    rnn.isa->activations->add_rows(sums.at(index.head_bias), residuals, trajectory.residual_stride, n_rows,
-                                   trajectory.residual_stride);
+    rnn.isa->activations->add_rows(sums.at(index.head_bias), residuals, n_rows, trajectory.residual_stride);
 }
 
 void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,
@@ -142,14 +141,14 @@ void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials
                                           trajectory.state_stride, n_rows, stride);
     };
     add_outer(index.recurrent[at], trajectory.before, layer);
-    rnn.isa->activations->add_rows(sums.at(index.bias[at]), deltas, stride, n_rows, stride);
+    rnn.isa->activations->add_rows(sums.at(index.bias[at]), deltas, n_rows, stride);
     if (layer > 0) {
         add_outer(index.input[at], trajectory.after, layer - 1);
         return;
     }
     for (std::int64_t row = 0; row < n_rows; ++row)
         rnn.isa->activations->add_rows(sums.at(index.embedding) + *scored_tokens(trials, range.text, row) * stride,
-                                       deltas + row * stride, stride, 1, stride);
+                                       deltas + row * stride, 1, stride);
 }
 
 }  // namespace fedlearn
