@@ -26,7 +26,7 @@ from fedlearn.net.address import Address
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
-from fedlearn.storage.metrics import Kinds, Relayed, StepMetrics
+from fedlearn.storage.metrics import StepMetrics, StepTraffic
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.wire.messages import DataBlock, Start, Welcome
 from fedlearn.wire.parcel import Parcel, pack
@@ -179,15 +179,7 @@ class RelayKeeper:
         """Whether a claim is true; the replica must stand before its step."""
         return audit(self._holding, claim)
 
-    def record(
-        self,
-        report: StepReport,
-        *,
-        bytes_in: int,  # noqa: ARG002 (not kept)
-        bytes_out: int,  # noqa: ARG002
-        relayed: Relayed | None = None,  # noqa: ARG002
-        kinds: Kinds | None = None,  # noqa: ARG002
-    ) -> StepMetrics:
+    def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:  # noqa: ARG002 (not kept)
         """The figures of the step; its loss is that of the members that went up from here."""
         has_loss = not np.isnan(report.loss)
         return StepMetrics(

@@ -19,7 +19,7 @@ from fedlearn.net.address import Address
 from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing
-from fedlearn.storage.metrics import Kinds, Relayed, StepMetrics
+from fedlearn.storage.metrics import StepMetrics, StepTraffic
 from fedlearn.wire.parcel import Parcel
 
 
@@ -53,17 +53,8 @@ class Serves(Protocol):
     def save_checkpoint(self) -> Path | None:
         """Writes a checkpoint of the replica, and gives its path; None where none is kept."""
 
-    def record(
-        self,
-        report: StepReport,
-        *,
-        bytes_in: int,
-        bytes_out: int,
-        relayed: Relayed | None = None,
-        kinds: Kinds | None = None,
-    ) -> StepMetrics:
-        """Writes the figures of a step; the counts of bytes are totals from the server's start to the step's end,
-        `relayed` and `kinds` are of this step."""
+    def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
+        """Writes the figures of a step."""
 
 
 class Divides(Protocol):

@@ -36,7 +36,7 @@ from fedlearn.server.keeper import Seating, Serves
 from fedlearn.server.lasting import Lasting
 from fedlearn.server.recent import Outgoing
 from fedlearn.storage.checkpoint import step_of
-from fedlearn.storage.metrics import Kinds, Relayed, StepMetrics
+from fedlearn.storage.metrics import Kinds, StepMetrics, StepTraffic
 from fedlearn.wire.messages import Message
 from fedlearn.wire.parcel import Parcel, pack
 from fedlearn.wire.tally import grown
@@ -93,11 +93,10 @@ class Performer:
         self._packed_update: tuple[Update, Parcel] | None = None
         self._waiting = Lasting(WAITING_S)
         self._has_told_costs = False
-        self._traffic_at_close = (0, 0)
+        self._bytes_at_close = (0, 0)
         self._kinds_at_close: Kinds = {}
-        self._kinds: Kinds = {}
-        self._relayed: Relayed = {}
-        """Of the step that has closed, as `_kinds` is."""
+        self._traffic = StepTraffic()
+        """Of the step that has closed."""
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
         """Performs effects, and those that they lead to."""
@@ -168,10 +167,7 @@ class Performer:
                 self._shell.send(peer, farewell)
             case AppendToJournal(update):
                 # All Results of the step are in by now, and its Update has not been sent.
-                self._traffic_at_close = self._shell.traffic()
-                before, self._kinds_at_close = self._kinds_at_close, self._shell.traffic_by_kind()
-                self._kinds = grown(before, self._kinds_at_close)
-                self._relayed = self._crews.take_relayed() if self._crews is not None else {}
+                self._traffic = self._take_traffic()
                 self._packed_update = (update, self._trainer.append(update))
             case ApplyUpdate(update):
                 self._shell.work(lambda: self._trainer.apply(update), self._applied)
@@ -184,11 +180,7 @@ class Performer:
             case SaveCheckpoint():
                 self._shell.work(self._trainer.save_checkpoint, self._saved)
             case StepReport():
-                bytes_in, bytes_out = self._traffic_at_close
-                metrics = self._trainer.record(
-                    effect, bytes_in=bytes_in, bytes_out=bytes_out, relayed=self._relayed, kinds=self._kinds
-                )
-                self._shell.stepped(metrics)
+                self._shell.stepped(self._trainer.record(effect, self._traffic))
             case Notice(text):
                 self._told.on_problem(text)  # whatever the coordinator says is one
             case Joined(name):
@@ -198,6 +190,17 @@ class Performer:
                 self._told.on_leave(name, reason)
             case EndRun(reason):
                 self._shell.work(lambda: None, lambda _: self._shell.ended(reason))
+
+    def _take_traffic(self) -> StepTraffic:
+        """What went over the lines since the last call."""
+        (bytes_in, bytes_out), kinds = self._bytes_at_close, self._kinds_at_close
+        self._bytes_at_close, self._kinds_at_close = self._shell.traffic(), self._shell.traffic_by_kind()
+        return StepTraffic(
+            bytes_in=self._bytes_at_close[0] - bytes_in,
+            bytes_out=self._bytes_at_close[1] - bytes_out,
+            kinds=grown(kinds, self._kinds_at_close),
+            relayed=self._crews.take_relayed() if self._crews is not None else {},
+        )
 
     def _tell_costs(self) -> None:
         """Once, what crews send."""

@@ -27,7 +27,7 @@ from fedlearn.net.address import Address
 from fedlearn.server.changing import changed, differing_keys
 from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination, examine
-from fedlearn.server.figures import Figures
+from fedlearn.server.figures import step_metrics
 from fedlearn.server.history import Rebuilt, StepDone, newest
 from fedlearn.server.keeper import Seating
 from fedlearn.server.ledger import read_credit, standings_of
@@ -43,7 +43,7 @@ from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_records
 from fedlearn.storage.lines import LineLog
-from fedlearn.storage.metrics import Kinds, Relayed, StepMetrics
+from fedlearn.storage.metrics import StepMetrics, StepTraffic
 from fedlearn.storage.samples import Sample
 from fedlearn.storage.segment import Header
 from fedlearn.tasks.blocks import encode_block
@@ -74,7 +74,6 @@ class Trainer:
         self._recent = RecentUpdates()
         self._encoded_weights: tuple[int, Outgoing] | None = None
         self._encoded_block: tuple[bytes, Outgoing] | None = None
-        self._figures = Figures(run.prepared)
         self.update_bytes = 0
         """Length of the last Update on the wire."""
         self.validation: dict[str, float] = {}
@@ -363,29 +362,13 @@ class Trainer:
         self._journal.trim(before=step_of(checkpoints_in(self.run.folder)[0]))
         return path
 
-    def record(
-        self,
-        report: StepReport,
-        *,
-        bytes_in: int,
-        bytes_out: int,
-        relayed: Relayed | None = None,
-        kinds: Kinds | None = None,
-    ) -> StepMetrics:
-        """Writes the step's line of metrics; the counts of bytes are totals from the server's start to the step's end.
+    def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
+        """Writes the step's line of metrics.
 
         Raises:
             StorageError: the disk refuses.
         """
-        metrics = self._figures.of_step(
-            report,
-            bytes_in=bytes_in,
-            bytes_out=bytes_out,
-            relayed=relayed or {},
-            kinds=kinds or {},
-            elapsed_s=self.elapsed_s,
-            validation=self.validation,
-        )
+        metrics = step_metrics(self.run.prepared, report, traffic, elapsed_s=self.elapsed_s, validation=self.validation)
         self.validation = {}
         self._metrics.append(metrics)
         return metrics

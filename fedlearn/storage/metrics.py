@@ -16,6 +16,18 @@ Kinds = dict[str, tuple[int, int]]
 """Bytes in and out by what they are, such as "updates"."""
 
 
+class StepTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What went over the server's lines in one step."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    kinds: Kinds = {}
+    """What `bytes_in` and `bytes_out` are."""
+    relayed: Relayed = {}
+    """What seats of crews sent to one another; through the server it is part of `bytes_in`, and as much of
+    `bytes_out`."""
+
+
 class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The figures of one step."""
 
@@ -31,6 +43,7 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Work of all these trials; divided by `work_per_s` it gives the seconds that the step took."""
     volunteers: int
     bytes_in: int
+    """This and the other figures of traffic are those of `StepTraffic`."""
     bytes_out: int
     digest: str
     """Digest of the replica after the step, hexadecimal."""
@@ -41,10 +54,7 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     validation: dict[str, float] = {}
     """Figures of the unperturbed weights on held-out data; measured from time to time, and empty in between."""
     relayed: Relayed = {}
-    """What seats of crews sent to one another; through the server it is part of `bytes_in`, and as much of
-    `bytes_out`."""
     kinds: Kinds = {}
-    """What `bytes_in` and `bytes_out` are."""
     variance_left: float | None = None
     """Share of the losses' variance that control variates left: the less, the more each trial tells. None where there
     are none."""

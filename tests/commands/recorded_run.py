@@ -8,6 +8,7 @@ from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import StepReport
 from fedlearn.server.run import Run
 from fedlearn.server.trainer import Trainer
+from fedlearn.storage.metrics import StepTraffic
 from tests.runs import created, update_of
 
 
@@ -20,7 +21,7 @@ def recorded_run(config: RunConfig, *, begin: int = 1, end: int = 5, checkpoints
         trainer.append(update)
         digest = trainer.apply(update)
         report = StepReport(step, 1.0, members=16, duration_s=0.1, volunteers=1, digest=digest)
-        trainer.record(report, bytes_in=0, bytes_out=0)
+        trainer.record(report, StepTraffic())
         if trainer.replica.step in checkpoints:
             trainer.save_checkpoint()
     trainer.close()

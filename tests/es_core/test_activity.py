@@ -47,10 +47,18 @@ def test_losses_and_estimate_agree_with_the_plain_twin(drawn: Case) -> None:
         assert variance_left == pytest.approx(after / before, rel=1e-2)
 
 
+def test_the_variance_left_is_that_of_all_groups() -> None:
+    tried = case(5, 4, 1, group_size=2, n_groups=100, scored=2, control_variates=True)
+    twin = Twin(tried)
+    twin.run()
+    before, after = twin.squares
+    assert run_whole(tried)[2] == pytest.approx(after / before, rel=1e-4)
+
+
 @pytest.mark.parametrize("isa", es_core.supported_isas())
-@pytest.mark.parametrize("logit_sigma", [0.0, 0.05])
-def test_every_instruction_set_gives_the_same_up_to_rounding(isa: str, logit_sigma: float) -> None:
-    tried = case(65, 40, 2, group_size=8, n_groups=10, control_variates=True, logit_sigma=logit_sigma)
+@pytest.mark.parametrize(("logit_sigma", "hidden"), [(0.0, 40), (0.05, 40), (0.0, 150)])
+def test_every_instruction_set_gives_the_same_up_to_rounding(isa: str, logit_sigma: float, hidden: int) -> None:
+    tried = case(65, hidden, 2, group_size=8, n_groups=10, control_variates=True, logit_sigma=logit_sigma)
     losses, estimate = run(tried)
     chosen = es_core.current_isa()
     es_core.select_isa(isa)
@@ -79,9 +87,11 @@ def test_parts_add_up_to_the_whole() -> None:
     np.testing.assert_array_equal(first[head] + second[head], whole[head])
 
 
-def test_groups_of_every_block_have_noise_of_their_own() -> None:
+@pytest.mark.parametrize(("batch_size", "logit_sigma"), [(1, 0.0), (2, 0.1)])
+def test_groups_of_every_block_have_noise_of_their_own(batch_size: int, logit_sigma: float) -> None:
     """A block is 96 groups; those of the next one go on where it ends."""
-    tried = case(11, 8, 1, group_size=2, n_groups=216, context=2, scored=3, control_variates=True)
+    shape = {"n_groups": 216, "group_size": 2, "batch_size": batch_size, "context": 2, "scored": 3}
+    tried = case(11, 8, 1, control_variates=True, logit_sigma=logit_sigma, **shape)
     losses, whole = run(tried, threads=2)
     parts = np.zeros_like(whole)
     for first, last in ((0, 80), (80, 112), (112, 192), (192, 216)):
@@ -164,19 +174,26 @@ def test_a_chain_of_the_models_own_weights_predicts_all_of_the_first_order(layer
     np.testing.assert_allclose(few[:n], many[:n], rtol=0, atol=0.02 * np.abs(many[:n]).max())
 
 
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize(("layers", "reset_token"), [(1, -1), (2, 2)])
+def test_the_chain_predicts_int8_trials_nearly_as_well(layers: int, reset_token: int) -> None:
+    tried = with_controls(case(12, 33, layers, group_size=5, n_groups=100, scored=6, reset_token=reset_token))
+    follow_weights(tried)
+    assert run_whole(tried, int8=True)[2] < run_whole(tried)[2] + 2e-3 < 1e-2
+
+
 def test_groups_with_a_loss_that_is_not_finite_count_zero() -> None:
     tried = case(9, 8, 1, n_groups=2, context=0, control_variates=True)
     broken = tried.weights.copy()
     tried.layout.split(broken)["head.bias"][0] = np.float32(3e38)
     tried.layout.split(broken)["head.weight"][0] = np.float32(3e38)
-    losses, estimate = run(tried, weights=broken)
+    losses, _ = run(tried, weights=broken)
     bad = ~np.isfinite(losses.reshape(2, -1)).all(axis=1)
     assert bad.any()
     only_bad = tried._replace(tokens=tried.tokens[bad], is_cold=tried.is_cold[bad])
-    if bad.all():
-        assert not estimate.any()
-    else:
-        assert not run(only_bad, weights=broken)[1].any()
+    _, estimate, variance_left = run_whole(only_bad, weights=broken)
+    assert not estimate.any()
+    assert variance_left == 1.0
 
 
 @pytest.mark.parametrize("logit_sigma", [0.0, 0.2])
@@ -217,8 +234,9 @@ def test_a_broken_group_takes_nothing_from_its_neighbours(broken: int, is_cold: 
 
     others = [alone(group) for group in range(3) if group != broken]
     tried.tokens[broken, 1, 2] = 2
-    losses, estimate = run(tried)
+    losses, estimate, variance_left = run_whole(tried)
     assert np.isfinite(losses.reshape(3, -1)).all(axis=1).tolist() == [group != broken for group in range(3)]
+    assert variance_left != 1.0
     initial_state = tried.layout.split(estimate.astype(np.float32))["initial_state"]
     assert initial_state.any() == is_cold
     np.testing.assert_allclose(estimate, sum(others), rtol=0, atol=2)  # rounded together, or one by one

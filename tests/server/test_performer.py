@@ -65,6 +65,7 @@ class Shell:
         self.steps: list[StepMetrics] = []
         self.reason: str | None = None
         self.bytes_in_and_out = (0, 0)
+        self.bytes_by_kind: dict[str, tuple[int, int]] = {}
         self._works: deque[Callable[[], None]] = deque()
 
     def now(self) -> float:
@@ -77,7 +78,7 @@ class Shell:
         return self.bytes_in_and_out
 
     def traffic_by_kind(self) -> dict[str, tuple[int, int]]:
-        return {}
+        return self.bytes_by_kind
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         self._works.append(lambda: then(task()))
@@ -215,13 +216,17 @@ def test_effects_that_an_effect_leads_to_at_once_come_after_those_that_were_give
     assert scene.told.notices == ["given with it", "applied"]
 
 
-def test_bytes_of_a_step_are_those_until_it_closed(scene: Scene) -> None:
-    scene.shell.bytes_in_and_out = (1000, 200)
-    scene.perform(AppendToJournal(update_of(scene.run, 0)))
-    scene.shell.bytes_in_and_out = (5000, 4000)
-    scene.perform(StepReport(0, 1.0, members=16, duration_s=0.5, volunteers=2, digest=bytes(8)))
-    (metrics,) = scene.shell.steps
-    assert (metrics.bytes_in, metrics.bytes_out) == (1000, 200)
+def test_bytes_of_a_step_are_those_from_one_close_to_the_next(scene: Scene) -> None:
+    closes = [((1000, 200), {"losses": (900, 0)}), ((5000, 4000), {"losses": (900, 0), "updates": (0, 3000)})]
+    for step, (scene.shell.bytes_in_and_out, scene.shell.bytes_by_kind) in enumerate(closes):
+        update = update_of(scene.run, step)
+        scene.perform(AppendToJournal(update), ApplyUpdate(update))
+        scene.shell.bytes_in_and_out, scene.shell.bytes_by_kind = (9000, 9000), {"losses": (9000, 9000)}
+        scene.shell.do_work()
+        scene.perform(StepReport(step, 1.0, members=16, duration_s=0.5, volunteers=2, digest=bytes(8)))
+    first, second = scene.shell.steps
+    assert (first.bytes_in, first.bytes_out, first.kinds) == (1000, 200, {"losses": (900, 0)})
+    assert (second.bytes_in, second.bytes_out, second.kinds) == (4000, 3800, {"updates": (0, 3000)})
 
 
 def test_messages_that_many_are_sent_are_encoded_once(scene: Scene) -> None:

@@ -27,7 +27,7 @@ from fedlearn.storage.checkpoint import (
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal import Journal, read_journal, read_records
 from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.metrics import StepTraffic, read_last_metrics
 from fedlearn.storage.samples import Sample
 from fedlearn.storage.segment import read_places, segments_in
 from fedlearn.tasks.blocks import block_name, decode_block
@@ -159,8 +159,10 @@ def test_blocks_in_turn_are_each_the_one_asked_for(config: RunConfig) -> None:
 
 def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
     trainer.validation = {"bits_per_character": 3.5}
-    trainer.record(report(0, math.log(2), b"digest 1"), bytes_in=1000, bytes_out=300)
-    trainer.record(report(1, math.log(2), b"digest 2"), bytes_in=1700, bytes_out=500)
+    crossed = {"crew 1, cut 2": (8, 100, 0)}
+    traffic = StepTraffic(bytes_in=1000, bytes_out=300, kinds={"losses": (900, 0)}, relayed=crossed)
+    trainer.record(report(0, math.log(2), b"digest 1"), traffic)
+    trainer.record(report(1, math.log(2), b"digest 2"), StepTraffic(bytes_in=700, bytes_out=200))
     first, second = read_last_metrics(run.folder.metrics, 2)
     assert (first.step, second.step, second.digest) == (0, 1, b"digest 2".hex())
     assert (first.members, first.volunteers) == (16, 2)
@@ -168,7 +170,8 @@ def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
     assert first.shown == {"bits_per_character": pytest.approx(1.0)}
     assert first.work_per_s == 16 * run.config.get("sequence_length") / 0.5
     assert (first.bytes_in, first.bytes_out) == (1000, 300)
-    assert (second.bytes_in, second.bytes_out) == (700, 200)
+    assert (first.kinds, first.relayed) == ({"losses": (900, 0)}, crossed)
+    assert (second.bytes_in, second.bytes_out, second.kinds, second.relayed) == (700, 200, {}, {})
     assert (first.validation, second.validation) == ({"bits_per_character": 3.5}, {})
     assert (first.work, first.elapsed_s) == (16 * run.config.get("sequence_length"), 0.0)
     assert second.time >= first.time > 1.7e9
@@ -177,7 +180,7 @@ def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
 def test_metrics_have_the_variance_left_where_it_is_known(run: Run, trainer: Trainer) -> None:
     known = msgspec.structs.replace(report(0, 1.0, b"digest 1"), variance_left=0.008)
     for figures in (known, report(1, 1.0, b"digest 2")):
-        trainer.record(figures, bytes_in=0, bytes_out=0)
+        trainer.record(figures, StepTraffic())
     first, second = (json.loads(line) for line in run.folder.metrics.read_text().splitlines())
     assert first["variance_left"] == 0.008
     assert "variance_left" not in second
@@ -198,7 +201,7 @@ def test_metrics_say_how_long_the_run_was_trained(run: Run, trainer: Trainer) ->
     update = update_of(run, 0, elapsed_s=7.5)
     trainer.append(update)
     trainer.apply(update)
-    assert trainer.record(report(0, 1.0, bytes(8)), bytes_in=0, bytes_out=0).elapsed_s == 7.5
+    assert trainer.record(report(0, 1.0, bytes(8)), StepTraffic()).elapsed_s == 7.5
 
 
 def test_each_look_at_the_model_is_written_down(run: Run, trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,13 +220,13 @@ def test_work_of_a_task_is_counted_in_its_own_unit(tmp_path: Path) -> None:
     data = {"x": np.arange(10)}
     run = created(task_config(tmp_path), fit_task(loss=lambda *_: 0.0, data=data, batch_size=5))
     trainer, _ = Trainer.open(run)
-    metrics = trainer.record(report(0, -2.5, bytes(8)), bytes_in=0, bytes_out=0)
+    metrics = trainer.record(report(0, -2.5, bytes(8)), StepTraffic())
     trainer.close()
     assert (metrics.loss, metrics.shown, metrics.work_per_s) == (-2.5, {"loss": -2.5}, 16 * 5 / 0.5)
 
 
 def test_step_without_a_finite_loss_has_none_in_the_metrics(run: Run, trainer: Trainer) -> None:
-    metrics = trainer.record(report(0, math.nan, bytes(8)), bytes_in=0, bytes_out=0)
+    metrics = trainer.record(report(0, math.nan, bytes(8)), StepTraffic())
     assert (metrics.loss, metrics.shown) == (None, {})
     assert read_last_metrics(run.folder.metrics) == [metrics]
 
@@ -343,4 +346,4 @@ def test_record_of_a_step_has_the_digest_before_it(run: Run, trainer: Trainer) -
 def test_metrics_that_can_not_be_written_are_told(run: Run, trainer: Trainer) -> None:
     run.folder.metrics.mkdir()
     with pytest.raises(StorageError, match=r"metrics\.jsonl: a line could not be written: Is a directory; make room"):
-        trainer.record(report(0, 1.0, bytes(8)), bytes_in=0, bytes_out=0)
+        trainer.record(report(0, 1.0, bytes(8)), StepTraffic())

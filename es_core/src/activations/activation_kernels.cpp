@@ -7,5 +7,6 @@
 
 namespace fedlearn {
 extern const ActivationKernels FEDLEARN_JOIN(activations_, FEDLEARN_ISA);
-const ActivationKernels FEDLEARN_JOIN(activations_, FEDLEARN_ISA) = {sum_signs, add_sign_dots, add_outer, add_rounded};
+const ActivationKernels FEDLEARN_JOIN(activations_, FEDLEARN_ISA) = {sum_signs, add_sign_dots, add_rows, add_outer,
+                                                                           add_rounded};
 }  // namespace fedlearn

@@ -6,9 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "activations/activation_signs.h"
-#include "activations/control.h"
-#include "activations/trajectory.h"
+#include "activations/credit.h"
+#include "activations/item.h"
 #include "activations/kernels.h"
 #include "isa.h"
 #include "replicated/kernels.h"
@@ -19,84 +18,8 @@ namespace fedlearn {
 namespace {
 
 constexpr std::int64_t kBlockGroups = 96;  // traced together: memory grows with a block, not with the population
-constexpr std::int64_t kItemGroups = 16;    // whose outer products are summed as floats, then rounded
-constexpr std::int64_t kRunRows = 64;       // members side by side in one product: small groups share it
 
-// Sums of squares of credits about their group's mean, before and after predictions were taken off.
-struct Squares {
-    double before = 0.0, after = 0.0;
-
-    // Of a group with losses that are not finite nothing counts.
-    Squares& operator+=(const Squares& other) {
-        if (!std::isfinite(other.before + other.after)) return *this;
-        before += other.before;
-        after += other.after;
-        return *this;
-    }
-};
-
-// What all items of a block share.
-struct Block {
-    const Rnn& rnn;
-    const Trials& trials;
-    const ActivationNoise& noise;
-    const PackedWeights& packed;
-    const ActivationSigns& signs;
-    const float* states;      // [texts][layers][padded H] where the scored tokens begin
-    Trajectory& trajectory;
-    const ControlMatrices& controls;
-
-    bool has_perturbed_logits() const { return noise.logit_sigma > 0.0f; }
-    std::int64_t groups_per_run() const { return std::max<std::int64_t>(1, kRunRows / trials.group_size); }
-};
-
-// Memory of one thread.
-struct ItemScratch {
-    std::vector<std::uint32_t> words;     // [rows][n_words]
-    std::vector<std::uint16_t> tokens;    // [rows][scored + 1]
-    FloatBuffer state;                    // [layers][rows][padded H]
-    std::vector<float> losses, credits;   // [scored][rows]
-    std::vector<float> carried;           // the same: what states before each token are predicted to do to the credits
-    std::vector<const float*> vectors;    // [rows] what a text's states are predicted with
-    FloatBuffer deltas;                   // [layers][item's texts * scored][padded H]
-    FloatBuffer initial_deltas;           // [item's groups][layers][padded H], sums over a group's texts
-    FloatBuffer initial;                  // [padded H]
-    FloatBuffer values;                   // [padded H or V]
-    ByteBuffer kernel;
-    GradientSums sums;
-    ControlVariates controls;
-    std::vector<std::int64_t> totals;     // [n_parameters]
-
-    explicit ItemScratch(const Block& block)
-        : sums(block.rnn),
-          controls(block.rnn, block.trials, block.controls, block.noise.discount, kItemGroups * block.trials.batch_size),
-          totals(block.rnn.weights.size(), 0) {
-        const PackedRnn& rnn = block.packed.view();
-        const std::int64_t n_rows = block.groups_per_run() * block.trials.group_size, scored = block.trials.scored;
-        const auto resize = [](auto& vector, std::int64_t n) { vector.resize(static_cast<std::size_t>(n)); };
-        resize(words, n_rows * block.signs.n_words());
-        resize(tokens, n_rows * (scored + 1));
-        resize(losses, n_rows * scored);
-        resize(credits, n_rows * scored);
-        resize(carried, n_rows * scored);
-        resize(vectors, n_rows);
-        state = allocate<float>(rnn.layers * n_rows * rnn.padded_hidden);
-        deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
-        initial_deltas = allocate<float>(kItemGroups * rnn.layers * rnn.padded_hidden);
-        initial = allocate<float>(rnn.padded_hidden);
-        values = allocate<float>(std::max(rnn.padded_hidden, block.trajectory.residual_stride));
-        kernel = allocate<std::byte>(block.packed.kernels().scratch_bytes(rnn, n_rows));
-    }
-};
-
-// A few groups of a block whose members run side by side.
-struct Run {
-    std::int64_t first_group;
-    std::int64_t n_groups;
-    std::int64_t n_rows;
-};
-
-void draw_noise(const Block& block, const Run& run, ItemScratch& scratch) {
+void draw_noise(const Block& block, const MemberRun& run, ItemScratch& scratch) {
     const std::uint64_t first =
         block.trials.first_member + static_cast<std::uint64_t>(run.first_group * block.trials.group_size);
     for (std::int64_t row = 0; row < run.n_rows; ++row)
@@ -105,7 +28,7 @@ void draw_noise(const Block& block, const Run& run, ItemScratch& scratch) {
 }
 
 // Rows start at their text's state; those of cold groups at the initial state with noise of its own.
-void set_states(const Block& block, const Run& run, std::int64_t sequence, ItemScratch& scratch) {
+void set_states(const Block& block, const MemberRun& run, std::int64_t sequence, ItemScratch& scratch) {
     const PackedRnn& rnn = block.packed.view();
     const std::int64_t group_size = block.trials.group_size;
     for (std::int64_t row = 0; row < run.n_rows; ++row) {
@@ -126,7 +49,8 @@ void set_states(const Block& block, const Run& run, std::int64_t sequence, ItemS
 
 // scratch.losses [scored][rows] <- nats of every member and token, and scratch.carried. The run's first group is
 // `item_group` of its item.
-void run_members(const Block& block, const Run& run, std::int64_t sequence, std::int64_t item_group, ItemScratch& scratch) {
+void run_members(const Block& block, const MemberRun& run, std::int64_t sequence, std::int64_t item_group,
+                 ItemScratch& scratch) {
     const Trials& trials = block.trials;
     const std::int64_t text_length = trials.context + trials.scored + 1;
     for (std::int64_t row = 0; row < run.n_rows; ++row) {
@@ -156,82 +80,8 @@ void run_members(const Block& block, const Run& run, std::int64_t sequence, std:
     block.packed.kernels().run(block.packed.view(), rows, scratch.kernel.get());
 }
 
-// values [group's rows] less their mean.
-void centre(float* values, std::int64_t n) {
-    float sum = 0.0f;
-    for (std::int64_t i = 0; i < n; ++i) sum += values[i];
-    const float mean = sum / static_cast<float>(n);
-    for (std::int64_t i = 0; i < n; ++i) values[i] -= mean;
-}
-
-// Sums losses of one group's rows backwards into discounted credits, each as far as noise at its token reaches and less
-// the group's mean; gives the sum of their squares.
-double fill_credits(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text, ItemScratch& scratch) {
-    const std::int64_t n = block.trials.group_size;
-    double squares = 0.0;
-    for (std::int64_t t = block.trials.scored - 1; t >= 0; --t) {
-        float* losses = scratch.losses.data() + t * run.n_rows + first_row;
-        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
-        const bool is_felt_later = losses_reached(block.rnn, block.trials, text, t, 2) > 1;
-        centre(losses, n);
-        for (std::int64_t i = 0; i < n; ++i) {
-            credits[i] = losses[i] + (is_felt_later ? block.noise.discount * credits[run.n_rows + i] : 0.0f);
-            squares += static_cast<double>(credits[i]) * static_cast<double>(credits[i]);
-        }
-    }
-    return squares;
-}
-
-// Takes what each token's noise of one group's members is predicted to do off that token's losses.
-void take_off_noise(const Block& block, const Run& run, std::int64_t first_row, std::int64_t item_text,
-                    const SignRows& signs, ItemScratch& scratch) {
-    const PackedRnn& rnn = block.packed.view();
-    const auto take_off = [&](std::int64_t t, const float* z, std::int64_t n, std::int64_t first_block,
-                              std::int64_t first_sign, std::int64_t count, float sigma) {
-        float* values = scratch.values.get();
-        for (std::int64_t j = 0; j < n; ++j) values[j] = -sigma * z[j];
-        block.rnn.isa->activations->add_sign_dots(scratch.losses.data() + t * run.n_rows + first_row, values, signs,
-                                              block.trials.group_size, first_block, first_sign, count);
-    };
-    for (std::int64_t t = 0; t < block.trials.scored; ++t) {
-        const std::int64_t row = item_text * block.trials.scored + t, token = signs.first_token + t;
-        for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-            take_off(t, scratch.controls.noise(layer, row), rnn.padded_hidden, signs.hidden_block[layer],
-                     token * signs.hidden_pitch, rnn.hidden, block.noise.sigma);
-        if (block.has_perturbed_logits())
-            take_off(t, scratch.controls.logits(row), block.trajectory.residual_stride, signs.logit_block,
-                     token * signs.logit_pitch, rnn.vocab, block.noise.logit_sigma);
-    }
-}
-
-// Takes what states before each token are predicted to do off the credits of one group's members; gives the sum of the
-// squares of what is left.
-double take_off_states(const Block& block, const Run& run, std::int64_t first_row, ItemScratch& scratch) {
-    double squares = 0.0;
-    for (std::int64_t t = 0; t < block.trials.scored; ++t) {
-        float* carried = scratch.carried.data() + t * run.n_rows + first_row;
-        float* credits = scratch.credits.data() + t * run.n_rows + first_row;
-        centre(carried, block.trials.group_size);
-        for (std::int64_t i = 0; i < block.trials.group_size; ++i) {
-            credits[i] -= carried[i];
-            squares += static_cast<double>(credits[i]) * static_cast<double>(credits[i]);
-        }
-    }
-    return squares;
-}
-
-// What the noise of one group's members is to be credited with, on the text of one sequence.
-Squares assign_credit(const Block& block, const Run& run, std::int64_t first_row, std::int64_t text,
-                      std::int64_t item_text, const SignRows& signs, ItemScratch& scratch) {
-    const double before = fill_credits(block, run, first_row, text, scratch);
-    if (block.controls.is_empty()) return {before, before};
-    take_off_noise(block, run, first_row, item_text, signs, scratch);
-    fill_credits(block, run, first_row, text, scratch);
-    return {before, take_off_states(block, run, first_row, scratch)};
-}
-
 // Gradients at the inputs of one group's units, on the text of one sequence.
-Squares fill_deltas(const Block& block, const Run& run, std::int64_t first_row, std::int64_t sequence,
+Squares fill_deltas(const Block& block, const MemberRun& run, std::int64_t first_row, std::int64_t sequence,
                     std::int64_t item_text, ItemScratch& scratch) {
     const Trials& trials = block.trials;
     const PackedRnn& rnn = block.packed.view();
@@ -242,29 +92,24 @@ Squares fill_deltas(const Block& block, const Run& run, std::int64_t first_row, 
     const Squares squares = assign_credit(block, run, first_row, text, item_text, signs, scratch);
     // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
     const float degrees = static_cast<float>(trials.group_size - 1);
-    const auto scale = [](float* values, std::int64_t n, float factor) {
-        for (std::int64_t i = 0; i < n; ++i) values[i] *= factor;
-    };
     for (std::int64_t t = 0; t < scored; ++t) {
         const std::int64_t at = t * run.n_rows + first_row, token = signs.first_token + t;
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
             const std::int64_t row = (layer * kItemGroups * trials.batch_size + item_text) * scored + t;
             float* delta = scratch.deltas.get() + row * rnn.padded_hidden;
-            kernels.sum_signs(delta, scratch.credits.data() + at, signs, trials.group_size, signs.hidden_block[layer],
-                              token * signs.hidden_pitch, rnn.hidden);
-            scale(delta, rnn.padded_hidden, 1.0f / (degrees * block.noise.sigma));
+            kernels.sum_signs(delta, 1.0f / (degrees * block.noise.sigma), scratch.credits.data() + at, signs,
+                              trials.group_size, signs.hidden_block[layer], token * signs.hidden_pitch, rnn.hidden);
         }
         if (block.has_perturbed_logits()) {
             float* residual = block.trajectory.residuals.get() + (text * scored + t) * block.trajectory.residual_stride;
-            kernels.sum_signs(residual, scratch.credits.data() + at, signs, trials.group_size, signs.logit_block,
-                              token * signs.logit_pitch, rnn.vocab);
-            scale(residual, block.trajectory.residual_stride, 1.0f / (degrees * block.noise.logit_sigma));
+            kernels.sum_signs(residual, 1.0f / (degrees * block.noise.logit_sigma), scratch.credits.data() + at, signs,
+                              trials.group_size, signs.logit_block, token * signs.logit_pitch, rnn.vocab);
         }
     }
     // Noise on an initial state that is reset at once changes nothing.
     if (trials.is_cold[group] == 0 || *scored_tokens(trials, text, 0) == block.rnn.reset_token) return squares;
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
-        kernels.sum_signs(scratch.initial.get(), scratch.credits.data() + first_row, signs, trials.group_size,
+        kernels.sum_signs(scratch.initial.get(), 1.0f, scratch.credits.data() + first_row, signs, trials.group_size,
                           block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden);
         float* deltas = scratch.initial_deltas.get() +
                         (item_text / trials.batch_size * rnn.layers + layer) * rnn.padded_hidden;
@@ -317,7 +162,7 @@ Squares run_item(std::span<float> losses, const Block& block, std::int64_t first
     if (!block.controls.is_empty()) scratch.controls.start(block.trajectory, range);
     for (std::int64_t done = 0; done < n; done += block.groups_per_run()) {
         const std::int64_t n_groups = std::min(block.groups_per_run(), n - done);
-        const Run run{first + done, n_groups, n_groups * trials.group_size};
+        const MemberRun run{first + done, n_groups, n_groups * trials.group_size};
         draw_noise(block, run, scratch);
         for (std::int64_t sequence = 0; sequence < trials.batch_size; ++sequence) {
             run_members(block, run, sequence, done, scratch);

@@ -7,15 +7,6 @@
 
 namespace fedlearn {
 
-namespace {
-
-// sum [n] += row [n]
-void add_row(float* sum, const float* row, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) sum[i] += row[i];
-}
-
-}  // namespace
-
 ControlMatrices::ControlMatrices(const Rnn& rnn, bool has_residuals) : index_(rnn), has_residuals_(has_residuals) {
     for (std::size_t t = index_.head; t < rnn.tensors.size(); ++t) {
         const Tensor& tensor = rnn.tensors[t];
@@ -80,18 +71,23 @@ void ControlVariates::follow(std::int64_t layer) {
                           rnn_.hidden, stride);
     else
         multiply_features(z, index.head, stride);
+    // Where a text ends, y of the next one's first token is still zero; a state that is reset has none.
     for (std::int64_t t = scored - 1; t >= 0; --t) {
         for (std::int64_t row = t; row < n_rows_; row += scored) {
             const float* slopes = slopes_.get() + at(layer, row);
-            const float later = t + 1 < scored ? discount_ : 0.0f;  // a state that is reset has no y
             for (std::int64_t j = 0; j < stride; ++j)
-                z[row * stride + j] = slopes[j] * (z[row * stride + j] + later * y[(row + 1) * stride + j]);
+                z[row * stride + j] = slopes[j] * (z[row * stride + j] + discount_ * y[(row + 1) * stride + j]);
         }
         kernels.add_outer(y + t * stride, scored * stride, {z + t * stride, 1, scored * stride}, range_.n_texts,
                           matrices_.at(index.next(layer)), stride, rnn_.hidden, stride);
         for (std::int64_t row = t; row < n_rows_; row += scored)
             if (*scored_tokens(trials_, range_.text, row) == rnn_.reset_token) std::fill_n(y + row * stride, stride, 0.0f);
     }
+}
+
+// sum [n] += row [n], n a multiple of the lanes.
+void ControlVariates::add(float* sum, const float* row, std::int64_t n) const {
+    rnn_.isa->activations->add_rows(sum, row, 1, n);
 }
 
 // products [rows][stride] += the features of every row times a matrix.
@@ -105,16 +101,15 @@ void ControlVariates::multiply_features(float* products, std::size_t tensor, std
     }
     for (std::int64_t row = 0; row < n_rows_; ++row) {
         const std::uint16_t* tokens = scored_tokens(trials_, range_.text, row);
-        add_row(products + row * stride, matrix + tokens[1] * stride, stride);
-        add_row(products + row * stride, matrix + (rnn_.vocab + tokens[0]) * stride, stride);
+        add(products + row * stride, matrix + tokens[1] * stride, stride);
+        add(products + row * stride, matrix + (rnn_.vocab + tokens[0]) * stride, stride);
     }
 }
 
 void ControlVariates::drop(std::int64_t text) {
     const std::int64_t first = text * trials_.scored;
     for (std::int64_t layer = 0; layer < rnn_.layers; ++layer)
-        for (const FloatBuffer* predictions : {&chain_, &states_})
-            std::fill_n(predictions->get() + at(layer, first), trials_.scored * hidden_stride_, 0.0f);
+        std::fill_n(chain_.get() + at(layer, first), trials_.scored * hidden_stride_, 0.0f);
     std::fill_n(logits_.get() + first * logit_stride_, trials_.scored * logit_stride_, 0.0f);
 }
 
@@ -129,8 +124,8 @@ void ControlVariates::add_features(GradientSums& sums, std::size_t tensor, const
     }
     for (std::int64_t row = 0; row < n_rows_; ++row) {
         const std::uint16_t* tokens = scored_tokens(trials_, range_.text, row);
-        add_row(sums.at(tensor) + tokens[1] * stride, rows + row * stride, stride);
-        add_row(sums.at(tensor) + (rnn_.vocab + tokens[0]) * stride, rows + row * stride, stride);
+        add(sums.at(tensor) + tokens[1] * stride, rows + row * stride, stride);
+        add(sums.at(tensor) + (rnn_.vocab + tokens[0]) * stride, rows + row * stride, stride);
     }
 }
 
@@ -155,13 +150,13 @@ void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64
         for (std::int64_t j = 0; j < stride; ++j) errors[row * stride + j] *= later;
     }
     add_gradient(sums, index.next(layer), noise(layer, 1));
-    add_row(deltas, noise(layer, 0), n_rows_ * stride);
+    add(deltas, noise(layer, 0), n_rows_ * stride);
 }
 
 void ControlVariates::finish_logits(GradientSums& sums, float* deltas) {
     for (std::int64_t i = 0; i < n_rows_ * logit_stride_; ++i) errors_[static_cast<std::size_t>(i)] = -deltas[i];
     add_features(sums, matrices_.index().logits(), errors_.get(), logit_stride_);
-    add_row(deltas, logits_.get(), n_rows_ * logit_stride_);
+    add(deltas, logits_.get(), n_rows_ * logit_stride_);
 }
 
 }  // namespace fedlearn

@@ -66,7 +66,7 @@ public:
     // z of the noise on the logits of a row, [padded V].
     const float* logits(std::int64_t row) const { return logits_.get() + row * logit_stride_; }
 
-    // Lets a text of the range count zero.
+    // Lets a text of the range count zero, once its members have run.
     void drop(std::int64_t text);
 
     // Adds what the residual estimates say of the control matrices, then z itself to the estimates: deltas
@@ -78,6 +78,7 @@ private:
     std::int64_t at(std::int64_t layer, std::int64_t row) const { return (layer * (max_rows_ + 1) + row) * hidden_stride_; }
     void fill_slopes(std::int64_t layer);
     void follow(std::int64_t layer);
+    void add(float* sum, const float* row, std::int64_t n) const;
     void multiply_features(float* products, std::size_t tensor, std::int64_t stride) const;
     void add_features(GradientSums& sums, std::size_t tensor, const float* rows, std::int64_t stride) const;
     void add_gradient(GradientSums& sums, std::size_t tensor, const float* from) const;

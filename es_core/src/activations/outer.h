@@ -47,6 +47,14 @@ void add_outer(float* sums, std::int64_t sums_stride, const LeftRows& left, std:
         outer_panel<1>(sums + column, sums_stride, left, n_left, right + column, right_stride, n_rows);
 }
 
+void add_rows(float* sum, const float* rows, std::int64_t n_rows, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; i += kLanes) {
+        Floats column = load<Floats>(sum + i);
+        for (std::int64_t row = 0; row < n_rows; ++row) column += load<Floats>(rows + row * n + i);
+        store(sum + i, column);
+    }
+}
+
 void add_rounded(std::int64_t* totals, const float* sums, float factor, std::int64_t n) {
     constexpr float kGreatest = 0x7FFFFF80p0f;  // the last before 2^31
     const Words sign = Words{} + 0x80000000u, half = reinterpret_cast<Words>(Floats{} + 0.5f);

@@ -9,8 +9,8 @@ namespace {
 
 using fedlearn::SignRows;
 
-// sums [n rounded up to lanes] <- sum over rows of coefficient * sign, by vectors of signs so that the sums stay in registers.
-void sum_signs(float* sums, const float* coefficients, const SignRows& signs, std::int64_t n_rows,
+// sums [n rounded up to lanes] <- factor * sum over rows of coefficient * sign, by vectors of signs so that the sums stay in registers.
+void sum_signs(float* sums, float factor, const float* coefficients, const SignRows& signs, std::int64_t n_rows,
                std::int64_t first_block, std::int64_t first_sign, std::int64_t n) {
     for (std::int64_t offset = 0; offset < n; offset += kLanes) {
         Floats sum{};
@@ -18,13 +18,12 @@ void sum_signs(float* sums, const float* coefficients, const SignRows& signs, st
             const Words bits = sign_bits(signs.words + row * 4 * signs.n_blocks, signs.n_blocks, first_block, first_sign + offset);
             sum += reinterpret_cast<Floats>(bits ^ reinterpret_cast<Words>(Floats{} + coefficients[row]));
         }
-        store(sums + offset, sum);
+        store(sums + offset, factor * sum);
     }
-    for (std::int64_t i = n; i < round_up<std::int64_t>(n, kLanes); ++i) sums[i] = 0.0f;
 }
 
-// results [n_rows] += sum over j of values[j] * sign j of the row.
-void add_sign_dots(float* results, const float* values, const SignRows& signs, std::int64_t n_rows,
+// results [n_rows] += sum over j of factor * values[j] * sign j of the row.
+void add_sign_dots(float* results, float factor, const float* values, const SignRows& signs, std::int64_t n_rows,
                    std::int64_t first_block, std::int64_t first_sign, std::int64_t n) {
     for (std::int64_t first = 0; first < n_rows; first += kLanes) {
         const auto n_lanes = static_cast<int>(smaller<std::int64_t>(n_rows - first, kLanes));
@@ -33,7 +32,7 @@ void add_sign_dots(float* results, const float* values, const SignRows& signs, s
             for (std::int64_t offset = 0; offset < n; offset += kLanes) {
                 const Words bits = sign_bits(signs.words + (first + i) * 4 * signs.n_blocks, signs.n_blocks, first_block,
                                              first_sign + offset);
-                sums[i] += reinterpret_cast<Floats>(bits ^ load<Words>(values + offset));
+                sums[i] += reinterpret_cast<Floats>(bits ^ reinterpret_cast<Words>(factor * load<Floats>(values + offset)));
             }
         const Floats dots = sum_each(sums);
         for (int i = 0; i < n_lanes; ++i) results[first + i] += dots[i];

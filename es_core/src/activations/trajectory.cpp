@@ -19,11 +19,6 @@ void fill_residual(float* residual, const float* log_probabilities, std::int64_t
     residual[target] -= 1.0f;
 }
 
-void add_rows(float* sum, const float* rows, std::int64_t stride, std::int64_t n_rows, std::int64_t n) {
-    for (std::int64_t row = 0; row < n_rows; ++row)
-        for (std::int64_t i = 0; i < n; ++i) sum[i] += rows[row * stride + i];
-}
-
 }  // namespace
 
 std::int64_t padded_columns(const RnnKernels& kernels, std::int64_t n) {
@@ -131,7 +126,7 @@ void add_head_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials,
     rnn.isa->activations->add_outer(sums.at(index.head), sums.stride(index.head),
                                       {residuals, trajectory.residual_stride, 1}, rnn.vocab, states,
                                       trajectory.state_stride, n_rows, sums.stride(index.head));
-    add_rows(sums.at(index.head_bias), residuals, trajectory.residual_stride, n_rows, rnn.vocab);
+    rnn.isa->activations->add_rows(sums.at(index.head_bias), residuals, n_rows, trajectory.residual_stride);
 }
 
 void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,
@@ -146,14 +141,14 @@ void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials
                                           trajectory.state_stride, n_rows, stride);
     };
     add_outer(index.recurrent[at], trajectory.before, layer);
-    add_rows(sums.at(index.bias[at]), deltas, stride, n_rows, rnn.hidden);
+    rnn.isa->activations->add_rows(sums.at(index.bias[at]), deltas, n_rows, stride);
     if (layer > 0) {
         add_outer(index.input[at], trajectory.after, layer - 1);
         return;
     }
     for (std::int64_t row = 0; row < n_rows; ++row)
-        add_rows(sums.at(index.embedding) + *scored_tokens(trials, range.text, row) * stride, deltas + row * stride,
-                 stride, 1, rnn.hidden);
+        rnn.isa->activations->add_rows(sums.at(index.embedding) + *scored_tokens(trials, range.text, row) * stride,
+                                       deltas + row * stride, 1, stride);
 }
 
 }  // namespace fedlearn

@@ -43,7 +43,7 @@ from fedlearn.server.keeper import Seating
 from fedlearn.server.performer import Performer
 from fedlearn.server.recent import Outgoing
 from fedlearn.simulation.kept import Kept
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.metrics import StepMetrics, StepTraffic
 from fedlearn.wire.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, DataBlock, Farewell, Message, Neighbours
 from fedlearn.wire.parcel import Parcel, pack
@@ -132,17 +132,8 @@ class Trainer:
     def save_checkpoint(self) -> None:
         return None
 
-    def record(
-        self,
-        report: StepReport,
-        *,
-        bytes_in: int,
-        bytes_out: int,
-        relayed: dict[str, tuple[int, int, int]] | None = None,
-        kinds: dict[str, tuple[int, int]] | None = None,
-    ) -> StepMetrics:
-        del bytes_in, bytes_out, kinds
-        self.relayed.append(relayed or {})
+    def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
+        self.relayed.append(traffic.relayed)
         self.losses.append(report.loss)
         return StepMetrics(
             step=report.step,
