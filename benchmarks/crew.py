@@ -1,7 +1,8 @@
 """What a crew costs beside a volunteer that holds the whole model: processor time and bytes a member, members a second.
 
 Servers and volunteers are processes of this machine; each arrangement trains the same model from the same seed, after a
-few steps that are not measured. A crew is never faster than its machines: what it costs more is sending.
+few steps that are not measured. A crew is never faster than its machines: what it costs more is sending, which grows
+with the width of the model where the arithmetic grows with its square.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def loss(model, rows):
 data = {{"x": x, "y": np.sin(3 * x[:, 0])}}
 task = fedlearn.supervised(model, loss, data, batch_size={rows}, settings={{"sigma": 0.01, "learning_rate": 0.001}})
 """
-WIDTH, ROWS = 256, 32
+ROWS = 32
 WARM_UP = 2
 """Steps that are not measured: the first trials of a process build what later ones use."""
 LONGEST_S = 600.0
@@ -76,15 +77,19 @@ class Report(msgspec.Struct, frozen=True):
     rounds: int
     steps: int
     members: int
+    width: int
     formula_bytes: int
     """That a member's activations take at a cut, by docs/protocol.md."""
     costs: list[Cost]
     shares: dict[str, float]
     """Processor time of a member's volunteers beside that of the whole model's."""
+    ns_a_byte: dict[str, float]
+    """What a crew's volunteers take more, for each byte that crosses a cut."""
 
 
 ARRANGEMENTS: dict[str, tuple[int, str]] = {"alone": (1, "false"), "crew": (3, "false"), "direct crew": (3, "true")}
 """Seats, and whether they send to each other."""
+N_CUTS = 2
 
 
 @contextmanager
@@ -112,10 +117,10 @@ def process(*arguments: str, folder: Path) -> Iterator[tuple[int, int]]:
         made.wait()
 
 
-def measure(name: str, *, steps: int, members: int, folder: Path) -> Cost:
+def measure(name: str, *, steps: int, members: int, width: int, folder: Path) -> Cost:
     """A server and volunteers of its own."""
     seats, direct = ARRANGEMENTS[name]
-    (folder / "task.py").write_text(TASK.format(width=WIDTH, rows=ROWS))
+    (folder / "task.py").write_text(TASK.format(width=width, rows=ROWS))
     served = ["serve", "--task", "task.py:task", "--port", "0", "--board", "0", "--volunteers", "0", "--audit", "0"]
     served += ["--population-limit", f"{members}", "--group-size", f"{min(members, 64)}", "--time-per-step", "600"]
     served += ["--sample-time", "0", "--checkpoint-time", "1e6", "--seats", f"{seats}", "--direct", direct]
@@ -171,37 +176,44 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all, by turns (default: 3)")
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="of each (default: 5)")
     parser.add_argument("--members", type=int, default=1024, metavar="N", help="of each step (default: 1024)")
+    parser.add_argument("--width", type=int, default=256, metavar="N", help="of the model's layers (default: 256)")
     options = parser.parse_args()
+    sizes = {"steps": options.steps, "members": options.members, "width": options.width}
     found: dict[str, list[Cost]] = {name: [] for name in ARRANGEMENTS}
     for _ in range(options.rounds):
         for name in ARRANGEMENTS:
             with tempfile.TemporaryDirectory() as folder:
-                found[name].append(measure(name, steps=options.steps, members=options.members, folder=Path(folder)))
+                found[name].append(measure(name, **sizes, folder=Path(folder)))
     costs = [middle(each) for each in found.values()]
     report = Report(
         benchmark=Path(__file__).stem,
         machine=describe_machine(),
         rounds=options.rounds,
-        steps=options.steps,
-        members=options.members,
-        formula_bytes=4 * WIDTH * ROWS,
+        **sizes,
+        formula_bytes=4 * options.width * ROWS,
         costs=costs,
         shares={cost.name: cost.volunteers_ms / costs[0].volunteers_ms for cost in costs},
+        ns_a_byte={cost.name: _ns_a_byte(cost, costs[0]) for cost in costs[1:]},
     )
     print_report(report, lambda: table(report), as_json=options.json)
     return 0
 
 
+def _ns_a_byte(cost: Cost, alone: Cost) -> float:
+    return 1e6 * (cost.volunteers_ms - alone.volunteers_ms) / (N_CUTS * cost.cut_bytes)
+
+
 def table(report: Report) -> str:
     """The report for people."""
     lines = [
-        f"{report.machine.processor}; {report.rounds} rounds of {report.steps} steps of {report.members} members; "
-        f"by the formula {report.formula_bytes} bytes a member cross a cut",
-        f"  {'':>12} {'volunteers, CPU ms':>19} {'beside alone':>13} {'server, CPU ms':>15} {'members/s':>10} "
-        f"{'bytes a cut':>12} {'relayed':>8}",
+        f"{report.machine.processor}; {report.rounds} rounds of {report.steps} steps of {report.members} members, "
+        f"width {report.width}; by the formula {report.formula_bytes} bytes a member cross a cut",
+        f"  {'':>12} {'volunteers, CPU ms':>19} {'beside alone':>13} {'ns a byte':>10} {'server, CPU ms':>15} "
+        f"{'members/s':>10} {'bytes a cut':>12} {'relayed':>8}",
     ]
     lines += [
-        f"  {cost.name:>12} {cost.volunteers_ms:19.3f} {report.shares[cost.name]:13.3f} {cost.server_ms:15.3f} "
+        f"  {cost.name:>12} {cost.volunteers_ms:19.3f} {report.shares[cost.name]:13.3f} "
+        f"{report.ns_a_byte.get(cost.name, 0.0):10.2f} {cost.server_ms:15.3f} "
         f"{cost.members_per_s:10.1f} {cost.cut_bytes:12.1f} {cost.relayed_bytes:8.1f}"
         for cost in report.costs
     ]

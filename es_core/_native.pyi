@@ -248,6 +248,16 @@ def rnn_next_log_probabilities(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Log-probabilities [rows, vocabulary] of the token after `tokens` [rows, n], and the state after reading those."""
 
+def has_crc32() -> bool:
+    """Whether this processor has what `crc32` is made of."""
+
+def crc32(data: bytes | bytearray | memoryview, value: int, /) -> int:
+    """As `zlib.crc32`, many times faster.
+
+    Raises:
+        ValueError: the processor lacks what it takes, or the data is not bytes one after another.
+    """
+
 def supported_isas() -> list[str]:
     """The instruction sets that this build has and this processor supports, best first."""
 

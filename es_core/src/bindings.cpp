@@ -2,6 +2,7 @@
 // the interpreter lock.
 #include "bindings.h"
 
+#include "checksum.h"
 #include "dispatch.h"
 #include "replicated/coding.h"
 #include "replicated/estimate.h"
@@ -260,6 +261,15 @@ void pull_towards_of(const py::array& weights, const py::array& start, double sh
     pull_towards(w, towards.data(), towards.size(), share, *current_isa().replicated);
 }
 
+// The lock is kept: a frame takes some microseconds.
+std::uint32_t crc32_of(const py::buffer& data, std::uint32_t value) {
+    require(has_crc32(), "crc32: expected a processor that multiplies polynomials, see has_crc32; use zlib's");
+    const py::buffer_info info = data.request();
+    require(info.ndim == 1 && info.itemsize == 1 && (info.size < 2 || info.strides[0] == 1),
+            "data: expected bytes one after another");
+    return crc32({static_cast<const std::uint8_t*>(info.ptr), static_cast<std::size_t>(info.size)}, value);
+}
+
 std::vector<std::string> supported_isas() {
     std::vector<std::string> names;
     for (const Isa& isa : compiled_isas())
@@ -288,6 +298,8 @@ PYBIND11_MODULE(_native, m) {
           "learning_rate"_a, "momentum"_a, "decay"_a = 0.0);
     m.def("pull_towards", pull_towards_of, "weights"_a, "start"_a, "share"_a);
     bind_rnn(m);
+    m.def("has_crc32", has_crc32);
+    m.def("crc32", crc32_of, "data"_a, "value"_a, py::pos_only());
     m.def("supported_isas", supported_isas);
     m.def("current_isa", [] { return std::string(current_isa().name); });
     m.def("select_isa", [](const std::string& name) { select_isa(name.c_str()); }, "name"_a);

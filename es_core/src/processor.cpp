@@ -68,6 +68,11 @@ bool has_v3_vnni() { return has_v3() && has_bits(ask(7, 1).a, bit(4)); }
 
 bool has_v4_vnni() { return has_v4() && has_bits(ask(7, 0).c, bit(11)); }
 
+bool has_polynomials() {
+    constexpr unsigned kProducts = bit(1), kSse41 = bit(19);
+    return has_bits(ask(1, 0).c, kProducts | kSse41);
+}
+
 #elif defined(__aarch64__)
 
 bool has_dot() {

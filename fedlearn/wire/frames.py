@@ -5,10 +5,10 @@ chunks, payload length, CRC-32 of the 20 bytes before it and the payload.
 """
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple, final
 
+from fedlearn.wire.checksum import crc32
 from fedlearn.wire.errors import RemoteProtocolError
 
 FRAME_VERSION = 1
@@ -60,7 +60,7 @@ def tag_of(frame: bytes) -> int:
 
 def _header(chunk: bytes | bytearray | memoryview, message_type: int, stream: int, index: int, count: int) -> bytes:
     header = _HEADER.pack(_MAGIC, FRAME_VERSION, message_type, _FLAGS, stream, _JOB, index, count, len(chunk))
-    return header + _CHECKSUM.pack(zlib.crc32(chunk, zlib.crc32(header)))
+    return header + _CHECKSUM.pack(crc32(chunk, crc32(header, 0)))
 
 
 @final
@@ -143,7 +143,7 @@ def _checked_frame(view: memoryview) -> Frame:
     _, _, message_type, _, stream, _, index, count, _ = _HEADER.unpack_from(view)
     (expected,) = _CHECKSUM.unpack_from(view, _HEADER.size)
     payload = view[HEADER_BYTES:]
-    checksum = zlib.crc32(payload, zlib.crc32(view[: _HEADER.size]))
+    checksum = crc32(payload, crc32(view[: _HEADER.size], 0))
     if checksum != expected:
         raise RemoteProtocolError(
             f"checksum: expected {expected:08x}, got {checksum:08x} for chunk {index} of {count}; "
