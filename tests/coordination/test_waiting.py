@@ -27,7 +27,7 @@ class Planner:
 @pytest.fixture
 def crew() -> Crew:
     """Of two who hold their parts."""
-    made = Crew(3, Draft((2,), 1, (Place(("a",), 1, 1, 0, 1), Place(("b",), 1, 0, 0, 1)), (0, 1)))
+    made = Crew(3, Draft((2,), 1, (Place(("a",), 1, 1, 0, 1), Place(("b",), 1, 0, 0, 1)), (0, 1), 4))
     for place, name in enumerate(["Ada", "Bo"]):
         made.seat(Sitter(Volunteer(place + 1, name=name)), place)
     return made

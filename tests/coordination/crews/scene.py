@@ -55,6 +55,7 @@ N_SEATS = 3
 REPLICA_BYTES = 100
 MEMORY = 50
 MEMBER_BYTES = 4
+WINDOW = 5
 HONEST, TAINTED = 0.0, 1e6
 """Losses of members that went through right weights only, and of others."""
 
@@ -80,7 +81,7 @@ class ThreePlaces:
             return None
         sent = [MEMBER_BYTES, MEMBER_BYTES, 0]
         places = tuple(Place((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
-        return Draft((1, 2), 1, places, tuple(range(N_SEATS)))
+        return Draft((1, 2), 1, places, tuple(range(N_SEATS)), WINDOW)
 
     def lack(self, memories: Sequence[int]) -> str:
         return f"{N_SEATS - len(memories)} more are needed"
