@@ -1,6 +1,7 @@
 """How a client's process ends while a computation in it does not."""
 
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -19,6 +20,18 @@ def end_soon() -> None:
     timer = threading.Timer(EXIT_S, _end, (0,))
     timer.daemon = True
     timer.start()
+
+
+def end_with_input() -> None:
+    """Stops the process, as SIGTERM does, once its standard input ends: whoever started it is gone, however."""
+    threading.Thread(target=_wait_for_end_of_input, daemon=True).start()
+
+
+def _wait_for_end_of_input() -> None:
+    # Not sys.stdin: a thread that holds its lock when the interpreter ends is a fatal error.
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def end(code: int) -> int:
