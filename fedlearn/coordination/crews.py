@@ -55,7 +55,7 @@ class Crews:
         self._is_applying = self._may_fill = False
         """Whether there may be a seat to give or a part to send."""
         self._digests: dict[tuple[int, Tensors], bytes] = {}
-        self._n_crews = 0
+        self._n_crews = self._shards_told = 0
         self._last_peer = 0
         self._relayed: dict[str, tuple[int, int, int]] = {}
 
@@ -118,19 +118,16 @@ class Crews:
         """Who waits for what before all can work, in words; empty where nobody does."""
         return who_waits(self._spares, self._crews, self._planner, now)
 
-    @property
-    def costs(self) -> str:
-        """What a member of the newest crew sends at each cut, in words."""
-        crew = self._crews[-1]
+    def take_costs(self) -> str:
+        """What a member of the newest crew sends at each cut, in words; empty where its shards are as was last told."""
+        crew = self._crews[-1] if self._crews else None
+        if crew is None or len(crew.places) == 1 or crew.shards == self._shards_told:
+            return ""
+        self._shards_told = crew.shards
         sent = ", ".join(f"{place.member_bytes} behind seat {n}" for n, place in enumerate(crew.places[:-1], 1))
         way = "straight to the next seat where it can" if self._is_direct else "through this server"
         reason = f"; {crew.reason}" if crew.reason else ""
         return f"crew {crew.number} sends bytes a member as {self._planner.wire}, {way}: {sent}{reason}"
-
-    @property
-    def has_costs(self) -> bool:
-        """Whether there is a crew of several seats."""
-        return bool(self._crews) and len(self._crews[-1].places) > 1
 
     def take_relayed(self) -> dict[str, tuple[int, int, int]]:
         """Members that crossed each cut since this was asked last, and bytes of their activations: through the server,
