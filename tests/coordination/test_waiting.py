@@ -58,6 +58,13 @@ def test_who_loads_its_part_is_named_in_words_that_stay_the_same_for_a_while(cre
     assert said[7:] == [f"{loads} for more than 5 min", f"{loads} for more than half an hour"]
 
 
+def test_who_is_awaited_is_not_said_to_load_too(crew: Crew) -> None:
+    crew.seated[1].loading_since, crew.seated[1].is_awaited = 100.0, True
+    assert (
+        who_waits([], [crew], Planner(), 200.0) == "Bo has a seat and does not answer, and nobody else is there for it"
+    )
+
+
 def test_a_seat_loads_from_when_it_is_sent_its_part_until_it_answers() -> None:
     scene = Scene()
     for _ in range(N_SEATS):
