@@ -98,11 +98,10 @@ def test_what_ended_where_the_lease_begins_is_left_alone(scene: Scene) -> None:
         for sitter in scene.crews._sitters.values():
             lease = sitter.crew.assignment if sitter.crew is not None else None
             if lease is not None and lease.first_member > 0 and sitter.place == 0:
-                late, first = scene.machines[sitter.peer], lease.first_member
-    late.under_way = None
+                peer, late, first = sitter.peer, scene.machines[sitter.peer], lease.first_member
     late.link.client.send(activations(late, first - 3))
-    scene.settle(len(scene.trainer.journal) + 1)
-    assert late.farewell is None
+    scene.hear(peer)
+    assert peer in scene.machines
 
 
 def test_digests_of_steps_that_are_over_are_forgotten(scene: Scene) -> None:
