@@ -1,12 +1,12 @@
 """How a client's process ends while a computation in it does not."""
 
 import os
-import signal
 import sys
 import threading
 from contextlib import suppress
 
 from fedlearn.client.conversation import computes
+from fedlearn.system.signals import stop_this_process
 
 EXIT_S = 0.95
 """The longest time from the wish to leave to the end of the process."""
@@ -31,7 +31,7 @@ def _wait_for_end_of_input() -> None:
     # Not sys.stdin: a thread that holds its lock when the interpreter ends is a fatal error.
     while os.read(0, 4096):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    stop_this_process()
 
 
 def end(code: int) -> int:

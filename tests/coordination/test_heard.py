@@ -71,6 +71,19 @@ def test_what_is_early_has_a_bound(pipeline: Pipeline) -> None:
     assert "bytes before their lease" in answers[-1]
 
 
+def test_what_is_early_is_counted_until_it_is_not_wanted(pipeline: Pipeline) -> None:
+    counted = []
+    for first in (64, 68):
+        pipeline.heard(said(first))
+        counted.append(pipeline.bytes_waiting)
+    pipeline.assign(LEASE, 0.0)
+    counted.append(pipeline.bytes_waiting)
+    pipeline.heard(said(80))
+    counted.append(pipeline.bytes_waiting)
+    pipeline.hear(None)
+    assert [*counted, pipeline.bytes_waiting] == [43, 83, 83, 126, 83]
+
+
 def test_nobody_is_heard_who_was_not_named(pipeline: Pipeline) -> None:
     pipeline.hear(None)
     pipeline.assign(LEASE, 0.0)
