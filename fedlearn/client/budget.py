@@ -44,7 +44,7 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def max_activations_bytes(self) -> int:
-        """Bytes of activations that may wait for their turn: of a group and a window, which all seats count on."""
+        """Bytes of activations that may wait for their turn: of a window twice, where the next lease's are early."""
         return self.max_bytes // 2
 
     def check_layout(self, layout: ParameterLayout) -> None:

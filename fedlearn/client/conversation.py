@@ -144,7 +144,7 @@ class Conversation:
 
     def heard(self, activations: Activations) -> None:
         self._performer.perform(self._worker.heard(activations, self.now()))
-        if (n_bytes := self._worker.bytes_waiting) > self._budget.max_waiting_bytes:
+        if (n_bytes := self._worker.activations_waiting_bytes) > self._budget.max_activations_bytes:
             self.unlinked(f"memory: {in_words(n_bytes)} are waiting", is_next=False)
 
     async def _begin(self, nonce: bytes, binding: bytes) -> None:

@@ -1,6 +1,7 @@
 """`fedlearn join --hub`: asks a hub for work, and is an ordinary volunteer of whichever server the hub names."""
 
 import math
+import os
 import queue
 import random
 import subprocess
@@ -46,6 +47,8 @@ class Device:
         """When the volunteer is started."""
         self._pause_s = RETRY_S
         self._leaves = threading.Event()
+        self._reading, self._writing = os.pipe()
+        """Standard input of the volunteers, which ends with this process, however that ends."""
 
     def run(self) -> int:
         """Works until its job has ended or the person wants the machine back; gives the exit code."""
@@ -97,7 +100,7 @@ class Device:
             self._begins = now + self._pause_s * random.uniform(0.5, 1.5)
             self._pause_s = min(2 * self._pause_s, LONGEST_RETRY_S)
         if self._volunteer is None and now >= self._begins:
-            self._volunteer = subprocess.Popen(self._command(self._server), stdin=subprocess.DEVNULL)
+            self._volunteer = subprocess.Popen(self._command(self._server), stdin=self._reading)
 
     def _ask(self) -> None:
         """On a thread of its own: what the hub says, as often as it says something."""
@@ -144,6 +147,8 @@ class Device:
         """Leaves the server and the hub."""
         self._leaves.set()
         self._stop_volunteer()
+        os.close(self._reading)
+        os.close(self._writing)
         if self._number is not None:
             try:
                 self._line.unregister(self._number, timeout_s=PARTING_S)

@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 
 from fedlearn.client.conversation import computes
+from fedlearn.system.signals import stop_this_process
 
 EXIT_S = 0.95
 """The longest time from the wish to leave to the end of the process."""
@@ -19,6 +20,18 @@ def end_soon() -> None:
     timer = threading.Timer(EXIT_S, _end, (0,))
     timer.daemon = True
     timer.start()
+
+
+def end_with_input() -> None:
+    """Stops the process, as SIGTERM does, once its standard input ends: whoever started it is gone, however."""
+    threading.Thread(target=_wait_for_end_of_input, daemon=True).start()
+
+
+def _wait_for_end_of_input() -> None:
+    # Not sys.stdin: a thread that holds its lock when the interpreter ends is a fatal error.
+    while os.read(0, 4096):
+        pass
+    stop_this_process()
 
 
 def end(code: int) -> int:

@@ -10,7 +10,7 @@ from typing import get_args
 from fedlearn.client.budget import Budget
 from fedlearn.client.client import join
 from fedlearn.client.device import Device as HubDevice
-from fedlearn.client.ending import end, end_soon
+from fedlearn.client.ending import end, end_soon, end_with_input
 from fedlearn.client.hub_line import HubLine, hub_url
 from fedlearn.client.machine import free_bytes, limit_memory, total_bytes
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
@@ -89,6 +89,7 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         metavar="FROM-TO",
         help="work only at these hours of local time, e.g. 22-7 or 22:30-6:45 (default: always)",
     )
+    parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
     parser.add_argument("--once", action="store_true", help="do not come back when the connection is lost")
     parser.add_argument(
         "--give-up",
@@ -104,6 +105,8 @@ def join_command(options: argparse.Namespace) -> int:
     """Volunteers until the run ends; gives the exit code."""
     if options.hub:
         return _ask_hub(options)
+    if options.companion:
+        end_with_input()
     if options.job is not None and options.hub is None:
         raise ValueError(f"--job: expected --hub with it, got {options.job} alone; name the hub, or a server's address")
     address, *others = addresses_of(options)
@@ -157,7 +160,18 @@ def _ask_hub(options: argparse.Namespace) -> int:
 
     def command(server: str) -> Sequence[str]:
         # An empty hub is none; what stands last counts.
-        return [sys.executable, "-m", "fedlearn", *options.given, "--hub", "", "--once", "--server", server]
+        return [
+            sys.executable,
+            "-m",
+            "fedlearn",
+            *options.given,
+            "--hub",
+            "",
+            "--once",
+            "--companion",
+            "--server",
+            server,
+        ]
 
     line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
     return HubDevice(line, name=name, job_id=options.job, command=command, terminal=terminal).run()

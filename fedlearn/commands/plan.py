@@ -10,6 +10,7 @@ import msgspec
 
 from fedlearn.graphs.crews import Crew, Plan, Seat
 from fedlearn.graphs.fitting import Cutting, Cuttings, fitting_division, fitting_plan
+from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.parts import Model, Needs
 from fedlearn.storage.node_file import GFLOPS_PER_GB, Node, machines_of, read_nodes
 from fedlearn.storage.task_file import load_task
@@ -59,6 +60,8 @@ def _cuttings_of(text: str) -> Cuttings:
         raise ImportError(
             f"plan: expected PyTorch, {error.name} is missing; install it: pip install 'fedlearn[torch]'"
         ) from error
+    except GraphError as error:
+        raise ValueError(f"plan: expected a model that can be cut: {error}") from error
     except ValueError as error:
         raise ValueError(
             f"plan: expected a task of a PyTorch module, which can be cut, got another: {error}"

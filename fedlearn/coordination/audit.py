@@ -77,7 +77,7 @@ class Finding(Enum):
     UNDECIDABLE = "the server does not find the same twice itself"
 
 
-def examine(claim: Claim, evaluate: Callable[[], TrialResults], layout: ParameterLayout) -> tuple[Finding, Verdict]:
+def compare(claim: Claim, evaluate: Callable[[], TrialResults], layout: ParameterLayout) -> tuple[Finding, Verdict]:
     """Checks a claim; `evaluate` is called a second time only where the claim seems false.
 
     `evaluate` gives the losses of the claim's trials, and their rounded sum, or, where the claim has a `whole`, the
@@ -93,7 +93,7 @@ def examine(claim: Claim, evaluate: Callable[[], TrialResults], layout: Paramete
 
 
 def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
-    """How far the claim is from the server's own results, which are as in `examine`."""
+    """How far the claim is from the server's own results, which are as in `compare`."""
     difference = loss_difference(claim.losses, own.losses, claim.trials.group_size)
     if claim.trials.perturbation.is_summed:
         difference = max(difference, sum_difference(claim.estimate, own.estimate, layout))

@@ -6,17 +6,18 @@ from typing import Protocol, final
 
 import msgspec
 
-from fedlearn.coordination.effects import Peer
+from fedlearn.coordination.effects import Peer, Send
+from fedlearn.coordination.flow import reach
 from fedlearn.coordination.roster import Volunteer
 from fedlearn.coordination.trail import Trail
 from fedlearn.wire.activations import ActivationCodec
-from fedlearn.wire.messages import Activations, Assignment, Result, Seat, SeatBefore
+from fedlearn.wire.messages import Activations, Assignment, Result, Seat, SeatBefore, Taken
 
 STALL_S = 30.0
 """Who has had work for so long without an answer loses its seat, where others can do without it."""
 
-WINDOW = 4
-"""Messages on their way from seat to seat, beyond a group."""
+Work = Activations | Result | Taken
+"""What a seat says of members that went through it."""
 
 Tensors = tuple[str, ...]
 """Names of those that a seat holds."""
@@ -34,6 +35,8 @@ class Place(msgspec.Struct, frozen=True):
     """and what goes with them once a group."""
     batch: int
     """Members in one message, at most."""
+    waiting_bytes: int = 0
+    """Of activations that may be on their way to it."""
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -44,6 +47,8 @@ class Draft(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
     order: tuple[int, ...]
     """Which volunteer takes each place, by its number among those that were asked about."""
+    window: int
+    """Messages that may be on their way from the first seat to the last."""
     reason: str = ""
     """Why it is cut in another way than it was asked to be, in words."""
 
@@ -148,7 +153,7 @@ class Crew:
     def __init__(self, number: int, draft: Draft) -> None:
         self.number = number
         self.cuts, self.shards, self.places = draft.cuts, draft.shards, draft.places
-        self.reason = draft.reason
+        self.window, self.reason = draft.window, draft.reason
         self.sitters: list[Sitter | None] = [None] * len(draft.places)
         self.peer: Peer | None = None
         """Under which the coordinator knows it, once all its seats are ready."""
@@ -161,8 +166,9 @@ class Crew:
         """Places whose activations go straight to the next seat."""
         self.through_server: set[int] = set()
         """Places whose activations do not, since that was tried."""
-        self.taken = 0
-        """The first member of the lease whose loss the first seat does not know to be in."""
+        self.taken = self.reported = self._told = 0
+        """The first member of the lease whose loss is not handed up, whose loss is not said,"""
+        """and the one up to which the first seat knows that members are through."""
         self.incomplete_since = 0.0
 
     def seat(self, sitter: Sitter, place: int) -> None:
@@ -184,7 +190,8 @@ class Crew:
     def lease(self, assignment: Assignment, now: float) -> None:
         """Members are asked of it, first of its first seat."""
         self.end_lease(now)
-        self.assignment, self.taken = assignment, assignment.first_member
+        self.assignment = assignment
+        self.taken = self.reported = self._told = assignment.first_member
         for sitter in self.seated:
             sitter.next_member = assignment.first_member
             if sitter.place == 0:
@@ -200,18 +207,32 @@ class Crew:
             if sitter.line is not Line.SYNCING:
                 sitter.owes_nothing(now)
 
-    def took(self, sitter: Sitter, said: Activations | Result, now: float) -> None:
-        """A seat said something that is as it should be: it and the next one are to go on."""
-        sitter.next_member = said.first_member + members_of(said)
+    def took(self, sitter: Sitter, said: Work, now: float) -> None:
+        """A seat said something that is as it should be: it and the next one are to go on, and the first one."""
+        sitter.next_member = end_of(said)
         if isinstance(said, Activations):
             self.sent[sitter.place].append(said)
-        else:
+        elif isinstance(said, Result):
             self.results.append(said)
+            self.reported = sitter.next_member
         sitter.answered()
         follower = self.sitters[sitter.place + 1] if sitter.place + 1 < len(self.sitters) else None
-        for one in (sitter, follower):
+        for one in (sitter, follower, self.sitters[0]):
             if one is not None and self._owes(one):
                 one.owes(now)
+
+    def make_room(self) -> list[Send]:
+        """Tells the first seat if more members are through than it knows."""
+        assignment = self.assignment
+        if assignment is None or (through := self._through(assignment)) <= self._told:
+            return []
+        self._told = through
+        return [Send(sitter.peer, Taken(assignment.step, through)) for sitter in self.seated[:1]]
+
+    def _through(self, assignment: Assignment) -> int:
+        """All seats are done with the members before, and no more than a group of their losses is not handed up."""
+        done = [sitter.next_member for sitter in self.seated]
+        return min(*done, self.taken + assignment.group_size)
 
     def hand_up(self, result: Result) -> None:
         """The losses are taken: what was sent of these members is forgotten."""
@@ -228,10 +249,10 @@ class Crew:
         """Whether a seat has been given what it has not answered; the first one owes the first group, however late."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
+        given = self._given(sitter.place)
         if sitter.place == 0:
-            return sitter.next_member < assignment.first_member + assignment.group_size
-        is_last = sitter.place == len(self.places) - 1
-        return self._given(sitter.place) - sitter.next_member >= (assignment.group_size if is_last else 1)
+            given = min(given, assignment.first_member + assignment.group_size)
+        return sitter.next_member < given
 
     def _given(self, place: int) -> int:
         """The member up to which a seat may have answered."""
@@ -240,8 +261,9 @@ class Crew:
         if place > 0:
             before = self.sitters[place - 1]
             return before.next_member if before is not None else assignment.first_member
-        ahead = assignment.group_size + (WINDOW + 1) * self.places[0].batch
-        return min(assignment.first_member + assignment.quota, self.taken + ahead)
+        through, batch = self._through(assignment) - assignment.first_member, self.places[0].batch
+        most = reach(through, window=self.window, batch=batch, group_size=assignment.group_size)
+        return assignment.first_member + min(assignment.quota, most)
 
     def message(self, place: int, *, wire: ActivationCodec) -> Seat:
         """What is said to who takes a place."""
@@ -253,7 +275,7 @@ class Crew:
             place=place,
             wire=wire,
             batch=its.batch,
-            window=WINDOW,
+            window=self.window,
             member_bytes=its.member_bytes,
             group_bytes=its.group_bytes,
         )
@@ -274,21 +296,28 @@ class Crew:
     def name(self) -> str:
         return f"crew {self.number} ({', '.join(sitter.volunteer.name for sitter in self.seated)})"
 
-    def complaint(self, sitter: Sitter, said: Activations | Result) -> str:
+    def complaint(self, sitter: Sitter, said: Work) -> str:
         """What is wrong with a message of the open lease; empty where nothing is."""
         assignment, last = self.assignment, len(self.places) - 1
         assert assignment is not None, "work without a lease"
-        if isinstance(said, Result) != (sitter.place == last):
+        if isinstance(said, Activations) == (sitter.place == last):
             expected = "losses" if sitter.place == last else "activations"
             return f"seat {sitter.place} of {self.name}: expected {expected}, got {type(said).__name__}"
-        n_members, size = members_of(said), assignment.group_size
-        end = said.first_member + n_members
+        size = assignment.group_size
         # What came straight from the seat before may be here sooner than word of it.
         is_told = sitter.place - 1 not in self.direct
         most = self._given(sitter.place) if is_told else assignment.first_member + assignment.quota
-        if said.first_member != sitter.next_member or not said.first_member < end <= most:
+        if isinstance(said, Taken):
+            most = min(most, self.reported + size - 1)
+            if sitter.next_member < said.next_member <= most:
+                return ""
+            expected = f"a member from {sitter.next_member + 1} to {most}"
+            return f"members of {self.name}: expected to be through before {expected}, got {said.next_member}"
+        n_members = members_of(said)
+        first = self.reported if isinstance(said, Result) else sitter.next_member
+        if said.first_member != first or not 0 < n_members <= most - first:
             return (
-                f"members of {self.name}: expected some from {sitter.next_member} to {most - 1}, "
+                f"members of {self.name}: expected some from {first} to {most - 1}, "
                 f"got {n_members} from {said.first_member} on"
             )
         offset, place = said.first_member - assignment.first_member, self.places[sitter.place]
@@ -316,6 +345,11 @@ def misfit_of(said: Activations, sizes: Place | SeatBefore, *, offset: int, grou
     if said.n_members <= most and len(said.payload) == n_bytes:
         return ""
     return f"expected at most {most} members and {n_bytes} bytes of {said.n_members}, got {len(said.payload)} bytes"
+
+
+def end_of(said: Work) -> int:
+    """The member up to which a message is about."""
+    return said.next_member if isinstance(said, Taken) else said.first_member + members_of(said)
 
 
 def members_of(said: Activations | Result) -> int:

@@ -12,7 +12,7 @@ from typing import final
 from msgspec.structs import replace
 
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crew import STALL_S, Crew, Line, Planner, Sitter, Tensors
+from fedlearn.coordination.crew import STALL_S, Crew, Line, Planner, Sitter, Tensors, Work, end_of
 from fedlearn.coordination.effects import (
     ApplyUpdate,
     Broadcast,
@@ -55,7 +55,7 @@ class Crews:
         self._is_applying = self._may_fill = False
         """Whether there may be a seat to give or a part to send."""
         self._digests: dict[tuple[int, Tensors], bytes] = {}
-        self._n_crews = 0
+        self._n_crews = self._shards_told = 0
         self._last_peer = 0
         self._relayed: dict[str, tuple[int, int, int]] = {}
 
@@ -118,19 +118,16 @@ class Crews:
         """Who waits for what before all can work, in words; empty where nobody does."""
         return who_waits(self._spares, self._crews, self._planner, now)
 
-    @property
-    def costs(self) -> str:
-        """What a member of the newest crew sends at each cut, in words."""
-        crew = self._crews[-1]
+    def take_costs(self) -> str:
+        """What a member of the newest crew sends at each cut, in words; empty where its shards are as was last told."""
+        crew = self._crews[-1] if self._crews else None
+        if crew is None or len(crew.places) == 1 or crew.shards == self._shards_told:
+            return ""
+        self._shards_told = crew.shards
         sent = ", ".join(f"{place.member_bytes} behind seat {n}" for n, place in enumerate(crew.places[:-1], 1))
         way = "straight to the next seat where it can" if self._is_direct else "through this server"
         reason = f"; {crew.reason}" if crew.reason else ""
         return f"crew {crew.number} sends bytes a member as {self._planner.wire}, {way}: {sent}{reason}"
-
-    @property
-    def has_costs(self) -> bool:
-        """Whether there is a crew of several seats."""
-        return bool(self._crews) and len(self._crews[-1].places) > 1
 
     def take_relayed(self) -> dict[str, tuple[int, int, int]]:
         """Members that crossed each cut since this was asked last, and bytes of their activations: through the server,
@@ -142,7 +139,7 @@ class Crews:
 
     def hears(self, peer: Peer, message: Message) -> bool:
         """Whether the message is about a seat; all others are the coordinator's."""
-        return peer in self._sitters and isinstance(message, Ready | Activations | Result | Unreachable)
+        return peer in self._sitters and isinstance(message, Ready | Work | Unreachable)
 
     def received(self, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
         """A message came that is about a seat."""
@@ -158,21 +155,22 @@ class Crews:
                 if step != sitter.sent_at:
                     return self._refuse(sitter, f"Ready: expected step {sitter.sent_at}, got {step}")
                 return self._prove(sitter, now)
-            case Activations() | Result():
+            case Activations() | Result() | Taken():
                 return self._worked(sitter, message, now)
             case Unreachable(is_next, reason):
                 return self._give_up_line(sitter.crew, sitter.place - (not is_next), reason, now)
         raise AssertionError("messages that are about no seat are the coordinator's")
 
-    def _worked(self, sitter: Sitter, said: Activations | Result, now: float) -> list[ServerEffect]:
+    def _worked(self, sitter: Sitter, said: Work, now: float) -> list[ServerEffect]:
         crew = sitter.crew
         if crew is None or crew.assignment is None or said.step != crew.assignment.step:
             return []  # of a step that is over, or of a crew that broke up
-        if said.first_member < crew.assignment.first_member:
+        if end_of(said) <= crew.assignment.first_member:
             return []  # of a lease that was given up
         if complaint := crew.complaint(sitter, said):
             return self._refuse(sitter, complaint)
-        sitter.said = (said.step, said.digest)
+        if not isinstance(said, Taken):
+            sitter.said = (said.step, said.digest)
         effects: list[ServerEffect] = []
         if isinstance(said, Activations):
             follower = crew.sitters[sitter.place + 1]
@@ -184,7 +182,7 @@ class Crews:
             n_direct += crew.size_of(sitter, said) if sitter.place in crew.direct else 0
             self._relayed[cut] = (n_members + said.n_members, n_bytes + len(said.payload), n_direct)
         crew.took(sitter, said, now)
-        return [*effects, *self._prove(sitter, now)]
+        return [*effects, *crew.make_room(), *self._prove(sitter, now)]
 
     def _prove(self, sitter: Sitter, now: float) -> list[ServerEffect]:
         """Compares the digest that a seat said last with the server's own, if that is known by now."""
@@ -234,8 +232,7 @@ class Crews:
             whole = Result(result.step, result.first_member, result.losses, self._coordinator.position[1])
             drawn = [self._with_trail(crew, effect) for effect in self._coordinator.received(peer, whole, now)]
             crew.hand_up(result)
-            taken = [Send(sitter.peer, Taken(result.step, crew.taken)) for sitter in crew.seated[:1]]
-            effects += [*taken, *drawn]
+            effects += [*crew.make_room(), *drawn]
         return effects
 
     def _with_trail(self, crew: Crew, effect: ServerEffect) -> ServerEffect:

@@ -1,7 +1,7 @@
 """A seat's part of its crew's work, as a pure machine: which members come next, and what is sent of them.
 
 The first seat begins with a few members of the lease at a time and goes on while not too many are on their way, so that
-all seats compute at once. The last one reports losses, in whole groups.
+all seats compute at once. The last one reports losses, in whole groups, and within a group how far members are through.
 """
 
 from collections import deque
@@ -11,11 +11,9 @@ import numpy as np
 
 from fedlearn.coordination.crew import misfit_of
 from fedlearn.coordination.effects import Pass
+from fedlearn.coordination.flow import reach
 from fedlearn.es.trials import Float32Array, TrialResults, Trials
 from fedlearn.wire.messages import Activations, Assignment, Message, Result, Seat, SeatBefore, Taken
-
-EARLY_BATCHES = 64
-"""Batches that may come straight from the seat before sooner than their lease."""
 
 
 @final
@@ -34,8 +32,12 @@ class Pipeline:
         """The member up to which that seat has sent,"""
         self._early: list[Activations] = []
         """and what came from it before the lease that it belongs to."""
-        self.bytes_waiting = 0
+        self._bytes_waiting = self._bytes_early = 0
+
+    @property
+    def bytes_waiting(self) -> int:
         """Of what the seat before sent, and this one has not come to."""
+        return self._bytes_waiting + self._bytes_early
 
     def assign(self, assignment: Assignment, now: float) -> str:
         """The crew has another lease; whatever is left of the one before is not wanted.
@@ -46,7 +48,7 @@ class Pipeline:
         self._assignment = assignment
         self._assigned_at, self._deadline = now, now + assignment.time_left_s
         self._next_member = self._taken = self._given = assignment.first_member
-        early, self._early = self._early, []
+        early, self._early, self._bytes_early = self._early, [], 0
         return next(filter(None, map(self.heard, early)), "")
 
     def clear(self) -> None:
@@ -54,7 +56,7 @@ class Pipeline:
         self._assignment = None
         self._waiting.clear()
         self._losses.clear()
-        self.bytes_waiting = 0
+        self._bytes_waiting = 0
 
     def received(self, activations: Activations) -> None:
         """The seat before sent something; what is not of the lease is left alone."""
@@ -62,7 +64,7 @@ class Pipeline:
         if self._seat.place == 0 or assignment is None or activations.step != assignment.step:
             return
         self._waiting.append(activations)
-        self.bytes_waiting += len(activations.payload)
+        self._bytes_waiting += len(activations.payload)
 
     @property
     def hears(self) -> bool:
@@ -73,6 +75,7 @@ class Pipeline:
         """Who sends straight to this seat from now on; what another one sent is not wanted."""
         self._before = before
         self._early.clear()
+        self._bytes_early = 0
 
     def heard(self, said: Activations) -> str:
         """The seat before sent something straight here; gives what is wrong with it, empty where nothing is.
@@ -84,8 +87,8 @@ class Pipeline:
             return ""
         if assignment is None or _place_of(said) >= (assignment.step, assignment.first_member + assignment.quota):
             self._early.append(said)
-            n_bytes = sum(len(early.payload) for early in self._early)
-            too_much = EARLY_BATCHES * (before.batch * before.member_bytes + before.group_bytes)
+            n_bytes = self._bytes_early = sum(len(early.payload) for early in self._early)
+            too_much = self._seat.window * (before.batch * before.member_bytes + before.group_bytes)
             return f"expected at most {too_much} bytes before their lease, got {n_bytes}" if n_bytes > too_much else ""
         if _place_of(said) < (assignment.step, self._given):
             return ""  # of a lease that is over
@@ -99,7 +102,7 @@ class Pipeline:
         return ""
 
     def taken(self, message: Taken) -> None:
-        """Losses arrived: there is room for others to be on their way."""
+        """Members are through all seats: there is room for others to be on their way."""
         if self._assignment is not None and message.step == self._assignment.step:
             self._taken = max(self._taken, message.next_member)
 
@@ -111,12 +114,13 @@ class Pipeline:
         if self._seat.place > 0:
             return self._next_of_others(assignment)
         size, offset = assignment.group_size, self._next_member - assignment.first_member
-        most = size + self._seat.window * self._seat.batch
-        if offset >= assignment.quota or self._next_member - self._taken >= most:
+        through, batch = self._taken - assignment.first_member, self._seat.batch
+        most = reach(through, window=self._seat.window, batch=batch, group_size=size)
+        if offset >= min(assignment.quota, most):
             return None
         if now >= self._deadline and offset >= size and offset % size == 0:
             return None  # a whole group of it, however late, ends a step that has no results yet
-        first, n_members = self._next_member, min(self._seat.batch, size - offset % size)
+        first, n_members = self._next_member, min(batch, size - offset % size)
         self._next_member += n_members
         return Pass(_trials(assignment, first, n_members), assignment.block, b"")
 
@@ -124,7 +128,7 @@ class Pipeline:
         if not self._waiting:
             return None
         activations = self._waiting.popleft()
-        self.bytes_waiting -= len(activations.payload)
+        self._bytes_waiting -= len(activations.payload)
         trials = _trials(assignment, activations.first_member, activations.n_members)
         return Pass(trials, assignment.block, activations.payload)
 
@@ -138,7 +142,7 @@ class Pipeline:
         self._losses.append(result.losses)
         end = trials.first_member + trials.n_members
         if (end - assignment.first_member) % assignment.group_size:
-            return []
+            return [Taken(trials.step, end)]
         losses, self._losses = np.concatenate(self._losses), []
         busy_s = now - self._assigned_at
         return [Result(trials.step, end - losses.size, losses, digest, busy_s=busy_s)]

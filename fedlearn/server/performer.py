@@ -92,7 +92,6 @@ class Performer:
         """Messages that wait until a peer's weights are encoded: they must not overtake those."""
         self._packed_update: tuple[Update, Parcel] | None = None
         self._waiting = Lasting(WAITING_S)
-        self._has_told_costs = False
         self._bytes_at_close = (0, 0)
         self._kinds_at_close: Kinds = {}
         self._traffic = StepTraffic()
@@ -203,10 +202,9 @@ class Performer:
         )
 
     def _tell_costs(self) -> None:
-        """Once, what crews send."""
-        if self._crews is not None and self._crews.has_costs and not self._has_told_costs:
-            self._has_told_costs = True
-            self._told.on_notice(self._crews.costs)
+        """What crews send, and again when they are of other shards."""
+        if self._crews is not None and (costs := self._crews.take_costs()):
+            self._told.on_notice(costs)
 
     def _recompute(self, claim: Claim) -> None:
         self._shell.work(

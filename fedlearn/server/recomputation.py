@@ -1,13 +1,13 @@
 """What the server computes itself to check a claim."""
 
-from fedlearn.coordination.audit import Claim, Finding, Verdict, examine
+from fedlearn.coordination.audit import Claim, Finding, Verdict, compare
 from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.holding import Holding
 
 
 def audit(holding: Holding, claim: Claim) -> tuple[Finding, Verdict]:
     """Whether a claim is true; the replica must stand before its step."""
-    return examine(claim, lambda: _own_results(holding, claim), holding.objective.layout)
+    return compare(claim, lambda: _own_results(holding, claim), holding.objective.layout)
 
 
 def _own_results(holding: Holding, claim: Claim) -> TrialResults:

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from msgspec.structs import replace
 
-from fedlearn.coordination.audit import Claim, Finding, Verdict, examine, first_false
+from fedlearn.coordination.audit import Claim, Finding, Verdict, compare, first_false
 from fedlearn.coordination.passage import Passage
 from fedlearn.coordination.trail import Trail
 from fedlearn.es.layout import Float32Array
@@ -40,7 +40,7 @@ class Retracer:
         """Whether what a crew claims is true, and if not, whose fault it is; the replica must stand before its step."""
         trail, layout = claim.trail, self._holding.objective.layout
         assert trail is not None, "a claim of a crew"
-        finding, verdict = examine(claim, lambda: TrialResults(self._own_losses(claim, trail)), layout)
+        finding, verdict = compare(claim, lambda: TrialResults(self._own_losses(claim, trail)), layout)
         if finding is Finding.FALSE and trail.is_whole:
             place = self._guilty_place(claim, trail)
             guilty = claim.standing.seats[place]

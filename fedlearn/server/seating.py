@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from fedlearn.config import ConfigError, ServerSettings
 from fedlearn.coordination.crew import Draft, Place
+from fedlearn.coordination.flow import SHARES, fitting_batch, fitting_window
 from fedlearn.graphs.crews import LacksMemory, Machine, PlanError, Seat
 from fedlearn.graphs.fitting import Cutting, Cuttings, fitting_division, fitting_plan
 from fedlearn.graphs.graph import Graph
@@ -78,7 +79,7 @@ class Draftsman:
         return cls(unpacked(attachment).graph, seats=seats, wire=wire, shards=shards)
 
     def fits(self, place: Place, memory_bytes: int) -> bool:
-        return memory_bytes == 0 or place.need_bytes <= memory_bytes
+        return memory_bytes == 0 or max(place.need_bytes, SHARES * place.waiting_bytes) <= memory_bytes
 
     def draft(self, memories: Sequence[int]) -> Draft | None:
         if len(memories) < max(self._seats, 1) or tuple(memories) == self._refused:
@@ -129,21 +130,33 @@ class Draftsman:
         """`holders` are the number of each seat's volunteer, and what it lends."""
         cuts = tuple(seat.end for seat in seats[:-1])
         received = [[array.shape for array in stage.received] for stage in stages_of(cutting.graph, cuts)]
-        sent = [*received[1:], []]
+        sent = [self._sent_bytes(shapes) for shapes in [*received[1:], []]]
+        receivers = [(lent, *its) for (_, lent), its in zip(holders[1:], sent, strict=False)]
         # Where memory is scarce, need_bytes has room for so many.
         is_roomy = all(
             not lent or ROOM * seat.need_bytes <= lent for seat, (_, lent) in zip(seats, holders, strict=True)
         )
         at_once = MOST_AT_ONCE if self._seats and is_roomy else MEMBERS_AT_LEAST
-        batch = min(max(MESSAGE_BYTES // self._most_sent, 1), at_once)
+        batch = fitting_batch(min(max(MESSAGE_BYTES // self._most_sent, 1), at_once), receivers)
+        window = fitting_window(batch, receivers)
+        waiting = [0, *(window * (batch * member + group) for _, member, group in receivers)]
         places = tuple(
-            self._place(cutting.model, seat, shapes, batch) for seat, shapes in zip(seats, sent, strict=True)
+            Place(
+                tensors=tuple(name for name in seat.tensors if name in cutting.model.learned),
+                need_bytes=seat.need_bytes,
+                member_bytes=its_member,
+                group_bytes=its_group,
+                batch=batch,
+                waiting_bytes=its_waiting,
+            )
+            for seat, (its_member, its_group), its_waiting in zip(seats, sent, waiting, strict=True)
         )
         return Draft(
             cuts=cuts,
             shards=cutting.n_shards,
             places=places,
             order=tuple(number for number, _ in holders),
+            window=window,
             reason=self._reason(cutting),
         )
 
@@ -155,14 +168,10 @@ class Draftsman:
             f"division of {'whole tensors' if self._shards == 1 else 'fewer'}"
         )
 
-    def _place(self, model: Model, seat: Seat, sent: Sequence[tuple[int, ...]], batch: int) -> Place:
-        return Place(
-            tensors=tuple(name for name in seat.tensors if name in model.learned),
-            need_bytes=seat.need_bytes,
-            member_bytes=sum(member_bytes(self.wire, shape) for shape in sent),
-            group_bytes=sum(4 * prod(shape) for shape in sent) if needs_base(self.wire) else 0,
-            batch=batch,
-        )
+    def _sent_bytes(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+        """Of the values that cross a cut: of one member, and once a group."""
+        member = sum(member_bytes(self.wire, shape) for shape in shapes)
+        return member, sum(4 * prod(shape) for shape in shapes) if needs_base(self.wire) else 0
 
 
 def _seats_of(model: Model, memories: Sequence[int]) -> list[Seat]:

@@ -1,6 +1,7 @@
 """Signals by what they ask a process to do."""
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -44,6 +45,11 @@ def unlisten(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...
             loop.remove_signal_handler(number)
         except NotImplementedError:  # raised by the event loops of Windows
             signal.signal(number, signal.SIG_DFL)
+
+
+def stop_this_process() -> None:
+    """As whoever asks it to stop does, from any of its threads."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from fedlearn.wire.messages import PROTOCOL_VERSION, Challenge, Hello, Message, 
 from fedlearn.wire.proof import NONCE_BYTES, Identity, has_small_order
 from fedlearn.wire.versions import version_mismatch
 
-_DOMAIN = b"fedlearn direct line, protocol 6\0"
+_DOMAIN = b"fedlearn direct line, protocol 7\0"
 _CALLER, _CALLED = b"\0", b"\1"
 
 

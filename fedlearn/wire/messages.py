@@ -19,7 +19,7 @@ from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.activations import ActivationCodec
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
@@ -175,7 +175,7 @@ class Seat(Struct, frozen=True, array_like=True, tag=25):
     batch: Positive
     """Members in one Activations, at most."""
     window: Positive
-    """Of these, how many may be on their way beyond a group."""
+    """Of these, how many may be on their way from the first seat to the last."""
     member_bytes: Count
     """Of the activations of one member, as they leave you,"""
     group_bytes: Count
@@ -240,7 +240,10 @@ class Signature(Struct, frozen=True, array_like=True, tag=34):
 
 
 class Taken(Struct, frozen=True, array_like=True, tag=26):
-    """Server, to the first seat: the losses of all members of your crew's lease before this one are in."""
+    """The last seat, of a group that is not whole yet: all members before this one are through me.
+
+    Server, to the first seat: they are through your crew; others may follow.
+    """
 
     step: Count
     next_member: Count
@@ -291,7 +294,7 @@ class Farewell(Struct, frozen=True, array_like=True, tag=21):
     reason: Reason
 
 
-FromClient = Hello | Proof | Ready | Result | Activations | Unreachable | Goodbye | Ping | Pong
+FromClient = Hello | Proof | Ready | Result | Activations | Taken | Unreachable | Goodbye | Ping | Pong
 FromServer = (
     Challenge
     | Welcome

@@ -23,6 +23,11 @@ VOLUNTEER = """
 import signal, sys, time
 with open(sys.argv[1], "a") as log:
     log.write(f"joined {sys.argv[2]}\\n")
+if sys.argv[2] == "companion":
+    sys.stdin.read()
+    with open(sys.argv[1], "a") as log:
+        log.write("is alone\\n")
+    sys.exit()
 if sys.argv[2] == "ends":
     sys.exit()
 signal.signal(signal.SIGTERM, signal.SIG_IGN if sys.argv[2] == "stubborn" else lambda *_: sys.exit())
@@ -190,3 +195,35 @@ def test_whoever_wants_the_machine_back_gets_it_and_the_hub_knows(log: Path, num
     assert run(hub, log)[0] == 0
     assert hub.calls[-1] == "unregister 7"
     assert subprocess.run(["pgrep", "-f", str(log)], capture_output=True, check=False).stdout == b""
+
+
+ALONE = """
+import sys
+from fedlearn.client.device import Device
+from fedlearn.client.hub_line import Work
+from fedlearn.terminal import Terminal
+
+
+class Hub:
+    def register(self, name, job_id):
+        return 7
+
+    def work(self, device, *, has):
+        return Work("join", 1, "companion")
+
+
+command = lambda server: [sys.executable, *sys.argv[1:], server]
+Device(Hub(), name="ada", job_id=1, command=command, terminal=Terminal(plain=True)).run()
+"""
+
+
+def test_what_it_started_is_told_when_it_is_killed(log: Path) -> None:
+    command = [sys.executable, "-c", ALONE, str(log.parent / "volunteer.py"), str(log)]
+    device = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        once(log, "joined companion")()
+        assert "is alone" not in lines(log)
+    finally:
+        device.kill()
+        device.wait()
+    once(log, "is alone")()

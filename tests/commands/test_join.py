@@ -203,6 +203,7 @@ def test_a_hub_names_the_server_and_what_it_names_is_joined_once(device: Mock, t
     assert words[1:4] == ["-m", "fedlearn", "join"]
     volunteer = parsed(*words[4:])
     assert (volunteer.hub, volunteer.server, volunteer.once, volunteer.threads) == ("", ["127.0.0.1:5001"], True, 2)
+    assert volunteer.companion
 
 
 def test_what_a_hub_named_is_joined_as_any_server(join: Mock) -> None:

@@ -101,5 +101,31 @@ def test_what_can_not_be_planned_is_said(plan: Plan, arguments: list[str], expec
     assert expected in plan(*arguments, code=1)
 
 
+UNEXPORTABLE = """
+import numpy as np
+import torch
+from torch import nn
+import fedlearn
+
+class Spectrum(nn.Linear):
+    def forward(self, x):
+        return torch.fft.rfft(super().forward(x)).abs()
+
+task = fedlearn.supervised(
+    lambda: Spectrum(4, 4),
+    lambda model, rows: model(rows["x"]).mean(),
+    {"x": np.ones((8, 4), np.float32)},
+    batch_size=4,
+)
+"""
+
+
+def test_the_operator_that_keeps_a_model_from_being_cut_is_named_and_what_helps(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "whole.py").write_text(UNEXPORTABLE)
+    said = plan(str(tmp_path / "whole.py"), "--memory", "2,1", code=1)
+    assert "expected a model that can be cut: aten.fft_rfft.default (whole.py:9: return torch.fft.rfft(" in said
+    assert "compose it of those, or, where each volunteer can hold the whole model, share nothing" in said
+
+
 def test_nodes_or_memory_must_be_given(plan: Plan) -> None:
     assert "one of the arguments --nodes --memory is required" in plan(RESIDUAL, code=2)

@@ -9,7 +9,7 @@ from fedlearn.coordination.audit import (
     SUM_TOLERANCE,
     Claim,
     Finding,
-    examine,
+    compare,
     first_false,
     loss_difference,
     sum_difference,
@@ -141,7 +141,7 @@ def test_claim_is_evaluated_again_only_where_it_does_not_agree(
         evaluated.append(np.float32(own[len(evaluated)]) * claimed)
         return TrialResults(evaluated[-1])
 
-    found, verdict = examine(claim(claimed), evaluate, LAYOUT)
+    found, verdict = compare(claim(claimed), evaluate, LAYOUT)
     assert (found, len(evaluated)) == (finding, n_evaluated)
     assert (verdict.identity, verdict.is_true) == ("Ada", finding is Finding.TRUE)
 

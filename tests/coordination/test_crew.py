@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.crew import WINDOW, Crew, Draft, Line, Place, Sitter
+from fedlearn.coordination.crew import Crew, Draft, Line, Place, Sitter
+from fedlearn.coordination.effects import Send
 from fedlearn.coordination.roster import Volunteer
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.wire.messages import Activations, Assignment, Result, Seat
+from fedlearn.wire.messages import Activations, Assignment, Result, Seat, Taken
 
 DIGEST = bytes(8)
 GROUP = 8
 FIRST = 64
 BATCH = 5
+WINDOW = 3
 LEASE = Assignment(5, b"", Perturbation(0.1, 1), GROUP, FIRST, 128, 1.0)
 PLACES = (Place(("a",), 100, 8, 64, BATCH), Place(("b", "c"), 200, 4, 0, BATCH))
 
@@ -19,7 +21,7 @@ PLACES = (Place(("a",), 100, 8, 64, BATCH), Place(("b", "c"), 200, 4, 0, BATCH))
 @pytest.fixture
 def crew() -> Crew:
     """Of two, with a lease of 128 members from 64 on."""
-    made = Crew(3, Draft((2,), 1, PLACES, (0, 1)))
+    made = Crew(3, Draft((2,), 1, PLACES, (0, 1), WINDOW))
     for place, name in enumerate(["Ada", "Bo"]):
         made.seat(Sitter(Volunteer(place + 1, name=name)), place)
     made.lease(LEASE, now=0.0)
@@ -64,7 +66,7 @@ def test_who_was_sent_a_part_is_no_spare_before_it_answers(crew: Crew) -> None:
     assert spare == [True, False, True]
 
 
-def say(crew: Crew, place: int, said: Activations | Result) -> None:
+def say(crew: Crew, place: int, said: Activations | Result | Taken) -> None:
     """What nobody can object to."""
     sitter = crew.seated[place]
     assert crew.complaint(sitter, said) == ""
@@ -88,20 +90,64 @@ def test_members_of_others_or_once_more_may_not(crew: Crew, span: tuple[int, int
     assert problem.startswith("members of crew 3 (Ada, Bo): expected some from 69 to ")
 
 
-def test_the_first_seat_may_be_ahead_of_the_losses_that_are_in_by_a_window(crew: Crew) -> None:
-    sent, first = 0, crew.seated[0]
+def fill(crew: Crew) -> int:
+    """Lets the first seat say all that it may, member by member; gives where it stops."""
+    first = crew.seated[0]
     while not crew.complaint(first, said := activations(first.next_member, 1)):
         crew.took(first, said, now=30.0)
-        sent += 1
-    assert sent == GROUP + (WINDOW + 1) * BATCH
-    crew.taken += GROUP
-    assert crew.complaint(first, said) == ""
+    return first.next_member
+
+
+def test_no_more_messages_are_on_their_way_than_the_window_has(crew: Crew) -> None:
+    assert fill(crew) == FIRST + GROUP + 5, "groups of 8 are a message of 5 and one of 3"
+    assert crew.make_room() == []
+    say(crew, 1, Taken(5, FIRST + 5))
+    assert crew.make_room() == [Send(1, Taken(5, FIRST + 5))]
+    assert crew.make_room() == [], "it was told"
+    assert fill(crew) == FIRST + 2 * GROUP
+    say(crew, 1, result(FIRST, GROUP))
+    assert crew.make_room() == [Send(1, Taken(5, FIRST + GROUP))]
+    assert fill(crew) == FIRST + 2 * GROUP + 5
+
+
+def test_members_are_through_once_every_seat_has_said_so(crew: Crew) -> None:
+    crew.direct = frozenset([0])  # so the last seat may be ahead of the first one's word
+    say(crew, 1, Taken(5, FIRST + 5))
+    assert crew.make_room() == []
+    crew.took(crew.seated[0], Activations(5, FIRST, 5, DIGEST, b""), now=30.0)
+    assert crew.make_room() == [Send(1, Taken(5, FIRST + 5))]
+
+
+def test_no_more_than_a_group_and_a_window_go_on_before_losses_are_handed_up(crew: Crew) -> None:
+    for first in (FIRST, FIRST + GROUP):
+        fill(crew)
+        say(crew, 1, result(first, GROUP))
+    assert fill(crew) == FIRST + 2 * GROUP + 5
+    assert crew.make_room() == [Send(1, Taken(5, FIRST + GROUP))]
+    crew.hand_up(result(FIRST, GROUP))
+    assert crew.make_room() == [Send(1, Taken(5, FIRST + 2 * GROUP))]
+
+
+@pytest.mark.parametrize("member", [0, FIRST, FIRST + 6, FIRST + GROUP, 2**62])
+def test_the_last_seat_is_through_only_with_what_it_was_given_of_a_group(crew: Crew, member: int) -> None:
+    say(crew, 0, activations(64, 5))
+    problem = crew.complaint(crew.seated[1], Taken(5, member))
+    assert problem == f"members of crew 3 (Ada, Bo): expected to be through before a member from 65 to 69, got {member}"
+
+
+def test_whoever_is_through_with_a_group_says_its_losses(crew: Crew) -> None:
+    say(crew, 0, activations(64, 5))
+    say(crew, 1, Taken(5, 69))
+    say(crew, 0, activations(69, 3))
+    assert "from 70 to 71, got 72" in crew.complaint(crew.seated[1], Taken(5, 72))
+    assert crew.complaint(crew.seated[0], Taken(5, 72)) == "seat 0 of crew 3 (Ada, Bo): expected activations, got Taken"
+    say(crew, 1, result(64, 8))
 
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_nothing_comes_after_the_end_of_the_lease(crew: Crew, place: int) -> None:
-    crew.taken = FIRST + 128
-    for sitter in crew.seated[: place + 1]:
+    crew.taken = crew.reported = FIRST + 128
+    for sitter in crew.seated:
         sitter.next_member = FIRST + 128
     said = result(FIRST + 128, 8) if place else activations(FIRST + 128, 5)
     assert "expected some from 192 to 191, got" in crew.complaint(crew.seated[place], said)
@@ -137,10 +183,10 @@ def test_who_has_been_given_work_is_to_answer_by_its_time(crew: Crew) -> None:
     say(crew, 1, result(64, 8))
     assert [*dues, (first.due, last.due)] == [
         (30.0, None),
-        (60.0, None),  # the rest of the first group is owed, even after the deadline
+        (60.0, 60.0),  # the rest of the first group is owed, even after the deadline
         (None, 60.0),
         (None, 60.0),
-        (None, None),  # of the second group, a part is there
+        (None, 60.0),  # a part of the second group
     ]
 
 
@@ -159,7 +205,16 @@ def test_a_step_that_ends_gives_nobody_new_time(crew: Crew) -> None:
     crew.lease(LEASE, 100.0)
     assert (first.due, last.due) == (110.0, None), "of 30 s it used 20 in the step before"
     crew.took(first, activations(64, 5), 105.0)
-    assert (first.due, last.due) == (135.0, None)
+    assert (first.due, last.due) == (135.0, 135.0)
+
+
+def test_a_first_seat_that_may_not_go_on_owes_nothing_until_there_is_room(crew: Crew) -> None:
+    crew.window = 1
+    first = crew.seated[0]
+    crew.took(first, activations(64, 5), 105.0)
+    assert first.due is None
+    crew.took(crew.seated[1], Taken(5, 69), 110.0)
+    assert first.due == 140.0
 
 
 def test_who_is_excused_has_twice_as_long_from_then_on(crew: Crew) -> None:
@@ -193,4 +248,4 @@ def test_no_more_is_kept_than_may_be_on_its_way(crew: Crew) -> None:
     while not crew.complaint(ada, said := activations(first, min(BATCH, GROUP - first % GROUP))):
         crew.took(ada, said, 60.0)
         first += said.n_members
-    assert GROUP < sum(said.n_members for said in crew.sent[0]) <= GROUP + (WINDOW + 1) * BATCH
+    assert len(crew.sent[0]) == WINDOW

@@ -2,11 +2,12 @@
 
 import pytest
 
-from fedlearn.coordination.pipeline import EARLY_BATCHES, Pipeline
+from fedlearn.coordination.pipeline import Pipeline
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.wire.messages import Activations, Assignment, Seat, SeatBefore
 
 BEFORE = SeatBefore(bytes(32), 4, 10, 3)
+WINDOW = 2
 LEASE = Assignment(5, b"", Perturbation(0.1, 1), 8, 64, 16, 9.0)
 
 
@@ -17,7 +18,7 @@ def said(first: int, count: int = 4, *, step: int = 5, n_bytes: int | None = Non
 
 @pytest.fixture
 def pipeline() -> Pipeline:
-    made = Pipeline(Seat(1, (1,), 1, 1, "float32", 4, 2, 0, 0))
+    made = Pipeline(Seat(1, (1,), 1, 1, "float32", 4, WINDOW, 0, 0))
     made.hear(BEFORE)
     return made
 
@@ -65,9 +66,22 @@ def test_what_is_of_a_lease_that_is_over_is_passed_over(pipeline: Pipeline) -> N
 
 
 def test_what_is_early_has_a_bound(pipeline: Pipeline) -> None:
-    answers = [pipeline.heard(said(64 + 4 * number)) for number in range(EARLY_BATCHES + 10)]
-    assert answers[0] == ""
+    answers = [pipeline.heard(said(64 + 4 * number)) for number in range(WINDOW + 1)]
+    assert answers[:-1] == [""] * WINDOW
     assert "bytes before their lease" in answers[-1]
+
+
+def test_what_is_early_is_counted_until_it_is_not_wanted(pipeline: Pipeline) -> None:
+    counted = []
+    for first in (64, 68):
+        pipeline.heard(said(first))
+        counted.append(pipeline.bytes_waiting)
+    pipeline.assign(LEASE, 0.0)
+    counted.append(pipeline.bytes_waiting)
+    pipeline.heard(said(80))
+    counted.append(pipeline.bytes_waiting)
+    pipeline.hear(None)
+    assert [*counted, pipeline.bytes_waiting] == [43, 83, 83, 126, 83]
 
 
 def test_nobody_is_heard_who_was_not_named(pipeline: Pipeline) -> None:

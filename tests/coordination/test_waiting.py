@@ -27,7 +27,7 @@ class Planner:
 @pytest.fixture
 def crew() -> Crew:
     """Of two who hold their parts."""
-    made = Crew(3, Draft((2,), 1, (Place(("a",), 1, 1, 0, 1), Place(("b",), 1, 0, 0, 1)), (0, 1)))
+    made = Crew(3, Draft((2,), 1, (Place(("a",), 1, 1, 0, 1), Place(("b",), 1, 0, 0, 1)), (0, 1), 4))
     for place, name in enumerate(["Ada", "Bo"]):
         made.seat(Sitter(Volunteer(place + 1, name=name)), place)
     return made
@@ -56,6 +56,13 @@ def test_who_loads_its_part_is_named_in_words_that_stay_the_same_for_a_while(cre
     assert said[2:4] == [f"{loads} for more than 10 s"] * 2
     assert said[4:7] == [f"{loads} for more than 30 s", *[f"{loads} for more than a minute"] * 2]
     assert said[7:] == [f"{loads} for more than 5 min", f"{loads} for more than half an hour"]
+
+
+def test_who_is_awaited_is_not_said_to_load_too(crew: Crew) -> None:
+    crew.seated[1].loading_since, crew.seated[1].is_awaited = 100.0, True
+    assert (
+        who_waits([], [crew], Planner(), 200.0) == "Bo has a seat and does not answer, and nobody else is there for it"
+    )
 
 
 def test_a_seat_loads_from_when_it_is_sent_its_part_until_it_answers() -> None:

@@ -76,6 +76,18 @@ def test_a_job_goes_on_with_the_other_device_when_one_is_killed(tmp_path: Path) 
 
 
 @pytest.mark.long
+def test_a_device_that_is_killed_takes_its_volunteer_along(tmp_path: Path) -> None:
+    with hub_in(tmp_path) as place, trained_by_two(place, seats=False) as (_, bob):
+        (volunteer,) = psutil.Process(bob.pid).children()
+        began = monotonic()
+        bob.kill()
+        bob.wait()
+        psutil.wait_procs([volunteer], timeout=20)
+        assert not volunteer.is_running()
+        print(f"its volunteer ended {monotonic() - began:.1f} s after a device was killed")
+
+
+@pytest.mark.long
 def test_a_new_device_takes_the_part_of_one_that_was_killed(tmp_path: Path) -> None:
     with hub_in(tmp_path) as place, trained_by_two(place, seats=True) as (_, bob):
         before = {device["name"]: device["layers"] for device in place.job()["devices"]}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 pytest.importorskip("torch")
 
-from fedlearn.coordination.audit import Claim, Finding, Verdict, examine
+from fedlearn.coordination.audit import Claim, Finding, Verdict, compare
 from fedlearn.coordination.open_step import Lease
 from fedlearn.coordination.passage import Passage
 from fedlearn.coordination.standing import Standing
@@ -93,7 +93,7 @@ def test_an_honest_crew_is_right_to_the_bit_whatever_its_activations_travel_as(w
     claim = claimed(wire)
     finding, verdict = retracer().audit(claim)
     assert (finding, verdict.difference, verdict.place) == (Finding.TRUE, 0.0, None)
-    _, against_whole = examine(claim, lambda: holding().evaluate(TRIALS, BLOCK), holding().replica.layout)
+    _, against_whole = compare(claim, lambda: holding().evaluate(TRIALS, BLOCK), holding().replica.layout)
     print(f"{wire}: held against the whole model it would be off by {against_whole.difference:.3g} of the tolerance")
     assert (against_whole.difference < 0.001) == (wire == "float32")
 

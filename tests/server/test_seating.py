@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedlearn.config import ConfigError
+from fedlearn.coordination.crew import Place
 from fedlearn.graphs.crews import Machine, Plan
 from fedlearn.graphs.fitting import Cutting, Cuttings, fitting_plan
 from fedlearn.graphs.parts import Needs
@@ -89,11 +90,34 @@ def test_a_batch_fits_into_what_a_place_needs() -> None:
     assert draft is not None
     for number, place in enumerate(draft.places):
         part = GraphPart(attachment(), draft.cuts, number, seed=1, device="cpu", max_bytes=place.need_bytes)
-        assert place.batch == MEMBERS_AT_LEAST
+        assert 1 < place.batch <= MEMBERS_AT_LEAST
         assert place.batch * part.member_bytes() <= place.need_bytes
     whole = draftsman(2).draft([0, 0])
     assert whole is not None
     assert {place.batch for place in whole.places} == {MOST_AT_ONCE}
+
+
+def test_what_may_wait_at_a_place_is_a_quarter_of_what_its_volunteer_lends() -> None:
+    planner = draftsman(3)
+    least = planner.replica_bytes
+    draft = planner.draft([least, 2 * least, 3 * least])
+    assert draft is not None
+    assert draft.window >= 2
+    assert [place.waiting_bytes for place in draft.places] == [
+        0,
+        *(draft.window * (place.batch * place.member_bytes + place.group_bytes) for place in draft.places[:-1]),
+    ]
+    lent = [(number + 1) * least for number in draft.order]
+    assert all(4 * place.waiting_bytes <= its for place, its in zip(draft.places, lent, strict=True))
+    assert any(
+        4 * (draft.window + 1) * place.waiting_bytes > draft.window * its
+        for place, its in zip(draft.places, lent, strict=True)
+    ), "no room is left unused"
+
+
+def test_a_place_where_much_may_wait_is_for_those_who_lend_enough_for_that() -> None:
+    place = Place(("a",), need_bytes=100, member_bytes=0, group_bytes=0, batch=1, waiting_bytes=30)
+    assert [draftsman().fits(place, memory) for memory in (100, 119, 120, 0)] == [False, False, True, True]
 
 
 def test_a_batch_of_large_activations_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +215,7 @@ def test_who_lends_too_little_for_a_wanted_number_of_seats_waits() -> None:
 
 def test_many_members_travel_at_once_only_where_all_seats_have_room() -> None:
     planner = draftsman(2)
-    for lent, batch in (([0, 0], MOST_AT_ONCE), ([2**40, 0], MOST_AT_ONCE), ([planner.replica_bytes] * 2, 8)):
+    for lent, batch in (([0, 0], MOST_AT_ONCE), ([2**40, 0], MOST_AT_ONCE), ([planner.replica_bytes] * 2, 7)):
         draft = planner.draft(lent)
         assert draft is not None
         assert {place.batch for place in draft.places} == {batch}

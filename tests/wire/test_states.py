@@ -35,12 +35,12 @@ LEGAL: dict[State, set[MessageType]] = {
     State.CHALLENGED: {Proof, Signature, *ANY_TIME},
     State.PROVEN: {Welcome, *ANY_TIME},
     State.WELCOMED: {Seat, DataBlock, Snapshot, Start, *ANY_TIME},
-    State.SYNCING: {DataBlock, Update, Ready, Result, Activations, Unreachable, *ANY_TIME},
+    State.SYNCING: {DataBlock, Update, Ready, Result, Activations, Taken, Unreachable, *ANY_TIME},
     State.ACTIVE: {
         *(DataBlock, Assignment, Activations, Neighbours, Unreachable, Taken, Update, Credit, Resync, Result),
         *ANY_TIME,
     },
-    State.RESYNCING: {Seat, DataBlock, Snapshot, Result, Activations, Unreachable, *ANY_TIME},
+    State.RESYNCING: {Seat, DataBlock, Snapshot, Result, Activations, Taken, Unreachable, *ANY_TIME},
     State.SIGNED: {Signature, *ANY_TIME},
     State.LINKED: {Activations, *ANY_TIME},
 }

@@ -28,7 +28,7 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
         GraphError: the model or its loss branches on values, changes itself, or does what torch cannot follow.
     """
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        raise GraphError(f"TorchScript does not show its operators; give the module that it was made of, or {REMEDY}")
+        raise GraphError(f"TorchScript does not show its operators; give the module that it was made of, or, {REMEDY}")
     whole = _Whole(model, loss, tuple(rows))
     with torch.no_grad(), _quiet():
         try:
@@ -46,7 +46,7 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
             name = str(spec.target).removeprefix(f"{MODEL}.")
             raise GraphError(
                 f"the model changes {name!r} while it runs, so that a member's loss depends on those before it; "
-                f"call model.eval() if that is a running average, or {REMEDY}"
+                f"call model.eval() if that is a running average, or, {REMEDY}"
             )
     return program
 

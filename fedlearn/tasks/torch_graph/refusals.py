@@ -10,7 +10,11 @@ from torch import fx
 
 from fedlearn.graphs.graph import GraphError
 
-REMEDY = "share nothing (--share nothing): volunteers then run the task from a file of their own"
+REMEDY = (
+    "where each volunteer can hold the whole model, share nothing (--share nothing): volunteers then run the task from "
+    "a file of their own"
+)
+"""Crews and their plans need a graph, so it is no remedy for them."""
 
 # In the trace that export leaves with a call, a line of code follows its place.
 _PLACE = re.compile(r'\s*File "(.+)", line (\d+)')
@@ -30,10 +34,11 @@ def cannot_be_exported(error: Exception) -> GraphError:
     if type(error).__name__ in _BY_VALUE_ERRORS or "data-dependent" in str(error):
         return GraphError(
             f"the model or its loss branches on numbers that it computes, or turns them into Python's{where}; "
-            f"a graph is one list of calls: use torch.where, or {REMEDY}"
+            f"a graph is one list of calls: use torch.where, or, {REMEDY}"
         )
     return GraphError(
-        f"the model and its loss cannot be exported{where}: {type(error).__name__}: {first_line(str(error))}; {REMEDY}"
+        f"the model and its loss cannot be exported{where}: {type(error).__name__}: {first_line(str(error))}; "
+        f"write that part so that torch.export takes it, or, {REMEDY}"
     )
 
 
@@ -42,21 +47,24 @@ def outside_the_table(node: fx.Node) -> GraphError:
     if node.op == "get_attr":
         return GraphError(
             f"the model or its loss has branches or loops of torch's, such as torch.cond{line_of(node)}; "
-            f"a graph is one list of calls: use torch.where, or {REMEDY}"
+            f"a graph is one list of calls: use torch.where, or, {REMEDY}"
         )
     name, where = str(node.target), line_of(node)
     short = name.removeprefix("aten.").split(".")[0]
     if short in _RANDOM:
         return GraphError(
             f"{name} draws random numbers{where}, so that members are told apart by luck; "
-            f"call model.eval(), or {REMEDY}"
+            f"call model.eval(), or, {REMEDY}"
         )
     if short in _BY_VALUE:
         return GraphError(
             f"{name}{where}: a shape or a Python number follows from computed numbers, which a graph cannot say; "
-            f"use torch.where or a fixed shape, or {REMEDY}"
+            f"use torch.where or a fixed shape, or, {REMEDY}"
         )
-    return GraphError(f"{name}{where} is not among the operators that volunteers run; {REMEDY}")
+    return GraphError(
+        f"{name}{where} is not among the operators that volunteers run, which fedlearn/graphs/operators.py names; "
+        f"compose it of those, or, {REMEDY}"
+    )
 
 
 def first_line(text: str) -> str:

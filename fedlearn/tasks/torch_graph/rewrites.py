@@ -119,7 +119,7 @@ def _division(name: str) -> Rewrite:
 
 def _recurrent(node: fx.Node, given: Given) -> list[Replacement]:
     if given["train"] and given["dropout"] > 0:
-        raise GraphError(f"{node.target}{line_of(node)}: dropout draws random numbers; call model.eval(), or {REMEDY}")
+        raise GraphError(f"{node.target}{line_of(node)}: dropout draws random numbers; call model.eval(), or, {REMEDY}")
     return [Replacement(str(node.target).removeprefix("aten."), given)]
 
 

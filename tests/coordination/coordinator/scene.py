@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.audit import Claim, examine
+from fedlearn.coordination.audit import Claim, compare
 from fedlearn.coordination.auditor import Lottery
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import (
@@ -240,7 +240,7 @@ class Scene:
     def recomputed(self, claim: Claim, *losses: Float32Array) -> list[ServerEffect]:
         """The server found these losses itself, one time after another."""
         results = iter([TrialResults(found, claim.estimate) for found in losses])
-        found = examine(claim, lambda: next(results), PLAN.layout)
+        found = compare(claim, lambda: next(results), PLAN.layout)
         return self._perform(self.coordinator.recomputed(claim, *found, self.now))
 
     def allow(self, *peers: int) -> list[ServerEffect]:

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from fedlearn.coordination.audit import MOST_DIFFERENCE, Claim, Finding, examine, judge
+from fedlearn.coordination.audit import MOST_DIFFERENCE, Claim, Finding, compare, judge
 from fedlearn.coordination.auditor import LEAST_CHANCE, MAX_PENDING, Auditor
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.effects import AppendToJournal, Notice, Recompute, RecordVerdict, ServerEffect
@@ -257,5 +257,5 @@ def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -
     off = encode_exactly(LAYOUT, np.append(np.full(LAYOUT.size - 1, 300), 301))
     assert judge(first, TrialResults(first.losses, off), LAYOUT).difference == MOST_DIFFERENCE
     results = iter([TrialResults(first.losses, off), TrialResults(first.losses)])
-    finding, _ = examine(first, lambda: next(results), LAYOUT)
+    finding, _ = compare(first, lambda: next(results), LAYOUT)
     assert finding is Finding.FALSE

@@ -55,6 +55,7 @@ N_SEATS = 3
 REPLICA_BYTES = 100
 MEMORY = 50
 MEMBER_BYTES = 4
+WINDOW = 5
 HONEST, TAINTED = 0.0, 1e6
 """Losses of members that went through right weights only, and of others."""
 
@@ -72,6 +73,9 @@ class ThreePlaces:
 
     wire: ActivationCodec = "float32"
 
+    def __init__(self) -> None:
+        self.shards = 1
+
     def fits(self, place: Place, memory_bytes: int) -> bool:
         return place.need_bytes <= memory_bytes
 
@@ -80,7 +84,7 @@ class ThreePlaces:
             return None
         sent = [MEMBER_BYTES, MEMBER_BYTES, 0]
         places = tuple(Place((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
-        return Draft((1, 2), 1, places, tuple(range(N_SEATS)))
+        return Draft((1, 2), self.shards, places, tuple(range(N_SEATS)), WINDOW)
 
     def lack(self, memories: Sequence[int]) -> str:
         return f"{N_SEATS - len(memories)} more are needed"
@@ -262,7 +266,8 @@ class Scene:
         self.coordinator = Coordinator(
             plan, steps, step=0, last=None, digest=digest_of(0), now=self.clock, lottery=Random(seed)
         )
-        self.crews = Crews(self.coordinator, ThreePlaces(), begun_at=0, is_direct=is_direct)
+        self.planner = ThreePlaces()
+        self.crews = Crews(self.coordinator, self.planner, begun_at=0, is_direct=is_direct)
         self.performer = Performer(self.trainer, self.coordinator, self, self.kept, Seating(self.crews, self.trainer))
         self.operator = Operator(self.coordinator, steps)
 

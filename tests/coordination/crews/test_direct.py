@@ -34,7 +34,17 @@ def test_nothing_but_word_of_members_goes_through_the_server(scene: Scene) -> No
         assert n_direct == MEMBER_BYTES * n_members > 0
     assert set(scene.trainer.losses) == {HONEST}
     assert scene.trainer.losses
-    assert "straight to the next seat" in scene.crews.costs
+    assert any("straight to the next seat" in notice for notice in scene.kept.notices)
+
+
+def test_what_crews_send_is_told_again_once_they_are_of_other_shards(scene: Scene) -> None:
+    for shards in (1, 2):
+        scene.planner.shards = shards
+        for _ in range(N_SEATS):
+            scene.join()
+        scene.settle(len(scene.trainer.journal) + 2)
+    told = [notice.split()[:5] for notice in scene.kept.notices if "bytes a member" in notice]
+    assert told == [["crew", number, "sends", "bytes", "a"] for number in ("1", "3")]
 
 
 @pytest.mark.parametrize(("deaf", "expected"), [(1, [True, False]), (2, [True, True]), (3, [False, True])])

@@ -90,6 +90,25 @@ def test_what_is_of_a_step_that_is_over_is_left_alone(scene: Scene) -> None:
     assert len(scene.trainer.journal) >= steps + 2
 
 
+def test_what_ended_where_the_lease_begins_is_left_alone(scene: Scene) -> None:
+    scene.join()
+    late = None
+    while late is None:
+        scene.settle(len(scene.trainer.journal) + 1)
+        for sitter in scene.crews._sitters.values():
+            lease = sitter.crew.assignment if sitter.crew is not None else None
+            if lease is not None and lease.first_member > 0 and sitter.place == 0:
+                peer, late, first = sitter.peer, scene.machines[sitter.peer], lease.first_member
+    late.link.client.send(activations(late, first - 3))
+    scene.hear(peer)
+    assert peer in scene.machines
+
+
+def test_digests_of_steps_that_are_over_are_forgotten(scene: Scene) -> None:
+    scene.settle(len(scene.trainer.journal) + 20)
+    assert len({step for step, _ in scene.crews._digests}) <= 2
+
+
 def test_weights_of_another_step_are_not_answered_for() -> None:
     scene = Scene()
     for _ in range(N_SEATS + 1):

@@ -24,7 +24,7 @@ from tests.identities import ADA, CHALLENGE, NONCE
 
 
 def seat(place: int, *, seats: int = 3) -> Seat:
-    return Seat(7, tuple(range(1, seats)), 1, place, "float32", GROUP, 1, 4, 0)
+    return Seat(7, tuple(range(1, seats)), 1, place, "float32", GROUP, 2, 4, 0)
 
 
 def seated(place: int) -> Scene:

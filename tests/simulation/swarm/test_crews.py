@@ -89,6 +89,11 @@ def parameters_of(participants: list[Participant]) -> list[int]:
     return [p.volunteer.replica.layout.size if p.volunteer.replica else 0 for p in participants]
 
 
+def tensors_of(participant: Participant) -> list[str]:
+    replica = participant.volunteer.replica
+    return [view.name for view in replica.layout.tensors] if replica is not None else []
+
+
 @pytest.mark.parametrize("seats", [2, 3, 5])
 def test_a_crew_takes_the_steps_of_a_lone_volunteer(tmp_path: Path, stage_of: StageOf, seats: int) -> None:
     alone, crew = run_of(tmp_path / "alone", seats=1), run_of(tmp_path / "crew", seats=seats)
@@ -115,6 +120,22 @@ def test_who_lends_too_little_memory_for_a_replica_shares_one(tmp_path: Path, st
     assert sum(held[1:]) == N_PARAMETERS
     assert sorted(held)[0] == 0, "two are enough, and the third waits"
     assert {metrics.volunteers for metrics in stage.swarm.metrics[2:]} == {3}
+
+
+def test_a_slow_seat_is_not_sent_more_of_a_large_group_than_it_can_hold(tmp_path: Path, stage_of: StageOf) -> None:
+    budget = Budget(MEMORY * 4 // 5)
+    stage = stage_of(run_of(tmp_path, steps=2, population_limit=256, group_size=256))
+    crew = [stage.join(budget=budget) for _ in range(2)]
+    stage.go_to(1)
+    (slow,) = [one for one in crew if "last.weight" in tensors_of(one)]
+    slow.is_stalled = True
+    stage.settle()
+    most, group_bytes = slow.worker.activations_waiting_bytes, 256 * 2 * 8 * 16 * 4
+    print(f"{most} bytes wait of a group of {group_bytes}, where {budget.max_activations_bytes} may")
+    assert 0 < 2 * most <= budget.max_activations_bytes < group_bytes
+    slow.is_stalled = False
+    stage.settle()
+    assert [metrics.members for metrics in stage.swarm.metrics] == [256, 256]
 
 
 def test_a_place_that_is_left_goes_to_who_waits(tmp_path: Path, stage_of: StageOf) -> None:
