@@ -59,7 +59,7 @@ def test_a_head_that_no_volunteer_holds_is_cut_by_itself_and_trained(tmp_path: P
         with ended_at_exit(*clients):
             said, _ = wait_for(server, r"the rows of the vocabulary are cut into (\d) shards, since .*")
             deadline = time.monotonic() + 120
-            found = []
+            found: list[dict[str, Any]] = []
             while len(metrics_of(tmp_path)) < 3 or {one["digest"] for one in found} != {"equal"}:
                 assert time.monotonic() < deadline, f"no three steps by parts that are the server's: {found}"
                 time.sleep(0.05)
