@@ -131,7 +131,7 @@ def _group_size(config: RunConfig, _: _Facts) -> Choice:
     if config.strategy.perturb == "weights":
         size, why = 64, "learned most with perturbed weights"
     elif config.strategy.head == "closed-form" and options_of(config).control_variates:
-        size, why = 4, "learned most with perturbed activations and control variates that start at residuals"
+        size, why = 8, "learned most in a second with perturbed activations and control variates from residuals"
     else:
         size, why = 16, "learned most with perturbed activations"
     # Powers of two, down to what a population that was given can hold.

@@ -92,7 +92,7 @@ def test_one_token_less_than_two_a_parameter_is_too_few() -> None:
         (ACTIVATIONS | {"duration": 9.9}, (16, 0.05, 0.005)),
         (ACTIVATIONS | {"duration": 2.0}, (16, 0.05, 0.005)),
         (ACTIVATIONS | {"duration": 1.9}, (16, 0.05, 0.01)),
-        (ACTIVATIONS | {"head": "closed-form", "duration": 2.0}, (4, 0.05, 0.00559)),
+        (ACTIVATIONS | {"head": "closed-form", "duration": 2.0}, (8, 0.05, 0.005)),
         (ACTIVATIONS | {"head": "closed-form", "control_variates": False, "duration": 2.0}, (16, 0.05, 0.005)),
     ],
     ids=str,
@@ -111,7 +111,7 @@ def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
     [
         ({"steps": 9}, n_parameters(64), 0.01, 4 * n_parameters(64)),
         (ACTIVATIONS | {"hidden_size": 64, "duration": 100.0}, 64 * 16, 0.005, 4096 * 16),
-        (ACTIVATIONS | {"hidden_size": 64, "duration": 5.0, "head": "closed-form"}, 64 * 4, 0.005, 4096 * 4),
+        (ACTIVATIONS | {"hidden_size": 64, "duration": 5.0, "head": "closed-form"}, 64 * 8, 0.005, 4096 * 8),
         (ACTIVATIONS | {"hidden_size": 64}, 256 * 16, 0.005, 4096 * 16),
     ],
     ids=str,
