@@ -50,8 +50,8 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
     ),
     "activations": (
         (2e6, {"population_limit": 64, "learning_rate": 0.01, "group_size": 8}),
-        (2e7, {"population_limit": 1024, "learning_rate": 0.01}),
-        (1e8, {"population_limit": 1024, "learning_rate": 0.005}),
+        (2e7, {"population_limit": 256, "learning_rate": 0.01}),
+        (1e8, {"population_limit": 512, "learning_rate": 0.007, "group_size": 8}),
         (1e9, {"population_limit": 1024, "learning_rate": 0.003, "hidden_size": 128}),
         (inf, {"learning_rate": 0.0015, **LONG}),
     ),

@@ -52,7 +52,7 @@ struct RnnArguments {
                 "reset_token: expected -1 (none) or a token below " + std::to_string(vocab) + ", got " +
                     std::to_string(reset_token));
         auto expected = tensor_sizes(cell, shape);
-        const std::int64_t n_features = has_perturbed_logits ? 2 * vocab : vocab;
+        const std::int64_t n_features = has_perturbed_logits ? 2 * vocab + hidden : vocab;
         if (has_controls) {
             expected.emplace_back(n_features, hidden);
             // From each layer's next token and, below the last layer, from the layer above.

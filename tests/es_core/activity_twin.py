@@ -157,9 +157,10 @@ class Twin:
             probabilities.append(np.exp(self.log_probabilities(path[-1])))
         residuals = np.array(probabilities)
         residuals[np.arange(scored), text[1:]] -= 1.0
-        features = residuals if not given_case.logit_sigma else np.eye(2 * vocab)[text[1:]]
+        features = residuals
         if given_case.logit_sigma:
-            features = features + np.eye(2 * vocab)[vocab + text[:-1]]
+            one_hot = np.eye(vocab)
+            features = np.concatenate([one_hot[text[1:]], one_hot[text[:-1]], np.array(path[1:])[:, -1]], axis=1)
 
         members = [
             FIRST_GROUP * given_case.group_size + group * given_case.group_size + i

@@ -258,8 +258,8 @@ def test_control_variates_across_resets_leave_the_mean_and_lessen_the_variance(l
     heads, guess = parts["head.weight"], parts["control.head"]
     if logit_sigma:
         # As far as target and input tell it, if all tokens are likely alike.
-        guess[:12], guess[12:] = -heads, heads.mean(axis=0)
-        parts["control.logits"][:12], parts["control.logits"][12:] = -np.eye(12), 1 / 12
+        guess[:12], guess[12:24] = -heads, heads.mean(axis=0)
+        parts["control.logits"][:12], parts["control.logits"][12:24] = -np.eye(12), 1 / 12
     else:
         guess[:] = heads  # the exact effect of a unit on its own token's loss
     mean, variance = spread(plain)

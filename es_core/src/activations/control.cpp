@@ -85,6 +85,11 @@ void ControlVariates::follow(std::int64_t layer) {
     }
 }
 
+const float* ControlVariates::last_states() const {
+    return trajectory_->after.get() + range_.text * trials_.scored * trajectory_->state_stride +
+           (rnn_.layers - 1) * hidden_stride_;
+}
+
 // sum [n] += row [n], n a multiple of the lanes.
 void ControlVariates::add(float* sum, const float* row, std::int64_t n) const {
     rnn_.isa->activations->add_rows(sum, row, 1, n);
@@ -104,6 +109,8 @@ void ControlVariates::multiply_features(float* products, std::size_t tensor, std
         add(products + row * stride, matrix + tokens[1] * stride, stride);
         add(products + row * stride, matrix + (rnn_.vocab + tokens[0]) * stride, stride);
     }
+    rnn_.isa->activations->add_outer(products, stride, {last_states(), 1, trajectory_->state_stride}, n_rows_,
+                                     matrix + 2 * rnn_.vocab * stride, stride, rnn_.hidden, stride);
 }
 
 void ControlVariates::drop(std::int64_t text) {
@@ -127,6 +134,9 @@ void ControlVariates::add_features(GradientSums& sums, std::size_t tensor, const
         add(sums.at(tensor) + tokens[1] * stride, rows + row * stride, stride);
         add(sums.at(tensor) + (rnn_.vocab + tokens[0]) * stride, rows + row * stride, stride);
     }
+    rnn_.isa->activations->add_outer(sums.at(tensor) + 2 * rnn_.vocab * stride, stride,
+                                     {last_states(), trajectory_->state_stride, 1}, rnn_.hidden, rows, stride, n_rows_,
+                                     stride);
 }
 
 // The same of a matrix [H][H] that multiplies the rows `from`.

@@ -19,7 +19,7 @@ namespace fedlearn {
 
 // Where the control matrices stand in the tensor table, behind the model's: B [features][H]; for every layer R [H][H] and,
 // below the last, U [H][H]; for logits that are perturbed [features][V]. Features are the residuals where the head is in
-// closed form (V of them), else the target and the input (2 V).
+// closed form (V of them), else the target, the input, and the last layer's state (2 V + H).
 struct ControlIndex {
     std::size_t head, n_layers;
 
@@ -78,6 +78,8 @@ private:
     std::int64_t at(std::int64_t layer, std::int64_t row) const { return (layer * (max_rows_ + 1) + row) * hidden_stride_; }
     void fill_slopes(std::int64_t layer);
     void follow(std::int64_t layer);
+    // After each row's token, in the last layer.
+    const float* last_states() const;
     void add(float* sum, const float* row, std::int64_t n) const;
     void multiply_features(float* products, std::size_t tensor, std::int64_t stride) const;
     void add_features(GradientSums& sums, std::size_t tensor, const float* rows, std::int64_t stride) const;

@@ -13,21 +13,18 @@ GATES: Mapping[Cell, int] = {"tanh": 1, "gru": 3}
 
 
 Features = Literal["residuals", "tokens"]
-"""At which the chain of control matrices starts: of a prediction, or one-hot."""
-
-CONTROL_SCALES: Mapping[Features, float] = {"residuals": 1.0, "tokens": 3.0}
-"""Factors on the learning rate of control matrices: one-hot features are mostly zero, so theirs learn seldom."""
+"""At which the chain of control matrices starts: of a prediction, or one-hot with the state between them."""
 
 
 def control_tensors(shape: tuple[int, int, int], features: Features) -> tuple[TensorSpec, ...]:
     """Control matrices for noise on activations, in the order that `es_core` expects; zero in a new run.
 
     They are a chain from a token's loss to the units of the last layer, from each token to the one before, and from
-    each layer to the one below. It starts at the residuals of a prediction, or at its target and input tokens, and then
-    there is a matrix for the noise on logits, too.
+    each layer to the one below. It starts at the residuals of a prediction, or at its target and input tokens and the
+    last layer's state, and then there is a matrix for the noise on logits, too.
     """
     vocab_size, hidden_size, n_layers = shape
-    n_features = vocab_size if features == "residuals" else 2 * vocab_size
+    n_features = vocab_size if features == "residuals" else 2 * vocab_size + hidden_size
     sizes = {"control.head": (n_features, hidden_size)}
     for layer in range(n_layers):
         sizes[f"control.next_l{layer}"] = (hidden_size, hidden_size)
@@ -35,7 +32,7 @@ def control_tensors(shape: tuple[int, int, int], features: Features) -> tuple[Te
             sizes[f"control.above_l{layer}"] = (hidden_size, hidden_size)
     if features == "tokens":
         sizes["control.logits"] = (n_features, vocab_size)
-    return tuple(TensorSpec(name, size, scale=CONTROL_SCALES[features]) for name, size in sizes.items())
+    return tuple(TensorSpec(name, size) for name, size in sizes.items())
 
 
 def rnn_layout(

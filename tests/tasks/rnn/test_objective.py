@@ -313,9 +313,9 @@ def test_control_matrices_are_part_of_the_layout_and_no_part_of_the_network() ->
     )
     added = objective.layout.tensors[len(plain.layout.tensors) :]
     assert [(tensor.name, tensor.shape) for tensor in added] == [
-        ("control.head", (2 * VOCAB, 10)),
+        ("control.head", (2 * VOCAB + 10, 10)),
         ("control.next_l0", (10, 10)),
-        ("control.logits", (2 * VOCAB, VOCAB)),
+        ("control.logits", (2 * VOCAB + 10, VOCAB)),
     ]
     weights = objective.initial_weights()
     assert not weights[plain.layout.size :].any()
