@@ -38,7 +38,8 @@ class Device:
     def __init__(self, line: HubLine, *, name: str, job_id: int | None, command: Command, terminal: Terminal) -> None:
         self._line, self._name, self._job_id, self._command = line, name, job_id, command
         self._terminal = terminal
-        self._answers: queue.SimpleQueue[Work | HubError | HubAwayError | Registered] = queue.SimpleQueue()
+        # No SimpleQueue: in CPython 3.11 a signal as `get` times out makes it wait for ever.
+        self._answers: queue.Queue[Work | HubError | HubAwayError | Registered] = queue.Queue()
         self._number: int | None = None
         self._server = ""
         """That the hub named last."""
