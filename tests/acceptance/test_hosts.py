@@ -13,7 +13,8 @@ from tests.end_to_end.processes import ended_at_exit, final_digest, metrics_of, 
 
 skip_without_namespaces()
 
-N_STEPS = 6
+N_STEPS = 50
+"""Which take longer than a rank waits before it asks again for a server that was not there yet."""
 
 
 @pytest.fixture
