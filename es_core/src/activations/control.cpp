@@ -50,8 +50,7 @@ void ControlVariates::start(const Trajectory& trajectory, const TextRange& range
 
 void ControlVariates::fill_slopes(std::int64_t layer) {
     for (std::int64_t row = 0; row < n_rows_; ++row) {
-        const float* states = trajectory_->after.get() +
-                              (range_.text * trials_.scored + row) * trajectory_->state_stride + layer * hidden_stride_;
+        const float* states = states_after(layer) + row * trajectory_->state_stride;
         float* slopes = slopes_.get() + at(layer, row);
         for (std::int64_t j = 0; j < hidden_stride_; ++j) slopes[j] = 1.0f - states[j] * states[j];
     }
@@ -85,9 +84,8 @@ void ControlVariates::follow(std::int64_t layer) {
     }
 }
 
-const float* ControlVariates::last_states() const {
-    return trajectory_->after.get() + range_.text * trials_.scored * trajectory_->state_stride +
-           (rnn_.layers - 1) * hidden_stride_;
+const float* ControlVariates::states_after(std::int64_t layer) const {
+    return trajectory_->after.get() + range_.text * trials_.scored * trajectory_->state_stride + layer * hidden_stride_;
 }
 
 // sum [n] += row [n], n a multiple of the lanes.
@@ -109,7 +107,7 @@ void ControlVariates::multiply_features(float* products, std::size_t tensor, std
         add(products + row * stride, matrix + tokens[1] * stride, stride);
         add(products + row * stride, matrix + (rnn_.vocab + tokens[0]) * stride, stride);
     }
-    rnn_.isa->activations->add_outer(products, stride, {last_states(), 1, trajectory_->state_stride}, n_rows_,
+    rnn_.isa->activations->add_outer(products, stride, {states_after(rnn_.layers - 1), 1, trajectory_->state_stride}, n_rows_,
                                      matrix + 2 * rnn_.vocab * stride, stride, rnn_.hidden, stride);
 }
 
@@ -135,7 +133,7 @@ void ControlVariates::add_features(GradientSums& sums, std::size_t tensor, const
         add(sums.at(tensor) + (rnn_.vocab + tokens[0]) * stride, rows + row * stride, stride);
     }
     rnn_.isa->activations->add_outer(sums.at(tensor) + 2 * rnn_.vocab * stride, stride,
-                                     {last_states(), trajectory_->state_stride, 1}, rnn_.hidden, rows, stride, n_rows_,
+                                     {states_after(rnn_.layers - 1), trajectory_->state_stride, 1}, rnn_.hidden, rows, stride, n_rows_,
                                      stride);
 }
 

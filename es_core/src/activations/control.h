@@ -78,8 +78,8 @@ private:
     std::int64_t at(std::int64_t layer, std::int64_t row) const { return (layer * (max_rows_ + 1) + row) * hidden_stride_; }
     void fill_slopes(std::int64_t layer);
     void follow(std::int64_t layer);
-    // After each row's token, in the last layer.
-    const float* last_states() const;
+    // A layer's states after each row's token, [rows] state_stride apart.
+    const float* states_after(std::int64_t layer) const;
     void add(float* sum, const float* row, std::int64_t n) const;
     void multiply_features(float* products, std::size_t tensor, std::int64_t stride) const;
     void add_features(GradientSums& sums, std::size_t tensor, const float* rows, std::int64_t stride) const;
