@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
-from fedlearn.es.growth import LEAST_STEP_S, USUAL_STEP_S, Growth
+from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.layout import GATES, rnn_layout
 from fedlearn.tasks.rnn.options import options_of
@@ -148,7 +148,7 @@ def _sigma(config: RunConfig, _: _Facts) -> Choice:
 def _population(config: RunConfig, facts: _Facts) -> Choice:
     """Of the first steps, and how far steps may grow."""
     strategy, speed = config.strategy, _members_per_s(config, facts)
-    growth, usual = _growth(config, facts), int(USUAL_STEP_S * speed)
+    growth, step_s = _growth(config, facts), usual_step_s(config.run.duration, math.inf)
     if strategy.perturb == "weights":
         least, most = growth.population // 2, LARGEST_SHARE * growth.population
         affordable = int(MOST_WORK_S * speed)
@@ -156,11 +156,12 @@ def _population(config: RunConfig, facts: _Facts) -> Choice:
         least, most = growth.population, growth.largest_population
         affordable = most
     possible = min(strategy.max_population or MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
-    later = min(max(least, usual), affordable, most, possible)
+    later = min(max(least, int(step_s * speed)), affordable, most, possible)
     limit = _whole_groups(min(max(growth.population, int(LEAST_STEP_S * speed)), later), config)
     largest = strategy.max_population or max(_whole_groups(min(LINE_GROWTH * most, possible), config), limit)
-    why = f"{limit / speed * 1e3:.3g} ms of trials; along the run steps grow to {USUAL_STEP_S:g} s, "
-    why += f"which are {later} members here, and with the volunteers that join up to {largest}"
+    reached = max(limit, min(later, growth.largest_population))
+    why = f"{limit / speed * 1e3:.3g} ms of trials; along the run steps may grow to {reached / speed:.2g} s, "
+    why += f"which are {reached} members here, and with the volunteers that join up to {largest}"
     return {"population_limit": limit, "max_population": largest}, why
 
 
