@@ -179,6 +179,7 @@ def rnn_activation_gradient(
     sigma: float,
     logit_sigma: float,
     discount: float,
+    correction: float = 1.0,
     cell: str = "tanh",
     reset_token: int = -1,
     control_variates: bool = False,
@@ -193,7 +194,8 @@ def rnn_activation_gradient(
     what noise does to losses stand behind the model's tensors in `tensors`: [features, hidden] for the last layer;
     for each layer [hidden, hidden] from the next token, and below the last layer [hidden, hidden] from the layer
     above; then, for perturbed logits, [features, vocabulary]. There are as many features as tokens, or twice as many
-    for perturbed logits.
+    and `hidden` more for perturbed logits. What trials say beyond the prediction counts `correction` (0 to 1) in the
+    estimate: at 1 the matrices bias nothing, below it the estimate has less variance and some bias of theirs.
 
     The estimate, int32 [n_parameters], is ESTIMATE_UNIT times the sum over groups of the gradient of the mean loss, in
     relative scales; groups with a non-finite loss count zero. The last number is the share of the variance of

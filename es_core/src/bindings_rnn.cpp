@@ -132,21 +132,22 @@ std::tuple<py::array_t<float>, py::array_t<std::int32_t>, double> rnn_activation
     const Shape& shape, const py::array& table, const py::array& scales, const py::array& weights, std::uint64_t seed,
     std::uint32_t step, std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
     std::int64_t context, const py::array& is_cold, double sigma, double logit_sigma, double discount,
-    const std::string& cell, std::int64_t reset_token, bool control_variates, bool int8, int threads) {
+    double correction, const std::string& cell, std::int64_t reset_token, bool control_variates, bool int8, int threads) {
     require(cell_from(cell) == Cell::kTanh,
             "cell: expected tanh for noise on activations, got " + cell + "; put the noise on weights");
     RnnArguments arguments(Cell::kTanh, shape, table, scales, weights, reset_token, control_variates, logit_sigma > 0.0);
     arguments.rnn.is_int8 = int8;
     const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma);
     require(group_size > 1, "group_size: expected at least 2 members to compare, got " + std::to_string(group_size));
-    require(sigma > 0.0 && logit_sigma >= 0.0 && discount >= 0.0 && discount <= 1.0,
-            "sigma, logit_sigma, discount: expected above 0, at least 0, and 0 to 1");
+    require(sigma > 0.0 && logit_sigma >= 0.0, "sigma, logit_sigma: expected above 0, and at least 0");
+    require(discount >= 0.0 && discount <= 1.0 && correction >= 0.0 && correction <= 1.0,
+            "discount, correction: expected 0 to 1");
     py::array_t<float> losses(given.trials.n_groups * group_size);
     py::array_t<std::int32_t> estimate(arguments.weights.size());
     const auto out = writable("losses", losses);
     const auto sums = writable("estimate", estimate);
     const ActivationNoise noise{static_cast<float>(sigma), static_cast<float>(logit_sigma),
-                                static_cast<float>(discount)};
+                                static_cast<float>(discount), static_cast<float>(correction)};
     double variance_left = 1.0;
     {
         const py::gil_scoped_release release;
@@ -233,7 +234,7 @@ void bind_rnn(py::module_& m) {
           "naive"_a = false);
     m.def("rnn_activation_gradient", rnn_activation_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a,
           py::kw_only(), "seed"_a, "step"_a, "first_member"_a, "group_size"_a, "tokens"_a, "context"_a, "is_cold"_a,
-          "sigma"_a, "logit_sigma"_a, "discount"_a, "cell"_a = "tanh", "reset_token"_a = -1, "control_variates"_a = false,
+          "sigma"_a, "logit_sigma"_a, "discount"_a, "correction"_a = 1.0, "cell"_a = "tanh", "reset_token"_a = -1, "control_variates"_a = false,
           "int8"_a = false, "threads"_a = 0);
     m.def("rnn_head_gradient", rnn_head_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "tokens"_a, "context"_a, "is_cold"_a, "cell"_a = "tanh", "reset_token"_a = -1, "threads"_a = 0);

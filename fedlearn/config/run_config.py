@@ -105,6 +105,14 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     discount: Annotated[
         float, setting("weight of a loss for each token after the noise on an activation", ge=0, le=1)
     ] = 0.8
+    correction: Annotated[
+        float,
+        setting(
+            "weight of what trials say beyond the control variates' prediction: 1 = no bias, less = less variance",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.0
     rank: Annotated[int, setting("rank of a matrix's perturbation; 0 = full rank, far slower", ge=0, le=8)] = 1
     antithetic: Annotated[bool, setting("members come in pairs with opposite noise")] = False
     group_size: Annotated[

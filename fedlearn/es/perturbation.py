@@ -23,7 +23,8 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
     """Standard deviation of the noise on logits, where activations and the head are perturbed."""
     discount: float = 0.0
     """Factor on the weight of a loss for each token by which it comes after the noise on an activation."""
-
+    correction: float = 1.0
+    """Weight of what trials say beyond the control variates' prediction, where activations are perturbed."""
     antithetic: bool = False
     """Members 2k and 2k + 1 are an antithetic pair: both have the noise of 2k, the odd one negated."""
 

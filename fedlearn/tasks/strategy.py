@@ -19,6 +19,7 @@ def strategy_of(config: RunConfig) -> Strategy:
             head=strategy.head,
             logit_sigma=strategy.logit_sigma,
             discount=strategy.discount,
+            correction=strategy.correction,
         ),
         group_size=strategy.group_size,
         population_limit=strategy.population_limit,

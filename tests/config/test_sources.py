@@ -151,7 +151,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
     for key, value in (msgspec.json.decode(FLAT) | {"data": ("corpus.txt",)}).items():
         assert config.get(key) == value, key
     new = {"task", "exchange", "device", "cell", "encoding", "weight_decay_towards", "keep_journal", "sample_every"}
-    new |= {"expected_volunteers", "max_learning_rate"}
+    new |= {"expected_volunteers", "max_learning_rate", "correction"}
     new |= {*ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
     assert same == {*new, "fitness_shaping", "antithetic"}
@@ -231,7 +231,7 @@ def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(rnn_schema: Schema, refusal: Refusal, value: str) -> None:
     floats = [key for key, field in rnn_schema.fields.items() if isinstance(field.default, float)]
-    assert len(floats) == 14
+    assert len(floats) == 15
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 

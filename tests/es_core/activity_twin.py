@@ -29,6 +29,7 @@ class Case(NamedTuple):
     sigma: float
     logit_sigma: float
     discount: float
+    correction: float
     reset_token: int = -1
 
 
@@ -45,6 +46,7 @@ def case(
     control_variates: bool = False,
     logit_sigma: float = 0.0,
     discount: float = 0.7,
+    correction: float = 1.0,
     reset_token: int = -1,
     seed: int = 0,
 ) -> Case:
@@ -59,7 +61,7 @@ def case(
     tokens = generator.integers(0, vocab, (n_groups, batch_size, context + scored + 1)).astype(np.uint16)
     is_cold = generator.integers(0, 2, n_groups) if context else np.ones(n_groups)
     cold = is_cold.astype(np.uint8)
-    noise = (group_size, control_variates, 0.1, logit_sigma, discount)
+    noise = (group_size, control_variates, 0.1, logit_sigma, discount, correction)
     return Case(shape, layout, weights, tokens, context, cold, *noise, reset_token)
 
 
@@ -71,9 +73,8 @@ def run(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[
 
 def run_whole(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], NDArray[np.int32], float]:  # noqa: ANN401
     """The same, and the variance left."""
-    shape, layout, weights, tokens, context, is_cold, group_size, controls, sigma, logit_sigma, discount, reset = (
-        given_case
-    )
+    shape, layout, weights, tokens, context, is_cold, group_size, controls, *noise, reset = given_case
+    sigma, logit_sigma, discount, correction = noise
     options: dict[str, Any] = {"threads": 1, "weights": weights, **changes}
     first_group = options.pop("first_group", FIRST_GROUP)
     return es_core.rnn_activation_gradient(
@@ -91,6 +92,7 @@ def run_whole(given_case: Case, **changes: Any) -> tuple[NDArray[np.float32], ND
         sigma=sigma,
         logit_sigma=logit_sigma,
         discount=discount,
+        correction=correction,
         control_variates=controls,
         reset_token=reset,
         **options,
@@ -230,15 +232,16 @@ class Twin:
         self.squares[1] += (credits**2).sum()
 
         degrees = given_case.group_size - 1
+        correction = given_case.correction if given_case.control_variates else 1.0
         deltas = np.einsum("it,itlh->tlh", credits, noise) / (degrees * given_case.sigma)
         if given_case.logit_sigma:
             residuals = np.einsum("it,itv->tv", credits, logit_noise) / (degrees * given_case.logit_sigma)
             if given_case.control_variates:
                 self.gradient["control.logits"] -= features.T @ residuals
-                residuals = residuals + features @ self.parts["control.logits"]
+                residuals = correction * residuals + features @ self.parts["control.logits"]
         if given_case.is_cold[group] and document[0] == 0:
-            first = np.einsum("i,ilh->lh", credits[:, 0], first_noise) / (degrees * given_case.sigma) + y[0]
-            self.gradient["initial_state"] += given_case.discount * first.reshape(-1)
+            first = np.einsum("i,ilh->lh", credits[:, 0], first_noise) / (degrees * given_case.sigma)
+            self.gradient["initial_state"] += given_case.discount * (correction * first + y[0]).reshape(-1)
         for t, layer in product(range(scored if given_case.control_variates else 0), range(layers)):
             error = slopes[t, layer] * deltas[t, layer]
             if layer < layers - 1:
@@ -247,7 +250,7 @@ class Twin:
                 self.gradient["control.head"] -= np.outer(features[t], error)
             if goes_on(t):
                 self.gradient[f"control.next_l{layer}"] -= given_case.discount * np.outer(z[t + 1, layer], error)
-        corrected = deltas + z[:scored]
+        corrected = correction * deltas + z[:scored]
         for t in range(scored):
             before = self.before(path[t], text[t])
             self.gradient["embedding.weight"][text[t]] += corrected[t, 0]

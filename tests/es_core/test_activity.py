@@ -28,6 +28,7 @@ def cases(draw: st.DrawFn) -> Case:
         scored=draw(st.integers(1, 5)),
         control_variates=draw(st.booleans()),
         logit_sigma=draw(st.sampled_from([0.0, 0.07])),
+        correction=draw(st.sampled_from([0.0, 0.3, 1.0])),
         reset_token=draw(st.integers(-1, min(vocab, 4) - 1)),
         seed=draw(st.integers(0, 99)),
     )
@@ -174,6 +175,33 @@ def test_a_chain_of_the_models_own_weights_predicts_all_of_the_first_order(layer
     np.testing.assert_allclose(few[:n], many[:n], rtol=0, atol=0.02 * np.abs(many[:n]).max())
 
 
+@pytest.mark.parametrize(("layers", "logit_sigma"), [(2, 0.0), (1, 0.1)])
+def test_a_correction_weighs_what_is_beyond_the_prediction_and_teaches_the_chain_the_same(
+    layers: int, logit_sigma: float
+) -> None:
+    tried = case(12, 16, layers, n_groups=20, control_variates=True, logit_sigma=logit_sigma)
+    none, some, whole = (run(tried._replace(correction=weight))[1].astype(float) for weight in (0.0, 0.25, 1.0))
+    n = tried.layout.offsets[-2 * layers - bool(logit_sigma)]
+    np.testing.assert_array_equal(none[n:], whole[n:])
+    np.testing.assert_allclose(some, 0.75 * none + 0.25 * whole, rtol=0, atol=4)
+    assert np.abs(whole[:n] - none[:n]).max() > 0.1 * np.abs(whole[:n]).max()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_correction_below_one_lessens_the_variance_and_leaves_the_mean_where_the_chain_is_right(layers: int) -> None:
+    tried = with_controls(case(12, 16, layers, group_size=2, n_groups=50, scored=6)._replace(sigma=0.1))
+    follow_weights(tried)
+    n = tried.layout.offsets[-2 * layers]
+    truth = run(tried._replace(group_size=256, sigma=0.005))[1][:n]
+    shrunk, full = (run(tried._replace(correction=weight))[1][:n] for weight in (0.1, 1.0))
+    assert np.square(shrunk - truth).sum() < 0.3 * np.square(full - truth).sum()
+
+
+def test_without_control_variates_a_correction_changes_nothing() -> None:
+    plain = case(12, 16, 1, n_groups=20)
+    np.testing.assert_array_equal(run(plain._replace(correction=0.0))[1], run(plain)[1])
+
+
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("layers", "reset_token"), [(1, -1), (2, 2)])
 def test_the_chain_predicts_int8_trials_nearly_as_well(layers: int, reset_token: int) -> None:
@@ -272,8 +300,10 @@ def test_int8_trials_tell_nearly_the_same() -> None:
     ("changes", "complaint"),
     [
         ({"group_size": 1}, "group_size: expected at least 2"),
-        ({"sigma": 0.0}, "sigma, logit_sigma, discount"),
-        ({"discount": 1.5}, "sigma, logit_sigma, discount"),
+        ({"sigma": 0.0}, "sigma, logit_sigma: expected"),
+        ({"discount": 1.5}, "discount, correction: expected 0 to 1"),
+        ({"correction": -0.1}, "discount, correction: expected 0 to 1"),
+        ({"correction": 1.1}, "discount, correction: expected 0 to 1"),
         ({"control_variates": True}, "expected 8 tensors for this shape, got 6"),
     ],
     ids=str,

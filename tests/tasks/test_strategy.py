@@ -42,7 +42,8 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         "fitness_shaping": "sign",
         "weight_decay": 0.125,
     }
-    noise = {"sigma": 0.5, "rank": 3, "head": "perturbed", "logit_sigma": 0.25, "discount": 0.75, "antithetic": True}
+    noise = {"sigma": 0.5, "rank": 3, "head": "perturbed", "antithetic": True}
+    noise |= {"logit_sigma": 0.25, "discount": 0.75, "correction": 0.375}
     config = config_of(
         **choices,
         **noise,

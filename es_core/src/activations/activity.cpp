@@ -113,9 +113,9 @@ Squares fill_deltas(const Block& block, const MemberRun& run, std::int64_t first
                           block.signs.initial_block(), block.signs.initial_sign(layer), rnn.hidden);
         float* deltas = scratch.initial_deltas.get() +
                         (item_text / trials.batch_size * rnn.layers + layer) * rnn.padded_hidden;
+        const float weight = block.noise.discount * (block.controls.is_empty() ? 1.0f : block.noise.correction);
         for (std::int64_t j = 0; j < rnn.hidden; ++j)
-            deltas[j] += scratch.initial[static_cast<std::size_t>(j)] * block.noise.discount /
-                         (degrees * block.noise.sigma);
+            deltas[j] += scratch.initial[static_cast<std::size_t>(j)] * weight / (degrees * block.noise.sigma);
         if (block.controls.is_empty()) continue;
         const float* predicted = scratch.controls.state(layer, item_text * scored);
         for (std::int64_t j = 0; j < rnn.hidden; ++j) deltas[j] += block.noise.discount * predicted[j];

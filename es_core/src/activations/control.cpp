@@ -19,12 +19,13 @@ ControlMatrices::ControlMatrices(const Rnn& rnn, bool has_residuals) : index_(rn
     }
 }
 
-ControlVariates::ControlVariates(const Rnn& rnn, const Trials& trials, const ControlMatrices& matrices, float discount,
-                                 std::int64_t max_texts)
+ControlVariates::ControlVariates(const Rnn& rnn, const Trials& trials, const ControlMatrices& matrices,
+                                 const ActivationNoise& noise, std::int64_t max_texts)
     : rnn_(rnn),
       trials_(trials),
       matrices_(matrices),
-      discount_(discount),
+      discount_(noise.discount),
+      correction_(noise.correction),
       hidden_stride_(padded_columns(*rnn.isa->rnn, rnn.hidden)),
       logit_stride_(padded_columns(*rnn.isa->rnn, rnn.vocab)),
       max_rows_(matrices.is_empty() ? 0 : max_texts * trials.scored) {
@@ -93,6 +94,11 @@ void ControlVariates::add(float* sum, const float* row, std::int64_t n) const {
     rnn_.isa->activations->add_rows(sum, row, 1, n);
 }
 
+// Estimates from corrections [n].
+void ControlVariates::complete(float* corrections, const float* predicted, std::int64_t n) const {
+    for (std::int64_t i = 0; i < n; ++i) corrections[i] = predicted[i] + correction_ * corrections[i];
+}
+
 // products [rows][stride] += the features of every row times a matrix.
 void ControlVariates::multiply_features(float* products, std::size_t tensor, std::int64_t stride) const {
     const float* matrix = matrices_.at(tensor);
@@ -158,13 +164,13 @@ void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64
         for (std::int64_t j = 0; j < stride; ++j) errors[row * stride + j] *= later;
     }
     add_gradient(sums, index.next(layer), noise(layer, 1));
-    add(deltas, noise(layer, 0), n_rows_ * stride);
+    complete(deltas, noise(layer, 0), n_rows_ * stride);
 }
 
 void ControlVariates::finish_logits(GradientSums& sums, float* deltas) {
     for (std::int64_t i = 0; i < n_rows_ * logit_stride_; ++i) errors_[static_cast<std::size_t>(i)] = -deltas[i];
     add_features(sums, matrices_.index().logits(), errors_.get(), logit_stride_);
-    add(deltas, logits_.get(), n_rows_ * logit_stride_);
+    complete(deltas, logits_.get(), n_rows_ * logit_stride_);
 }
 
 }  // namespace fedlearn

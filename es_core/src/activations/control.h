@@ -6,13 +6,15 @@
 //     z(t) = (1 - h_t^2) * (f_t B + discount * y(t+1))        in the last layer; f_t a feature of the loss of token t
 //     y(t) = z(t) R
 // and below the last layer from z of the layer above, by a matrix U in place of f B. Both predictions are taken off the
-// losses that a sign is credited with, and z is added to the estimate of the gradient: its expectation is the same
-// whatever the matrices are, its variance is not. They learn from what is left: no weight of the model is read backwards.
+// losses that a sign is credited with. What is left is the correction: the matrices learn from it (no weight of the model is
+// read backwards), and the estimate of the gradient is z plus the correction times its weight. At weight 1 the expectation
+// is the same whatever the matrices are; below it, there is less of the correction's variance and some of their bias.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "activations/activity.h"
 #include "activations/trajectory.h"
 
 namespace fedlearn {
@@ -51,8 +53,8 @@ private:
 // Predictions and gradients of one item: some consecutive texts of a block. A row is one of their scored tokens.
 class ControlVariates {
 public:
-    ControlVariates(const Rnn& rnn, const Trials& trials, const ControlMatrices& matrices, float discount,
-                    std::int64_t max_texts);
+    ControlVariates(const Rnn& rnn, const Trials& trials, const ControlMatrices& matrices,
+                    const ActivationNoise& noise, std::int64_t max_texts);
 
     // Follows the chain back from the losses of every text in the range.
     void start(const Trajectory& trajectory, const TextRange& range);
@@ -69,8 +71,8 @@ public:
     // Lets a text of the range count zero, once its members have run.
     void drop(std::int64_t text);
 
-    // Adds what the residual estimates say of the control matrices, then z itself to the estimates: deltas
-    // [rows][padded H] at a layer's inputs, and where the head is perturbed, of logits [rows][padded V].
+    // Adds what corrections say of the control matrices, then makes estimates of them: deltas [rows][padded H] at a layer's
+    // inputs, and where the head is perturbed, of logits [rows][padded V].
     void finish_layer(GradientSums& sums, float* deltas, std::int64_t layer);
     void finish_logits(GradientSums& sums, float* deltas);
 
@@ -81,6 +83,7 @@ private:
     // A layer's states after each row's token, [rows] state_stride apart.
     const float* states_after(std::int64_t layer) const;
     void add(float* sum, const float* row, std::int64_t n) const;
+    void complete(float* corrections, const float* predicted, std::int64_t n) const;
     void multiply_features(float* products, std::size_t tensor, std::int64_t stride) const;
     void add_features(GradientSums& sums, std::size_t tensor, const float* rows, std::int64_t stride) const;
     void add_gradient(GradientSums& sums, std::size_t tensor, const float* from) const;
@@ -88,7 +91,7 @@ private:
     const Rnn& rnn_;
     const Trials& trials_;
     const ControlMatrices& matrices_;
-    float discount_;
+    float discount_, correction_;
     std::int64_t hidden_stride_, logit_stride_, max_rows_;
     const Trajectory* trajectory_ = nullptr;
     TextRange range_{};
@@ -97,7 +100,7 @@ private:
     FloatBuffer states_;  // the same of y
     FloatBuffer slopes_;  // [layers][rows and one][padded H]
     FloatBuffer logits_;  // [rows][padded V]
-    FloatBuffer errors_;  // [rows][padded H or V] what the residual estimates say that a product lacks, negative
+    FloatBuffer errors_;  // [rows][padded H or V] what corrections say that a product lacks, negative
 };
 
 }  // namespace fedlearn

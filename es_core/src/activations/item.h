@@ -63,7 +63,7 @@ struct ItemScratch {
 
     explicit ItemScratch(const Block& block)
         : sums(block.rnn),
-          controls(block.rnn, block.trials, block.controls, block.noise.discount, kItemGroups * block.trials.batch_size),
+          controls(block.rnn, block.trials, block.controls, block.noise, kItemGroups * block.trials.batch_size),
           totals(block.rnn.weights.size(), 0) {
         const PackedRnn& rnn = block.packed.view();
         const std::int64_t n_rows = block.groups_per_run() * block.trials.group_size, scored = block.trials.scored;

@@ -278,6 +278,7 @@ class RnnObjective:
             sigma=perturbation.sigma,
             logit_sigma=perturbation.logit_sigma if perturbation.head == "perturbed" else 0.0,
             discount=perturbation.discount,
+            correction=perturbation.correction,
             cell=self.cell,
             reset_token=self.reset_token,
             control_variates=self.control_variates,
