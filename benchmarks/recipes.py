@@ -29,7 +29,7 @@ PRODUCT: dict[str, Settings] = {
         "head": "closed-form",
         "sigma": 0.05,
         "context": 8,
-        "group_size": 8,
+        "group_size": 4,
     },
 }
 """What a recipe is, whatever the budget."""
@@ -56,10 +56,10 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
         (inf, {"learning_rate": 0.0015, **LONG}),
     ),
     "activations-closed-form": (
-        (2e7, {"population_limit": 128, "learning_rate": 0.01, "group_size": 4}),
-        (1e8, {"population_limit": 1024, "learning_rate": 0.01, "group_size": 4}),
-        (1e9, {"population_limit": 1024, "learning_rate": 0.005, "hidden_size": 128}),
-        (inf, {"learning_rate": 0.003, "sigma": 0.1, "discount": 0.8, **LONG}),
+        (2e7, {"population_limit": 128, "learning_rate": 0.01, "group_size": 2}),
+        (1e8, {"population_limit": 512, "learning_rate": 0.01, "group_size": 2, "discount": 0.9}),
+        (1e9, {"population_limit": 1024, "learning_rate": 0.01, "discount": 0.95, "hidden_size": 128}),
+        (inf, {"learning_rate": 0.006, "sigma": 0.1, "discount": 0.95, **LONG, "hidden_size": 384}),
     ),
 }
 """Settings up to so many trial-tokens."""

@@ -41,6 +41,15 @@ REFERENCE_GROUPS = (64, 256)
 LARGEST_GROUPS = 4096
 """Of a step with perturbed activations; so far the rate follows."""
 
+CHAIN_RATE = 0.8
+"""Times 1 / units, where a chain of control variates makes the step."""
+
+CHAIN_GROUPS = (64, 1024)
+"""Of the step with that rate, and of the largest one that the rate follows."""
+
+CHAIN_SIZES = ((1e7, 64), (1e8, 128))
+"""Units that learned most there up to so many trial-tokens; 256 above."""
+
 LARGEST_FACTOR = 2.0
 """On the rate, with perturbed weights: four times the population of the step whose rate is known."""
 
@@ -114,6 +123,8 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     trial_tokens = _trial_tokens(config, facts)
     if config.strategy.perturb == "weights":
         size = 128 if trial_tokens > 2e10 else 64
+    elif _has_chain(config):
+        size = next((units for most, units in CHAIN_SIZES if trial_tokens <= most), 256)
     else:
         size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= LARGE_TRIAL_TOKENS else 256
     why = f"for {_millions(trial_tokens)} trial-tokens in {config.run.duration or USUAL_S:g} s"
@@ -130,8 +141,8 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
 def _group_size(config: RunConfig, _: _Facts) -> Choice:
     if config.strategy.perturb == "weights":
         size, why = 64, "learned most with perturbed weights"
-    elif config.strategy.head == "closed-form" and options_of(config).control_variates:
-        size, why = 8, "learned most in a second with perturbed activations and control variates from residuals"
+    elif _has_chain(config):
+        size, why = 4, "learned most in a second with perturbed activations and control variates from residuals"
     else:
         size, why = 16, "learned most with perturbed activations"
     # Powers of two, down to what a population that was given can hold.
@@ -184,6 +195,8 @@ def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
 def _reference_rate(config: RunConfig, facts: _Facts) -> tuple[float, str]:
     """The learning rate of steps with the population for which it was found, and what it is made of."""
     hidden_size, trial_tokens = options_of(config).hidden_size, _trial_tokens(config, facts)
+    if _has_chain(config):
+        return CHAIN_RATE / hidden_size, f"{CHAIN_RATE:g} / {hidden_size} units with control variates from residuals"
     if config.strategy.perturb == "activations":
         rate, why = 0.32 / hidden_size, f"0.32 / {hidden_size} units with perturbed activations"
         if trial_tokens < 2e7:
@@ -203,8 +216,11 @@ def _growth(config: RunConfig, facts: _Facts) -> Growth:
     """The population for which the reference rate was found, and how far the rate follows larger ones."""
     if config.strategy.perturb == "weights":
         return Growth(_n_parameters(config, options_of(config).hidden_size, facts), LARGEST_FACTOR)
-    n_groups = REFERENCE_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS]
-    return Growth(n_groups * config.strategy.group_size, math.sqrt(LARGEST_GROUPS / n_groups))
+    if _has_chain(config):
+        n_groups, largest = CHAIN_GROUPS
+    else:
+        n_groups, largest = REFERENCE_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS], LARGEST_GROUPS
+    return Growth(n_groups * config.strategy.group_size, math.sqrt(largest / n_groups))
 
 
 def _time_per_step(config: RunConfig, facts: _Facts) -> Choice:
@@ -224,6 +240,13 @@ _CHOICES: Mapping[str, Callable[[RunConfig, _Facts], Choice]] = {
     "time_per_step": _time_per_step,
 }
 """In an order in which each finds what it asks of the configuration."""
+
+
+def _has_chain(config: RunConfig) -> bool:
+    """Whether control variates from residuals make the step, which trials only teach."""
+    strategy = config.strategy
+    closed = strategy.perturb == "activations" and strategy.head == "closed-form"
+    return closed and options_of(config).control_variates and strategy.correction < 1.0
 
 
 def _trial_tokens(config: RunConfig, facts: _Facts) -> float:
