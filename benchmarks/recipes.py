@@ -59,7 +59,10 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
         (2e7, {"population_limit": 128, "learning_rate": 0.01, "group_size": 2}),
         (1e8, {"population_limit": 512, "learning_rate": 0.01, "group_size": 2, "discount": 0.9}),
         (1e9, {"population_limit": 1024, "learning_rate": 0.01, "discount": 0.95, "hidden_size": 128}),
-        (inf, {"learning_rate": 0.006, "sigma": 0.1, "discount": 0.95, **LONG, "hidden_size": 384}),
+        (
+            inf,
+            {"learning_rate": 0.006, "weight_decay": 0.2, "sigma": 0.1, "discount": 0.95, **LONG, "hidden_size": 384},
+        ),
     ),
 }
 """Settings up to so many trial-tokens."""
