@@ -28,7 +28,7 @@ const said = (act) => async (...given) => {
   } catch (error) {
     by("note").textContent = error.message;
   }
-  await look();
+  await look(true);
 };
 
 function button(text, act) {
@@ -94,12 +94,12 @@ function row(job) {
 
 let shown = "";
 
-async function look() {
+async function look(acted = false) {
   try {
     const jobs = await ask("GET", "api/jobs");
     by("line").textContent = "";
     if (JSON.stringify(jobs) === shown) return;
-    if (by("jobs").querySelector(":active")) return; // a button that is being pressed stays
+    if (!acted && by("jobs").querySelector(":active")) return; // a button that is being pressed stays
     shown = JSON.stringify(jobs);
     const focused = document.activeElement?.dataset.act;
     by("jobs").tBodies[0].replaceChildren(...jobs.reverse().map(row));

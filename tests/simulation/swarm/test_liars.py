@@ -17,7 +17,7 @@ from tests.simulation.swarm.stage import Stage, StageOf
 
 N_VOLUNTEERS, N_LIARS = 10, 2
 STEPS = 40
-SUMMED = {"perturb": "activations", "sigma": 0.05, "learning_rate": 0.02}
+SUMMED = {"perturb": "activations", "head": "closed-form", "sigma": 0.05, "learning_rate": 0.02}
 
 Lie = Callable[[TrialResults, np.random.Generator], TrialResults]
 
