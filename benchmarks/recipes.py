@@ -23,7 +23,14 @@ from fedlearn.tasks.rnn.options import options_of
 PRODUCT: dict[str, Settings] = {
     "weights": {},
     "weights-closed-form": {"head": "closed-form", "group_size": 16},
-    "activations": {"perturb": "activations", "sigma": 0.05, "context": 8, "group_size": 16, "discount": 0.7},
+    "activations": {
+        "perturb": "activations",
+        "sigma": 0.05,
+        "context": 8,
+        "group_size": 16,
+        "discount": 0.7,
+        "correction": 0.1,
+    },
     "activations-closed-form": {
         "perturb": "activations",
         "head": "closed-form",
