@@ -17,7 +17,7 @@ from tests.simulation.swarm.stage import Stage, StageOf
 
 N_VOLUNTEERS, N_LIARS = 10, 2
 STEPS = 40
-SUMMED = {"perturb": "activations", "head": "closed-form", "sigma": 0.05, "learning_rate": 0.02}
+SUMMED = {"perturb": "activations", "sigma": 0.05, "learning_rate": 0.02}
 
 Lie = Callable[[TrialResults, np.random.Generator], TrialResults]
 
@@ -84,7 +84,11 @@ def trained(stage: Stage, monkeypatch: pytest.MonkeyPatch, lie: Lie | None = Non
     return next(iter(figures.values()))
 
 
-@pytest.mark.parametrize("settings", [{}, SUMMED], ids=["losses", "sums"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, SUMMED | {"correction": 1.0}, SUMMED | {"head": "closed-form"}],
+    ids=["losses", "sums", "sums of a chain"],
+)
 @pytest.mark.parametrize("lie", [flipped, drawn, colluding, instant, maximal])
 def test_run_with_liars_learns_what_it_does_without_them(
     tmp_path: Path, stage_of: StageOf, lie: Lie, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
