@@ -38,7 +38,7 @@ struct RnnArguments {
     py::array_t<float> scales, weights;
     Rnn rnn;
 
-    // Control matrices may stand behind the model's tensors; with those of perturbed logits.
+    // Control matrices may stand behind the model's tensors; with the readout and the matrix of perturbed logits.
     RnnArguments(Cell cell, const Shape& shape, const py::array& table, const py::array& tensor_scales,
                  const py::array& flat, std::int64_t reset_token, bool has_controls = false,
                  bool has_perturbed_logits = false)
@@ -52,13 +52,13 @@ struct RnnArguments {
                 "reset_token: expected -1 (none) or a token below " + std::to_string(vocab) + ", got " +
                     std::to_string(reset_token));
         auto expected = tensor_sizes(cell, shape);
-        const std::int64_t n_features = has_perturbed_logits ? 2 * vocab + hidden : vocab;
         if (has_controls) {
-            expected.emplace_back(n_features, hidden);
+            expected.emplace_back(vocab, hidden);
             // From each layer's next token and, below the last layer, from the layer above.
             for (std::int64_t i = 0; i < 2 * layers - 1; ++i) expected.emplace_back(hidden, hidden);
-            if (has_perturbed_logits) expected.emplace_back(n_features, vocab);
         }
+        if (has_controls && has_perturbed_logits)
+            expected.insert(expected.end(), {{vocab, hidden}, {1, vocab}, {vocab, vocab}});
         require(tensors.size() == expected.size() && scales.size() == static_cast<py::ssize_t>(tensors.size()),
                 "tensors, scales: expected " + std::to_string(expected.size()) + " tensors for this shape, got " +
                     std::to_string(tensors.size()));

@@ -52,7 +52,7 @@ def case(
 ) -> Case:
     generator = np.random.default_rng(seed)
     shape = (vocab, hidden, layers)
-    controls = control_tensors(shape, "tokens" if logit_sigma else "residuals") if control_variates else ()
+    controls = control_tensors(shape, "readout" if logit_sigma else "head") if control_variates else ()
     layout = ParameterLayout((*rnn_layout(vocab, hidden, layers, 3.0).tensors, *controls))
     weights = generator.standard_normal(layout.size).astype(np.float32) * np.float32(0.5)
     for name, tensor in layout.split(weights).items():
@@ -127,7 +127,9 @@ class Twin:
         return np.zeros_like(states) if token == self.case.reset_token else states
 
     def log_probabilities(self, states: Array, noise: Array | float = 0.0) -> Array:
-        logits = self.parts["head.weight"] @ states[-1] + self.parts["head.bias"] + noise
+        return self.normalized(self.parts["head.weight"] @ states[-1] + self.parts["head.bias"] + noise)
+
+    def normalized(self, logits: Array) -> Array:
         return np.asarray(logits - logits.max() - np.log(np.exp(logits - logits.max()).sum()))
 
     def signs(self, member: int, tensor: int, first: int, count: int) -> Array:
@@ -153,16 +155,18 @@ class Twin:
                 states = self.read(states, token)
         text = text[given_case.context :]
         document = np.cumsum(text[:-1] == given_case.reset_token)  # noise changes losses of its own document alone
-        path, probabilities = [states], []
+        path = [states]
         for t in range(scored):
             path.append(self.read(path[-1], text[t]))
-            probabilities.append(np.exp(self.log_probabilities(path[-1])))
-        residuals = np.array(probabilities)
-        residuals[np.arange(scored), text[1:]] -= 1.0
+
+        def residuals_of(weight: Array, bias: Array) -> Array:
+            logits = [weight @ states[-1] + bias for states in path[1:]]
+            return np.array([np.exp(self.normalized(row)) for row in logits]) - np.eye(vocab)[text[1:]]
+
+        residuals = residuals_of(self.parts["head.weight"], self.parts["head.bias"])
         features = residuals
-        if given_case.logit_sigma:
-            one_hot = np.eye(vocab)
-            features = np.concatenate([one_hot[text[1:]], one_hot[text[:-1]], np.array(path[1:])[:, -1]], axis=1)
+        if given_case.logit_sigma and given_case.control_variates:
+            features = residuals_of(self.parts["control.readout"], self.parts["control.readout_bias"])
 
         members = [
             FIRST_GROUP * given_case.group_size + group * given_case.group_size + i
@@ -237,8 +241,10 @@ class Twin:
         if given_case.logit_sigma:
             residuals = np.einsum("it,itv->tv", credits, logit_noise) / (degrees * given_case.logit_sigma)
             if given_case.control_variates:
+                self.gradient["control.readout"] += features.T @ np.array(path[1:])[:, -1]
+                self.gradient["control.readout_bias"] += features.sum(axis=0)
                 self.gradient["control.logits"] -= features.T @ residuals
-                residuals = correction * residuals + features @ self.parts["control.logits"]
+                residuals = residuals + features @ self.parts["control.logits"]
         if given_case.is_cold[group] and document[0] == 0:
             first = np.einsum("i,ilh->lh", credits[:, 0], first_noise) / (degrees * given_case.sigma)
             self.gradient["initial_state"] += given_case.discount * (correction * first + y[0]).reshape(-1)

@@ -257,11 +257,9 @@ def test_control_variates_across_resets_leave_the_mean_and_lessen_the_variance(l
     parts = controlled.layout.split(controlled.weights)
     heads, guess = parts["head.weight"], parts["control.head"]
     if logit_sigma:
-        # As far as target and input tell it, if all tokens are likely alike.
-        guess[:12], guess[12:24] = -heads, heads.mean(axis=0)
-        parts["control.logits"][:12], parts["control.logits"][12:24] = -np.eye(12), 1 / 12
-    else:
-        guess[:] = heads  # the exact effect of a unit on its own token's loss
+        parts["control.readout"][:], parts["control.readout_bias"][:] = heads, parts["head.bias"]
+        parts["control.logits"][:] = np.eye(12)
+    guess[:] = heads  # the exact effect of a unit on its own token's loss
     mean, variance = spread(plain)
 
     def excess(found: tuple[Array, Array]) -> float:
@@ -274,8 +272,7 @@ def test_control_variates_across_resets_leave_the_mean_and_lessen_the_variance(l
     assert excess(good) < 5
     chain = parts["control.next_l0"]
     chain[:] = parts["rnn.weight_hh_l0"]  # the exact effect of a state on the next one
-    if not logit_sigma:
-        assert spread(controlled)[1].mean() < 0.3 * variance.mean()
+    assert spread(controlled)[1].mean() < 0.3 * variance.mean()
     chain[:] = 0.5 * np.random.default_rng(9).standard_normal(chain.shape)
     assert excess(spread(controlled)) < 5
 

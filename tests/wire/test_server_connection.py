@@ -212,12 +212,13 @@ def test_nothing_is_held_for_a_peer_that_is_gone(ready: Connection, examples: Ex
 
 
 def test_hello_of_another_version_is_told_apart_whatever_else_is_in_it() -> None:
-    payload = msgspec.msgpack.encode([1, 9, {"name": "Ada"}, [1, 2], b"token"])
+    payload = msgspec.msgpack.encode([1, PROTOCOL_VERSION + 1, {"name": "Ada"}, [1, 2], b"token"])
     (data,) = split(payload, message_type=1, stream=0)
     with pytest.raises(RemoteProtocolError) as caught:
         Connection("server", now=0.0).receive_data(data, 0.0)
     assert str(caught.value) == (
-        f"protocol version: expected {PROTOCOL_VERSION}, got 9; install the fedlearn version of the server"
+        f"protocol version: expected {PROTOCOL_VERSION}, got {PROTOCOL_VERSION + 1}; "
+        "install the fedlearn version of the server"
     )
 
 

@@ -101,8 +101,8 @@ Squares fill_deltas(const Block& block, const MemberRun& run, std::int64_t first
                               trials.group_size, signs.hidden_block[layer], token * signs.hidden_pitch, rnn.hidden);
         }
         if (block.has_perturbed_logits()) {
-            float* residual = block.trajectory.residuals.get() + (text * scored + t) * block.trajectory.residual_stride;
-            kernels.sum_signs(residual, 1.0f / (degrees * block.noise.logit_sigma), scratch.credits.data() + at, signs,
+            float* delta = scratch.logit_deltas.get() + (item_text * scored + t) * block.trajectory.residual_stride;
+            kernels.sum_signs(delta, 1.0f / (degrees * block.noise.logit_sigma), scratch.credits.data() + at, signs,
                               trials.group_size, signs.logit_block, token * signs.logit_pitch, rnn.vocab);
         }
     }
@@ -128,12 +128,13 @@ void drop_group(const Block& block, std::int64_t group, std::int64_t item_group,
     const Trials& trials = block.trials;
     const PackedRnn& rnn = block.packed.view();
     const std::int64_t text = item_group * trials.batch_size, n_rows = trials.batch_size * trials.scored;
-    const std::int64_t n_residuals = n_rows * block.trajectory.residual_stride, n_states = rnn.layers * rnn.padded_hidden;
+    const std::int64_t n_logits = n_rows * block.trajectory.residual_stride, n_states = rnn.layers * rnn.padded_hidden;
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
         const std::int64_t row = (layer * kItemGroups * trials.batch_size + text) * trials.scored;
         std::fill_n(scratch.deltas.get() + row * rnn.padded_hidden, n_rows * rnn.padded_hidden, 0.0f);
     }
-    std::fill_n(block.trajectory.residuals.get() + group * n_residuals, n_residuals, 0.0f);
+    std::fill_n(block.trajectory.residuals.get() + group * n_logits, n_logits, 0.0f);
+    if (block.has_perturbed_logits()) std::fill_n(scratch.logit_deltas.get() + item_group * n_logits, n_logits, 0.0f);
     std::fill_n(scratch.initial_deltas.get() + item_group * n_states, n_states, 0.0f);
     for (std::int64_t i = 0; !block.controls.is_empty() && i < trials.batch_size; ++i) scratch.controls.drop(text + i);
 }
@@ -145,6 +146,23 @@ void add_initial_state_gradient(const Block& block, std::int64_t n_groups, ItemS
         for (std::int64_t j = 0; j < rnn.hidden; ++j)
             sums[row % rnn.layers * rnn.hidden + j] +=
                 scratch.initial_deltas[static_cast<std::size_t>(row * rnn.padded_hidden + j)];
+}
+
+// The head's gradient from the residuals, or where logits are perturbed from what trials say; then the readout's from the
+// residuals.
+void add_head_gradients(const Block& block, const TextRange& range, ItemScratch& scratch) {
+    const auto add = [&](std::size_t weight, const float* logit_deltas) {
+        add_head_gradient(scratch.sums, weight, block.rnn, block.trials, block.trajectory, range, logit_deltas);
+    };
+    const std::size_t head = TensorIndex(block.rnn).head;
+    const float* residuals =
+        block.trajectory.residuals.get() + range.text * block.trials.scored * block.trajectory.residual_stride;
+    if (!block.has_perturbed_logits()) return add(head, residuals);
+    if (!block.controls.is_empty()) {
+        scratch.controls.finish_logits(scratch.sums, scratch.logit_deltas.get());
+        add(block.controls.index().readout(), residuals);
+    }
+    add(head, scratch.logit_deltas.get());
 }
 
 bool all_finite(std::span<const float> values) {
@@ -185,10 +203,7 @@ Squares run_item(std::span<float> losses, const Block& block, std::int64_t first
         if (!block.controls.is_empty()) scratch.controls.finish_layer(scratch.sums, deltas, layer);
         add_layer_gradient(scratch.sums, block.rnn, trials, block.trajectory, range, layer, deltas);
     }
-    if (!block.controls.is_empty() && block.has_perturbed_logits())
-        scratch.controls.finish_logits(scratch.sums, block.trajectory.residuals.get() + range.text * trials.scored *
-                                                         block.trajectory.residual_stride);
-    add_head_gradient(scratch.sums, block.rnn, trials, block.trajectory, range);
+    add_head_gradients(block, range, scratch);
     add_initial_state_gradient(block, n, scratch);
     scratch.sums.add_rounded(scratch.totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
     return squares;
@@ -214,6 +229,17 @@ void for_each_block(const Trials& trials, const Work& work) {
     }
 }
 
+// The weights with the readout in the head's place where there is one: residuals are of its probabilities.
+std::vector<float> readout_weights(const Rnn& rnn, const ControlMatrices& controls, bool has_perturbed_logits) {
+    std::vector<float> weights(rnn.weights.begin(), rnn.weights.end());
+    if (controls.is_empty() || !has_perturbed_logits) return weights;
+    for (const std::size_t i : {0, 1}) {  // the weight and the bias
+        const Tensor &from = rnn.tensors[controls.index().readout() + i], &to = rnn.tensors[TensorIndex(rnn).head + i];
+        std::copy_n(rnn.weights.begin() + from.offset, from.rows * from.columns, weights.begin() + to.offset);
+    }
+    return weights;
+}
+
 }  // namespace
 
 double activation_gradient(std::span<float> losses, std::span<std::int32_t> estimate, const Rnn& rnn,
@@ -226,13 +252,16 @@ double activation_gradient(std::span<float> losses, std::span<std::int32_t> esti
         return 1.0;
     }
     Squares squares;
-    const PackedWeights plain(rnn, rnn.weights.data(), false);
+    const bool has_perturbed_logits = noise.logit_sigma > 0.0f;
+    const ControlMatrices controls(rnn);
+    const bool has_residuals = !has_perturbed_logits || !controls.is_empty();
+    const std::vector<float> of_readout = readout_weights(rnn, controls, has_perturbed_logits);
+    const PackedWeights plain(rnn, of_readout.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
     const ActivationSigns signs(rnn, trials, noise.sigma, noise.logit_sigma);
-    const ControlMatrices controls(rnn, noise.logit_sigma <= 0.0f);
     for_each_block(trials, [&](const Trials& part, std::int64_t first) {
         const FloatBuffer states = warm_up(plain, part, n_threads);
-        Trajectory trajectory = trace(plain, part, states.get(), noise.logit_sigma <= 0.0f, n_threads);
+        Trajectory trajectory = trace(plain, part, states.get(), has_residuals, n_threads);
         const Block block{rnn, part, noise, packed, signs, states.get(), trajectory, controls};
         const std::int64_t n_items = (part.n_groups + kItemGroups - 1) / kItemGroups;
         std::vector<ItemScratch> scratch;
@@ -264,7 +293,8 @@ void head_gradient(std::span<std::int32_t> estimate, const Rnn& rnn, const Trial
         const FloatBuffer states = warm_up(packed, part, n_threads);
         const Trajectory trajectory = trace(packed, part, states.get(), true, n_threads);
         sums.clear();
-        add_head_gradient(sums, rnn, part, trajectory, {0, part.n_groups * part.batch_size});
+        add_head_gradient(sums, TensorIndex(rnn).head, rnn, part, trajectory, {0, part.n_groups * part.batch_size},
+                          trajectory.residuals.get());
         sums.add_rounded(totals, kEstimateUnit / static_cast<double>(trials.batch_size * trials.scored));
     });
     cut(estimate, totals);

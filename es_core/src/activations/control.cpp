@@ -7,7 +7,7 @@
 
 namespace fedlearn {
 
-ControlMatrices::ControlMatrices(const Rnn& rnn, bool has_residuals) : index_(rnn), has_residuals_(has_residuals) {
+ControlMatrices::ControlMatrices(const Rnn& rnn) : index_(rnn) {
     for (std::size_t t = index_.head; t < rnn.tensors.size(); ++t) {
         const Tensor& tensor = rnn.tensors[t];
         const std::int64_t stride = padded_columns(*rnn.isa->rnn, tensor.columns);
@@ -26,6 +26,7 @@ ControlVariates::ControlVariates(const Rnn& rnn, const Trials& trials, const Con
       matrices_(matrices),
       discount_(noise.discount),
       correction_(noise.correction),
+      has_perturbed_logits_(noise.logit_sigma > 0.0f),
       hidden_stride_(padded_columns(*rnn.isa->rnn, rnn.hidden)),
       logit_stride_(padded_columns(*rnn.isa->rnn, rnn.vocab)),
       max_rows_(matrices.is_empty() ? 0 : max_texts * trials.scored) {
@@ -44,9 +45,14 @@ void ControlVariates::start(const Trajectory& trajectory, const TextRange& range
         fill_slopes(layer);
         follow(layer);
     }
-    if (matrices_.has_residuals()) return;
+    if (!has_perturbed_logits_) return;
     std::fill_n(logits_.get(), n_rows_ * logit_stride_, 0.0f);
-    multiply_features(logits_.get(), matrices_.index().logits(), logit_stride_);
+    multiply_residuals(logits_.get(), matrices_.index().logits(), logit_stride_);
+}
+
+// The range's, [rows][residual stride].
+const float* ControlVariates::residuals() const {
+    return trajectory_->residuals.get() + range_.text * trials_.scored * trajectory_->residual_stride;
 }
 
 void ControlVariates::fill_slopes(std::int64_t layer) {
@@ -70,7 +76,7 @@ void ControlVariates::follow(std::int64_t layer) {
         kernels.add_outer(z, stride, {noise(layer + 1, 0), 1, stride}, n_rows_, matrices_.at(index.above(layer)), stride,
                           rnn_.hidden, stride);
     else
-        multiply_features(z, index.head, stride);
+        multiply_residuals(z, index.head, stride);
     // Where a text ends, y of the next one's first token is still zero; a state that is reset has none.
     for (std::int64_t t = scored - 1; t >= 0; --t) {
         for (std::int64_t row = t; row < n_rows_; row += scored) {
@@ -89,32 +95,10 @@ const float* ControlVariates::states_after(std::int64_t layer) const {
     return trajectory_->after.get() + range_.text * trials_.scored * trajectory_->state_stride + layer * hidden_stride_;
 }
 
-// sum [n] += row [n], n a multiple of the lanes.
-void ControlVariates::add(float* sum, const float* row, std::int64_t n) const {
-    rnn_.isa->activations->add_rows(sum, row, 1, n);
-}
-
-// Estimates from corrections [n].
-void ControlVariates::complete(float* corrections, const float* predicted, std::int64_t n) const {
-    for (std::int64_t i = 0; i < n; ++i) corrections[i] = predicted[i] + correction_ * corrections[i];
-}
-
-// products [rows][stride] += the features of every row times a matrix.
-void ControlVariates::multiply_features(float* products, std::size_t tensor, std::int64_t stride) const {
-    const float* matrix = matrices_.at(tensor);
-    if (matrices_.has_residuals()) {
-        const float* residuals = trajectory_->residuals.get() + range_.text * trials_.scored * trajectory_->residual_stride;
-        rnn_.isa->activations->add_outer(products, stride, {residuals, 1, trajectory_->residual_stride}, n_rows_, matrix,
-                                         stride, rnn_.vocab, stride);
-        return;
-    }
-    for (std::int64_t row = 0; row < n_rows_; ++row) {
-        const std::uint16_t* tokens = scored_tokens(trials_, range_.text, row);
-        add(products + row * stride, matrix + tokens[1] * stride, stride);
-        add(products + row * stride, matrix + (rnn_.vocab + tokens[0]) * stride, stride);
-    }
-    rnn_.isa->activations->add_outer(products, stride, {states_after(rnn_.layers - 1), 1, trajectory_->state_stride}, n_rows_,
-                                     matrix + 2 * rnn_.vocab * stride, stride, rnn_.hidden, stride);
+// products [rows][stride] += the residuals of every row times a matrix.
+void ControlVariates::multiply_residuals(float* products, std::size_t tensor, std::int64_t stride) const {
+    rnn_.isa->activations->add_outer(products, stride, {residuals(), 1, trajectory_->residual_stride}, n_rows_,
+                                     matrices_.at(tensor), stride, rnn_.vocab, stride);
 }
 
 void ControlVariates::drop(std::int64_t text) {
@@ -124,29 +108,12 @@ void ControlVariates::drop(std::int64_t text) {
     std::fill_n(logits_.get() + first * logit_stride_, trials_.scored * logit_stride_, 0.0f);
 }
 
-// sums of a matrix += the features of every row times what `rows` says of their products.
-void ControlVariates::add_features(GradientSums& sums, std::size_t tensor, const float* rows, std::int64_t stride) const {
-    if (matrices_.has_residuals()) {
-        const float* residuals =
-            trajectory_->residuals.get() + range_.text * trials_.scored * trajectory_->residual_stride;
-        rnn_.isa->activations->add_outer(sums.at(tensor), stride, {residuals, trajectory_->residual_stride, 1},
-                                         rnn_.vocab, rows, stride, n_rows_, stride);
-        return;
-    }
-    for (std::int64_t row = 0; row < n_rows_; ++row) {
-        const std::uint16_t* tokens = scored_tokens(trials_, range_.text, row);
-        add(sums.at(tensor) + tokens[1] * stride, rows + row * stride, stride);
-        add(sums.at(tensor) + (rnn_.vocab + tokens[0]) * stride, rows + row * stride, stride);
-    }
-    rnn_.isa->activations->add_outer(sums.at(tensor) + 2 * rnn_.vocab * stride, stride,
-                                     {states_after(rnn_.layers - 1), trajectory_->state_stride, 1}, rnn_.hidden, rows, stride, n_rows_,
+// sums of a matrix [n][columns] that multiplies the rows `from` [rows][from_stride] += what the errors [rows][stride] say of
+// their products.
+void ControlVariates::add_gradient(GradientSums& sums, std::size_t tensor, const float* from, std::int64_t n,
+                                   std::int64_t from_stride, std::int64_t stride) const {
+    rnn_.isa->activations->add_outer(sums.at(tensor), stride, {from, from_stride, 1}, n, errors_.get(), stride, n_rows_,
                                      stride);
-}
-
-// The same of a matrix [H][H] that multiplies the rows `from`.
-void ControlVariates::add_gradient(GradientSums& sums, std::size_t tensor, const float* from) const {
-    rnn_.isa->activations->add_outer(sums.at(tensor), hidden_stride_, {from, hidden_stride_, 1}, rnn_.hidden,
-                                     errors_.get(), hidden_stride_, n_rows_, hidden_stride_);
 }
 
 void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64_t layer) {
@@ -156,21 +123,21 @@ void ControlVariates::finish_layer(GradientSums& sums, float* deltas, std::int64
     float* errors = errors_.get();
     for (std::int64_t i = 0; i < n_rows_ * stride; ++i) errors[i] = -deltas[i] * slopes[i];
     if (layer < rnn_.layers - 1)
-        add_gradient(sums, index.above(layer), noise(layer + 1, 0));
+        add_gradient(sums, index.above(layer), noise(layer + 1, 0), rnn_.hidden, stride, stride);
     else
-        add_features(sums, index.head, errors, stride);
+        add_gradient(sums, index.head, residuals(), rnn_.vocab, trajectory_->residual_stride, stride);
     for (std::int64_t row = 0; row < n_rows_; ++row) {
         const float later = losses_reached(rnn_, trials_, range_.text, row, 2) > 1 ? discount_ : 0.0f;
         for (std::int64_t j = 0; j < stride; ++j) errors[row * stride + j] *= later;
     }
-    add_gradient(sums, index.next(layer), noise(layer, 1));
-    complete(deltas, noise(layer, 0), n_rows_ * stride);
+    add_gradient(sums, index.next(layer), noise(layer, 1), rnn_.hidden, stride, stride);
+    for (std::int64_t i = 0; i < n_rows_ * stride; ++i) deltas[i] = noise(layer, 0)[i] + correction_ * deltas[i];
 }
 
 void ControlVariates::finish_logits(GradientSums& sums, float* deltas) {
     for (std::int64_t i = 0; i < n_rows_ * logit_stride_; ++i) errors_[static_cast<std::size_t>(i)] = -deltas[i];
-    add_features(sums, matrices_.index().logits(), errors_.get(), logit_stride_);
-    complete(deltas, logits_.get(), n_rows_ * logit_stride_);
+    add_gradient(sums, matrices_.index().logits(), residuals(), rnn_.vocab, trajectory_->residual_stride, logit_stride_);
+    rnn_.isa->activations->add_rows(deltas, logits_.get(), 1, n_rows_ * logit_stride_);
 }
 
 }  // namespace fedlearn

@@ -54,6 +54,7 @@ struct ItemScratch {
     std::vector<float> carried;           // the same: what states before each token are predicted to do to the credits
     std::vector<const float*> vectors;    // [rows] what a text's states are predicted with
     FloatBuffer deltas;                   // [layers][item's texts * scored][padded H]
+    FloatBuffer logit_deltas;             // [item's texts * scored][padded V], only where logits are perturbed
     FloatBuffer initial_deltas;           // [item's groups][layers][padded H], sums over a group's texts
     FloatBuffer initial;                  // [padded H]
     ByteBuffer kernel;
@@ -76,6 +77,9 @@ struct ItemScratch {
         resize(vectors, n_rows);
         state = allocate<float>(rnn.layers * n_rows * rnn.padded_hidden);
         deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
+        logit_deltas = allocate<float>(block.has_perturbed_logits() ? kItemGroups * block.trials.batch_size * scored *
+                                                                          block.trajectory.residual_stride
+                                                                    : 0);
         initial_deltas = allocate<float>(kItemGroups * rnn.layers * rnn.padded_hidden);
         initial = allocate<float>(rnn.padded_hidden);
         kernel = allocate<std::byte>(block.packed.kernels().scratch_bytes(rnn, n_rows));

@@ -116,17 +116,13 @@ void GradientSums::add_rounded(std::span<std::int64_t> totals, double factor) co
     }
 }
 
-void add_head_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,
-                       const TextRange& range) {
-    const TensorIndex index(rnn);
-    const std::int64_t first = range.text * trials.scored, n_rows = range.n_texts * trials.scored;
-    const float* residuals = trajectory.residuals.get() + first * trajectory.residual_stride;
-    const float* states = trajectory.after.get() + first * trajectory.state_stride +
-                          (rnn.layers - 1) * sums.stride(index.head);
-    rnn.isa->activations->add_outer(sums.at(index.head), sums.stride(index.head),
-                                      {residuals, trajectory.residual_stride, 1}, rnn.vocab, states,
-                                      trajectory.state_stride, n_rows, sums.stride(index.head));
-    rnn.isa->activations->add_rows(sums.at(index.head_bias), residuals, n_rows, trajectory.residual_stride);
+void add_head_gradient(GradientSums& sums, std::size_t weight, const Rnn& rnn, const Trials& trials,
+                       const Trajectory& trajectory, const TextRange& range, const float* logit_deltas) {
+    const std::int64_t stride = sums.stride(weight), n_rows = range.n_texts * trials.scored;
+    const float* states = trajectory.after.get() + range.text * trials.scored * trajectory.state_stride + (rnn.layers - 1) * stride;
+    rnn.isa->activations->add_outer(sums.at(weight), stride, {logit_deltas, trajectory.residual_stride, 1}, rnn.vocab, states,
+                                    trajectory.state_stride, n_rows, stride);
+    rnn.isa->activations->add_rows(sums.at(weight + 1), logit_deltas, n_rows, trajectory.residual_stride);
 }
 
 void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,

@@ -11,13 +11,13 @@
 
 namespace fedlearn {
 
-// States and head residuals of every text, token by token; a text is one sequence of a group.
+// States and residuals of every text, token by token; a text is one sequence of a group.
 struct Trajectory {
     std::int64_t state_stride;     // floats of one token's states, [layers][padded H]
     std::int64_t residual_stride;  // padded V
     FloatBuffer before;            // [texts][scored][layers][padded H] states before a token is read, zero where it resets them
     FloatBuffer after;             // the same after it is read
-    FloatBuffer residuals;         // [texts][scored][padded V] probabilities less one for the target
+    FloatBuffer residuals;         // [texts][scored][padded V] probabilities of `packed`'s head less one for the target
 };
 
 // The trajectory from `states` [texts][layers][padded H] on; without residuals that buffer is there but not filled.
@@ -59,9 +59,10 @@ struct TextRange {
     std::int64_t n_texts;
 };
 
-// sums += the head's gradient, from residuals [rows][residual stride] of the range.
-void add_head_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,
-                       const TextRange& range);
+// sums += gradients of a head's tensors, the weight and behind it the bias, from those at its logits, [rows][residual stride]
+// of the range.
+void add_head_gradient(GradientSums& sums, std::size_t weight, const Rnn& rnn, const Trials& trials,
+                       const Trajectory& trajectory, const TextRange& range, const float* logit_deltas);
 
 // sums += gradients of one layer's tensors, from the gradients at its inputs, deltas [rows][padded H].
 void add_layer_gradient(GradientSums& sums, const Rnn& rnn, const Trials& trials, const Trajectory& trajectory,

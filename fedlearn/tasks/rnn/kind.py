@@ -138,7 +138,7 @@ def _described(config: RunConfig, dataset: Dataset) -> dict[str, Option]:
     }
     if strategy.perturb == "activations":
         described["control_variates"] = options.control_variates
-        described["control_features"] = "residuals" if strategy.head == "closed-form" else "tokens"
+        described["control_residuals"] = "head" if strategy.head == "closed-form" else "readout"
     if dataset.record.reset_token >= 0:
         described["reset_token"] = dataset.record.reset_token
     return described

@@ -12,26 +12,27 @@ GATES: Mapping[Cell, int] = {"tanh": 1, "gru": 3}
 """Sums that each unit of a cell makes: rows of its matrices for each hidden unit."""
 
 
-Features = Literal["residuals", "tokens"]
-"""At which the chain of control matrices starts: of a prediction, or one-hot with the state between them."""
+Residuals = Literal["head", "readout"]
+"""Whose residuals the chain of control matrices starts at: the head's, or those of a readout that is learned beside it."""
 
 
-def control_tensors(shape: tuple[int, int, int], features: Features) -> tuple[TensorSpec, ...]:
+def control_tensors(shape: tuple[int, int, int], residuals: Residuals) -> tuple[TensorSpec, ...]:
     """Control matrices for noise on activations, in the order that `es_core` expects; zero in a new run.
 
     They are a chain from a token's loss to the units of the last layer, from each token to the one before, and from
-    each layer to the one below. It starts at the residuals of a prediction, or at its target and input tokens and the
-    last layer's state, and then there is a matrix for the noise on logits, too.
+    each layer to the one below. It starts at the residuals of a prediction: the head's, or those of a readout that is
+    among the tensors, and then there is a matrix for the noise on logits, too.
     """
     vocab_size, hidden_size, n_layers = shape
-    n_features = vocab_size if features == "residuals" else 2 * vocab_size + hidden_size
-    sizes = {"control.head": (n_features, hidden_size)}
+    sizes: dict[str, tuple[int, ...]] = {"control.head": (vocab_size, hidden_size)}
     for layer in range(n_layers):
         sizes[f"control.next_l{layer}"] = (hidden_size, hidden_size)
         if layer < n_layers - 1:
             sizes[f"control.above_l{layer}"] = (hidden_size, hidden_size)
-    if features == "tokens":
-        sizes["control.logits"] = (n_features, vocab_size)
+    if residuals == "readout":
+        sizes["control.readout"] = (vocab_size, hidden_size)
+        sizes["control.readout_bias"] = (vocab_size,)
+        sizes["control.logits"] = (vocab_size, vocab_size)
     return tuple(TensorSpec(name, size) for name, size in sizes.items())
 
 

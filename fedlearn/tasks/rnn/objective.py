@@ -21,7 +21,7 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, column_of
 from fedlearn.tasks.invitation import Option
-from fedlearn.tasks.rnn.layout import GATES, Features, control_tensors, rnn_layout
+from fedlearn.tasks.rnn.layout import GATES, Residuals, control_tensors, rnn_layout
 from fedlearn.tasks.rnn.options import Cell, Precision
 from fedlearn.text.tokens import StoredTokens
 from fedlearn.text.windows import Windows, WindowShape, cut_windows
@@ -53,7 +53,7 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     precision: Precision
     cell: Cell = "tanh"
     control_variates: bool = False
-    control_features: Features = "residuals"
+    control_residuals: Residuals = "head"
     reset_token: Annotated[int, Meta(ge=-1, le=2**16 - 1)] = -1
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class RnnObjective:
         precision: Precision = "float32",
         cell: Cell = "tanh",
         control_variates: bool = False,
-        control_features: Features = "residuals",
+        control_residuals: Residuals = "head",
         reset_token: int = -1,
         unigram_counts: NDArray[np.int64] | None = None,
     ) -> None:
@@ -92,7 +92,7 @@ class RnnObjective:
         self.control_variates = control_variates
         self._unigram_counts = np.ones(vocab_size) if unigram_counts is None else unigram_counts
         network = rnn_layout(vocab_size, hidden_size, n_layers, embedding_scale, cell).tensors
-        controls = control_tensors(self.shape, control_features) if control_variates else ()
+        controls = control_tensors(self.shape, control_residuals) if control_variates else ()
         self._n_network_tensors = len(network)
         self._n_signs = sum(sum(tensor.sides) for tensor in network)
         self._layout = ParameterLayout((*network, *controls))
@@ -125,7 +125,7 @@ class RnnObjective:
             precision=values.precision,
             cell=values.cell,
             control_variates=values.control_variates,
-            control_features=values.control_features,
+            control_residuals=values.control_residuals,
             reset_token=values.reset_token,
         )
 

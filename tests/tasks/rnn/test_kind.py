@@ -80,10 +80,10 @@ def test_a_run_begins_at_the_frequencies_of_its_tokens() -> None:
     np.testing.assert_allclose(np.exp(bias), counts / counts.sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("head", "features"), [("perturbed", "tokens"), ("closed-form", "residuals")])
-def test_control_matrices_go_with_perturbed_activations(head: str, features: str) -> None:
+@pytest.mark.parametrize(("head", "residuals"), [("perturbed", "readout"), ("closed-form", "head")])
+def test_control_matrices_go_with_perturbed_activations(head: str, residuals: str) -> None:
     options = started(perturb="activations", head=head).invitation.options
-    assert (options["control_variates"], options["control_features"]) == (True, features)
+    assert (options["control_variates"], options["control_residuals"]) == (True, residuals)
     assert "control_variates" not in started(head=head).invitation.options
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedlearn.es.layout import TensorSpec
-from fedlearn.tasks.rnn.layout import Features, control_tensors, rnn_layout, to_torch_names
+from fedlearn.tasks.rnn.layout import Residuals, control_tensors, rnn_layout, to_torch_names
 
 
 def test_tensors_have_their_order_shapes_scales_and_masks() -> None:
@@ -36,17 +36,19 @@ def test_a_gru_has_three_rows_a_unit_and_a_bias_of_its_own_within_the_third() ->
     ]
 
 
-@pytest.mark.parametrize(("features", "n_features"), [("residuals", 9), ("tokens", 26)])
-def test_control_matrices_are_a_chain_that_starts_at_residuals_or_at_tokens(
-    features: Features, n_features: int
-) -> None:
-    tensors = control_tensors((9, 8, 2), features)
+@pytest.mark.parametrize("residuals", ["head", "readout"])
+def test_control_matrices_are_a_chain_that_starts_at_the_head_or_at_a_readout_among_them(residuals: Residuals) -> None:
+    tensors = control_tensors((9, 8, 2), residuals)
     assert [(tensor.name, tensor.shape) for tensor in tensors] == [
-        ("control.head", (n_features, 8)),
+        ("control.head", (9, 8)),
         ("control.next_l0", (8, 8)),
         ("control.above_l0", (8, 8)),
         ("control.next_l1", (8, 8)),
-        *([("control.logits", (26, 9))] if features == "tokens" else []),
+        *(
+            [("control.readout", (9, 8)), ("control.readout_bias", (9,)), ("control.logits", (9, 9))]
+            if residuals == "readout"
+            else []
+        ),
     ]
     assert {(tensor.scale, tensor.mask_column) for tensor in tensors} == {(1.0, -1)}
 

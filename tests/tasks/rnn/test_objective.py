@@ -146,8 +146,8 @@ def test_options_make_the_objective_that_they_describe() -> None:
     built, plain = RnnObjective.from_options(OPTIONS, SEED), rnn_of(2)
     assert (built.layout, built.shape, built.window) == (plain.layout, plain.shape, plain.window)
     np.testing.assert_array_equal(built.initial_weights(), plain.initial_weights())
-    controlled = RnnObjective.from_options({**OPTIONS, "control_variates": True, "control_features": "tokens"}, SEED)
-    assert len(controlled.layout.tensors) == len(plain.layout.tensors) + 5
+    controlled = RnnObjective.from_options({**OPTIONS, "control_variates": True, "control_residuals": "readout"}, SEED)
+    assert len(controlled.layout.tensors) == len(plain.layout.tensors) + 7
     assert (built.reset_token, RnnObjective.from_options({**OPTIONS, "reset_token": 3}, SEED).reset_token) == (-1, 3)
 
 
@@ -164,7 +164,7 @@ def test_options_make_the_objective_that_they_describe() -> None:
         {"batch_size": 1.5},
         {"precision": "float64"},
         {"control_variates": 2},
-        {"control_features": "words"},
+        {"control_residuals": "words"},
         {"reset_token": -2},
         {"reset_token": VOCAB},
         {"dropout": 0.5},
@@ -309,13 +309,15 @@ def test_control_matrices_are_part_of_the_layout_and_no_part_of_the_network() ->
         window=plain.window,
         embedding_scale=10.0,
         control_variates=True,
-        control_features="tokens",
+        control_residuals="readout",
     )
     added = objective.layout.tensors[len(plain.layout.tensors) :]
     assert [(tensor.name, tensor.shape) for tensor in added] == [
-        ("control.head", (2 * VOCAB + 10, 10)),
+        ("control.head", (VOCAB, 10)),
         ("control.next_l0", (10, 10)),
-        ("control.logits", (2 * VOCAB + 10, VOCAB)),
+        ("control.readout", (VOCAB, 10)),
+        ("control.readout_bias", (VOCAB,)),
+        ("control.logits", (VOCAB, VOCAB)),
     ]
     weights = objective.initial_weights()
     assert not weights[plain.layout.size :].any()
@@ -327,7 +329,7 @@ def test_control_matrices_are_part_of_the_layout_and_no_part_of_the_network() ->
 
 @pytest.mark.parametrize("control_variates", [True, False])
 def test_only_control_variates_say_the_variance_left(control_variates: bool) -> None:
-    given: dict[str, Option] = {"control_features": "residuals"} if control_variates else {}
+    given: dict[str, Option] = {"control_residuals": "head"} if control_variates else {}
     objective = RnnObjective.from_options({**OPTIONS, **given, "control_variates": control_variates}, SEED)
     weights = weights_of(objective)
     noise = Perturbation(0.02, 1, "activations", "closed-form", discount=0.5)
