@@ -24,6 +24,9 @@ Float32Array = NDArray[np.float32]
 SPREAD_DECAY = 0.9
 """Weight of the past in the running spread of losses."""
 
+BEYOND_RATE = 0.2
+"""Of the members that lines ask for, beyond those that the rate follows: each of them teaches less, and steps are fewer."""
+
 
 class Strategy(msgspec.Struct, frozen=True):
     """The settings of a run that turn losses into steps; the only state is in the Updates themselves."""
@@ -73,8 +76,8 @@ def ask(
 ) -> Population:
     """The population of `step`, given the Update before it (None at the first step of a run).
 
-    `members_per_s` is the measured speed of all volunteers together, as far as it is known; a step should last
-    `least_s` or longer, as far as the population may grow.
+    `members_per_s` is the measured speed of all volunteers together, as far as it is known; lines ask for a step of
+    `least_s` or longer.
     """
     elapsed_s = elapsed_s_after(last)
     limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s)
@@ -94,12 +97,15 @@ def ask(
 def members_wanted(strategy: Strategy, elapsed_s: float, *, members_per_s: float, least_s: float = 0.0) -> int:
     """Of a step that begins so late: more along the run and as volunteers join, while the rate follows.
 
-    More than that only where lines need it.
+    More than that only for a step of LEAST_STEP_S, and where lines ask for it.
     """
-    step_s = usual_step_s(strategy.schedule.duration_s, elapsed_s)
-    useful = min(step_s * members_per_s, strategy.growth.largest_population)
-    needed = max(LEAST_STEP_S, least_s) * members_per_s
-    return max(strategy.population_limit, min(int(max(useful, needed)), strategy.max_population))
+    largest = strategy.growth.largest_population
+    useful = min(usual_step_s(strategy.schedule.duration_s, elapsed_s) * members_per_s, largest)
+    asked = least_s * members_per_s
+    if strategy.max_learning_rate:
+        asked = min(asked, max(largest, BEYOND_RATE * asked))
+    wanted = max(useful, asked, LEAST_STEP_S * members_per_s)
+    return max(strategy.population_limit, min(int(wanted), strategy.max_population))
 
 
 def sum_shaping(

@@ -110,14 +110,16 @@ ELASTIC = msgspec.structs.replace(STRATEGY, max_population=30_000, max_learning_
         (22_500.0, 0.0, 9000),
         (40_000.0, 0.0, 16_000),
         (400_000.0, 0.0, 16_000),
-        # 20 ms of trials, or what lines need, at the largest rate.
+        # 20 ms of trials, or what lines ask for, a fifth of it where that is more than the rate follows.
         (1_000_000.0, 0.0, 20_000),
-        (400_000.0, 0.0625, 25_000),
+        (400_000.0, 0.0625, 16_000),
+        (400_000.0, 0.25, 20_000),
         (400_000.0, 9.0, 30_000),
+        (10_000.0, 1.5, 15_000),
         (10_000.0, 0.9, 9000),
     ],
 )
-def test_the_population_grows_as_far_as_the_rate_follows_or_lines_need(
+def test_the_population_grows_as_far_as_the_rate_follows_and_beyond_where_lines_ask_for_much_more(
     members_per_s: float, least_s: float, expected: int
 ) -> None:
     assert members_wanted(ELASTIC, 1e6, members_per_s=members_per_s, least_s=least_s) == expected

@@ -13,7 +13,7 @@ GATES: Mapping[Cell, int] = {"tanh": 1, "gru": 3}
 
 
 Residuals = Literal["head", "readout"]
-"""Whose residuals the chain of control matrices starts at: the head's, or those of a readout that is learned beside it."""
+"""At which the chain of control matrices starts: the head's, or those of a readout that is learned beside it."""
 
 
 def control_tensors(shape: tuple[int, int, int], residuals: Residuals) -> tuple[TensorSpec, ...]:

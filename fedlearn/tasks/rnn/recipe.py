@@ -35,20 +35,28 @@ LEAST_HIDDEN_SIZE = 16
 LARGE_TRIAL_TOKENS = 3e9
 """With perturbed activations, above this more units and more groups a step learn more."""
 
-REFERENCE_GROUPS = (64, 256)
-"""Of the step whose rate is known, with perturbed activations: up to LARGE_TRIAL_TOKENS, and above."""
 
-LARGEST_GROUPS = 4096
-"""Of a step with perturbed activations; so far the rate follows."""
+class Groups(msgspec.Struct, frozen=True):
+    """Steps with perturbed activations: members of a group, the rate, and how far both may grow."""
 
-CHAIN_RATE = 0.8
-"""Times 1 / units, where a chain of control variates makes the step."""
+    size: int
+    rate: float
+    """Times 1 / units, of a step of `known` groups."""
+    known: int
+    largest: int
+    """As far as the rate follows."""
+    line_growth: int
+    """How many times more there may be where lines are slow."""
 
-CHAIN_GROUPS = (64, 1024)
-"""Of the step with that rate, and of the largest one that the rate follows."""
 
-CHAIN_SIZES = ((1e7, 64), (1e8, 128))
-"""Units that learned most there up to so many trial-tokens; 256 above."""
+TRIALS = Groups(size=16, rate=0.32, known=64, largest=4096, line_growth=16)
+LARGE_TRIALS = Groups(size=16, rate=0.32, known=256, largest=4096, line_growth=16)
+"""Above LARGE_TRIAL_TOKENS."""
+CHAIN = Groups(size=4, rate=0.8, known=64, largest=1024, line_growth=4)
+"""Where a chain of control variates makes the step. Many steps teach it more than many members."""
+
+CHAIN_SIZES = {"closed-form": ((1e7, 64), (1e8, 128)), "perturbed": ((1e7, 64), (3e8, 128))}
+"""Units that learned most with the chain up to so many trial-tokens; 256 above."""
 
 LARGEST_FACTOR = 2.0
 """On the rate, with perturbed weights: four times the population of the step whose rate is known."""
@@ -57,7 +65,7 @@ LARGEST_SHARE = 16
 """Members of a step for each parameter, with perturbed weights: more of them at the same rate cost nothing."""
 
 LINE_GROWTH = 16
-"""How many times larger a population may be where lines are slow."""
+"""How many times larger a population may be where lines are slow, with perturbed weights."""
 
 DEADLINE_S = (5.0, 60.0)
 """The shortest and the longest `time_per_step`. Lines lengthen steps up to half of it, see docs/design.md."""
@@ -124,7 +132,7 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     if config.strategy.perturb == "weights":
         size = 128 if trial_tokens > 2e10 else 64
     elif _has_chain(config):
-        size = next((units for most, units in CHAIN_SIZES if trial_tokens <= most), 256)
+        size = next((units for most, units in CHAIN_SIZES[config.strategy.head] if trial_tokens <= most), 256)
     else:
         size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= LARGE_TRIAL_TOKENS else 256
     why = f"for {_millions(trial_tokens)} trial-tokens in {config.run.duration or USUAL_S:g} s"
@@ -138,13 +146,12 @@ def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     return {"hidden_size": size}, why
 
 
-def _group_size(config: RunConfig, _: _Facts) -> Choice:
+def _group_size(config: RunConfig, facts: _Facts) -> Choice:
     if config.strategy.perturb == "weights":
         size, why = 64, "learned most with perturbed weights"
-    elif _has_chain(config):
-        size, why = 4, "learned most in a second with perturbed activations and control variates from residuals"
     else:
-        size, why = 16, "learned most with perturbed activations"
+        size, why = _groups(config, facts).size, "learned most with perturbed activations"
+        why += " and control variates" if _has_chain(config) else ""
     # Powers of two, down to what a population that was given can hold.
     while size > (config.strategy.population_limit or config.strategy.max_population or size):
         size, why = size // 2, "goes into the population that was given"
@@ -161,15 +168,15 @@ def _population(config: RunConfig, facts: _Facts) -> Choice:
     strategy, speed = config.strategy, _members_per_s(config, facts)
     growth, step_s = _growth(config, facts), usual_step_s(config.run.duration, math.inf)
     if strategy.perturb == "weights":
-        least, most = growth.population // 2, LARGEST_SHARE * growth.population
+        least, most, line_growth = growth.population // 2, LARGEST_SHARE * growth.population, LINE_GROWTH
         affordable = int(MOST_WORK_S * speed)
     else:
-        least, most = growth.population, growth.largest_population
+        least, most, line_growth = growth.population, growth.largest_population, _groups(config, facts).line_growth
         affordable = most
     possible = min(strategy.max_population or MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
     later = min(max(least, int(step_s * speed)), affordable, most, possible)
     limit = _whole_groups(min(max(growth.population, int(LEAST_STEP_S * speed)), later), config)
-    largest = strategy.max_population or max(_whole_groups(min(LINE_GROWTH * most, possible), config), limit)
+    largest = strategy.max_population or max(_whole_groups(min(line_growth * most, possible), config), limit)
     reached = max(limit, min(later, growth.largest_population))
     why = f"{limit / speed * 1e3:.3g} ms of trials; along the run steps may grow to {reached / speed:.2g} s, "
     why += f"which are {reached} members here, and with the volunteers that join up to {largest}"
@@ -195,10 +202,11 @@ def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
 def _reference_rate(config: RunConfig, facts: _Facts) -> tuple[float, str]:
     """The learning rate of steps with the population for which it was found, and what it is made of."""
     hidden_size, trial_tokens = options_of(config).hidden_size, _trial_tokens(config, facts)
-    if _has_chain(config):
-        return CHAIN_RATE / hidden_size, f"{CHAIN_RATE:g} / {hidden_size} units with control variates from residuals"
     if config.strategy.perturb == "activations":
-        rate, why = 0.32 / hidden_size, f"0.32 / {hidden_size} units with perturbed activations"
+        known = _groups(config, facts).rate
+        rate, why = known / hidden_size, f"{known:g} / {hidden_size} units with perturbed activations"
+        if _has_chain(config):
+            return rate, f"{why} and control variates"
         if trial_tokens < 2e7:
             return 2.0 * rate, f"twice {why}, for less than 20 million trial-tokens"
         return rate, why
@@ -216,11 +224,15 @@ def _growth(config: RunConfig, facts: _Facts) -> Growth:
     """The population for which the reference rate was found, and how far the rate follows larger ones."""
     if config.strategy.perturb == "weights":
         return Growth(_n_parameters(config, options_of(config).hidden_size, facts), LARGEST_FACTOR)
+    groups = _groups(config, facts)
+    return Growth(groups.known * config.strategy.group_size, math.sqrt(groups.largest / groups.known))
+
+
+def _groups(config: RunConfig, facts: _Facts) -> Groups:
+    """What is known of steps with perturbed activations like those of the run."""
     if _has_chain(config):
-        n_groups, largest = CHAIN_GROUPS
-    else:
-        n_groups, largest = REFERENCE_GROUPS[_trial_tokens(config, facts) > LARGE_TRIAL_TOKENS], LARGEST_GROUPS
-    return Growth(n_groups * config.strategy.group_size, math.sqrt(largest / n_groups))
+        return CHAIN
+    return LARGE_TRIALS if _trial_tokens(config, facts) > LARGE_TRIAL_TOKENS else TRIALS
 
 
 def _time_per_step(config: RunConfig, facts: _Facts) -> Choice:
@@ -243,10 +255,9 @@ _CHOICES: Mapping[str, Callable[[RunConfig, _Facts], Choice]] = {
 
 
 def _has_chain(config: RunConfig) -> bool:
-    """Whether control variates from residuals make the step, which trials only teach."""
+    """Whether control variates make the step, which trials only teach."""
     strategy = config.strategy
-    closed = strategy.perturb == "activations" and strategy.head == "closed-form"
-    return closed and options_of(config).control_variates and strategy.correction < 1.0
+    return strategy.perturb == "activations" and options_of(config).control_variates and strategy.correction < 1.0
 
 
 def _trial_tokens(config: RunConfig, facts: _Facts) -> float:

@@ -15,7 +15,8 @@ AUTOMATIC_KEYS = ("hidden_size", "group_size", "sigma", "population_limit", "lea
 
 N_TOKENS = 10**9
 VOCAB_SIZE = 65
-ACTIVATIONS: dict[str, Any] = {"perturb": "activations"}
+CHAIN: dict[str, Any] = {"perturb": "activations"}
+ACTIVATIONS: dict[str, Any] = {**CHAIN, "control_variates": False}
 
 
 def settled(throughput: float = 1e7, *, n_training_tokens: int = N_TOKENS, **given: Any) -> RunConfig:  # noqa: ANN401 (values of any key)
@@ -37,11 +38,15 @@ def n_parameters(hidden_size: int) -> int:
         (ACTIVATIONS, 1e8, 128),
         (ACTIVATIONS, 3e9, 128),
         (ACTIVATIONS, 3.01e9, 256),
-        (ACTIVATIONS | {"head": "closed-form"}, 1e7, 64),
-        (ACTIVATIONS | {"head": "closed-form"}, 1.01e7, 128),
-        (ACTIVATIONS | {"head": "closed-form"}, 1e8, 128),
-        (ACTIVATIONS | {"head": "closed-form"}, 1.01e8, 256),
-        (ACTIVATIONS | {"head": "closed-form", "correction": 1.0}, 1.01e8, 128),
+        (CHAIN, 1e7, 64),
+        (CHAIN, 1.01e7, 128),
+        (CHAIN, 3e8, 128),
+        (CHAIN, 3.01e8, 256),
+        (CHAIN | {"head": "closed-form"}, 1e7, 64),
+        (CHAIN | {"head": "closed-form"}, 1.01e7, 128),
+        (CHAIN | {"head": "closed-form"}, 1e8, 128),
+        (CHAIN | {"head": "closed-form"}, 1.01e8, 256),
+        (CHAIN | {"head": "closed-form", "correction": 1.0}, 1.01e8, 128),
     ],
 )
 def test_more_trials_are_worth_more_units(given: dict[str, Any], trial_tokens: float, expected: int) -> None:
@@ -97,8 +102,9 @@ def test_one_token_less_than_two_a_parameter_is_too_few() -> None:
         (ACTIVATIONS | {"duration": 9.9}, (16, 0.05, 0.005)),
         (ACTIVATIONS | {"duration": 2.0}, (16, 0.05, 0.005)),
         (ACTIVATIONS | {"duration": 1.9}, (16, 0.05, 0.01)),
-        (ACTIVATIONS | {"head": "closed-form", "duration": 1.0}, (4, 0.05, 0.014)),
-        (ACTIVATIONS | {"head": "closed-form", "correction": 1.0, "duration": 2.0}, (16, 0.05, 0.005)),
+        (CHAIN | {"duration": 1.0}, (4, 0.05, 0.014)),
+        (CHAIN | {"head": "closed-form", "duration": 1.0}, (4, 0.05, 0.014)),
+        (CHAIN | {"head": "closed-form", "correction": 1.0, "duration": 2.0}, (16, 0.05, 0.005)),
         (ACTIVATIONS | {"head": "closed-form", "control_variates": False, "duration": 2.0}, (16, 0.05, 0.005)),
     ],
     ids=str,
@@ -117,7 +123,7 @@ def test_groups_noise_and_learning_rate_go_with_what_is_perturbed(
     [
         ({"steps": 9}, n_parameters(64), 0.01, 4 * n_parameters(64)),
         (ACTIVATIONS | {"hidden_size": 64, "duration": 100.0}, 64 * 16, 0.005, 4096 * 16),
-        (ACTIVATIONS | {"hidden_size": 64, "duration": 5.0, "head": "closed-form"}, 64 * 4, 0.0125, 1024 * 4),
+        (CHAIN | {"hidden_size": 64, "duration": 5.0}, 64 * 4, 0.0125, 1024 * 4),
         (ACTIVATIONS | {"hidden_size": 64}, 256 * 16, 0.005, 4096 * 16),
     ],
     ids=str,
@@ -194,6 +200,7 @@ def test_a_population_that_was_chosen_grows_on_where_lines_are_slow() -> None:
     gru = rnn_layout(VOCAB_SIZE, 64, 1, 10.0, "gru").size
     assert settled(cell="gru").strategy.max_population == 16 * 16 * gru // 64 * 64
     assert settled(**ACTIVATIONS).strategy.max_population == 16 * 4096 * 16
+    assert settled(**CHAIN).strategy.max_population == 4 * 1024 * 4
     assert settled(max_population=7000).strategy.max_population == 7000
     assert settled(hidden_size=65536, rank=8).strategy.max_population == MAX_MEMBERS // 8 // 64 * 64
 
