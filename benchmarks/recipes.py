@@ -27,9 +27,8 @@ PRODUCT: dict[str, Settings] = {
         "perturb": "activations",
         "sigma": 0.05,
         "context": 8,
-        "group_size": 16,
+        "group_size": 4,
         "discount": 0.7,
-        "correction": 0.1,
     },
     "activations-closed-form": {
         "perturb": "activations",
@@ -56,11 +55,12 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
         (inf, {"population_limit": 8192, "learning_rate": 0.005, "precision": "int8"}),
     ),
     "activations": (
-        (2e6, {"population_limit": 64, "learning_rate": 0.01, "group_size": 8}),
+        (2e6, {"population_limit": 64, "learning_rate": 0.01}),
+        (5e6, {"population_limit": 128, "learning_rate": 0.01}),
         (2e7, {"population_limit": 256, "learning_rate": 0.01}),
-        (1e8, {"population_limit": 512, "learning_rate": 0.007, "group_size": 8}),
-        (1e9, {"population_limit": 1024, "learning_rate": 0.003, "hidden_size": 128}),
-        (inf, {"learning_rate": 0.0015, **LONG}),
+        (1e8, {"population_limit": 512, "learning_rate": 0.01, "discount": 0.9}),
+        (1e9, {"population_limit": 1024, "learning_rate": 0.0125, "discount": 0.9, "hidden_size": 128}),
+        (inf, {"learning_rate": 0.006, "weight_decay": 0.2, "discount": 0.95, **LONG}),
     ),
     "activations-closed-form": (
         (2e7, {"population_limit": 128, "learning_rate": 0.01, "group_size": 2}),
