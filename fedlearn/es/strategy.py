@@ -25,7 +25,7 @@ SPREAD_DECAY = 0.9
 """Weight of the past in the running spread of losses."""
 
 BEYOND_RATE = 0.2
-"""Of the members that lines ask for, beyond those that the rate follows: each of them teaches less, and steps are fewer."""
+"""Of the members that lines ask for, beyond those that the rate follows: each teaches less, and steps are fewer."""
 
 
 class Strategy(msgspec.Struct, frozen=True):

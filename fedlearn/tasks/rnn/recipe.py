@@ -39,6 +39,8 @@ LARGE_TRIAL_TOKENS = 3e9
 class Groups(msgspec.Struct, frozen=True):
     """Steps with perturbed activations: members of a group, the rate, and how far both may grow."""
 
+    noise: str
+    """With what they were found."""
     size: int
     rate: float
     """Times 1 / units, of a step of `known` groups."""
@@ -49,10 +51,10 @@ class Groups(msgspec.Struct, frozen=True):
     """How many times more there may be where lines are slow."""
 
 
-TRIALS = Groups(size=16, rate=0.32, known=64, largest=4096, line_growth=16)
-LARGE_TRIALS = Groups(size=16, rate=0.32, known=256, largest=4096, line_growth=16)
+TRIALS = Groups("perturbed activations", size=16, rate=0.32, known=64, largest=4096, line_growth=16)
+LARGE_TRIALS = Groups("perturbed activations", size=16, rate=0.32, known=256, largest=4096, line_growth=16)
 """Above LARGE_TRIAL_TOKENS."""
-CHAIN = Groups(size=4, rate=0.8, known=64, largest=1024, line_growth=4)
+CHAIN = Groups("perturbed activations and control variates", size=4, rate=0.8, known=64, largest=1024, line_growth=4)
 """Where a chain of control variates makes the step. Many steps teach it more than many members."""
 
 CHAIN_SIZES = {"closed-form": ((1e7, 64), (1e8, 128)), "perturbed": ((1e7, 64), (3e8, 128))}
@@ -150,8 +152,8 @@ def _group_size(config: RunConfig, facts: _Facts) -> Choice:
     if config.strategy.perturb == "weights":
         size, why = 64, "learned most with perturbed weights"
     else:
-        size, why = _groups(config, facts).size, "learned most with perturbed activations"
-        why += " and control variates" if _has_chain(config) else ""
+        groups = _groups(config, facts)
+        size, why = groups.size, f"learned most with {groups.noise}"
     # Powers of two, down to what a population that was given can hold.
     while size > (config.strategy.population_limit or config.strategy.max_population or size):
         size, why = size // 2, "goes into the population that was given"
@@ -203,11 +205,9 @@ def _reference_rate(config: RunConfig, facts: _Facts) -> tuple[float, str]:
     """The learning rate of steps with the population for which it was found, and what it is made of."""
     hidden_size, trial_tokens = options_of(config).hidden_size, _trial_tokens(config, facts)
     if config.strategy.perturb == "activations":
-        known = _groups(config, facts).rate
-        rate, why = known / hidden_size, f"{known:g} / {hidden_size} units with perturbed activations"
-        if _has_chain(config):
-            return rate, f"{why} and control variates"
-        if trial_tokens < 2e7:
+        groups = _groups(config, facts)
+        rate, why = groups.rate / hidden_size, f"{groups.rate:g} / {hidden_size} units with {groups.noise}"
+        if trial_tokens < 2e7 and groups is not CHAIN:
             return 2.0 * rate, f"twice {why}, for less than 20 million trial-tokens"
         return rate, why
     if config.run.duration and trial_tokens > LONG_TRIAL_TOKENS:

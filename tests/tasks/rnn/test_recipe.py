@@ -245,6 +245,23 @@ def test_each_choice_has_its_reason_in_a_sentence() -> None:
     assert str(reasons[0]) == "hidden_size = 64: for 6,000 million trial-tokens in 600 s"
 
 
+@pytest.mark.parametrize(
+    ("given", "noise"),
+    [(ACTIVATIONS, "perturbed activations"), (CHAIN, "perturbed activations and control variates")],
+    ids=["trials", "chain"],
+)
+def test_reasons_say_whether_control_variates_make_the_step(given: dict[str, Any], noise: str) -> None:
+    _, reasons = settle(
+        SCHEMA.build({**given, "population_limit": 64, "hidden_size": 64}),
+        throughput=1e7,
+        n_training_tokens=N_TOKENS,
+        vocab_size=VOCAB_SIZE,
+    )
+    why = {reason.key: reason.why for reason in reasons}
+    assert why["group_size"] == f"learned most with {noise}"
+    assert why["learning_rate"].endswith(f"/ 64 units with {noise}")
+
+
 GIVEN = {
     "hidden_size": st.integers(2, 4096),
     "group_size": st.integers(2, 300),
