@@ -24,6 +24,8 @@ class BackpropSettings(msgspec.Struct, frozen=True):
     learning_rate: float = 0.02
     clip: float = 1.0
     """Greatest norm of the gradient."""
+    weight_decay: float = 0.0
+    """Decoupled, as ours is: times the learning rate."""
 
 
 @final
@@ -37,7 +39,9 @@ class Backprop:
         weights = torch.from_numpy(run.initial_weights())
         parts = split(weights[None], run.objective.layout)
         self._parameters = {name: part.clone().requires_grad_() for name, part in parts.items()}
-        self._optimizer = torch.optim.Adam(self._parameters.values(), lr=settings.learning_rate)
+        self._optimizer = torch.optim.AdamW(
+            self._parameters.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
         self._step = 0
 
     def advance(self, progress: float) -> int:
