@@ -66,7 +66,7 @@ LARGEST_FACTOR = 2.0
 LARGEST_SHARE = 16
 """Members of a step for each parameter, with perturbed weights: more of them at the same rate cost nothing."""
 
-LINE_GROWTH = 16
+LINE_GROWTH = 2
 """How many times larger a population may be where lines are slow, with perturbed weights."""
 
 DEADLINE_S = (5.0, 60.0)

@@ -196,9 +196,9 @@ def test_a_step_is_long_enough_for_its_fixed_costs(given: dict[str, Any], throug
 
 
 def test_a_population_that_was_chosen_grows_on_where_lines_are_slow() -> None:
-    assert settled().strategy.max_population == 16 * 16 * n_parameters(64) // 64 * 64
+    assert settled().strategy.max_population == 2 * 16 * n_parameters(64) // 64 * 64
     gru = rnn_layout(VOCAB_SIZE, 64, 1, 10.0, "gru").size
-    assert settled(cell="gru").strategy.max_population == 16 * 16 * gru // 64 * 64
+    assert settled(cell="gru").strategy.max_population == 2 * 16 * gru // 64 * 64
     assert settled(**ACTIVATIONS).strategy.max_population == 16 * 4096 * 16
     assert settled(**CHAIN).strategy.max_population == 4 * 1024 * 4
     assert settled(max_population=7000).strategy.max_population == 7000
