@@ -138,7 +138,7 @@ def measure(case: Case, n_volunteers: int, limits: Limits) -> Cell:
     members, n_steps = sum(metrics.members for metrics in half[1:]), max(len(half) - 1, 1)
     up, down = (sum(getattr(metrics, name) for metrics in half[1:]) for name in ("bytes_in", "bytes_out"))
     return Cell(
-        case=case,
+        case=_told(case),
         volunteers=n_volunteers,
         looks=looks,
         seconds=seconds_to(case.target, looks),
@@ -165,6 +165,12 @@ def learn(swarm: TimedSwarm, trainer: Trainer, run: RnnRun, target: float, limit
         if is_over or bits <= target:
             break
     return looks
+
+
+def _told(case: Case) -> Case:
+    """The case with the name of its text alone: nobody else has the folder."""
+    named = {"data": Path(str(case.settings["data"])).name} if "data" in case.settings else {}
+    return msgspec.structs.replace(case, settings=case.settings | named)
 
 
 def _save_plot(report: Report, folder: Path) -> None:

@@ -31,6 +31,7 @@ def test_two_volunteers_are_sooner_at_the_target_than_one(
     one, two = report["cells"]
     assert [cell["volunteers"] for cell in (one, two)] == [1, 2]
     assert one["case"] == two["case"]
+    assert one["case"]["settings"]["data"] == "alternating.txt"
     assert one["case"]["settings"]["exchange" if space == "weights" else "perturb"] in ("sum", "activations")
     assert one["case"]["trial_tokens_per_s"] == pytest.approx(1e5)
     assert one["case"]["costs"]["member_s"] == pytest.approx(16 / 1e5)

@@ -100,7 +100,7 @@ Squares fill_deltas(const Block& block, const MemberRun& run, std::int64_t first
             kernels.sum_signs(delta, 1.0f / (degrees * block.noise.sigma), scratch.credits.data() + at, signs,
                               trials.group_size, signs.hidden_block[layer], token * signs.hidden_pitch, rnn.hidden);
         }
-        if (block.has_perturbed_logits()) {
+        if (block.noise.perturbs_logits()) {
             float* delta = scratch.logit_deltas.get() + (item_text * scored + t) * block.trajectory.residual_stride;
             kernels.sum_signs(delta, 1.0f / (degrees * block.noise.logit_sigma), scratch.credits.data() + at, signs,
                               trials.group_size, signs.logit_block, token * signs.logit_pitch, rnn.vocab);
@@ -134,7 +134,7 @@ void drop_group(const Block& block, std::int64_t group, std::int64_t item_group,
         std::fill_n(scratch.deltas.get() + row * rnn.padded_hidden, n_rows * rnn.padded_hidden, 0.0f);
     }
     std::fill_n(block.trajectory.residuals.get() + group * n_logits, n_logits, 0.0f);
-    if (block.has_perturbed_logits()) std::fill_n(scratch.logit_deltas.get() + item_group * n_logits, n_logits, 0.0f);
+    if (block.noise.perturbs_logits()) std::fill_n(scratch.logit_deltas.get() + item_group * n_logits, n_logits, 0.0f);
     std::fill_n(scratch.initial_deltas.get() + item_group * n_states, n_states, 0.0f);
     for (std::int64_t i = 0; !block.controls.is_empty() && i < trials.batch_size; ++i) scratch.controls.drop(text + i);
 }
@@ -157,7 +157,7 @@ void add_head_gradients(const Block& block, const TextRange& range, ItemScratch&
     const std::size_t head = TensorIndex(block.rnn).head;
     const float* residuals =
         block.trajectory.residuals.get() + range.text * block.trials.scored * block.trajectory.residual_stride;
-    if (!block.has_perturbed_logits()) return add(head, residuals);
+    if (!block.noise.perturbs_logits()) return add(head, residuals);
     if (!block.controls.is_empty()) {
         scratch.controls.finish_logits(scratch.sums, scratch.logit_deltas.get());
         add(block.controls.index().readout(), residuals);
@@ -230,9 +230,9 @@ void for_each_block(const Trials& trials, const Work& work) {
 }
 
 // The weights with the readout in the head's place where there is one: residuals are of its probabilities.
-std::vector<float> readout_weights(const Rnn& rnn, const ControlMatrices& controls, bool has_perturbed_logits) {
+std::vector<float> readout_weights(const Rnn& rnn, const ControlMatrices& controls, const ActivationNoise& noise) {
     std::vector<float> weights(rnn.weights.begin(), rnn.weights.end());
-    if (controls.is_empty() || !has_perturbed_logits) return weights;
+    if (controls.is_empty() || !noise.perturbs_logits()) return weights;
     for (const std::size_t i : {0, 1}) {  // the weight and the bias
         const Tensor &from = rnn.tensors[controls.index().readout() + i], &to = rnn.tensors[TensorIndex(rnn).head + i];
         std::copy_n(rnn.weights.begin() + from.offset, from.rows * from.columns, weights.begin() + to.offset);
@@ -252,10 +252,9 @@ double activation_gradient(std::span<float> losses, std::span<std::int32_t> esti
         return 1.0;
     }
     Squares squares;
-    const bool has_perturbed_logits = noise.logit_sigma > 0.0f;
     const ControlMatrices controls(rnn);
-    const bool has_residuals = !has_perturbed_logits || !controls.is_empty();
-    const std::vector<float> of_readout = readout_weights(rnn, controls, has_perturbed_logits);
+    const bool has_residuals = !noise.perturbs_logits() || !controls.is_empty();
+    const std::vector<float> of_readout = readout_weights(rnn, controls, noise);
     const PackedWeights plain(rnn, of_readout.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
     const ActivationSigns signs(rnn, trials, noise.sigma, noise.logit_sigma);

@@ -19,6 +19,8 @@ struct ActivationNoise {
     float logit_sigma;         // of the logits; 0: they are not perturbed, and the head's gradient has a closed form
     float discount;            // of a loss with each token that it comes later than the perturbation
     float correction;          // weight of what trials say beyond the control variates; 1 without any bias of theirs
+
+    bool perturbs_logits() const { return logit_sigma > 0.0f; }
 };
 
 // A gradient as integers: partial sums of any groups, from anywhere, add up exactly.

@@ -26,7 +26,7 @@ ControlVariates::ControlVariates(const Rnn& rnn, const Trials& trials, const Con
       matrices_(matrices),
       discount_(noise.discount),
       correction_(noise.correction),
-      has_perturbed_logits_(noise.logit_sigma > 0.0f),
+      perturbs_logits_(noise.perturbs_logits()),
       hidden_stride_(padded_columns(*rnn.isa->rnn, rnn.hidden)),
       logit_stride_(padded_columns(*rnn.isa->rnn, rnn.vocab)),
       max_rows_(matrices.is_empty() ? 0 : max_texts * trials.scored) {
@@ -45,7 +45,7 @@ void ControlVariates::start(const Trajectory& trajectory, const TextRange& range
         fill_slopes(layer);
         follow(layer);
     }
-    if (!has_perturbed_logits_) return;
+    if (!perturbs_logits_) return;
     std::fill_n(logits_.get(), n_rows_ * logit_stride_, 0.0f);
     multiply_residuals(logits_.get(), matrices_.index().logits(), logit_stride_);
 }

@@ -91,7 +91,7 @@ private:
     const Trials& trials_;
     const ControlMatrices& matrices_;
     float discount_, correction_;
-    bool has_perturbed_logits_;
+    bool perturbs_logits_;
     std::int64_t hidden_stride_, logit_stride_, max_rows_;
     const Trajectory* trajectory_ = nullptr;
     TextRange range_{};

@@ -48,7 +48,7 @@ void take_off_noise(const Block& block, const MemberRun& run, std::int64_t first
         for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
             take_off(t, scratch.controls.noise(layer, row), block.noise.sigma, signs.hidden_block[layer],
                      token * signs.hidden_pitch, rnn.hidden);
-        if (block.has_perturbed_logits())
+        if (block.noise.perturbs_logits())
             take_off(t, scratch.controls.logits(row), block.noise.logit_sigma, signs.logit_block,
                      token * signs.logit_pitch, rnn.vocab);
     }

@@ -41,7 +41,6 @@ struct Block {
     Trajectory& trajectory;
     const ControlMatrices& controls;
 
-    bool has_perturbed_logits() const { return noise.logit_sigma > 0.0f; }
     std::int64_t groups_per_run() const { return std::max<std::int64_t>(1, kRunRows / trials.group_size); }
 };
 
@@ -77,7 +76,7 @@ struct ItemScratch {
         resize(vectors, n_rows);
         state = allocate<float>(rnn.layers * n_rows * rnn.padded_hidden);
         deltas = allocate<float>(rnn.layers * kItemGroups * block.trials.batch_size * scored * rnn.padded_hidden);
-        logit_deltas = allocate<float>(block.has_perturbed_logits() ? kItemGroups * block.trials.batch_size * scored *
+        logit_deltas = allocate<float>(block.noise.perturbs_logits() ? kItemGroups * block.trials.batch_size * scored *
                                                                           block.trajectory.residual_stride
                                                                     : 0);
         initial_deltas = allocate<float>(kItemGroups * rnn.layers * rnn.padded_hidden);
