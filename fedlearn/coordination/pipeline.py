@@ -133,9 +133,11 @@ class Pipeline:
         return Pass(trials, assignment.block, activations.payload)
 
     def passed(self, done: Pass, result: bytes | TrialResults, digest: bytes, now: float) -> list[Message]:
-        """What to say of members that went through; nothing where the step is over."""
+        """What to say of members that went through; nothing where their lease is over, even in the same step."""
         trials, assignment = done.trials, self._assignment
         if assignment is None or assignment.step != trials.step:
+            return []
+        if not 0 <= trials.first_member - assignment.first_member < assignment.quota:
             return []
         if isinstance(result, bytes):
             return [Activations(trials.step, trials.first_member, trials.n_members, digest, result)]

@@ -1,5 +1,6 @@
 """A seat's part of its crew's work, in isolation."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -167,6 +168,20 @@ def test_losses_of_a_lease_that_was_given_up_are_not_mixed_with_the_next() -> No
     assert isinstance(result, Result)
     assert result.losses.tolist() == [1.0] * 8
     assert result.variance_left is None
+
+
+@pytest.mark.parametrize("later", [FIRST + GROUP, FIRST - GROUP])
+def test_what_was_being_made_of_a_lease_that_was_given_up_is_not_said_of_the_next(later: int) -> None:
+    last = pipeline(2)
+    last.received(activations(FIRST, 3))
+    (late,) = passes(last)
+    last.assign(msgspec.structs.replace(assignment(quota=GROUP), first_member=later), now=101.0)
+    assert last.passed(late, TrialResults(np.zeros(3, np.float32)), DIGEST, now=102.0) == []
+    last.received(activations(later, GROUP))
+    (whole,) = passes(last)
+    (said,) = last.passed(whole, TrialResults(np.ones(GROUP, np.float32)), DIGEST, now=103.0)
+    assert isinstance(said, Result)
+    assert (said.first_member, said.losses.size) == (later, GROUP)
 
 
 def test_a_crew_of_one_begins_and_reports() -> None:
