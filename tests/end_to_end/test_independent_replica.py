@@ -85,11 +85,11 @@ class IndependentReplica:
         self.tensors += [Tensor(1, layers * hidden, 1.0, self.vocab)]
         if self.config["perturb"] == "activations":
             is_closed = self.config["head"] == "closed-form"
-            features = self.vocab if is_closed else 2 * self.vocab + hidden
             if self.config["control_variates"]:
                 chain = [Tensor(hidden, hidden, 1.0, None)] * (2 * layers - 1)
-                self.tensors += [Tensor(features, hidden, 1.0, None), *chain]
-                self.tensors += [] if is_closed else [Tensor(features, self.vocab, 1.0, None)]
+                self.tensors += [Tensor(self.vocab, hidden, 1.0, None), *chain]
+                readout = [(self.vocab, hidden), (1, self.vocab), (self.vocab, self.vocab)]
+                self.tensors += [] if is_closed else [Tensor(*sides, 1.0, None) for sides in readout]
 
     def key(self, step: int, domain: int) -> tuple[int, ...]:
         seed = self.config["seed"]
