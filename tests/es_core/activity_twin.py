@@ -161,8 +161,7 @@ class Twin:
 
         def residuals_of(weight: Array, bias: Array) -> Array:
             logits = [weight @ states[-1] + bias for states in path[1:]]
-            probabilities: Array = np.exp([self.normalized(row) for row in logits])
-            return probabilities - np.eye(vocab)[text[1:]]
+            return np.asarray(np.exp([self.normalized(row) for row in logits]) - np.eye(vocab)[text[1:]])
 
         residuals = residuals_of(self.parts["head.weight"], self.parts["head.bias"])
         features = residuals
