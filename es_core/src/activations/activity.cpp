@@ -233,7 +233,7 @@ void for_each_block(const Trials& trials, const Work& work) {
 std::vector<float> readout_weights(const Rnn& rnn, const ControlMatrices& controls, const ActivationNoise& noise) {
     std::vector<float> weights(rnn.weights.begin(), rnn.weights.end());
     if (controls.is_empty() || !noise.perturbs_logits()) return weights;
-    for (const std::size_t i : {0, 1}) {  // the weight and the bias
+    for (std::size_t i = 0; i < 2; ++i) {  // the weight and the bias
         const Tensor &from = rnn.tensors[controls.index().readout() + i], &to = rnn.tensors[TensorIndex(rnn).head + i];
         std::copy_n(rnn.weights.begin() + from.offset, from.rows * from.columns, weights.begin() + to.offset);
     }
