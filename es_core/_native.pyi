@@ -191,11 +191,12 @@ def rnn_activation_gradient(
     Every member adds `sigma` times a sign to the input of each hidden unit at each scored token, and `logit_sigma`
     times one to each logit; 0 leaves the logits alone, and the head's gradient comes from its closed form. `discount`
     weighs a loss for each token that it comes later than the noise. With `control_variates`, matrices that predict
-    what noise does to losses stand behind the model's tensors in `tensors`: [features, hidden] for the last layer;
+    what noise does to losses stand behind the model's tensors in `tensors`: [vocabulary, hidden] for the last layer;
     for each layer [hidden, hidden] from the next token, and below the last layer [hidden, hidden] from the layer
-    above; then, for perturbed logits, [features, vocabulary]. There are as many features as tokens, or twice as many
-    and `hidden` more for perturbed logits. What trials say beyond the prediction counts `correction` (0 to 1) in the
-    estimate: at 1 the matrices bias nothing, below it the estimate has less variance and some bias of theirs.
+    above; then, for perturbed logits, a readout [vocabulary, hidden] with its bias [vocabulary], and [vocabulary,
+    vocabulary]. What trials say beyond the prediction counts `correction` (0 to 1) in the estimate of hidden units: at
+    1 the matrices bias nothing, below it the estimate has less variance and some bias of theirs. Of logits it counts
+    in full.
 
     The estimate, int32 [n_parameters], is ESTIMATE_UNIT times the sum over groups of the gradient of the mean loss, in
     relative scales; groups with a non-finite loss count zero. The last number is the share of the variance of
