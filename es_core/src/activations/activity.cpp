@@ -133,7 +133,7 @@ void drop_group(const Block& block, std::int64_t group, std::int64_t item_group,
         const std::int64_t row = (layer * kItemGroups * trials.batch_size + text) * trials.scored;
         std::fill_n(scratch.deltas.get() + row * rnn.padded_hidden, n_rows * rnn.padded_hidden, 0.0f);
     }
-    std::fill_n(block.trajectory.residuals.get() + group * n_logits, n_logits, 0.0f);
+    std::fill_n(block.trajectory.residuals_of(group * trials.batch_size, trials.scored), n_logits, 0.0f);
     if (block.noise.perturbs_logits()) std::fill_n(scratch.logit_deltas.get() + item_group * n_logits, n_logits, 0.0f);
     std::fill_n(scratch.initial_deltas.get() + item_group * n_states, n_states, 0.0f);
     for (std::int64_t i = 0; !block.controls.is_empty() && i < trials.batch_size; ++i) scratch.controls.drop(text + i);
@@ -155,8 +155,7 @@ void add_head_gradients(const Block& block, const TextRange& range, ItemScratch&
         add_head_gradient(scratch.sums, weight, block.rnn, block.trials, block.trajectory, range, logit_deltas);
     };
     const std::size_t head = TensorIndex(block.rnn).head;
-    const float* residuals =
-        block.trajectory.residuals.get() + range.text * block.trials.scored * block.trajectory.residual_stride;
+    const float* residuals = block.trajectory.residuals_of(range.text, block.trials.scored);
     if (!block.noise.perturbs_logits()) return add(head, residuals);
     if (!block.controls.is_empty()) {
         scratch.controls.finish_logits(scratch.sums, scratch.logit_deltas.get());
@@ -229,10 +228,9 @@ void for_each_block(const Trials& trials, const Work& work) {
     }
 }
 
-// The weights with the readout in the head's place where there is one: residuals are of its probabilities.
-std::vector<float> readout_weights(const Rnn& rnn, const ControlMatrices& controls, const ActivationNoise& noise) {
+// The weights with the readout in the head's place: residuals are of its probabilities.
+std::vector<float> readout_weights(const Rnn& rnn, const ControlMatrices& controls) {
     std::vector<float> weights(rnn.weights.begin(), rnn.weights.end());
-    if (controls.is_empty() || !noise.perturbs_logits()) return weights;
     for (std::size_t i = 0; i < 2; ++i) {  // the weight and the bias
         const Tensor &from = rnn.tensors[controls.index().readout() + i], &to = rnn.tensors[TensorIndex(rnn).head + i];
         std::copy_n(rnn.weights.begin() + from.offset, from.rows * from.columns, weights.begin() + to.offset);
@@ -253,9 +251,10 @@ double activation_gradient(std::span<float> losses, std::span<std::int32_t> esti
     }
     Squares squares;
     const ControlMatrices controls(rnn);
-    const bool has_residuals = !noise.perturbs_logits() || !controls.is_empty();
-    const std::vector<float> of_readout = readout_weights(rnn, controls, noise);
-    const PackedWeights plain(rnn, of_readout.data(), false);
+    const bool has_readout = noise.perturbs_logits() && !controls.is_empty();
+    const bool has_residuals = !noise.perturbs_logits() || has_readout;
+    const std::vector<float> of_readout = has_readout ? readout_weights(rnn, controls) : std::vector<float>{};
+    const PackedWeights plain(rnn, has_readout ? of_readout.data() : rnn.weights.data(), false);
     const PackedWeights packed(rnn, rnn.weights.data(), rnn.is_int8);
     const ActivationSigns signs(rnn, trials, noise.sigma, noise.logit_sigma);
     for_each_block(trials, [&](const Trials& part, std::int64_t first) {

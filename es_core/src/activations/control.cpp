@@ -52,7 +52,7 @@ void ControlVariates::start(const Trajectory& trajectory, const TextRange& range
 
 // The range's, [rows][residual stride].
 const float* ControlVariates::residuals() const {
-    return trajectory_->residuals.get() + range_.text * trials_.scored * trajectory_->residual_stride;
+    return trajectory_->residuals_of(range_.text, trials_.scored);
 }
 
 void ControlVariates::fill_slopes(std::int64_t layer) {

@@ -18,6 +18,9 @@ struct Trajectory {
     FloatBuffer before;            // [texts][scored][layers][padded H] states before a token is read, zero where it resets them
     FloatBuffer after;             // the same after it is read
     FloatBuffer residuals;         // [texts][scored][padded V] probabilities of `packed`'s head less one for the target
+
+    // From a text's first scored token on; `scored` of them a text.
+    float* residuals_of(std::int64_t text, std::int64_t scored) const { return residuals.get() + text * scored * residual_stride; }
 };
 
 // The trajectory from `states` [texts][layers][padded H] on; without residuals that buffer is there but not filled.
