@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from fedlearn.board.serving import Reach, server_of
+from fedlearn.board.serving import Reach
 from fedlearn.hub.app import Hub
 from fedlearn.hub.settings import HubSettings
 from tests.acceptance.hubs import devices_of, hub_in
 from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.folders import show_status, volunteer
+from tests.board.live import serving
 from tests.hub.conftest import Scripted
 
 if TYPE_CHECKING:
@@ -65,12 +65,8 @@ def live(settings: HubSettings) -> Iterator[Listening]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         hub = Hub(settings, Reach().names(port))
-        server = server_of(hub.app(), listening, ())
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        yield Listening(hub, f"http://127.0.0.1:{port}/jobs")
-        server.should_exit = True
-        thread.join()
+        with serving(hub.app(), listening):
+            yield Listening(hub, f"http://127.0.0.1:{port}/jobs")
 
 
 def test_a_job_is_made_by_the_form_trained_followed_and_deleted(live: Listening, settings: HubSettings) -> None:
@@ -104,6 +100,23 @@ def test_a_job_is_made_by_the_form_trained_followed_and_deleted(live: Listening,
         row.get_by_role("button", name="Delete").click()
         expect(page.locator("#jobs tbody tr")).to_have_count(0)
         expect(page.locator("#note")).to_contain_text("its run 1 stays")
+
+
+def test_a_button_that_is_pressed_stays_whatever_is_shown_meanwhile(live: Listening) -> None:
+    with page_at(live.url) as page:
+        expect, rows, create = playwright.expect, page.locator("#jobs tbody tr"), page.locator("#new")
+        page.locator("#layers").fill("784, 16, 10")
+        create.evaluate("form => form.requestSubmit()")
+        expect(rows).to_have_count(1)
+        rows.get_by_role("button", name="Delete").hover()
+        page.mouse.down()
+        create.evaluate("form => form.requestSubmit()")
+        expect(page.locator("#note")).to_contain_text("Job created")
+        page.wait_for_timeout(500)
+        page.mouse.up()
+        expect(page.locator("#note")).to_contain_text("Job deleted")
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text("2 · ")
 
 
 def test_a_refusal_is_shown_and_the_form_stays(live: Listening) -> None:

@@ -28,7 +28,7 @@ const said = (act) => async (...given) => {
   } catch (error) {
     by("note").textContent = error.message;
   }
-  await look(true);
+  await look();
 };
 
 function button(text, act) {
@@ -93,13 +93,15 @@ function row(job) {
 }
 
 let shown = "";
+let isPressed = false;
+by("jobs").addEventListener("pointerdown", () => { isPressed = true; });
+for (const over of ["pointerup", "pointercancel"]) addEventListener(over, () => { isPressed = false; });
 
-async function look(acted = false) {
+async function look() {
   try {
     const jobs = await ask("GET", "api/jobs");
     by("line").textContent = "";
-    if (JSON.stringify(jobs) === shown) return;
-    if (!acted && by("jobs").querySelector(":active")) return; // a button that is being pressed stays
+    if (JSON.stringify(jobs) === shown || isPressed) return; // a button that is being pressed stays
     shown = JSON.stringify(jobs);
     const focused = document.activeElement?.dataset.act;
     by("jobs").tBodies[0].replaceChildren(...jobs.reverse().map(row));
