@@ -45,6 +45,9 @@ TICK_S = 0.2
 WAIT_S = 20.0
 """Seconds that a device's request waits for work before it is told that there is none."""
 
+ENDING_S = 10.0
+"""Seconds that a request waits for a server that was told to stop."""
+
 MAX_STREAMS, STREAMS_OF_ONE = 200, 50
 """The most streams of logs and events that are open at a time: of everybody, and of one address."""
 
@@ -130,7 +133,7 @@ class Hub:
 
     async def delete(self, asked: Request) -> Response:
         """A job that is forgotten."""
-        record = self._job(asked)
+        record = await self._ended(asked)
         self.jobs.delete(record)
         rest = f"; its run {record.run} stays in the hub's folder of runs" if record.run else ""
         return json_of({"message": f"Job deleted{rest}"})
@@ -147,9 +150,9 @@ class Hub:
 
     async def train(self, asked: Request) -> Response:
         """A job that is trained from now on."""
-        record = self._job(asked)
         is_empty = asked.headers.get("content-length", "0") == "0" and "transfer-encoding" not in asked.headers
         training = read_body(b"" if is_empty else await body_of(asked), Training)
+        record = await self._ended(asked)
         self.jobs.train(record, training)
         begun = record.training or training
         told = {"message": "Training started", "epochs": begun.epochs, "learning_rate": begun.learning_rate}
@@ -280,6 +283,13 @@ class Hub:
 
     def _job(self, asked: Request) -> JobRecord:
         return self.jobs.get(_number(asked, "job"))
+
+    async def _ended(self, asked: Request) -> JobRecord:
+        """A job, whose server is awaited for a while where it was told to stop."""
+        deadline = time.monotonic() + ENDING_S
+        while self.jobs.is_ending(self._job(asked)) and time.monotonic() < deadline:
+            await asyncio.sleep(TICK_S / 4)
+        return self._job(asked)
 
     def _job_of(self, device: Device) -> JobRecord | None:
         return self.jobs.records.get(device.job_id) if device.job_id is not None else None

@@ -136,8 +136,8 @@ class Jobs:
             RefusedError: the job's status does not allow it.
         """
         asked, number = msgspec.convert(record.asked, Asked), record.job_id
-        if number in self._served and record.status != "training":
-            raise RefusedError(409, f"job {number}: its server is still ending; try again in a moment")
+        if self.is_ending(record):
+            raise _still_ending(record)
         if record.status in ("training", "completed"):
             raise RefusedError(409, f"job {number}: it is {record.status} already; create another job")
         if record.status == "created" and asked.model_config.kind == "mlp":
@@ -169,6 +169,10 @@ class Jobs:
             served.terminate()
         self._end(record, "stopped", "its operator stopped it")
 
+    def is_ending(self, record: JobRecord) -> bool:
+        """Whether the job is over, and its server not yet."""
+        return record.status != "training" and record.job_id in self._served
+
     def delete(self, record: JobRecord) -> None:
         """Forgets a job, with its log and its order; its run stays.
 
@@ -177,7 +181,9 @@ class Jobs:
             OSError: a file cannot be removed.
         """
         number = record.job_id
-        if record.status == "training" or number in self._served:
+        if self.is_ending(record):
+            raise _still_ending(record)
+        if record.status == "training":
             raise RefusedError(
                 409, f"job {number}: expected it ended, it is in training; POST /api/network/stop/{number} first"
             )
@@ -304,3 +310,7 @@ class Jobs:
         self._served[record.job_id], self._began[record.job_id] = served, self._clock()
         record.process = served.process
         self._change(record, "training")
+
+
+def _still_ending(record: JobRecord) -> RefusedError:
+    return RefusedError(409, f"job {record.job_id}: its server is still ending; try again in a moment")
