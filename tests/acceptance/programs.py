@@ -1,6 +1,7 @@
 """Commands as users type them, as real processes on loopback."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.end_to_end.processes import ROOT
+from tests.end_to_end.processes import ROOT, output_of
 
 EXAMPLES = ROOT / "examples"
 VALLEY = f"{EXAMPLES / 'valley.py'}:task"
@@ -24,7 +25,7 @@ def begin(
     """A process whose output is read by the test; it is killed when it lasts longer."""
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("FEDLEARN_", "RAY_"))}
     variables |= {"XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder), "FEDLEARN_BOARD": "0"}
-    variables |= environ or {}
+    variables |= {"PYTHONFAULTHANDLER": "1", **(environ or {})}
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=variables
     )
@@ -32,6 +33,16 @@ def begin(
     watchdog.daemon = True
     watchdog.start()
     return process
+
+
+def assert_ends(process: subprocess.Popen[str]) -> None:
+    """It ends well within half a minute; else what it said and what its threads do is shown."""
+    try:
+        code = process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        code = process.wait()
+    assert code == 0, output_of(process).read()
 
 
 def below(process: subprocess.Popen[str], is_wanted: Callable[[list[str]], bool]) -> list[psutil.Process]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.programs import EXAMPLES, TORCHRUN, begin
+from tests.acceptance.programs import EXAMPLES, TORCHRUN, assert_ends, begin
 from tests.end_to_end.processes import ended_at_exit, free_port, metrics_of, output_of
 
 pytest.importorskip("torch")
@@ -113,7 +113,8 @@ def providers(folder: Path, *flags: str) -> str:
     nodes = [script("provider.py", "--name", f"node_{n}", port, *flags, folder=folder) for n in range(3)]
     with ended_at_exit(*nodes):
         said = said_by(nodes[0])
-        assert [node.wait(30) for node in nodes] == [0, 0, 0]
+        for node in nodes:
+            assert_ends(node)
     roles = re.findall(r"^node_(\d): cluster 0, (\w+),", said, flags=re.M)
     assert roles == [("0", "root"), ("1", "stem"), ("2", "leaf")]
     return said
@@ -156,7 +157,8 @@ def bossed(folder: Path, n_steps: int, port: int = 0) -> tuple[str, float]:
     boss = script("boss.py", "2", folder=folder, STEPS=str(n_steps), **where)
     with ended_at_exit(boss, *workers):
         said = said_by(boss)
-        assert [worker.wait(30) for worker in workers] == [0, 0]
+        for worker in workers:
+            assert_ends(worker)
     found = re.search(r"error (\S+) times smaller; without res_1 outputs move by (\S+)", said)
     assert found is not None, said
     assert float(found[2]) > 0.01
