@@ -24,6 +24,14 @@ def until_more(folder: Path, n_steps: int) -> None:
     until_step(folder, len(metrics_of(folder)) + n_steps)
 
 
+def until_volunteers(folder: Path, n_volunteers: int) -> None:
+    """Until so many of them had a part in one step."""
+    ends = time.time() + 60.0
+    while not any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)[-3:]):
+        assert time.time() < ends, "they never came"
+        time.sleep(0.05)
+
+
 def members_per_s(folder: Path, duration_s: float) -> float:
     """Members that count, measured for so long."""
     began = time.time()

@@ -18,6 +18,7 @@ from fedlearn.net.address import parse_address
 from tests.end_to_end.processes import LIMIT_S, ended_at_exit, metrics_of, start
 from tests.faults.callers import serving
 from tests.faults.link import Link, link_to
+from tests.faults.measures import until_volunteers
 
 BAD = {"delay_s": 0.05, "bytes_per_s": 125_000.0, "loss": 0.02}
 WATCHED = """
@@ -83,14 +84,6 @@ def steps_between(folder: Path, since: float, until: float) -> list[dict[str, An
     return [line for line in metrics_of(folder) if since < line["time"] <= until]
 
 
-def until_steps(folder: Path, n_volunteers: int) -> None:
-    """Until so many volunteers had a part in a step."""
-    ends = time.time() + 60.0
-    while not any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)[-3:]):
-        assert time.time() < ends, "they never came"
-        time.sleep(0.05)
-
-
 def steps_after(folder: Path, since: float, n_steps: int) -> list[dict[str, Any]]:
     """The next so many steps, however long they take."""
     ends = time.time() + 60.0
@@ -121,7 +114,7 @@ def test_whoever_is_on_a_bad_line_evaluates_where_all_are(tmp_path: Path) -> Non
         for name in names:
             link = held.enter_context(link_to(port, **BAD))
             held.enter_context(ended_at_exit(joining(tmp_path, name, link.port)))
-        until_steps(tmp_path, 3)
+        until_volunteers(tmp_path, 3)
         time.sleep(3.5)  # for the population to grow
         steps = steps_after(tmp_path, time.time(), 4)
     span = steps[0]["time"], steps[-1]["time"]
@@ -143,7 +136,7 @@ def test_whoever_is_on_a_bad_line_alone_costs_the_others_nothing(
     with watching(tmp_path, "--population-limit", str(population)) as port, ExitStack() as held:
         for name in ("Ada", "Bob"):
             held.enter_context(ended_at_exit(joining(tmp_path, name, port)))
-        until_steps(tmp_path, 2)
+        until_volunteers(tmp_path, 2)
         time.sleep(seconds / 4)
         before = measured(seconds)
         link = held.enter_context(link_to(port, **BAD))
@@ -177,7 +170,7 @@ def parted(folder: Path, n_each: int, cut_s: float) -> None:
             held.enter_context(ended_at_exit(joining(folder, name, port, limit_s=limit_s)))
         for name in far:
             held.enter_context(ended_at_exit(joining(folder, name, link.port, limit_s=limit_s)))
-        until_steps(folder, 2 * n_each)
+        until_volunteers(folder, 2 * n_each)
         cut_at = time.time()
         link.cut()
         time.sleep(cut_s)

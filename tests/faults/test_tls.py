@@ -20,7 +20,7 @@ from fedlearn.wire.messages import Welcome
 from fedlearn.wire.proof import prove
 from tests.end_to_end.processes import ended_at_exit, final_digest, metrics_of, wait_for
 from tests.faults.callers import SOON_S, Caller, refusal_of, serving, volunteer
-from tests.faults.measures import until_more
+from tests.faults.measures import until_volunteers
 from tests.identities import ADA, hello_of
 
 Secured = tuple[Path, Address]
@@ -95,8 +95,7 @@ def test_line_that_the_server_prints_is_all_that_a_volunteer_needs(tmp_path: Pat
         assert re.fullmatch(r"fedlearn://127\.0\.0\.1:\d+/1#[\w-]{24}", line)
         joining = volunteer(tmp_path, line, "--name", "far")
         with ended_at_exit(joining):
-            wait_for(server, "far joined")
-            until_more(tmp_path, 2)
+            until_volunteers(tmp_path, 2)
             server.send_signal(signal.SIGINT)
             digest = final_digest(joining)
         assert server.wait(timeout=SOON_S) == 0
