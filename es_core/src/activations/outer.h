@@ -9,14 +9,13 @@ namespace {
 
 using fedlearn::LeftRows;
 
-// A tile of `Left` x `Vectors` of the sum of outer products.
+// A tile of `Left` x `Vectors` of the sum of outer products; rows of the right factor stand side by side.
 template <int Left, int Vectors>
-void outer_tile(float* sums, std::int64_t sums_stride, const LeftRows& left, const float* right,
-                std::int64_t right_stride, std::int64_t n_rows) {
+void outer_tile(float* sums, std::int64_t sums_stride, const LeftRows& left, const float* right, std::int64_t n_rows) {
     Floats acc[Left][Vectors] = {};
     for (std::int64_t row = 0; row < n_rows; ++row) {
         Floats vectors[Vectors];
-        for (int j = 0; j < Vectors; ++j) vectors[j] = load<Floats>(right + row * right_stride + j * kLanes);
+        for (int j = 0; j < Vectors; ++j) vectors[j] = load<Floats>(right + (row * Vectors + j) * kLanes);
         for (int i = 0; i < Left; ++i)
             for (int j = 0; j < Vectors; ++j) acc[i][j] += left.at(row, i) * vectors[j];
     }
@@ -27,15 +26,28 @@ void outer_tile(float* sums, std::int64_t sums_stride, const LeftRows& left, con
         }
 }
 
+// A panel of `Vectors` columns of all sums. Rows of the right factor are as far apart as the network is wide, where few of
+// them fit into the first-level cache together, so a panel's are copied side by side for all of its tiles.
 template <int Vectors>
-void outer_panel(float* sums, std::int64_t sums_stride, LeftRows left, std::int64_t n_left, const float* right,
+void outer_panel(float* sums, std::int64_t sums_stride, const LeftRows& left, std::int64_t n_left, const float* right,
                  std::int64_t right_stride, std::int64_t n_rows) {
-    const auto skip = [&](std::int64_t n) {
-        sums += n * sums_stride;
-        left.values += n * left.column_stride;
-    };
-    for (; n_left >= 4; n_left -= 4, skip(4)) outer_tile<4, Vectors>(sums, sums_stride, left, right, right_stride, n_rows);
-    for (; n_left > 0; --n_left, skip(1)) outer_tile<1, Vectors>(sums, sums_stride, left, right, right_stride, n_rows);
+    constexpr std::int64_t kColumns = Vectors * kLanes, kMostRows = 4096 / kTileColumns;  // 16 KiB
+    constexpr int kRows = tile_rows(Vectors);
+    float panel[kMostRows * kColumns];
+    for (std::int64_t first = 0; first < n_rows; first += kMostRows) {
+        const std::int64_t n = smaller(kMostRows, n_rows - first);
+        for (std::int64_t row = 0; row < n; ++row)
+            std::memcpy(panel + row * kColumns, right + (first + row) * right_stride, kColumns * sizeof(float));
+        const auto add_tile = [&]<int Rows>(std::int64_t i) {
+            const float* values = left.values + first * left.row_stride + i * left.column_stride;
+            outer_tile<Rows, Vectors>(sums + i * sums_stride, sums_stride, {values, left.row_stride, left.column_stride},
+                                      panel, n);
+        };
+        std::int64_t i = 0;
+        for (; i + kRows <= n_left; i += kRows) add_tile.template operator()<kRows>(i);
+        for (; i + 4 <= n_left; i += 4) add_tile.template operator()<4>(i);
+        for (; i < n_left; ++i) add_tile.template operator()<1>(i);
+    }
 }
 
 void add_outer(float* sums, std::int64_t sums_stride, const LeftRows& left, std::int64_t n_left, const float* right,
