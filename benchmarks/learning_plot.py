@@ -4,7 +4,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from results import Report, Result, over_seeds
+from results import Figure, Report, Result, over_seeds
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 
 def plot(report: Report, path: Path) -> None:
-    """Writes a PNG: of each recipe its largest budget all along, and where each of its budgets ended."""
+    """Writes a PNG: of each recipe the budget that ended best all along, and where each of its budgets ended."""
     figure, axes = pyplot.subplots(1, 2, figsize=(15, 6), sharey=True, layout="constrained")
     names = sorted({result.name for result in report.results})
     for axis, quantity, label in zip(
@@ -34,10 +34,10 @@ def plot(report: Report, path: Path) -> None:
 
 
 def _draw(axis: Axes, results: list[Result], name: str, colour: str, quantity: str) -> None:
-    longest = max(results, key=lambda result: result.runs[0].looks[-1].trial_tokens)
+    best = min(results, key=lambda result: _end(result).mean)
     # Seeds are looked at after the same shares of the budget; one that ended early repeats its last look.
-    n_looks = min(len(run.looks) for run in longest.runs)
-    looks = [[run.looks[n] for run in longest.runs] for n in range(n_looks)]
+    n_looks = min(len(run.looks) for run in best.runs)
+    looks = [[run.looks[n] for run in best.runs] for n in range(n_looks)]
     looks = [seeds for seeds in looks if all(look.steps > 0 for look in seeds)]
     places = [np.mean([getattr(look, quantity) for look in seeds]) for seeds in looks]
     bits = [over_seeds(look.validation_bits_per_character for look in seeds) for seeds in looks]
@@ -46,7 +46,12 @@ def _draw(axis: Axes, results: list[Result], name: str, colour: str, quantity: s
         places, [figure.low for figure in bits], [figure.high for figure in bits], color=colour, alpha=0.2, linewidth=0
     )
     for result in results:
-        ends = over_seeds(run.validation_bits_per_character for run in result.runs)
+        ends = _end(result)
         place = np.mean([getattr(run.looks[-1], quantity) for run in result.runs])
         axis.plot([place, place], [ends.low, ends.high], color=colour, linewidth=1)
         axis.plot([place], [ends.mean], "o", color=colour, markersize=4)
+
+
+def _end(result: Result) -> Figure:
+    """Validation bits per character at the end, over seeds."""
+    return over_seeds(run.validation_bits_per_character for run in result.runs)
