@@ -68,7 +68,15 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
         (1e9, {"population_limit": 1024, "learning_rate": 0.01, "discount": 0.95, "hidden_size": 128}),
         (
             inf,
-            {"learning_rate": 0.006, "weight_decay": 0.2, "sigma": 0.1, "discount": 0.95, **LONG, "hidden_size": 384},
+            {
+                **LONG,
+                "population_limit": 1024,
+                "learning_rate": 0.005,
+                "weight_decay": 0.11,
+                "sigma": 0.1,
+                "discount": 0.95,
+                "hidden_size": 384,
+            },
         ),
     ),
 }
