@@ -17,7 +17,7 @@ namespace fedlearn {
 
 namespace {
 
-constexpr std::int64_t kBlockGroups = 96;  // traced together: memory grows with a block, not with the population
+constexpr std::int64_t kBlockGroups = 256;  // traced together: memory grows with a block, not with the population
 
 void draw_noise(const Block& block, const MemberRun& run, ItemScratch& scratch) {
     const std::uint64_t first =

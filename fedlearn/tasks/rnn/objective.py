@@ -30,7 +30,7 @@ PADDING = 64
 """Units by which a kernel may fill up a row."""
 GROUPS_AT_ONCE = 512
 """Groups whose contexts are read together, at most."""
-GROUPS_TRACED = 96
+GROUPS_TRACED = 256
 """Groups whose unperturbed states are kept together."""
 GROUPS_SUMMED = 16
 """Groups whose gradients a thread adds up together."""
