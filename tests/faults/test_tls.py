@@ -90,7 +90,7 @@ def between(server: Address, *, is_proxy: bool = False) -> Iterator[Between]:
 
 
 def test_line_that_the_server_prints_is_all_that_a_volunteer_needs(tmp_path: Path) -> None:
-    flags = ["--host", "0.0.0.0", "--public-host", "127.0.0.1"]
+    flags = ["--host", "0.0.0.0", "--public-host", "127.0.0.1", "--volunteers", "1"]
     with serving(tmp_path, *flags) as (server, line):
         assert re.fullmatch(r"fedlearn://127\.0\.0\.1:\d+/1#[\w-]{24}", line)
         joining = volunteer(tmp_path, line, "--name", "far")
