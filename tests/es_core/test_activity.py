@@ -58,7 +58,7 @@ def test_long_texts_agree_with_the_plain_twin() -> None:
 
 
 def test_the_variance_left_is_that_of_all_groups() -> None:
-    tried = case(5, 4, 1, group_size=2, n_groups=100, scored=2, control_variates=True)
+    tried = case(5, 4, 1, group_size=2, n_groups=260, scored=2, control_variates=True)
     twin = Twin(tried)
     twin.run()
     before, after = twin.squares
@@ -99,12 +99,12 @@ def test_parts_add_up_to_the_whole() -> None:
 
 @pytest.mark.parametrize(("batch_size", "logit_sigma"), [(1, 0.0), (2, 0.1)])
 def test_groups_of_every_block_have_noise_of_their_own(batch_size: int, logit_sigma: float) -> None:
-    """A block is 96 groups; those of the next one go on where it ends."""
-    shape = {"n_groups": 216, "group_size": 2, "batch_size": batch_size, "context": 2, "scored": 3}
+    """A block is 256 groups; those of the next one go on where it ends."""
+    shape = {"n_groups": 536, "group_size": 2, "batch_size": batch_size, "context": 2, "scored": 3}
     tried = case(11, 8, 1, control_variates=True, logit_sigma=logit_sigma, **shape)
     losses, whole = run(tried, threads=2)
     parts = np.zeros_like(whole)
-    for first, last in ((0, 80), (80, 112), (112, 192), (192, 216)):
+    for first, last in ((0, 240), (240, 272), (272, 496), (496, 536)):
         part = tried._replace(tokens=tried.tokens[first:last], is_cold=tried.is_cold[first:last])
         part_losses, estimate = run(part, first_group=FIRST_GROUP + first)
         np.testing.assert_allclose(part_losses, losses[2 * first : 2 * last], rtol=1e-6)
