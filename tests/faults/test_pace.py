@@ -91,12 +91,8 @@ def test_who_does_not_keep_up_holds_nobody_up(tmp_path: Path, name: str, burden:
         wait_until_measured(tmp_path)
         before = members_per_s(tmp_path, time.time())
         with burden(tmp_path, address):
-            # Other work on this machine may take the processors in one span that is measured, or in two.
-            for _ in range(3):
-                wait_until_measured(tmp_path)
-                during = members_per_s(tmp_path, time.time())
-                if during > LEAST * before:
-                    break
+            wait_until_measured(tmp_path)
+            during = members_per_s(tmp_path, time.time())
     print(f"{name}, audit {audit}: {during:.0f} members/s beside it, {before:.0f} before")
     assert during > LEAST * before
 
