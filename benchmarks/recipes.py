@@ -40,7 +40,6 @@ PRODUCT: dict[str, Settings] = {
 }
 """What a recipe is, whatever the budget."""
 
-LONG: Settings = {"precision": "int8", "hidden_size": 256, "population_limit": 4096}
 BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
     "weights": (
         (2e6, {"population_limit": 512, "learning_rate": 0.01}),
@@ -60,7 +59,17 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
         (2e7, {"population_limit": 256, "learning_rate": 0.01}),
         (1e8, {"population_limit": 512, "learning_rate": 0.01, "discount": 0.9}),
         (1e9, {"population_limit": 1024, "learning_rate": 0.0125, "discount": 0.9, "hidden_size": 128}),
-        (inf, {"learning_rate": 0.006, "weight_decay": 0.2, "discount": 0.95, **LONG}),
+        (
+            inf,
+            {
+                "precision": "int8",
+                "hidden_size": 256,
+                "population_limit": 4096,
+                "learning_rate": 0.006,
+                "weight_decay": 0.2,
+                "discount": 0.95,
+            },
+        ),
     ),
     "activations-closed-form": (
         (2e7, {"population_limit": 128, "learning_rate": 0.01, "group_size": 2}),
@@ -69,13 +78,13 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
         (
             inf,
             {
-                **LONG,
+                "precision": "int8",
+                "hidden_size": 384,
                 "population_limit": 1024,
                 "learning_rate": 0.005,
                 "weight_decay": 0.09,
                 "sigma": 0.1,
                 "discount": 1.0,
-                "hidden_size": 384,
             },
         ),
     ),
