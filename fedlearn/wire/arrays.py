@@ -7,14 +7,17 @@ should be an array. The arrays are views of the decoded bytes.
 
 from collections.abc import Callable
 from functools import cache
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 ARRAY_DTYPES = frozenset(["|i1", "|u1", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8"])
+
+_PLAIN = frozenset([bool, int, float, str, bytes, NoneType, ...])
+"""Types that the decoder knows, and the dots of a tuple of any length."""
 
 Revive = Callable[[Any], Any]
 """Turns a value of a twin into the value that it stands for."""
@@ -32,25 +35,40 @@ def twin_of(annotation: Any) -> tuple[Any, Revive | None]:  # noqa: ANN401 (type
     """The type to decode in place of `annotation`, and what turns a value of it back; None where both are the same.
 
     Raises:
-        TypeError: the annotation has an array where this module does not look for one.
+        TypeError: the annotation has a type that this module does not know, or an array where it does not look for one.
     """
+    annotation = _spelled_out(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is np.ndarray:
         return _Raw, _array_of(np.dtype(get_args(arguments[1])[0]))
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return _twin_of_struct(annotation)
-    twins = [twin_of(argument) for argument in arguments]
-    if all(revive is None for _, revive in twins):
-        return annotation, None
     if origin is Annotated:
-        return Annotated[(twins[0][0], *annotation.__metadata__)], twins[0][1]
+        twin, revive = twin_of(annotation.__origin__)
+        return (annotation if revive is None else Annotated[(twin, *annotation.__metadata__)]), revive
+    if origin is Literal or annotation in _PLAIN:
+        return annotation, None
+    twins = [twin_of(argument) for argument in arguments]
+    if origin in (tuple, list, dict, Union, UnionType) and all(revive is None for _, revive in twins):
+        return annotation, None
     if origin in (list, dict):
         return origin[tuple(twin for twin, _ in twins)], _collection(origin, twins[-1][1])
     if origin in (Union, UnionType):
         return Union[tuple(twin for twin, _ in twins)], _alternative(twins)  # noqa: UP007 (made at run time)
     raise TypeError(
-        f"{annotation}: expected arrays in structs, lists, values of dicts and unions; twin_of knows no more"
+        f"{annotation}: expected arrays in structs, lists, values of dicts and unions, and plain types elsewhere; "
+        "twin_of knows no more"
     )
+
+
+def _spelled_out(annotation: Any) -> Any:  # noqa: ANN401
+    """The annotation without the aliases it begins with: numpy's NDArray is one from numpy 2.5 on."""
+    while hasattr(alias := get_origin(annotation) or annotation, "__value__"):
+        given = dict(zip(alias.__type_params__, get_args(annotation), strict=False))
+        annotation = alias.__value__
+        if open_ones := getattr(annotation, "__parameters__", ()):
+            annotation = annotation[tuple(given.get(parameter, parameter) for parameter in open_ones)]
+    return annotation
 
 
 def _array_of(dtype: np.dtype[Any]) -> Callable[[_Raw], NDArray[Any]]:

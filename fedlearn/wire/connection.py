@@ -13,6 +13,7 @@ from typing import Literal, cast, final, get_args
 from fedlearn.es.estimate import MAX_EXACT_BYTES, exact_width
 from fedlearn.wire import limits
 from fedlearn.wire.allowance import Allowance
+from fedlearn.wire.arrays import twin_of
 from fedlearn.wire.assembly import Assembly
 from fedlearn.wire.codec import decode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
@@ -28,6 +29,7 @@ from fedlearn.wire.messages import (
     FromNextSeat,
     FromSeatBefore,
     FromServer,
+    Goodbye,
     Hello,
     Message,
     Ping,
@@ -45,6 +47,8 @@ from fedlearn.wire.versions import version_mismatch, version_said
 
 
 def _by_tag(messages: UnionType) -> dict[int, MessageType]:
+    for kind in get_args(messages):
+        twin_of(kind)  # raises here, and not at a message's arrival, where a field's type is none that travels
     return {kind.__struct_config__.tag: kind for kind in get_args(messages)}
 
 
@@ -191,15 +195,15 @@ class Connection:
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def last_word(self, kind: FarewellKind, reason: str) -> bytes:
-        """The frame of a Farewell to a peer that is cut off, in any state; what waited is dropped.
+        """The frame of a parting word to a peer that is cut off, in any state; what waited is dropped.
 
-        It is empty for a client, and where either side has parted.
+        A client has no `kind`. It is empty where a client has not said Hello, and where either side has parted.
         """
         self._outbox.clear()
-        if not self._is_server or self.has_parted:
+        if self.has_parted or not (self._is_server or next_state(self.state, Goodbye)):
             return b""
         printable = "".join(c if c.isprintable() else "?" for c in reason[:MAX_REASON_LENGTH])
-        frame = pack(Farewell(kind, printable)).frame(0)
+        frame = pack(Farewell(kind, printable) if self._is_server else Goodbye(printable)).frame(0)
         self._we_parted = True
         self.bytes_out += len(frame)
         return frame

@@ -1,4 +1,7 @@
-from typing import Annotated, Any
+import runpy
+import sys
+from types import GenericAlias
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from fedlearn.wire import connection, messages
 from fedlearn.wire.arrays import twin_of
 from fedlearn.wire.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
@@ -71,6 +75,67 @@ def test_a_type_without_arrays_is_its_own_twin() -> None:
         names: dict[str, tuple[int, ...]]
 
     assert twin_of(Plain) == (Plain, None)
+
+
+if sys.version_info >= (3, 12):
+    from typing import TypeAliasType
+else:
+
+    class TypeAliasType:
+        """An alias as Python has them from 3.12 on, and as numpy's NDArray is one there."""
+
+        def __init__(self, name: str, value: object, *, type_params: tuple[TypeVar, ...] = ()) -> None:
+            self.__name__ = name
+            self.__value__ = value
+            self.__type_params__ = type_params
+
+        def __getitem__(self, given: object) -> GenericAlias:
+            return GenericAlias(self, given)  # type: ignore[arg-type]
+
+
+TWO = np.ones(2, np.float32)
+Number = TypeVar("Number", bound=np.generic)
+Key = TypeVar("Key")
+ALIAS: Any = TypeAliasType("ALIAS", np.ndarray[Any, np.dtype[Number]], type_params=(Number,))  # type: ignore[valid-type]
+ALIAS_OF_ALIAS: Any = TypeAliasType("ALIAS_OF_ALIAS", ALIAS[np.float32])
+TURNED: Any = TypeAliasType("TURNED", dict[Key, ALIAS[Number]], type_params=(Number, Key))  # type: ignore[valid-type]
+ALIAS_OF_UNION: Any = TypeAliasType("ALIAS_OF_UNION", Floats | None)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (ALIAS[np.float32], TWO),
+        (ALIAS_OF_ALIAS, TWO),
+        (TURNED[np.float32, str], {"a": TWO}),
+        (ALIAS_OF_UNION, TWO),
+        (list[ALIAS_OF_ALIAS], [TWO]),
+        (Annotated[ALIAS_OF_ALIAS, "named"], TWO),
+        (np.ndarray[tuple[int], np.dtype[np.float32]], TWO),
+    ],
+    ids=["parameter", "alias of an alias", "parameters in another order", "union", "list", "annotated", "no alias"],
+)
+def test_an_array_is_seen_behind_any_alias(annotation: Any, value: object) -> None:  # noqa: ANN401 (a type)
+    struct = msgspec.defstruct("Struct", [("field", annotation)], array_like=True)
+    sent = encode(struct(value))
+    assert encode(decode(sent, struct)) == sent
+
+
+class Custom:
+    pass
+
+
+@pytest.mark.parametrize("annotation", [Any, object, Custom, np.ndarray, dict, TypeAliasType("X", Custom), Number])
+def test_a_type_that_the_decoder_does_not_know_is_refused_when_it_is_looked_at(annotation: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match="twin_of knows no more"):
+        twin_of(msgspec.defstruct("Struct", [("field", list[annotation])], array_like=True))
+
+
+def test_a_message_that_cannot_travel_is_refused_at_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = msgspec.defstruct("Unknown", [("field", Custom)], array_like=True, tag=99)
+    monkeypatch.setattr(messages, "FromServer", messages.FromServer | unknown)
+    with pytest.raises(TypeError, match="twin_of knows no more"):
+        runpy.run_path(connection.__file__)
 
 
 @pytest.mark.parametrize("annotation", [tuple[Floats, int], set[Inner]])

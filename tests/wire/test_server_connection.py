@@ -20,6 +20,7 @@ from fedlearn.wire.messages import (
     Assignment,
     Challenge,
     Farewell,
+    Goodbye,
     Hello,
     Message,
     Ping,
@@ -194,10 +195,13 @@ def test_last_word_may_be_said_in_every_state_and_takes_the_place_of_what_waits(
         assert server.last_word("refused", "again") == b""
 
 
-def test_client_has_no_last_word() -> None:
-    client = Connection("client", now=0.0)
+def test_client_has_a_last_word_once_it_has_said_hello() -> None:
+    client, server = Connection("client", now=0.0), Connection("server", now=0.0)
+    assert client.last_word("refused", "too early") == b""
     client.send(Hello(PROTOCOL_VERSION, "Ada", 1))
-    assert client.last_word("refused", "why") == b""
+    server.receive_data(client.data_to_send(), 0.0)
+    assert server.receive_data(client.last_word("refused", "why"), 0.0) == [Goodbye("why")]
+    assert client.last_word("refused", "again") == b""
 
 
 def test_nothing_is_held_for_a_peer_that_is_gone(ready: Connection, examples: Examples) -> None:
