@@ -2,6 +2,11 @@
 
 import sys
 
+if not sys.flags.safe_path:
+    # As in server.py, an installed package goes before sources in the working directory, whose package this may be.
+    sys.path.append(sys.path.pop(0))
+    del sys.modules["fedlearn"]
+
 try:
     from fedlearn.commands.command_line import main
 except KeyboardInterrupt:

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LIMIT_S
+
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ("server.py", "client.py")
 
 
 def outcome(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, env=os.environ | environ, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, env=os.environ | environ, capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,8 +1,6 @@
 """What is launched: how many volunteers, for which server, with what."""
 
 import math
-import sys
-from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -36,8 +34,3 @@ class Order(Struct, frozen=True, kw_only=True):
     def memory_mib(self) -> int:
         """The memory for each, as schedulers count it."""
         return math.ceil(self.memory_bytes / _MIB)
-
-
-def program(arguments: Sequence[str]) -> list[str]:
-    """A command line that calls `fedlearn` with this very Python."""
-    return [sys.executable, "-m", "fedlearn", *arguments]

@@ -5,7 +5,8 @@ Source: https://slurm.schedmd.com/sbatch.html
 
 import shlex
 
-from fedlearn.launch.order import LENT, Order, program
+from fedlearn.launch.order import LENT, Order
+from fedlearn.system.processes import program
 
 # Of the variable's value nothing is printed: scripts lie in shared folders.
 _SCRIPT = """\

@@ -1,8 +1,9 @@
-"""A process's priority, and the files and memory that the system lets it have."""
+"""Processes of ours: how one is started, its priority, and the files and memory that the system lets it have."""
 
 import ctypes
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 import psutil
@@ -19,6 +20,15 @@ CAN_PASS_DESCRIPTORS = sys.platform != "win32"
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of malloc.h."""
+
+
+def program(arguments: Sequence[str], *, module: str = "fedlearn") -> list[str]:
+    """A command line that calls `fedlearn`, or another module of ours, with this very Python.
+
+    `-P` keeps the working directory off the path: a child in a checkout would find the sources there, without the
+    compiled core, before the installed package.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def give_way() -> None:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from fedlearn.launch.local import Children
+from tests.patience import LIMIT_S
 
-LIMIT_S = 30.0
 FOREVER = "import signal; signal.pause()"
 
 

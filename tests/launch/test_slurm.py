@@ -30,7 +30,7 @@ def test_script_starts_a_volunteer_with_arguments_as_they_were_given(tmp_path: P
     variables = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "5", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["sh", "-c", job_array(order)], cwd=tmp_path, env=variables, check=False)
     assert done.returncode == 0
-    module, *arguments = json.loads((tmp_path / "given").read_text())[1:]
+    module, *arguments = json.loads((tmp_path / "given").read_text())[2:]
     assert module == "fedlearn"
     assert not (tmp_path / "hurt").exists()
     options, unknown = _parser("fedlearn").parse_known_args(arguments)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LIMIT_S
+
 pty = pytest.importorskip("pty")
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +34,7 @@ def output(*before: str, stdin: int | None = None, pressed: str = "") -> str:
         text=True,
         check=False,
         env={**os.environ, "PRESSED": pressed, "PYTHONPATH": str(ROOT)},
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -60,7 +62,7 @@ while b"p" not in read:
     read += os.read(terminal, 64)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
     assert done.returncode == 0, done.stderr
     assert "True" in done.stdout

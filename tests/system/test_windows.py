@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.end_to_end.processes import ended_at_exit, free_port, output_of, start, wait_for
+from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = "tests/system/windows.py"
@@ -14,7 +15,7 @@ PACE = ["--time-per-step", "0.2", "--population-limit", "100000"]
 
 def run(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, STAND_IN, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, STAND_IN, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -42,6 +42,7 @@ def pretend() -> None:
         for name in names.split():
             if hasattr(place, name):
                 delattr(place, name)
+    vars(os)["process_cpu_count"] = os.cpu_count  # from Python 3.13 on, which other systems define by affinity
     signal.SIGBREAK = signal.SIGQUIT  # type: ignore[attr-defined]
     psutil.IDLE_PRIORITY_CLASS, psutil.BELOW_NORMAL_PRIORITY_CLASS = 19, 5  # type: ignore[attr-defined]
     psutil.IOPRIO_VERYLOW = psutil.IOPRIO_CLASS_IDLE  # type: ignore[attr-defined]
