@@ -34,13 +34,14 @@ class Channel:
     """One open stream with its Connection; a peer for which more than `max_queued_bytes` wait is dropped.
 
     Attributes:
-        has_flooded: whether the peer was cut off because it sent too much.
+        has_erred: whether the peer was cut off because it broke a rule of the protocol.
+        has_flooded: whether that rule was how much it may send.
         waiting_since: the last time at which nothing waited, for the peer or from it.
     """
 
     def __init__(self, connection: Connection, stream: Stream, *, max_queued_bytes: int) -> None:
         self.connection = connection
-        self.has_flooded = False
+        self.has_erred = self.has_flooded = False
         self.waiting_since = time.monotonic()
         self._stream = stream
         self._max_queued_bytes = max_queued_bytes
@@ -99,7 +100,7 @@ class Channel:
             raise AssertionError("waited for an end, and there is none")
         except RemoteProtocolError as error:
             error.with_traceback(None)  # whoever keeps the error must not keep the frames and all that is in them
-            self.has_flooded = isinstance(error, FloodError)
+            self.has_erred, self.has_flooded = True, isinstance(error, FloodError)
             await self._say_why(str(error))
             return str(error)
         except OSError as error:
@@ -112,9 +113,12 @@ class Channel:
                 end.cancel()
             self._close(all_sent=all_sent)  # before any wait: a task that is cancelled twice gets no further
             await asyncio.gather(read, write, return_exceptions=True)
-            # An error refers to this frame, so the frame must not refer to it; `end` is the last one, which is no task.
-            del read, write
+            # An error holds its frames and those of its causes, with all that the peer said; they hold this channel:
+            # so neither this frame nor the channel may hold the error.
+            del read, write, end
             ends.clear()
+            self._dropped = self._loop.create_future()
+            self._dropped.set_result(OVER)
 
     def _close(self, *, all_sent: bool) -> None:
         self._is_closed = True
@@ -128,8 +132,7 @@ class Channel:
     async def _read(self, on_message: Callable[[Message], None]) -> str:
         is_pushed = False
         while data := await self._stream.read(READ_BYTES):
-            self._take(data, on_message)
-            if self.connection.is_over:
+            if self._take(data, on_message):
                 return OVER
             if len(data) == READ_BYTES:
                 await asyncio.sleep(0)  # more waits here, and would be read before anybody else's
@@ -142,18 +145,24 @@ class Channel:
         if self._is_closed or self._dropped.done():
             return
         try:
-            self._take(data, on_message)
+            if self._take(data, on_message):
+                self.drop(OVER)
         except Exception as error:
             if not self._dropped.done():
                 self._dropped.set_exception(error)
-        if self.connection.is_over:
-            self.drop(OVER)
 
-    def _take(self, data: bytes, on_message: Callable[[Message], None]) -> None:
+    def _take(self, data: bytes, on_message: Callable[[Message], None]) -> bool:
+        """Takes what came; gives whether that was the peer's last.
+
+        After our own last word it is dropped: a line that is closed with bytes unread takes back what was sent last.
+        """
+        if self.connection.is_over:
+            return False
         for message in self.connection.receive_data(data, time.monotonic()):
             on_message(message)
         if self.connection.bytes_queued:
             self._flush_soon()  # an answer to a Ping may wait
+        return self.connection.is_over
 
     def _flush_soon(self) -> None:
         """Schedules one flush for all that is queued before the event loop comes round."""
@@ -212,7 +221,7 @@ class Channel:
             self.drop(f"it reads too slowly: {self.connection.bytes_queued} bytes are waiting")
 
     async def _say_why(self, reason: str) -> None:
-        """Tells a client why it is cut off, if the line takes that at once."""
+        """Tells the peer why it is cut off, if the line takes that at once."""
         word = self.connection.last_word("refused", reason)
         if word and self._stream.unsent_bytes == 0:
             self._stream.write(word)

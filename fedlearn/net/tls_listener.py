@@ -40,6 +40,8 @@ class TlsListener:
         self._shaking: dict[asyncio.Task[None], socket.socket | None] = {}
         """The oldest first; each with its socket until the task has begun, which then owns it."""
         self._accepting = asyncio.create_task(self._accept())
+        # Not before: while the event loop waits for callers, no other socket may have this one's descriptor.
+        self._accepting.add_done_callback(lambda _: listening.close())
 
     @property
     def n_handshakes(self) -> int:
@@ -51,7 +53,6 @@ class TlsListener:
         self._accepting.cancel()
         for task in list(self._shaking):
             self._give_up(task)
-        self._listening.close()
 
     async def _accept(self) -> None:
         while True:

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.patience import LIMIT_S
+
 COMPANION = """
 import signal, sys, threading
 from fedlearn.client.ending import end_with_input
@@ -27,7 +29,7 @@ def test_a_companion_is_asked_to_stop_when_its_input_ends() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.3)
         process.stdin.close()
-        assert process.wait(timeout=30) == 7
+        assert process.wait(timeout=LIMIT_S) == 7
     finally:
         process.kill()
         process.wait()

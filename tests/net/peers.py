@@ -13,9 +13,9 @@ from fedlearn.net.tcp import TcpStream
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Message
 from fedlearn.wire.states import State
+from tests.patience import LIMIT_S
 
-SOON_S = 20.0
-"""What a test waits for at most; nothing here takes long."""
+SOON_S = LIMIT_S
 
 
 @final

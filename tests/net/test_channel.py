@@ -68,6 +68,26 @@ def test_a_peer_that_hangs_up_is_told_from_one_that_parts() -> None:
     run(main())
 
 
+def test_a_parting_word_stays_where_the_peer_has_not_stopped_talking() -> None:
+    """Closing with bytes unread would reset the line, and take the word from a peer that has not read it yet."""
+
+    async def main() -> None:
+        async with joined() as (channel, _, peer):
+            running = asyncio.create_task(channel.run(ignore))
+            await peer.say(HELLO)
+            admit(channel, peer)
+            channel.send(Farewell("run_ended", "all steps are done"))
+            assert isinstance(await peer.next_message(), Farewell)
+            for _ in range(3):
+                await peer.write(b"what it was about to say")
+                assert await asyncio.wait({running}, timeout=0.05) == (set(), {running})
+            peer.socket.shutdown(socket.SHUT_WR)
+            assert await running == "the connection was closed"
+            assert await peer.hear() == b""
+
+    run(main())
+
+
 def test_a_line_that_breaks_gives_the_systems_reason() -> None:
     async def main() -> None:
         async with joined() as (channel, _, peer):
@@ -157,15 +177,19 @@ def test_client_says_in_words_that_a_server_is_of_another_frame_version() -> Non
     run(main())
 
 
-def test_a_client_says_nothing_to_a_server_that_breaks_the_protocol() -> None:
+def test_a_server_that_breaks_the_protocol_learns_why() -> None:
     async def main() -> None:
         async with joined("client") as (channel, _, peer):
             channel.send(HELLO)
             running = asyncio.create_task(channel.run(ignore))
             assert type(await peer.next_message()) is Hello
             await peer.write(bytes(100))
+            goodbye = await peer.next_message()
+            assert isinstance(goodbye, Goodbye)
             assert await peer.hear() == b""
-            assert "the peer does not speak fedlearn" in await running
+            assert goodbye.reason == await running
+            assert "the peer does not speak fedlearn" in goodbye.reason
+            assert channel.has_erred
 
     run(main())
 
