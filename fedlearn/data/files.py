@@ -49,13 +49,17 @@ def find_files(name: str) -> list[Path]:
         found = (inner for inner in sorted(path.rglob("*")) if not _is_hidden(inner.relative_to(path)))
         remedy = "choose another folder"
     elif not path.exists() and glob.has_magic(name):
-        found, remedy = (Path(match) for match in sorted(glob.glob(name, recursive=True))), "see the pattern"
+        found, remedy = (Path(match) for match in sorted(glob.glob(name, recursive=True))), _no_match()
     else:
         return [path]
     files = [inner for inner in found if inner.is_file()]
     if not files:
         raise ValueError(f"data: expected files, got none from {name!r}; {remedy}")
     return files
+
+
+def _no_match() -> str:
+    return f"no file matches this pattern, which begins in {Path.cwd()} unless it begins with /; choose another"
 
 
 def _size_of(path: Path) -> int:

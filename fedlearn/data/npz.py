@@ -1,6 +1,7 @@
 """Arrays of bytes in an archive of NumPy's, as MNIST is spread beside its idx files. Nothing of it is unpickled."""
 
-import math
+import lzma
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -11,8 +12,14 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-MAX_BYTES = 2**30
-"""The most bytes of one array."""
+from fedlearn.data.exactly import MAX_BYTES, read_array
+
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, TypeError, RuntimeError, MemoryError, SyntaxError, tokenize.TokenError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+)
+"""What reading a damaged or foreign archive may raise; a header that is nested too deeply ends Python's parser with a
+MemoryError."""
 
 
 def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[np.uint8]]:
@@ -23,27 +30,26 @@ def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[np.uint8]]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            found = []
+            found, left_bytes = list[NDArray[np.uint8]](), MAX_BYTES
             for name in names:
                 with archive.open(f"{name}.npy") as file:
-                    found.append(_array(file, name))
+                    found.append(_array(file, name, max_bytes=left_bytes))
+                    left_bytes -= found[-1].nbytes
             return found
     except KeyError as error:
         raise ValueError(f"{path}: expected arrays named {', '.join(names)}, one is not there") from error
-    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         raise ValueError(f"{path}: expected an npz file with arrays of bytes, got another: {error}") from error
 
 
-def _array(file: IO[bytes], name: str) -> NDArray[np.uint8]:
+def _array(file: IO[bytes], name: str, *, max_bytes: int) -> NDArray[np.uint8]:
     version = npy.read_magic(file)
     if version != (1, 0):
         raise ValueError(f"{name} has version {version} of the format")
     shape, is_fortran, dtype = npy.read_array_header_1_0(file)
     if dtype != np.uint8 or is_fortran:
         raise ValueError(f"{name} is of {dtype}; save it as uint8, in C order")
-    if (size := math.prod(shape)) > MAX_BYTES:
-        raise ValueError(f"{size} bytes of {name} are more than {MAX_BYTES}")
-    content = file.read(size + 1)
-    if len(content) != size:
-        raise ValueError(f"{name}: {size} bytes of an array {shape} were to come, and {len(content)} or more came")
-    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+    try:
+        return read_array(file, shape, max_bytes=max_bytes)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error

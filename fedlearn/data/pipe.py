@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, final
 
 from fedlearn.data.decoding import decode
+from fedlearn.system.invocation import invocation
 from fedlearn.text.source import Progress, Texts
 
 CHUNK_BYTES = 2**20
@@ -24,7 +25,7 @@ class PipedText:
         if stream.isatty():
             raise ValueError(
                 "data: expected a text on standard input, got a terminal; pipe one in, such as "
-                "'cat FILE | fedlearn serve --data -'"
+                f"'cat FILE | {invocation('serve')} --data -'"
             )
         self.name = name
         self.size_bytes = 0

@@ -4,22 +4,17 @@ import http.client
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, Self, final
+from typing import Self, final
 
 import msgspec
 
+from fedlearn.data.exactly import Reads
 from fedlearn.storage.durable import PARTIAL_SUFFIX
 from fedlearn.system.files import replace
 
 CHUNK_BYTES = 2**18
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
-
-
-class Reads(Protocol):
-    """What bytes come from."""
-
-    def read(self, n: int, /) -> bytes: ...
 
 
 class Extent(msgspec.Struct, frozen=True):

@@ -48,7 +48,10 @@ def test_file_whose_name_looks_like_a_pattern_is_that_file(tmp_path: Path) -> No
 
 
 def test_names_of_nothing_are_refused_with_what_there_may_be(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"expected files, got none from '.*\*\.md'; see the pattern"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected files, got none from '.*\*\.md'; no file matches .*; choose another",
+    ):
         find_files(str(tmp_path / "*.md"))
     with pytest.raises(ValueError, match=r"expected files, got none from .*; choose another folder"):
         find_files(str(tmp_path))

@@ -1,10 +1,13 @@
 import gzip
 import struct
+import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedlearn.data.exactly import MAX_BYTES
 from fedlearn.data.idx import read_idx
 
 
@@ -49,3 +52,24 @@ def test_what_is_no_gzip_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.gz").write_bytes(gzip.compress(idx((99,), bytes(99)))[:-20])
     with pytest.raises(ValueError, match=r"cut\.gz: expected"):
         read_idx(tmp_path / "cut.gz")
+
+
+def test_little_memory_is_taken_for_what_does_not_come(tmp_path: Path) -> None:
+    said = idx((MAX_BYTES,), bytes(2**20))
+    (tmp_path / "images").write_bytes(said)
+    (tmp_path / "images.gz").write_bytes(gzip.compress(said))
+    for name in ("images", "images.gz"):
+        tracemalloc.start()
+        with pytest.raises(ValueError, match="were to come"):
+            read_idx(tmp_path / name)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 2**23
+
+
+def test_damaged_gzip_is_refused(tmp_path: Path) -> None:
+    whole = gzip.compress(idx((99,), bytes(range(99))))
+    for number in range(len(whole)):
+        (tmp_path / "images.gz").write_bytes(whole[:number] + bytes([whole[number] ^ 0x55]) + whole[number + 1 :])
+        with suppress(ValueError):
+            read_idx(tmp_path / "images.gz")
