@@ -32,16 +32,15 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     """Length of the token sequences that may not occur twice in the text; 0: no limit."""
 
     def __post_init__(self) -> None:
-        if not (0 <= self.temperature < np.inf and self.top_k >= 0 and 0 < self.top_p <= 1):
-            raise ValueError(
-                "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
-                f"got {self.temperature}, {self.top_k} and {self.top_p}"
-            )
-        if not (1 <= self.repetition_penalty < np.inf and self.no_repeat_ngram >= 0):
-            raise ValueError(
-                "sampling: expected repetition_penalty >= 1 and no_repeat_ngram >= 0, "
-                f"got {self.repetition_penalty} and {self.no_repeat_ngram}"
-            )
+        for name, is_good, expected in (
+            ("temperature", 0 <= self.temperature < np.inf, "0 or more"),
+            ("top_k", self.top_k >= 0, "0 or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("repetition_penalty", 1 <= self.repetition_penalty < np.inf, "1 or more"),
+            ("no_repeat_ngram", self.no_repeat_ngram >= 0, "0 or more"),
+        ):
+            if not is_good:
+                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)}")
 
 
 def sample(

@@ -1,5 +1,6 @@
 """The one way in which a model writes, by sampling or by beam search, for the terminal and the board alike."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,13 @@ from fedlearn.text.tokens import TokenArray
 
 CIRCLE_CHARACTERS = 6
 """Length of what small models repeat in their likeliest texts: "the the the"."""
+
+_UNFINISHED = re.compile(r"(?<=\S)\s+\S*\w\Z")
+
+
+def up_to_a_word(text: str) -> str:
+    """The text without its last word, where there is another and no mark closes it: it may not be at its end."""
+    return _UNFINISHED.sub("", text)
 
 
 def written(

@@ -2,7 +2,6 @@ import io
 import os
 import threading
 from pathlib import Path
-from pydoc_data.topics import topics
 
 import pytest
 
@@ -18,15 +17,6 @@ class Terminal(io.BytesIO):
 
 def texts_of(source: Source) -> list[str]:
     return ["".join(text) for text in source.texts(lambda _: None)]
-
-
-def test_python_docs_are_the_topics_in_order() -> None:
-    source = open_source(["python-docs"], "utf-8")
-    (text,) = texts_of(source)
-    assert len(text) > 200_000
-    assert source.size_bytes == len(text.encode())
-    assert text.startswith(topics[min(topics)] + "\n\n")
-    assert text.endswith("\n\n" + topics[max(topics)])
 
 
 def test_standard_input_is_one_text_of_which_progress_is_told() -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from fedlearn.text.beam_search import Search, beam_search
 from fedlearn.text.language_model import Continuation, LanguageModel, last_of
 from fedlearn.text.sampling import Manner, sample
-from fedlearn.text.writing import written
+from fedlearn.text.writing import up_to_a_word, written
 
 Build = Callable[[NDArray[np.float64], int], LanguageModel]
 PROMPT = np.array([1, 0], dtype=np.uint16)
@@ -52,3 +52,19 @@ def test_repeats_that_were_chosen_are_kept(model: LanguageModel) -> None:
 def test_the_last_of_what_grew_is_the_text(model: LanguageModel) -> None:
     found = steps(model)
     assert last_of(found) is found[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The value of the na", "The value of the"),
+        ("It is bound.\n\nThe", "It is bound."),
+        ("It is bound.", "It is bound."),
+        ("It is bound ", "It is bound "),
+        (" alone", " alone"),
+        ("alone", "alone"),
+        ("", ""),
+    ],
+)
+def test_last_word_that_nothing_closes_is_left_out_where_there_is_another(text: str, expected: str) -> None:
+    assert up_to_a_word(text) == expected

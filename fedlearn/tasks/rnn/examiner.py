@@ -21,6 +21,9 @@ from fedlearn.text.tokens import StoredTokens, TokenArray
 VALIDATION_ROWS = 64
 """Pieces of a text that are read side by side; each starts at the initial state."""
 
+OPENING_TOKENS = 100
+"""At the beginning of the validation part, which may be the rest of a word, the model's opening is looked for."""
+
 CHUNK_TOKENS = 2**20
 """Of the validation part that are read at most, and of another text that are read at once."""
 
@@ -39,6 +42,7 @@ class RnnExaminer:
         self._dataset = dataset
         self.tokenizer = dataset.tokenizer
         self.characters_per_token = dataset.train.n_characters / len(dataset.train.tokens)
+        self.opening = " ".join(self.tokenizer.decode(dataset.validation.tokens[:OPENING_TOKENS]).split()[1:4])
 
     def show(self, loss: float) -> tuple[str, float]:
         return BITS, self._dataset.train.bits_per_character(loss)
