@@ -16,6 +16,9 @@ LEARNING_RATE = 0.01
 STEP_S = 0.2
 """Seconds of trials in a step: besides them a step takes a few milliseconds, and learning needs many steps."""
 
+CHEAP_MEMBERS = 128
+"""Members that are tried in STEP_S where they need not be shared out: a step may have as few as suit the task."""
+
 LEAST_GROUPS = 4
 MOST_GROUPS = 128
 GROWTH = 16
@@ -28,8 +31,9 @@ DEADLINE_S = (10.0, 3600.0)
 def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
     """The configuration with a value for each automatic key, and the reason for each that was chosen here."""
     reasons = []
+    usual = objective.task.usual_population
     for key, value in (
-        ("group_size", _group_size(config.strategy)),
+        ("group_size", _group_size(config.strategy, usual)),
         ("sigma", SIGMA),
         ("learning_rate", LEARNING_RATE),
     ):
@@ -41,9 +45,12 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     members_per_s = measure(objective, strategy_of(config), data)
     reasons.append(Reason(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s"))
     if not config.strategy.population_limit:
-        limit, most = _population(config.strategy, members_per_s)
+        is_cheap = usual > 0 and STEP_S * members_per_s >= CHEAP_MEMBERS
+        limit, most = _population(config.strategy, members_per_s, usual if is_cheap else 0)
         config = config.replace({"population_limit": limit, "max_population": most})
         why = f"{STEP_S:g} s of trials, {LEAST_GROUPS} to {MOST_GROUPS} groups"
+        if is_cheap:
+            why = f"about two for each of {objective.layout.size} numbers: more steps learn more of so many evaluations"
         reasons.append(Reason(why, "population_limit", str(limit)))
     if not config.strategy.time_per_step:
         expected_s = config.strategy.population_limit / members_per_s
@@ -54,19 +61,23 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     return config, tuple(reasons)
 
 
-def _group_size(strategy: StrategySettings) -> int:
-    """GROUP_SIZE, or the next smaller power of two that fits into a configured population."""
+def _group_size(strategy: StrategySettings, usual: int) -> int:
+    """GROUP_SIZE, or the next smaller power of two that fits into a configured population, or the usual one."""
     size = GROUP_SIZE
-    while size > (strategy.population_limit or strategy.max_population or size):
+    population = strategy.population_limit or min(filter(None, (strategy.max_population, usual)), default=size)
+    while size > population:
         size //= 2
     return size
 
 
-def _population(strategy: StrategySettings, members_per_s: float) -> tuple[int, int]:
-    """Members of a step now, and when volunteers have joined; in whole groups, and as many as an estimate can sum."""
+def _population(strategy: StrategySettings, members_per_s: float, usual: int) -> tuple[int, int]:
+    """Members of a step now, and when volunteers have joined; in whole groups, and as many as an estimate can sum.
+
+    Where a population is usual it stays as it is: its steps cost more in what surrounds them than in trials.
+    """
     size = strategy.group_size
     largest = min(MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
     largest = min(strategy.max_population or largest, largest) // size * size
     groups = min(max(int(STEP_S * members_per_s / size), LEAST_GROUPS), MOST_GROUPS)
-    limit = min(groups * size, largest)
-    return limit, strategy.max_population or min(GROWTH * limit, largest)
+    limit = min(max(usual // size, 1) * size if usual else groups * size, largest)
+    return limit, strategy.max_population or (limit if usual else min(GROWTH * limit, largest))

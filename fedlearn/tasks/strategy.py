@@ -8,15 +8,15 @@ from fedlearn.es.strategy import Strategy
 
 
 def strategy_of(config: RunConfig) -> Strategy:
-    """The strategy that a configuration stands for."""
+    """The strategy that a configuration stands for; the noise is on weights where nobody has chosen its place."""
     strategy, settings = config.strategy, config.optimizer
     return Strategy(
         perturbation=Perturbation(
-            space=strategy.perturb,
+            space="weights" if strategy.perturb == "auto" else strategy.perturb,
             sigma=strategy.sigma,
             rank=strategy.rank,
             antithetic=strategy.antithetic,
-            head=strategy.head,
+            head="perturbed" if strategy.head == "auto" else strategy.head,
             logit_sigma=strategy.logit_sigma,
             discount=strategy.discount,
             correction=strategy.correction,

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, Schema
 from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.function.task import function
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.recommendation import settle
 from fedlearn.tasks.task_objective import TaskObjective
@@ -19,8 +20,12 @@ DATA: Columns = {"x": np.arange(10.0)}
 OBJECTIVE = TaskObjective(CountingTask({"x": np.ones(3, dtype=np.float32)}, DATA, batch_size=5), seed=1)
 
 
+PLACED = {"perturb": "weights", "head": "perturbed"}
+"""What is chosen before, as no task but the recurrent network says anything of it."""
+
+
 def settled(members_per_s: float = 1000.0, **given: Any) -> RunConfig:  # noqa: ANN401 (values of any key)
-    return settle(SCHEMA.build(given), OBJECTIVE, DATA, lambda *_: members_per_s)[0]
+    return settle(SCHEMA.build(PLACED | given), OBJECTIVE, DATA, lambda *_: members_per_s)[0]
 
 
 def test_what_nobody_says_is_a_beginning() -> None:
@@ -87,7 +92,9 @@ def test_nothing_is_measured_where_it_changes_nothing() -> None:
     def measure(objective: Objective, strategy: Strategy, data: Columns) -> float:
         raise AssertionError(f"{objective} {strategy} {data}")
 
-    config, reasons = settle(SCHEMA.build({"population_limit": 64, "time_per_step": 2.0}), OBJECTIVE, DATA, measure)
+    config, reasons = settle(
+        SCHEMA.build({**PLACED, "population_limit": 64, "time_per_step": 2.0}), OBJECTIVE, DATA, measure
+    )
     assert config.is_settled
     assert [reason.key for reason in reasons] == ["group_size", "sigma", "learning_rate"]
     assert settle(config, OBJECTIVE, DATA, measure) == (config, ())
@@ -133,3 +140,32 @@ def test_nothing_that_was_given_changes_and_nothing_stays_open(given: dict[str, 
     if "population_limit" not in given:
         assert strategy.population_limit % strategy.group_size == 0
         assert strategy.group_size <= strategy.population_limit <= strategy.max_population
+
+
+def function_settled(n: int, members_per_s: float = 1e5, **given: Any) -> tuple[int, int, int]:  # noqa: ANN401
+    task = function(lambda arrays: arrays["x"].sum(), {"x": np.zeros(n)})
+    config, _ = settle(SCHEMA.build(PLACED | given), TaskObjective(task, seed=1), {}, lambda *_: members_per_s)
+    return config.strategy.group_size, config.strategy.population_limit, config.strategy.max_population
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"), [(1, (16, 16, 16)), (10, (16, 16, 16)), (40, (32, 64, 64)), (5000, (32, 256, 256))]
+)
+def test_a_cheap_function_has_as_many_members_as_its_numbers_ask_for(n: int, expected: tuple[int, int, int]) -> None:
+    assert function_settled(n) == expected
+
+
+def test_a_function_that_takes_long_has_members_for_several_volunteers() -> None:
+    assert function_settled(10, 639.0) == (16, 112, 1792)
+    assert function_settled(10, 641.0) == (16, 16, 16)
+
+
+def test_settings_that_were_given_stay_for_functions_too() -> None:
+    assert function_settled(40, group_size=8) == (8, 80, 80)
+    assert function_settled(10, max_population=1000) == (16, 16, 1000)
+    assert function_settled(10, population_limit=500) == (32, 500, 0)
+
+
+def test_losses_of_a_function_with_data_vary_so_that_more_members_help() -> None:
+    task = function(lambda arrays, rows: arrays["x"].sum() + rows["y"].sum(), {"x": np.zeros(2)}, {"y": np.ones(3)})
+    assert task.usual_population == 0

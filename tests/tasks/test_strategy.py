@@ -12,7 +12,7 @@ from fedlearn.tasks.task_options import TaskOptions
 
 
 def config_of(**settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
-    return Schema(TaskOptions).build(settings)
+    return Schema(TaskOptions).build({"perturb": "weights", "head": "perturbed", **settings})
 
 
 @pytest.mark.parametrize(

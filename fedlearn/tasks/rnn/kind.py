@@ -4,6 +4,7 @@ from typing import final
 
 import msgspec
 
+import es_core
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns, block_name
@@ -16,8 +17,15 @@ from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.dataset import Dataset, dataset_files, dataset_in
 from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.tasks.rnn.options import RnnOptions, check_abilities, options_of
-from fedlearn.tasks.rnn.recipe import LEAST_HIDDEN_SIZE, REFERENCE_HIDDEN_SIZE, members_per_s, probe_of, settle
+from fedlearn.tasks.rnn.options import RnnOptions, check_abilities, options_of, wants_weights
+from fedlearn.tasks.rnn.recipe import (
+    LEAST_HIDDEN_SIZE,
+    REFERENCE_HIDDEN_SIZE,
+    choose_precision,
+    members_per_s,
+    probe_of,
+    settle,
+)
 from fedlearn.tasks.rnn.text_blocks import TextBlocks, text_blocks
 from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.tasks.strategy import strategy_of
@@ -58,11 +66,15 @@ class RnnKind:
         progress.begin("cutting blocks")
         blocks = text_blocks(folder, dataset, options)
         names = tuple(map(block_name, blocks))
+        config, precise = choose_precision(config, es_core.current_isa())
         settled, reasons, speed = _settled(config, dataset, blocks[0], measure)
         prepared = _prepared(settled, dataset, blocks, names)
         files = {**dataset_files(dataset), BLOCKS_FILE: msgspec.json.encode([name.hex() for name in names])}
         notes = [Reason(note) for note in (_on_documents(dataset), blocks.note) if note]
-        return msgspec.structs.replace(prepared, files=files, reasons=(*notes, *reasons), members_per_s=speed)
+        return msgspec.structs.replace(prepared, files=files, reasons=(*notes, *precise, *reasons), members_per_s=speed)
+
+    def wants_weights(self, config: RunConfig) -> str:
+        return wants_weights(config)
 
     def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
         del task

@@ -49,9 +49,13 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
         10.0
     )
     precision: Annotated[
-        Precision,
-        setting("arithmetic of the trials; int8 is faster where the processor has int8 dot products", common=True),
-    ] = "float32"
+        Literal["auto", Precision],
+        setting(
+            "arithmetic of the trials; int8 is faster where the processor has int8 dot products",
+            automatic=True,
+            common=True,
+        ),
+    ] = "auto"
     batch_size: Annotated[int, setting("sequences that each member is evaluated on", ge=1, le=65536)] = 1
     context: Annotated[int, setting("tokens that warm up the hidden state before the scored ones", ge=0, le=65536)] = 32
     sequence_length: Annotated[int, setting("scored tokens in a sequence", ge=1, le=65536)] = 16
@@ -83,8 +87,21 @@ def check_abilities(config: RunConfig) -> None:
         ("precision", options.precision, "float32"),
     )
     for key, value, expected in wants:
-        if options.cell != "tanh" and value != expected:
+        if options.cell != "tanh" and value not in (expected, "auto"):
             raise ConfigError(f"{key}: expected {expected} with cell = {options.cell}, got {value}; take cell = tanh")
+
+
+def wants_weights(config: RunConfig) -> str:
+    """The first setting that goes with noise on weights alone, with its value; empty where there is none."""
+    strategy = config.strategy
+    ties = (
+        ("cell", options_of(config).cell, "tanh"),
+        ("antithetic", strategy.antithetic, False),
+        ("rank", strategy.rank, 1),
+        ("fitness_shaping", strategy.fitness_shaping, "normalized"),
+        ("exchange", strategy.exchange, "replay"),
+    )
+    return next((f"{key} = {str(value).lower()}" for key, value, usual in ties if value != usual), "")
 
 
 def options_of(config: RunConfig) -> RnnOptions:

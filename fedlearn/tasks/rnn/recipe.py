@@ -31,6 +31,9 @@ _MAX_PROBED_WINDOW = 64
 
 _MAX_PROBED_GROUP_SIZE = 64
 
+ISAS_WITH_BYTE_PRODUCTS = frozenset({"v3-vnni", "v4-vnni", "dot"})
+"""Instruction sets that multiply bytes and add the products up; without, bytes take longer than float32."""
+
 LEAST_HIDDEN_SIZE = 16
 LARGE_TRIAL_TOKENS = 3e9
 """With perturbed activations, above this more units and more groups a step learn more."""
@@ -57,7 +60,7 @@ LARGE_TRIALS = Groups("perturbed activations", size=16, rate=0.32, known=256, la
 CHAIN = Groups("perturbed activations and control variates", size=4, rate=0.8, known=64, largest=1024, line_growth=4)
 """Where a chain of control variates makes the step. Many steps teach it more than many members."""
 
-CHAIN_SIZES = {"closed-form": ((1e7, 64), (1e8, 128)), "perturbed": ((1e7, 64), (3e8, 128))}
+CHAIN_SIZES = {"closed-form": (1e8, 128), "perturbed": (3e8, 128)}
 """Units that learned most with the chain up to so many trial-tokens; 256 above."""
 
 LARGEST_FACTOR = 2.0
@@ -129,12 +132,30 @@ def members_per_s(config: RunConfig, *, throughput: float, vocab_size: int) -> f
     return speed / (options.batch_size * options.sequence_length)
 
 
+def choose_precision(config: RunConfig, isa: str) -> tuple[RunConfig, Reasons]:
+    """The configuration with the arithmetic of all machines' trials, by the instruction set of this one.
+
+    Bytes were tried with noise on activations, which learn as much from them; audits hold all volunteers to one
+    precision.
+    """
+    if options_of(config).precision != "auto":
+        return config, ()
+    if config.strategy.perturb == "weights":
+        return config.replace({"precision": "float32"}), ()
+    if isa in ISAS_WITH_BYTE_PRODUCTS:
+        precision, why = "int8", f"this processor has dot products of bytes ({isa}), and so trials are faster"
+    else:
+        precision, why = "float32", f"this processor has no dot products of bytes ({isa}), so int8 would be slower"
+    return config.replace({"precision": precision}), (Reason(why, "precision", precision),)
+
+
 def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     trial_tokens = _trial_tokens(config, facts)
     if config.strategy.perturb == "weights":
         size = 128 if trial_tokens > 2e10 else 64
     elif _has_chain(config):
-        size = next((units for most, units in CHAIN_SIZES[config.strategy.head] if trial_tokens <= most), 256)
+        most, units = CHAIN_SIZES[config.strategy.head]
+        size = units if trial_tokens <= most else 256
     else:
         size = 64 if trial_tokens < 1e8 else 128 if trial_tokens <= LARGE_TRIAL_TOKENS else 256
     why = f"for {_millions(trial_tokens)} trial-tokens in {config.run.duration or USUAL_S:g} s"

@@ -51,7 +51,7 @@ def test_a_gru_is_refused_what_it_has_no_kernel_for(given: str, complaint: str) 
         check_abilities(config_from(f"cell = 'gru'\n{given}"))
 
 
-def test_only_the_size_of_the_network_is_a_choice_of_the_runs_own() -> None:
+def test_size_and_precision_of_the_network_are_choices_of_the_runs_own() -> None:
     own = [key for key in SCHEMA.automatic if SCHEMA.group_of[key] == "options"]
-    assert own == ["hidden_size"]
+    assert own == ["hidden_size", "precision"]
     assert not [key for key in SCHEMA.resumable if SCHEMA.group_of[key] == "options"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedlearn.config import MAX_MEMBERS, RunConfig, Schema
 from fedlearn.tasks.rnn.layout import rnn_layout
 from fedlearn.tasks.rnn.options import RnnOptions
-from fedlearn.tasks.rnn.recipe import settle
+from fedlearn.tasks.rnn.recipe import choose_precision, settle
 
 SCHEMA = Schema(RnnOptions)
 AUTOMATIC_KEYS = ("hidden_size", "group_size", "sigma", "population_limit", "learning_rate", "time_per_step")
@@ -15,12 +15,15 @@ AUTOMATIC_KEYS = ("hidden_size", "group_size", "sigma", "population_limit", "lea
 
 N_TOKENS = 10**9
 VOCAB_SIZE = 65
+CHOSEN: dict[str, Any] = {"perturb": "weights", "head": "perturbed", "precision": "float32"}
+"""What is chosen before."""
+
 CHAIN: dict[str, Any] = {"perturb": "activations"}
 ACTIVATIONS: dict[str, Any] = {**CHAIN, "control_variates": False}
 
 
 def settled(throughput: float = 1e7, *, n_training_tokens: int = N_TOKENS, **given: Any) -> RunConfig:  # noqa: ANN401 (values of any key)
-    config = SCHEMA.build(given)
+    config = SCHEMA.build(CHOSEN | given)
     return settle(config, throughput=throughput, n_training_tokens=n_training_tokens, vocab_size=VOCAB_SIZE)[0]
 
 
@@ -38,12 +41,10 @@ def n_parameters(hidden_size: int) -> int:
         (ACTIVATIONS, 1e8, 128),
         (ACTIVATIONS, 3e9, 128),
         (ACTIVATIONS, 3.01e9, 256),
-        (CHAIN, 1e7, 64),
-        (CHAIN, 1.01e7, 128),
+        (CHAIN, 1.0, 128),
         (CHAIN, 3e8, 128),
         (CHAIN, 3.01e8, 256),
-        (CHAIN | {"head": "closed-form"}, 1e7, 64),
-        (CHAIN | {"head": "closed-form"}, 1.01e7, 128),
+        (CHAIN | {"head": "closed-form"}, 1.0, 128),
         (CHAIN | {"head": "closed-form"}, 1e8, 128),
         (CHAIN | {"head": "closed-form"}, 1.01e8, 256),
         (CHAIN | {"head": "closed-form", "correction": 1.0}, 1.01e8, 128),
@@ -102,8 +103,8 @@ def test_one_token_less_than_two_a_parameter_is_too_few() -> None:
         (ACTIVATIONS | {"duration": 9.9}, (16, 0.05, 0.005)),
         (ACTIVATIONS | {"duration": 2.0}, (16, 0.05, 0.005)),
         (ACTIVATIONS | {"duration": 1.9}, (16, 0.05, 0.01)),
-        (CHAIN | {"duration": 1.0}, (4, 0.05, 0.014)),
-        (CHAIN | {"head": "closed-form", "duration": 1.0}, (4, 0.05, 0.014)),
+        (CHAIN | {"duration": 1.0}, (4, 0.05, 0.00699)),
+        (CHAIN | {"head": "closed-form", "duration": 1.0}, (4, 0.05, 0.00699)),
         (CHAIN | {"head": "closed-form", "correction": 1.0, "duration": 2.0}, (16, 0.05, 0.005)),
         (ACTIVATIONS | {"head": "closed-form", "control_variates": False, "duration": 2.0}, (16, 0.05, 0.005)),
     ],
@@ -235,7 +236,7 @@ def test_the_deadline_leaves_four_times_the_expected_time(given: dict[str, Any],
 
 def test_each_choice_has_its_reason_in_a_sentence() -> None:
     config, reasons = settle(
-        SCHEMA.build({"sigma": 0.5}), throughput=1e7, n_training_tokens=N_TOKENS, vocab_size=VOCAB_SIZE
+        SCHEMA.build(CHOSEN | {"sigma": 0.5}), throughput=1e7, n_training_tokens=N_TOKENS, vocab_size=VOCAB_SIZE
     )
     chosen = [key for key in AUTOMATIC_KEYS if key != "sigma"]
     assert [reason.key for reason in reasons] == chosen
@@ -252,7 +253,7 @@ def test_each_choice_has_its_reason_in_a_sentence() -> None:
 )
 def test_reasons_say_whether_control_variates_make_the_step(given: dict[str, Any], noise: str) -> None:
     _, reasons = settle(
-        SCHEMA.build({**given, "population_limit": 64, "hidden_size": 64}),
+        SCHEMA.build({**CHOSEN, **given, "population_limit": 64, "hidden_size": 64}),
         throughput=1e7,
         n_training_tokens=N_TOKENS,
         vocab_size=VOCAB_SIZE,
@@ -286,7 +287,7 @@ GIVEN = {
 def test_nothing_that_was_given_changes_and_nothing_stays_open(
     given: dict[str, Any], throughput: float, n_training_tokens: int
 ) -> None:
-    before = SCHEMA.build(given)
+    before = SCHEMA.build(CHOSEN | given)
     config, reasons = settle(before, throughput=throughput, n_training_tokens=n_training_tokens, vocab_size=VOCAB_SIZE)
     assert config.is_settled
     grown = {"max_population", "max_learning_rate"}
@@ -301,3 +302,28 @@ def test_nothing_that_was_given_changes_and_nothing_stays_open(
         strategy = config.strategy
         assert strategy.population_limit % strategy.group_size == strategy.max_population % strategy.group_size == 0
         assert strategy.population_limit <= strategy.max_population
+
+
+@pytest.mark.parametrize(
+    ("isa", "expected"),
+    [
+        ("v4-vnni", "int8"),
+        ("v3-vnni", "int8"),
+        ("dot", "int8"),
+        ("v4", "float32"),
+        ("v3", "float32"),
+        ("base", "float32"),
+    ],
+)
+def test_bytes_are_taken_where_the_processor_has_their_dot_products(isa: str, expected: str) -> None:
+    config, (reason,) = choose_precision(SCHEMA.build(CHOSEN | CHAIN | {"precision": "auto"}), isa)
+    assert config.get("precision") == reason.value == expected
+    assert f"dot products of bytes ({isa})" in reason.why
+
+
+def test_a_precision_that_was_given_stays_and_noise_on_weights_has_float32() -> None:
+    for precision in ("float32", "int8"):
+        given = SCHEMA.build(CHOSEN | CHAIN | {"precision": precision})
+        assert choose_precision(given, "v4-vnni") == choose_precision(given, "base") == (given, ())
+    config, reasons = choose_precision(SCHEMA.build(CHOSEN | {"precision": "auto"}), "v4-vnni")
+    assert (config.get("precision"), reasons) == ("float32", ())

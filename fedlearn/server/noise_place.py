@@ -1,0 +1,53 @@
+"""The place of a new run's noise: on activations where all volunteers are its owner's, else on weights.
+
+Noise on activations learns far more from a trial, but volunteers send sums of gradients, of which the server recomputes
+a sample; from noise on weights come losses, from which everybody can recompute each step.
+"""
+
+from fedlearn.config import RunConfig
+from fedlearn.tasks.kind import Kind, PerturbsActivations
+from fedlearn.tasks.reason import Reason, Reasons
+from fedlearn.tasks.strategy import strategy_of
+
+
+def place_noise(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, Reasons]:
+    """The configuration with a place for the noise and a way for the head, and the reason for each that was chosen.
+
+    `trust` says why all volunteers are the run's owner's; empty: anybody may join.
+    """
+    reasons = []
+    if config.strategy.perturb == "auto":
+        place, why = _place(config, kind, trust)
+        config = config.replace({"perturb": place})
+        reasons += [Reason(why, "perturb", place)] if why else []
+    if config.strategy.head == "auto":
+        is_summed = config.strategy.perturb == "activations"
+        config = config.replace({"head": "closed-form" if is_summed else "perturbed"})
+        if is_summed:
+            reasons.append(Reason("it learns more, and volunteers send sums anyway", "head", "closed-form"))
+    return config, tuple(reasons)
+
+
+def on_strangers(config: RunConfig, trust: str) -> list[str]:
+    """What the owner should know where anybody may send sums, as where a run's door was opened after it began."""
+    if trust or not strategy_of(config).perturbation.is_summed:
+        return []
+    return [
+        "anybody may join, and volunteers of this run send sums of gradients, which nobody can recompute from losses: "
+        "the server recomputes a sample of them, and until a false one is drawn it bends the weights further than "
+        "false losses can; ask for a token with --token FILE, or name who may join with --allow FILE"
+    ]
+
+
+def _place(config: RunConfig, kind: Kind, trust: str) -> tuple[str, str]:
+    """The place and why it is chosen; without a word where a kind has no other."""
+    if not isinstance(kind, PerturbsActivations):
+        return "weights", ""
+    if wanted := kind.wants_weights(config):
+        return "weights", f"{wanted} goes with noise on weights alone"
+    if trust:
+        return "activations", f"{trust}, so all volunteers are yours, and they learn far more from a trial"
+    return "weights", (
+        "anybody may join, and everybody can audit losses; activations learn far more from a trial, and are taken "
+        "with a token or a list of who may join"
+    )
