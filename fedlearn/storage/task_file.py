@@ -9,6 +9,7 @@ from types import ModuleType
 from blake3 import blake3
 
 import es_core
+from fedlearn.storage.packages import add_remedy
 from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Task
 
@@ -43,7 +44,11 @@ def load_task(entry: str) -> NamedTask:
 
 
 def import_file(path: Path) -> ModuleType:
-    """The module in a file; modules beside the file can be imported by it."""
+    """The module in a file; modules beside the file can be imported by it.
+
+    Raises:
+        ModuleNotFoundError: the file imports what is not installed; the message says what to install.
+    """
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -52,7 +57,18 @@ def import_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        add_remedy(error, path.name)
+        raise
+    except ImportError as error:
+        if "relative import" not in str(error):
+            raise
+        raise ValueError(
+            f"{path.name}: expected imports without a dot, such as `from parts import model` of parts.py beside it, "
+            f"got a relative one: {error}; a task's file is no part of a package"
+        ) from error
     return module
 
 

@@ -95,19 +95,29 @@ def encode_block(columns: Columns) -> bytes:
 
 
 def decode_block(payload: bytes) -> Columns:
-    """The columns that `encode_block` was given.
+    """The columns of one length that `encode_block` was given.
 
     Raises:
         ValueError: the bytes are no block.
     """
+    columns = decode_arrays(payload)
+    n_rows(columns)
+    return columns
+
+
+def decode_arrays(payload: bytes) -> Mapping[str, NDArray[Any]]:
+    """The arrays of any shapes that `encode_block` was given.
+
+    Raises:
+        ValueError: the bytes are no arrays.
+    """
     if (header_bytes := int.from_bytes(payload[:8], "little")) > MAX_HEADER_BYTES:
         raise ValueError(f"block: expected safetensors bytes, got something else: a header of {header_bytes} bytes")
     try:
-        columns = safetensors.numpy.load(payload)
+        arrays: Mapping[str, NDArray[Any]] = safetensors.numpy.load(payload)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"block: expected safetensors bytes, got something else: {error}") from error
-    n_rows(columns)
-    return columns
+    return arrays
 
 
 def cut(columns: Columns, max_bytes: int = MAX_BLOCK_BYTES) -> list[Columns]:

@@ -73,6 +73,8 @@ class WritesText(Protocol):
     tokenizer: Tokenizer
     characters_per_token: float
     """Mean characters per token of the training text."""
+    opening: str
+    """A few words of the held-out text, to be gone on from."""
 
     def language_model(self, weights: Float32Array) -> LanguageModel:
         """The model with these weights, to be sampled and searched."""
@@ -148,6 +150,14 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
 
 
 @runtime_checkable
+class PerturbsActivations(Protocol):
+    """A kind whose trials may have their noise on activations in place of weights."""
+
+    def wants_weights(self, config: RunConfig) -> str:
+        """What in the configuration goes with noise on weights alone; empty where nothing does."""
+
+
+@runtime_checkable
 class Divides(Protocol):
     """A kind whose replicas several machines may hold between them."""
 
@@ -215,5 +225,6 @@ class Kind(Protocol):
         """The objective on a volunteer's machine, which has `max_bytes` for all that the server names.
 
         Raises:
+            GraphTooLargeError: this machine lacks the memory; it may hold a part.
             ValueError: something differs from the server's, or is too large; the message names it.
         """

@@ -1,5 +1,6 @@
 """The kinds of tasks that are installed: fedlearn's own, and those of other packages."""
 
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -25,7 +26,7 @@ def find_kind(name: str) -> Kind:
         if entry.name == name:
             kind: Kind = entry.load()
             return kind
-    raise ValueError(
-        f"task: expected one of {', '.join(kind_names())}, or FILE.py:NAME of a task, got {name!r}; "
-        "is this version of fedlearn older than the server's?"
-    )
+    names = kind_names()
+    nearest = get_close_matches(name, names, n=1)
+    question = f"did you mean {nearest[0]}?" if nearest else "is this version of fedlearn older than the server's?"
+    raise ValueError(f"task: expected one of {', '.join(names)}, or FILE.py:NAME of a task, got {name!r}; {question}")

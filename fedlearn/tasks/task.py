@@ -4,7 +4,7 @@ A task is a value. It holds no weights of a run: it says where learning starts, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -91,6 +91,11 @@ class Task(ABC):
         return self.batch_size
 
     @property
+    def usual_population(self) -> int:
+        """Members of a step that suit the task where they take little time; 0: as many as fill a step."""
+        return 0
+
+    @property
     def frozen(self) -> Columns:
         """Arrays that are not trained but must be the same on every machine, by name."""
         return {}
@@ -133,7 +138,19 @@ class Task(ABC):
 def layout_of(
     shapes: Mapping[str, tuple[int, ...]], scales: Mapping[str, float], reads: Mapping[str, str]
 ) -> ParameterLayout:
-    """The layout of tensors of these shapes; `scales` and `reads` as a task has them."""
+    """The layout of tensors of these shapes; `scales` and `reads` as a task has them.
+
+    Raises:
+        ValueError: a key of these two means no tensor.
+    """
+    idle = {
+        "scales": [part for part in scales if not any(part in name for name in shapes)],
+        "reads": [name for name in reads if name not in shapes],
+    }
+    for setting, keys in idle.items():
+        if keys:
+            expected = "part of a tensor's name" if setting == "scales" else "a tensor's name"
+            raise ValueError(f"{setting}: expected {expected}, got {keys[0]!r}; tensors are {_listed(shapes)}")
     specs, column = [], 0
     for name, shape in shapes.items():
         scale = next((scale for part, scale in scales.items() if part in name), 1.0)
@@ -141,6 +158,11 @@ def layout_of(
         specs.append(TensorSpec(name, shape, scale, column if is_masked else -1))
         column += shape[0] if is_masked else 0
     return ParameterLayout(tuple(specs))
+
+
+def _listed(names: Collection[str], most: int = 20) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(list(names)[:most]) + rest
 
 
 def flat_weights(tensors: Mapping[str, Float32Array]) -> Float32Array:

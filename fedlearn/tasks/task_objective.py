@@ -77,7 +77,11 @@ class TaskObjective:
         batch = Batch(drawn_rows(data, words), tuple(words[:, 0].tolist()))
         noise = member_noise(self.layout, trials, seed=self._seed)
         members = self.task.members(weights, noise, n_groups=trials.n_groups)
-        losses = np.asarray(self.task.losses(members, batch), dtype=np.float32)
+        try:
+            losses = np.asarray(self.task.losses(members, batch), dtype=np.float32)
+        except Exception as error:
+            error.add_note(f"the loss of a task of kind {self.task.kind} failed on {_described(batch.rows)}")
+            raise
         if losses.shape != (trials.n_members,):
             raise ValueError(
                 f"losses: expected a number for each of {trials.n_members} members, got shape {list(losses.shape)}; "
@@ -91,3 +95,9 @@ class TaskObjective:
         low_rank = [rank * sum(tensor.sides) for tensor in self.layout.tensors if tensor.is_matrix and rank]
         dense = [tensor.size for tensor in self.layout.tensors if not (tensor.is_matrix and rank)]
         return 4 * sum([*low_rank, *dense])
+
+
+def _described(rows: Columns) -> str:
+    """What each group was given: its rows of each column."""
+    columns = [f"{name} {column.dtype} {list(column.shape[1:])}" for name, column in rows.items()]
+    return f"rows with the columns {', '.join(columns)}" if columns else "weights without rows of data"

@@ -162,3 +162,14 @@ def test_neither_fedlearn_nor_python_count_where_they_lie_below_the_folder() -> 
     counted = task_file._imported_below(Path("/"))
     assert counted
     assert not [file for file in counted for package in packages if file.is_relative_to(package)]
+
+
+def test_a_file_that_imports_what_is_missing_says_what_to_install(write: Write) -> None:
+    entry = write("import nobody_wrote_this", name="needy.py")
+    with pytest.raises(ModuleNotFoundError, match=r"^needy.py: expected the module .*; install it: pip install nobody"):
+        load_task(entry)
+
+
+def test_a_relative_import_is_refused_with_the_remedy(write: Write) -> None:
+    with pytest.raises(ValueError, match=r"expected imports without a dot, such as `from parts import model`"):
+        load_task(write("from .parts import model"))

@@ -16,6 +16,7 @@ from fedlearn.tasks.blocks import (
     block_name,
     column_of,
     cut,
+    decode_arrays,
     decode_block,
     encode_block,
     group_words,
@@ -120,6 +121,14 @@ def test_a_block_whose_columns_differ_in_length_is_refused() -> None:
     payload = safetensors.numpy.save({"x": np.zeros(3, np.float32), "y": np.zeros(4, np.float32)})
     with pytest.raises(ValueError, match=r"data: expected columns of one length, got x: 3, y: 4; give every column"):
         decode_block(payload)
+
+
+def test_arrays_that_are_no_columns_come_back_in_any_shapes() -> None:
+    arrays = {"running_mean": np.ones(3, np.float32), "weight": np.ones((4, 2), np.float32)}
+    came = decode_arrays(encode_block(arrays))
+    assert {name: array.tolist() for name, array in came.items()} == {n: a.tolist() for n, a in arrays.items()}
+    with pytest.raises(ValueError, match="got something else: a header of"):
+        decode_arrays(b"\xff" * 32)
 
 
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))

@@ -60,3 +60,8 @@ def test_a_kind_is_looked_for_once(installed: list[EntryPoint]) -> None:
     first = find_kind("rnn")
     installed.clear()
     assert find_kind("rnn") is first
+
+
+def test_kind_with_a_slip_of_the_pen_is_told_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ValueError, match=r"got 'rn'; did you mean rnn\?$"):
+        find_kind("rn")

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,22 @@ def test_the_first_scale_whose_key_is_part_of_a_name_counts() -> None:
     task = CountingTask(TENSORS)
     task.scales = {"tokens": 2.0, "weight": 0.5, "tokens.weight": 7.0}
     assert [spec.scale for spec in task.layout.tensors] == [0.5, 1.0, 2.0, 0.5]
+
+
+@pytest.mark.parametrize(("key", "value"), [("scales", {"wieght": 2.0}), ("reads", {"tokens": "token"})])
+def test_a_key_that_means_no_tensor_is_refused_with_those_there_are(key: str, value: dict[str, Any]) -> None:
+    task = CountingTask(TENSORS)
+    setattr(task, key, value)
+    (name,) = value
+    with pytest.raises(ValueError, match=rf"^{key}: expected .* name, got '{name}'; tensors are layer.0.weight, layer"):
+        _ = task.layout
+
+
+def test_of_many_tensors_some_are_named() -> None:
+    task = CountingTask({f"layer.{number}": np.ones(1, dtype=np.float32) for number in range(23)})
+    task.scales = {"head": 2.0}
+    with pytest.raises(ValueError, match=r"tensors are layer.0, .*, layer.19 and 3 more$"):
+        _ = task.layout
 
 
 def test_rows_that_data_name_have_mask_columns_one_behind_the_other() -> None:

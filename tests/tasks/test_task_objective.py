@@ -1,3 +1,5 @@
+from unittest.mock import Mock
+
 import msgspec
 import numpy as np
 import pytest
@@ -139,3 +141,20 @@ def test_rows_that_data_name_are_masked() -> None:
     masks = TaskObjective(task, seed=SEED).row_masks(update, task.data)
     assert masks is not None
     assert masks.tolist() == [[0, 0, 1, 0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("data", "columns"),
+    [
+        (DATA, "rows with the columns x float64 [3], label int64 [3]"),
+        ({}, "weights without rows of data"),
+    ],
+)
+def test_loss_that_fails_is_told_with_the_task_and_its_rows(
+    data: Columns, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = CountingTask(TENSORS, data)
+    monkeypatch.setattr(task, "losses", Mock(side_effect=KeyError("imge")))
+    with pytest.raises(KeyError) as raised:
+        losses_of(task)
+    assert raised.value.__notes__ == [f"the loss of a task of kind {task.kind} failed on {columns}"]

@@ -11,16 +11,25 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.function.evolution import Arrays, EvolutionStrategy, Named
 
 
-class Minimum(msgspec.Struct, Generic[Arrays], frozen=True, eq=False):
-    """The result of a search."""
+class Minimum(msgspec.Struct, Generic[Arrays], frozen=True, eq=False, kw_only=True):
+    """The result of a search; what it shares with the results of `scipy.optimize` has their names."""
 
     x: Arrays
     """The point at which the search ended, float32."""
-    loss: float
+    fun: float
     """The value of the function at `x`."""
+    nfev: int
+    """Evaluations of the function."""
+    success: bool
+    """Whether `fun` is finite; how good a minimum it is, nobody knows."""
+    message: str
+    """What ended the search, or what is wrong."""
     history: list[float]
     """Mean loss of the members in each step, without those that are not finite."""
-    n_evaluations: int
+
+    def __repr__(self) -> str:
+        x = {name: _short(array) for name, array in self.x.items()} if isinstance(self.x, Mapping) else _short(self.x)
+        return f"Minimum(fun={self.fun:.6g}, nfev={self.nfev}, success={self.success}, message={self.message!r}, x={x})"
 
 
 @overload
@@ -47,23 +56,24 @@ def minimize(
     seed: int = ...,
     vectorized: bool = ...,
 ) -> Minimum[Float32Array]: ...
-def minimize(
-    f: Callable[[Any], Any],
-    x0: Mapping[str, ArrayLike] | ArrayLike,
+# Without annotations, which stand above, since `help` shows this signature.
+def minimize(  # type: ignore[no-untyped-def]
+    f,
+    x0,
     *,
-    steps: int = 1000,
-    sigma: float = 0.1,
-    learning_rate: float | None = None,
-    population: int = 0,
-    seed: int = 0,
-    vectorized: bool = False,
-) -> Minimum[Any]:
+    steps=1000,
+    sigma=0.1,
+    learning_rate=None,
+    population=0,
+    seed=0,
+    vectorized=False,
+):
     """Minimizes `f` from `x0`, an array or arrays by name; `EvolutionStrategy` documents the settings.
 
     With `vectorized`, `f` is given all members at once, [population, *shape], and gives [population].
 
     >>> found = minimize(lambda x: ((x - 3) ** 2).sum(), [0.0, 0.0])
-    >>> found.x.round(3).tolist(), found.n_evaluations
+    >>> found.x.round(3).tolist(), found.nfev
     ([3.0, 3.0], 32001)
 
     Raises:
@@ -81,8 +91,19 @@ def minimize(
         history.append(float(finite.mean()) if finite.size else float("nan"))
         es.tell(losses)
     weights = es.weights
-    loss = _losses(f, _all_of(weights), vectorized=vectorized)[0]
-    return Minimum(weights, float(loss), history, steps * es.population + 1)
+    fun = float(_losses(f, _all_of(weights), vectorized=vectorized)[0])
+    message = f"{steps} steps are done"
+    if not np.isfinite(fun):
+        when = "at x" if np.isfinite(history).any() else "anywhere; check its value at x0"
+        message = f"the function is not finite {when}"
+    return Minimum(
+        x=weights,
+        fun=fun,
+        nfev=steps * es.population + 1,
+        success=bool(np.isfinite(fun)),
+        message=message,
+        history=history,
+    )
 
 
 def _losses(f: Callable[[Any], Any], members: Any, *, vectorized: bool) -> Any:  # noqa: ANN401
@@ -104,3 +125,7 @@ def _all_of(arrays: Any) -> Any:  # noqa: ANN401
     if isinstance(arrays, Mapping):
         return {name: array[np.newaxis] for name, array in arrays.items()}
     return arrays[np.newaxis]
+
+
+def _short(array: Float32Array) -> str:
+    return np.array2string(array, precision=4, threshold=6, edgeitems=3, separator=", ", max_line_width=1000)

@@ -12,6 +12,9 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.task import Batch, Members, Setting, Task
 
+POPULATION = (16, 256)
+"""Least and most members of a step of a function without data: for so many evaluations, more steps learn more."""
+
 Loss = Callable[..., Any]
 """`loss(arrays)`, or `loss(arrays, rows)` for a task with data, gives one number."""
 
@@ -80,6 +83,12 @@ class FunctionTask(Task):
     @property
     def tensors(self) -> Mapping[str, Float32Array]:
         return self._start
+
+    @property
+    def usual_population(self) -> int:
+        """Two members for each number to learn, within bounds; with data as many as fill a step, since losses vary."""
+        least, most = POPULATION
+        return 0 if self.data else min(max(least, 2 * self.layout.size), most)
 
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> ArrayMembers:
         return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
