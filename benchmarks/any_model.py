@@ -132,7 +132,7 @@ class Trial:
         self.task = supervised(
             lambda: Transformer(width, options.length), loss, {"text": texts}, batch_size=options.texts
         )
-        self.task.use("cpu", threads=1, clock=time.thread_time)
+        self.task.use("cpu", threads=1)
         self._weights = flat_weights(self.task.tensors)
         self._trials = Trials(0, Perturbation(sigma=0.01, rank=options.rank), population, 0, population)
         self._noise = member_noise(self.task.layout, self._trials, seed=1)

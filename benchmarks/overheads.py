@@ -181,7 +181,7 @@ def search(name: str, function: Callable[[NDArray[np.float32]], float], steps: i
     """From zero, in ten dimensions."""
     start = np.zeros(DIMENSIONS, dtype=np.float32)
     found = fedlearn.minimize(function, start, steps=steps)
-    return Search(name, steps, found.n_evaluations, function(start), found.loss)
+    return Search(name, steps, found.nfev, function(start), found.fun)
 
 
 def table(report: Report) -> str:

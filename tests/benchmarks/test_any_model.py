@@ -27,7 +27,7 @@ def test_ways_to_try_members_are_compared_with_inference(read_json: ReadJson) ->
         assert 0 < speed["low"] <= speed["median"] <= speed["high"]
         assert contestant["members"] == 12
     assert contestants["inference"]["share_of_inference"]["median"] == 1.0
-    assert size["way"].startswith("loss: one by one")
+    assert size["way"].startswith("loss: ")
 
 
 def test_people_get_a_table(run_benchmark: Run) -> None:

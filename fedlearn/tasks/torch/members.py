@@ -113,20 +113,29 @@ class TorchMembers:
         return Subject(function, self._parameters, self._weights, noise, shared, own, seed)
 
     def _run(self, subject: Subject, way: Way) -> Tree:
+        """What the members give, and how long that took, told to the way."""
+        started = self._ways.now(self._device)
+        is_alone = way.is_alone(self._most(way))
+        results = None if is_alone else self._run_at_once(subject, way, started)
+        if results is None:
+            results = stacked(subject.alone())
+        way.worked(self._ways.now(self._device) - started, alone=is_alone)
+        return results
+
+    def _run_at_once(self, subject: Subject, way: Way, started: float) -> Tree | None:
+        """What the members give; None where they can't be run at once after all."""
         most, n_members = self._most(way), number_of_members(subject.noise)
-        if way.is_alone(most):
-            return stacked(subject.alone())
-        size, is_full, started = way.pace.size(most), n_members == self._full_piece(way), self._ways.now()
+        size, is_full = way.pace.size(most), n_members == self._full_piece(way)
         try:
             results = subject.together()
         except Refused:
             raise
         except torch.cuda.OutOfMemoryError:
             way.pace.shrink(n_members)
+            return None
         except Exception as error:  # whatever vmap refuses now and did not refuse in the first trial
             way.give_up(error)
-        else:
-            if is_full:
-                way.pace.record(size, (self._ways.now() - started) / n_members)
-            return results
-        return stacked(subject.alone())
+            return None
+        if is_full:
+            way.pace.record(size, (self._ways.now(self._device) - started) / n_members)
+        return results

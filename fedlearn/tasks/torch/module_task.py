@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
-from timeit import default_timer
 from typing import Any
 
 import safetensors.torch
@@ -15,6 +14,8 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Setting, Task
+from fedlearn.tasks.torch.devices import use_device
+from fedlearn.tasks.torch.kept import keepers
 from fedlearn.tasks.torch.members import TorchMembers
 from fedlearn.tasks.torch.noise import as_tensors
 from fedlearn.tasks.torch.one_by_one import load_flat
@@ -41,16 +42,11 @@ class ModuleTask(Task):
         self.scales, self.settings = scales or {}, settings or {}
         self._model, self._train = model, train
         self.device, self._threads = torch.device("cpu"), 0
-        self._ways = Ways(self._frozen_tensors)
+        self._ways = Ways(self._frozen_tensors, lambda: keepers(self.model))
 
-    def use(self, device: str = "cpu", *, threads: int = 0, clock: Callable[[], float] | None = None) -> None:
-        """Lets trials run on a device (cpu, cuda, mps) with so many processor threads; 0 leaves their number as it is.
-
-        Ways to run members are compared by `clock`, in seconds; None is `default_timer`. With one thread on the
-        processor `time.thread_time` is best, but it measures neither other threads nor devices.
-        """
-        self.device, self._threads = torch.device(device), threads
-        self._ways.clock = default_timer if clock is None else clock
+    def use(self, device: str = "cpu", *, threads: int = 0) -> None:
+        """Lets trials run on a device (cpu, cuda, mps) with so many threads; 0 leaves their number as it is."""
+        self.device, self._threads = use_device(device), threads
         self.model.to(self.device)
 
     @cached_property
@@ -66,7 +62,12 @@ class ModuleTask(Task):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
                 model = self._model()
+        if not isinstance(model, nn.Module):
+            raise ValueError(
+                f"model: expected a function that gives an nn.Module, got {type(model).__name__}; return it"
+            )
         refuse_module(model)
+        self._named_at_first = _named_tensors(model)
         return model
 
     @cached_property
@@ -74,7 +75,7 @@ class ModuleTask(Task):
         """The parameters that are trained, by name; a tied parameter has one name.
 
         Raises:
-            ValueError: there is none, or one is not float32.
+            ValueError: there is none, or one is not float32, or has no numbers.
         """
         named: dict[str, Tensor] = dict(self.model.named_parameters())
         chosen = {name: tensor for name, tensor in named.items() if _is_trained(name, tensor, self._train)}
@@ -86,6 +87,10 @@ class ModuleTask(Task):
                     f"parameter {name!r} is {parameter.dtype}, but only float32 can be trained; "
                     "pass model.float(), or leave the parameter out with train=..."
                 )
+            if parameter.is_meta or not parameter.numel():
+                found = "on the meta device, which holds no numbers" if parameter.is_meta else "without elements"
+                remedy = "load it onto the processor first" if parameter.is_meta else "leave it out with train=..."
+                raise ValueError(f"parameter {name!r}: expected numbers to train, got one {found}; {remedy}")
         places = [parameter.data_ptr() for parameter in chosen.values()]
         twice = [name for name, place in zip(chosen, places, strict=True) if places.count(place) > 1]
         if twice:
@@ -100,8 +105,10 @@ class ModuleTask(Task):
 
     @property
     def frozen(self) -> Columns:
-        """Parameters that are not trained, and buffers."""
-        return {name: _as_array(tensor) for name, tensor in self._frozen_tensors().items()}
+        """Parameters that are not trained, and buffers, without those that the module makes in its first call."""
+        learned = self.parameters  # for which the module is made
+        tensors = _without(learned, self._named_at_first)
+        return {name: _as_array(tensor) for name, tensor in tensors.items()}
 
     def report(self) -> str:
         """How functions of members run on this machine, and why."""
@@ -131,9 +138,7 @@ class ModuleTask(Task):
         )
 
     def _frozen_tensors(self) -> dict[str, Tensor]:
-        learned = {id(parameter) for parameter in self.parameters.values()}
-        named = (*self.model.named_parameters(), *self.model.named_buffers())
-        return {name: tensor for name, tensor in named if id(tensor) not in learned}
+        return _without(self.parameters, _named_tensors(self.model))
 
     def computing(self) -> AbstractContextManager[None]:
         """Turns gradients off, and sets the number of threads for trials."""
@@ -151,6 +156,15 @@ def computing(threads: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _without(learned: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    of_learned = {id(parameter) for parameter in learned.values()}
+    return {name: tensor for name, tensor in named.items() if id(tensor) not in of_learned}
 
 
 def _is_trained(name: str, parameter: Tensor, train: Train) -> bool:

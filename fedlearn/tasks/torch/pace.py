@@ -20,10 +20,10 @@ PATIENCE = 2
 class Pace:
     """The size of the pieces in which a population is tried: it doubles while that is faster."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, first_size: int = FIRST_SIZE) -> None:
         """`limit` is the most members that fit into memory at once, at least 1."""
         self._limit = limit
-        self._size = min(FIRST_SIZE, limit)
+        self._size = min(first_size, limit)
         self._samples: list[float] = []
         self._best: tuple[float, int] | None = None
         self._n_best_samples = 0
@@ -34,6 +34,10 @@ class Pace:
     def best(self) -> tuple[float, int] | None:
         """The seconds per member at the fastest size so far, and that size; None before the first measurement."""
         return self._best
+
+    def again(self) -> "Pace":
+        """Another search, which begins one size below the best, in case that was too large."""
+        return Pace(self._limit, FIRST_SIZE if self._best is None else max(self._best[1] // 2, FIRST_SIZE))
 
     def is_sure(self, n_members: int) -> bool:
         """Whether the best size for `n_members` members has been found, and its time is sure."""

@@ -1,44 +1,82 @@
-"""Rules for recurrent layers, for which vmap has none: one step of all members at a time."""
+"""Rules for recurrent layers, for which vmap has none: one step of all members at a time.
+
+Values are [features, texts, members]: the gates of a step then lie one after another, a product with a matrix is one
+for all members, and what differs between members is multiplied along their dimension.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from fedlearn.tasks.torch.mode import Perturbed, Rules
-from fedlearn.tasks.torch.products import Layer
+from fedlearn.tasks.torch.products import add_product, every
 from fedlearn.tasks.torch.refusals import refuse_randomness
 
 State = tuple[Tensor, ...]
-"""What a layer hands from step to step, [members, texts, hidden] each; the first is its output."""
-Cell = Callable[[Tensor, Layer, State], State]
-"""Gives the next state from the input's part of the gates, the layer of the state's matrix, and the state."""
+"""What a layer hands from step to step, [hidden, texts, members] each; the first is its output."""
+Cell = Callable[[Tensor, Tensor, State, Tensor], State]
+"""Gives the next state from the gates, the input's part of the last gate, and the state, and writes its first tensor
+into memory that it is given; it may write over all but the first tensor of the state."""
 
 
-def _parts(gates: Tensor, count: int) -> Tensor:
-    """[count, members, texts, hidden] contiguous, since sigmoids of split rows take ten times as long."""
-    return gates.view(*gates.shape[:2], count, -1).movedim(2, 0).contiguous()
+@final
+class _Matrix:
+    """A perturbed matrix as a function of columns."""
+
+    def __init__(self, mode: Perturbed, weight: Tensor) -> None:
+        factors = mode.factors(weight)
+        self._weight, self._own = weight, None
+        self._factors: list[tuple[Tensor, Tensor]] = []
+        if factors is not None:
+            rows, columns = (side.permute(2, 1, 0)[:, :, None].contiguous() for side in factors)
+            self._factors = list(zip(rows, columns, strict=True))
+        elif mode.noise_of(weight) is not None or mode.sight.is_apart(weight):
+            self._own = every(mode, weight)
+
+    def add_to(self, y: Tensor, x: Tensor) -> Tensor:
+        """Adds the products with x [inputs, texts, members] to y [outputs, texts, members]."""
+        if self._own is not None:
+            return y.add_(torch.einsum("moi,itm->otm", self._own, x))
+        for rows, columns in self._factors:
+            y.addcmul_(rows, (columns * x).sum(0, keepdim=True))
+        # The columns of all texts and members form one matrix.
+        add_product(y.view(len(y), -1), self._weight, x.reshape(len(x), -1))
+        return y
 
 
-def _lstm(gates: Tensor, recur: Layer, state: State) -> State:
-    i, f, g, o = _parts(recur.add_to(gates, state[0]), 4)
-    cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-    return o.sigmoid() * cell.tanh(), cell
+def _lstm(gates: Tensor, _: Tensor, state: State, out: Tensor) -> State:
+    size = len(out)
+    input, forget = gates[: 2 * size].sigmoid_().chunk(2)
+    new, output = gates[2 * size : 3 * size].tanh_(), gates[3 * size :].sigmoid_()
+    cell = state[1].mul_(forget).addcmul_(input, new)
+    return torch.mul(torch.tanh(cell, out=new), output, out=out), cell
 
 
-def _gru(gates: Tensor, recur: Layer, state: State) -> State:
-    (r, z, n), (state_r, state_z, state_n) = _parts(gates, 3), _parts(recur(state[0]), 3)
-    update = (z + state_z).sigmoid()
-    return (torch.lerp((n + (r + state_r).sigmoid() * state_n).tanh(), state[0], update),)
+def _gru(gates: Tensor, input: Tensor, state: State, out: Tensor) -> State:
+    size = len(out)
+    reset, update = gates[: 2 * size].sigmoid_().chunk(2)
+    new = input.addcmul_(reset, gates[2 * size :]).tanh_()
+    return (torch.lerp(new, state[0], update, out=out),)
 
 
-def _tanh(gates: Tensor, recur: Layer, state: State) -> State:
-    return (recur.add_to(gates, state[0]).tanh(),)
+def _tanh(gates: Tensor, _: Tensor, __: State, out: Tensor) -> State:
+    return (torch.tanh(gates, out=out),)
 
 
-def _relu(gates: Tensor, recur: Layer, state: State) -> State:
-    return (recur.add_to(gates, state[0]).relu(),)
+def _relu(gates: Tensor, _: Tensor, __: State, out: Tensor) -> State:
+    return (torch.clamp(gates, min=0, out=out),)
+
+
+def _inward(mode: Perturbed, x: Tensor) -> Tensor:
+    """[..., texts, features] of a member, as vmap shows it, as [..., features, texts, members]."""
+    return mode.sight.all(x).movedim(0, -1).transpose(-2, -3).contiguous()
+
+
+def _outward(mode: Perturbed, x: Tensor) -> Tensor:
+    """The reverse."""
+    return mode.sight.one(x.movedim(-1, 0).transpose(-1, -2))
 
 
 def _layers(cell: Cell) -> Callable[..., Any]:
@@ -55,21 +93,21 @@ def _layers(cell: Cell) -> Callable[..., Any]:
         n_weights, n_directions = 4 if has_bias else 2, 2 if is_bidirectional else 1
         if len(weights) != n_weights * n_directions * n_layers or not mode.sight.reaches(input, *starts):
             return NotImplemented
-        x = mode.sight.all(input)
-        x = x.transpose(1, 2) if is_batch_first else x
-        states = [mode.sight.all(start) for start in starts]
+        x = _inward(mode, input.transpose(0, 1) if is_batch_first else input)
+        states = [_inward(mode, start) for start in starts]
         last: list[State] = []
         for layer in range(n_layers):
             outputs = []
             for direction in range(n_directions):
                 k = layer * n_directions + direction
                 own = weights[k * n_weights : (k + 1) * n_weights]
-                output, end = _run(mode, cell, x, tuple(state[:, k] for state in states), own, direction == 1)
+                output, end = _run(mode, cell, x, tuple(state[k] for state in states), own, direction == 1)
                 outputs.append(output)
                 last.append(end)
-            x = torch.cat(outputs, -1) if is_bidirectional else outputs[0]
-        x = x.transpose(1, 2) if is_batch_first else x
-        return (mode.sight.one(x), *(mode.sight.one(torch.stack(parts, 1)) for parts in zip(*last, strict=True)))
+            x = torch.cat(outputs, 1) if is_bidirectional else outputs[0]
+        y = _outward(mode, x)
+        y = y.transpose(0, 1) if is_batch_first else y
+        return (y, *(_outward(mode, torch.stack(parts)) for parts in zip(*last, strict=True)))
 
     return rule
 
@@ -77,16 +115,27 @@ def _layers(cell: Cell) -> Callable[..., Any]:
 def _run(
     mode: Perturbed, cell: Cell, x: Tensor, state: State, weights: Sequence[Tensor], is_backward: bool
 ) -> tuple[Tensor, State]:
-    """Outputs [members, steps, texts, hidden] and the last state, from x [members, steps, texts, inputs]."""
+    """Outputs [steps, hidden, texts, members] and the last state, from x [steps, inputs, texts, members]."""
     matrix_in, matrix_state, *biases = weights
-    bias_in, bias_state = biases or (None, None)
-    gates = Layer(mode, matrix_in, bias_in)(x.flatten(1, 2)).view(*x.shape[:3], -1)
-    recur = Layer(mode, matrix_state, bias_state)
-    outputs = [x] * x.shape[1]
-    for step in reversed(range(x.shape[1])) if is_backward else range(x.shape[1]):
-        state = cell(gates[:, step], recur, state)
-        outputs[step] = state[0]
-    return torch.stack(outputs, 1), state
+    # A GRU multiplies what comes of the state in its last gate by another gate, so that the two biases stay apart.
+    together = 2 * len(state[0]) if cell is _gru else len(matrix_in)
+    of_input, of_state = _Matrix(mode, matrix_in), _Matrix(mode, matrix_state)
+    bias = x.new_zeros(len(matrix_in), 1, 1)
+    bias_state = bias[together:]
+    if biases:
+        bias, added = (every(mode, one).mT[:, None] for one in biases)
+        bias, bias_state = torch.cat((bias[:together] + added[:together], bias[together:])), added[together:]
+    # One step's memory stays in the caches, and is not asked for again.
+    gates = x.new_empty(len(matrix_in), *x.shape[2:])
+    last = torch.empty_like(gates[together:])
+    outputs = x.new_empty(len(x), *state[0].shape)
+    state = (state[0], *(part.clone() for part in state[1:]))
+    for step in reversed(range(len(x))) if is_backward else range(len(x)):
+        of_input.add_to(gates.copy_(bias), x[step])
+        last.copy_(gates[together:])
+        gates[together:] = bias_state
+        state = cell(of_state.add_to(gates, state[0]), last, state, outputs[step])
+    return outputs, state
 
 
 def _cell(cell: Cell) -> Callable[..., Any]:
@@ -96,9 +145,9 @@ def _cell(cell: Cell) -> Callable[..., Any]:
         starts = hx if isinstance(hx, list | tuple) else (hx,)
         if len(weights) not in (2, 4) or input.dim() != 2 or not mode.sight.reaches(input, *starts):
             return NotImplemented
-        every = mode.sight.all(input)[:, None]
-        _, end = _run(mode, cell, every, tuple(map(mode.sight.all, starts)), weights, is_backward=False)
-        results = tuple(map(mode.sight.one, end))
+        x, state = _inward(mode, input)[None], tuple(_inward(mode, start) for start in starts)
+        _, end = _run(mode, cell, x, state, weights, is_backward=False)
+        results = tuple(_outward(mode, part) for part in end)
         return results if isinstance(hx, list | tuple) else results[0]
 
     return rule

@@ -24,6 +24,7 @@ def refuse_changes(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     is_parameter: Callable[[Any], bool],
+    name_of: Callable[[Any], str] = lambda _: "a parameter",
 ) -> None:
     """Checks a torch function before it is called.
 
@@ -33,10 +34,11 @@ def refuse_changes(
     # Names show it: add_, __iadd__, __setitem__, and __set__ of an attribute such as `data`.
     name = getattr(function, "__name__", "")
     writes = name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
-    if (writes and args and is_parameter(args[0])) or is_parameter(kwargs.get("out")):
+    written = args[0] if writes and args and is_parameter(args[0]) else kwargs.get("out")
+    if is_parameter(written):
         raise Refused(
-            f"the model or its loss changes a parameter in place ({name}), but every member has its own; compute a "
-            "new tensor from it instead"
+            f"the model or its loss changes {name_of(written)} in place ({name}), but every member has its own; "
+            "compute a new tensor from it instead"
         )
 
 
@@ -72,6 +74,63 @@ def refuse_statistics(name: str) -> None:
         f"{name} moves its running averages during trials, so that a member's loss depends on those before it; "
         "call model.eval() (its averages are then frozen), or use GroupNorm or LayerNorm"
     )
+
+
+def refuse_no_result(result: object) -> None:
+    """Checks what a function gave.
+
+    Raises:
+        Refused: it is nothing.
+    """
+    if result is None:
+        raise Refused("the model's loss: expected a number, got None; let the function return the loss")
+
+
+def refuse_memory(first: object, second: object) -> None:
+    raise Refused(
+        f"the model and its loss gave {_in_short(first)}, and then {_in_short(second)} for the same weights and rows: "
+        "expected the same each time; they depend on earlier calls, such as a counter or a state that is kept, on a "
+        "clock, or on random numbers that are not PyTorch's"
+    )
+
+
+def refuse_one_loss(loss: float) -> None:
+    raise Refused(
+        f"all members have the loss {loss:g}, however large the noise is: expected one that follows from the "
+        "parameters; look whether the model keeps a result of an earlier call, or the loss leaves its result out"
+    )
+
+
+def refuse_unread(names: Sequence[str], met_before: Sequence[str], keepers: Mapping[str, str]) -> None:
+    """Refuses parameters on which nothing depends; those in `met_before` were read in the first call of all.
+
+    `keepers` are attributes that keep tensors, by the name of their module.
+    """
+    some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    owner, _, last = names[0].rpartition(".")
+    is_telling = last not in ("weight", "bias") and all(name.endswith(last) for name in names)
+    out = f"leave it out with train=, such as train=lambda name: {(last if is_telling else names[0])!r} not in name"
+    if met_before or owner in keepers:
+        where = f" in {keepers[owner]!r} of {owner or 'the model'}" if owner in keepers else ""
+        raise Refused(
+            f"the model keeps what it made of {some} in an earlier call{where}, so that noise there has no effect; "
+            f"let it be made anew in every call, or {out}"
+        )
+    raise Refused(f"the model and its loss never read {some}, so that noise there has no effect; {out}")
+
+
+_NAMED = 3
+"""Parameters that a message names, where it is about many."""
+
+
+def _in_short(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.item():.6g}" if value.numel() == 1 else f"numbers such as {value.flatten()[0].item():.6g}"
+    return str(value)[:_SHORT]
+
+
+_SHORT = 40
+"""Characters of a value in a message."""
 
 
 def _argument(position: int, name: str, default: Any) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:  # noqa: ANN401

@@ -123,6 +123,12 @@ def supervised(
 
 def _as_columns(data: Mapping[str, ArrayLike], what: str) -> dict[str, NDArray[Any]]:
     columns = {name: _as_column(column) for name, column in data.items()}
+    for name, column in columns.items():
+        if column.dtype.kind not in "biufc":
+            raise ValueError(
+                f"{what}: expected numbers in the column {name!r}, got {column.dtype.name} such as "
+                f"{str(column.flat[0])[:40]!r}; make numbers of them first, such as a token or class each"
+            )
     lengths = {name: len(column) for name, column in columns.items()}
     if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"{what}: expected columns of one length above 0, got lengths {lengths}")

@@ -12,7 +12,7 @@ from fedlearn.tasks.torch.agreement import agree
 from fedlearn.tasks.torch.mode import Perturbed, name_of
 from fedlearn.tasks.torch.noise import Noise, number_of_members, of_members
 from fedlearn.tasks.torch.one_by_one import one_by_one
-from fedlearn.tasks.torch.refusals import Refused
+from fedlearn.tasks.torch.refusals import Refused, refuse_memory, refuse_no_result, refuse_one_loss, refuse_unread
 from fedlearn.tasks.torch.seeds import random_states
 from fedlearn.tasks.torch.together import together
 from fedlearn.tasks.torch.trees import Tree, between, leaves, pick, stacked
@@ -36,6 +36,11 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
     """Arguments that differ between members, [members, ...]."""
     seeded: Callable[[], AbstractContextManager[None]]
     """A context in which the function draws the same random numbers for every member of the group."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device on which members run."""
+        return self.weights[0].device
 
     def alone(self) -> list[Tree]:
         """The results of all members, one by one."""
@@ -93,23 +98,34 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
 
 
 def hold_trial(
-    subject: Subject, n_tried: int, frozen: Callable[[], Mapping[str, Tensor]], clock: Callable[[], float]
+    subject: Subject,
+    n_tried: int,
+    frozen: Callable[[], Mapping[str, Tensor]],
+    clock: Callable[[], float],
+    *,
+    keepers: Callable[[], Mapping[str, str]] = dict,
 ) -> Verdict:
     """Runs the subject's members, `n_tried` of them, both ways; the `frozen` tensors must stay as they are.
+
+    What the first call of all makes and keeps, such as a buffer of positions, is not a change. `keepers` gives, by
+    module, an attribute that keeps tensors.
 
     Raises:
         Refused: the function does something by which members cannot be compared, or reads no parameter.
         Exception: the function itself raises for a single member.
     """
+    plain, draws, hidden = _look(subject, keepers)
     before = states(frozen())
-    hidden, draws = _look(subject)
     each, times_s = [], []
     for member in range(n_tried):
         started = clock()
         each += subject.member(member).alone()
         times_s.append(clock() - started)
     refuse_changed(before, states(frozen()))
-    verdict = Verdict(stacked(each), min(times_s), draws)
+    results = stacked(each)
+    if _is_one_loss(results) and not any(_is_heard(subject, name, plain) for name in subject.parameters):
+        refuse_one_loss(results[0].item())
+    verdict = Verdict(results, min(times_s), draws)
     if hidden:
         why = f"{', '.join(hidden)}: read in code that PyTorch does not show"
         return msgspec.structs.replace(verdict, refusal=why)
@@ -146,28 +162,42 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _look(subject: Subject) -> tuple[list[str], bool]:
-    """Parameters that are read without PyTorch showing it, by name, and whether the function draws random numbers."""
+def _look(subject: Subject, keepers: Callable[[], Mapping[str, str]]) -> tuple[Tree, bool, list[str]]:
+    """The result of a plain run, whether it draws random numbers, and parameters that PyTorch does not show.
+
+    A second run must be like the first: it gives the same, and reads the same parameters.
+    """
     first = subject.member(0)
     given = {str(i): leaf for i, leaf in enumerate(leaves((first.shared, first.own))) if isinstance(leaf, Tensor)}
     before = states(given)
-    with subject.seeded():
-        random_before = random_states(first.weights[0].device)
-        with Watch(list(subject.parameters.values())) as watch:
-            plain = first.function(*first.shared, *pick(first.own, 0))
-        draws = not all(map(torch.equal, random_before, random_states(first.weights[0].device)))
+    plain, draws, unmet_at_first = _run_plainly(first)
     if states(given) != before:
         raise Refused(
             "the model or its loss changes the data it is given, and other members are given the same; work on a copy"
         )
-    unmet = [name for name, parameter in subject.parameters.items() if id(parameter) in watch.unmet]
-    unread = [name for name in unmet if not _is_heard(subject, name, plain)]
-    if unread:
-        raise Refused(
-            f"the model and its loss never read {', '.join(unread)}, so that noise there has no effect; leave it out "
-            f"with train=, such as train=lambda name: {unread[0]!r} not in name"
-        )
-    return unmet, draws
+    again, _, unmet = _run_plainly(first)
+    if not draws and not agree(stacked([plain]), stacked([again])):
+        refuse_memory(plain, again)
+    if unread := [name for name in unmet if not _is_heard(subject, name, plain)]:
+        refuse_unread(unread, [name for name in unread if name not in unmet_at_first], keepers())
+    return plain, draws, unmet
+
+
+def _run_plainly(first: Subject) -> tuple[Tree, bool, list[str]]:
+    """The result around which members lie, whether random numbers were drawn, and which parameters were not seen."""
+    with first.seeded():
+        random_before = random_states(first.device)
+        with Watch(first.parameters) as watch:
+            result = first.function(*first.shared, *pick(first.own, 0))
+        draws = not all(map(torch.equal, random_before, random_states(first.device)))
+    refuse_no_result(result)
+    return result, draws, [name for name, parameter in first.parameters.items() if id(parameter) in watch.unmet]
+
+
+def _is_one_loss(results: Tree) -> bool:
+    """Whether members gave one finite loss, all the same."""
+    is_loss = isinstance(results, Tensor) and results.dim() == 1 and results.is_floating_point() and len(results) > 1
+    return is_loss and bool(results.isfinite().all()) and bool((results == results[0]).all())
 
 
 def _is_heard(subject: Subject, name: str, plain: Tree) -> bool:

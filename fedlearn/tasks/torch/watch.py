@@ -1,6 +1,6 @@
 """Watches a plain run of a function: which parameters it reads, and whether it does what trials must not."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 from torch import Tensor
@@ -14,11 +14,11 @@ from fedlearn.tasks.torch.refusals import RULES, Refused, refuse_changes
 class Watch(TorchFunctionMode):
     """While it is active, refusals are raised and parameters are noted; everything else happens as usual."""
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.unmet = {id(parameter) for parameter in parameters}
+        self.unmet = {id(parameter) for parameter in parameters.values()}
         """`id` of each parameter that no function has been given."""
-        self._parameters = frozenset(self.unmet)
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
 
     def __torch_function__(
         self,
@@ -29,14 +29,17 @@ class Watch(TorchFunctionMode):
     ) -> Any:  # noqa: ANN401 (whatever the function gives)
         kwargs = kwargs or {}
         if function not in UNCHANGED:
-            refuse_changes(function, args, kwargs, self._is_parameter)
+            refuse_changes(function, args, kwargs, self._is_parameter, self._name_of)
             if function in RULES:
                 RULES[function](self, function, *args, **kwargs)
             self._note((*args, *kwargs.values()))
         return function(*args, **kwargs)
 
     def _is_parameter(self, value: object) -> bool:
-        return id(value) in self._parameters
+        return id(value) in self._names
+
+    def _name_of(self, value: object) -> str:
+        return f"the parameter {self._names[id(value)]}"
 
     def _note(self, values: Iterable[Any]) -> None:
         for value in values:

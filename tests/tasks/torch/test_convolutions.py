@@ -41,3 +41,24 @@ def test_everything_else_is_convolved_with_own_kernels(model: nn.Module, shape: 
     at_once, alone, mode = losses(model, lambda m, x: m(x), torch.randn(shape))
     torch.testing.assert_close(at_once, alone)
     assert mode.by_tensor
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Conv1d(24, 32, 3, stride=2, padding=2), (2, 24, 5)),
+        (lambda: nn.Conv1d(24, 32, 3, padding=2, dilation=2, bias=False), (2, 24, 5)),
+        (lambda: nn.Conv2d(24, 32, (3, 2), stride=(2, 1), padding=(0, 1), dilation=(1, 2)), (2, 24, 5, 4)),
+        (lambda: nn.Conv3d(24, 32, 2, stride=2, padding=1), (1, 24, 2, 3, 2)),
+        (lambda: nn.Conv2d(64, 96, 1), (2, 64, 3, 3)),
+    ],
+)
+def test_kernels_larger_than_images_are_shared_and_corrected(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], rank: int, losses: Losses
+) -> None:
+    # Images are members' own behind a norm whose weights are.
+    model = nn.Sequential(nn.GroupNorm(1, shape[1]), make())
+    at_once, alone, mode = losses(model, lambda m, x: m(x), torch.randn(shape), rank=rank)
+    torch.testing.assert_close(at_once, alone)
+    assert not mode.by_tensor

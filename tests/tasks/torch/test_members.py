@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedlearn.tasks.torch import ways as ways_module
 from fedlearn.tasks.torch.members import TorchMembers
 from fedlearn.tasks.torch.noise import Noise
 from fedlearn.tasks.torch.refusals import Refused
@@ -15,6 +16,7 @@ from fedlearn.tasks.torch.ways import Ways
 
 Draw = Callable[..., list[Noise]]
 Make = Callable[..., TorchMembers]
+Timed = Callable[[dict[str, float]], tuple[list[tuple[str, int]], Callable[[], object], Callable[[], float]]]
 
 
 @pytest.fixture
@@ -95,8 +97,8 @@ def test_modules_and_bound_functions_are_functions_too(make: Make, linear: nn.Li
     members, x = make(6), torch.randn(6, 2, 4)
     torch.testing.assert_close(members(linear, own=(x,)), expected(members, x))
     torch.testing.assert_close(members(partial(linear.forward), own=(x,)), expected(members, x))
-    assert str(ways).startswith("Linear: one by one")
-    assert "\nforward: one by one" in str(ways)
+    assert str(ways).startswith("Linear: ")
+    assert "\nforward: " in str(ways)
 
 
 def test_a_function_is_tried_once_however_often_it_is_defined(make: Make, linear: nn.Linear, ways: Ways) -> None:
@@ -106,9 +108,13 @@ def test_a_function_is_tried_once_however_often_it_is_defined(make: Make, linear
     assert len(str(ways).split("<lambda>:")) == 2
 
 
+TOO_LITTLE = 1e-9
+"""Of the parameters in a loss: what is drawn hides it."""
+
+
 def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear, ways: Ways) -> None:
     def noisy() -> Tensor:
-        return linear.weight.sum() * 0 + linear.bias.sum() * 0 + torch.rand(())
+        return (linear.weight.sum() + linear.bias.sum()) * TOO_LITTLE + torch.rand(())
 
     state = torch.get_rng_state()
     drawn = []
@@ -126,7 +132,7 @@ def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear
 
 def test_random_draws_are_the_same_one_by_one(make: Make, linear: nn.Linear) -> None:
     def noisy() -> Any:  # noqa: ANN401
-        return (linear.weight.sum() * 0 + linear.bias.sum() * 0 + torch.rand(())).item()
+        return ((linear.weight.sum() + linear.bias.sum()) * TOO_LITTLE + torch.rand(())).item()
 
     found = make(8, 2)(noisy, seeds=(5, 6))
     assert len(set(found.tolist())) == 2
@@ -148,7 +154,7 @@ def counted(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]
 
     monkeypatch.setattr(Subject, "together", together)
     monkeypatch.setattr(Subject, "alone", one_by_one)
-    monkeypatch.setattr(ways, "clock", lambda: float(len(calls)))
+    monkeypatch.setattr(ways, "clock", lambda _device: float(len(calls)))
     return calls
 
 
@@ -190,8 +196,9 @@ def test_what_a_group_draws_no_other_does(
         return total(linear(x)) + torch.rand(())
 
     members, x = make(64, 8), torch.randn(8, 2, 4)
-    members(function, x, seeds=range(8))
     calls = counted(ways, monkeypatch)
+    members(function, x, seeds=range(8))
+    calls.clear()
     for _ in range(6):
         members(function, x, seeds=range(8))
     assert {size for _, size in calls} == {8}
@@ -207,7 +214,7 @@ def test_members_are_run_one_by_one_where_that_is_faster(
     calls = counted(ways, monkeypatch)
     # By this clock a member takes an hour in company, and a tick alone.
     seconds = {"alone": 1.0, "together": 3600.0}
-    monkeypatch.setattr(ways, "clock", lambda: sum(seconds[way] * n for way, n in calls))
+    monkeypatch.setattr(ways, "clock", lambda _device: sum(seconds[way] * n for way, n in calls))
     members(function, x)
     assert [way for way, _ in calls[:4]] == ["alone"] * 4
     calls.clear()
@@ -224,11 +231,99 @@ def test_slow_pythons_share_is_not_held_against_company(
 
     members, x = make(512), torch.randn(1, 2, 4)
     calls = counted(ways, monkeypatch)
-    monkeypatch.setattr(ways, "clock", lambda: sum(0.001 * n if way == "alone" else 0.02 for way, n in calls))
+    monkeypatch.setattr(ways, "clock", lambda _device: sum(0.001 * n if way == "alone" else 0.02 for way, n in calls))
     for _ in range(8):
         members(function, x)
     assert calls[-1][0] == "together"
     assert calls[-1][1] >= 256
+
+
+@pytest.fixture
+def timed(make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> Timed:
+    """Members that run both ways by a clock: `timed(seconds)` gives calls, how to make more, and the clock."""
+
+    def begun(seconds: dict[str, float]) -> tuple[list[tuple[str, int]], Callable[[], object], Callable[[], float]]:
+        calls = counted(ways, monkeypatch)
+        members, x = make(64), torch.randn(1, 2, 4)
+        spent, read = [0.0], [0]
+
+        def clock() -> float:
+            spent[0] += sum(seconds[way] * n for way, n in calls[read[0] :])
+            read[0] = len(calls)
+            return spent[0]
+
+        return calls, lambda: members(lambda x: total(linear(x)), x), clock
+
+    return begun
+
+
+def test_other_programs_turns_on_the_processor_do_not_choose_the_way(
+    timed: Timed, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"alone": 1.0, "together": 0.1}
+    calls, run, clock = timed(seconds)
+    monkeypatch.setattr(ways, "clock", ways_module.processor_clock)
+    monkeypatch.setattr(ways_module, "HAS_FINE_CLOCK", True)
+    monkeypatch.setattr(ways_module, "thread_time", clock)
+    # Whatever runs at once meets another program, for an hour each time.
+    hours = [0.0]
+
+    def passed() -> float:
+        hours[0] += 3600.0 * (calls[-1][0] == "together" if calls else 0)
+        return hours[0]
+
+    monkeypatch.setattr(ways_module, "default_timer", passed)
+    for _ in range(20):
+        run()
+    assert calls[-1][0] == "together"
+    monkeypatch.setattr(ways_module, "HAS_FINE_CLOCK", False)
+    assert ways.now(torch.device("cpu")) == passed() - 3600.0
+    assert ways_module.processor_clock(torch.device("mps")) == hours[0]
+
+
+def test_ways_are_compared_again_now_and_then(timed: Timed, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"alone": 1.0, "together": 10.0}
+    calls, run, clock = timed(seconds)
+    monkeypatch.setattr(ways, "clock", lambda _device: clock())
+    for _ in range(40):
+        run()
+    assert calls[-1] == ("alone", 64)
+    assert "one by one: 1000.00 ms a member; not 4 at once: 10000.00 ms" in str(ways)
+    seconds["together"] = 0.1
+    for _ in range(400):
+        run()
+    assert calls[-1][0] == "together"
+    assert " at once: 100.00 ms a member; not one by one: 1000.00 ms" in str(ways)
+    seconds["together"] = 10.0
+    for _ in range(400):
+        run()
+    assert calls[-1] == ("alone", 64)
+
+
+@pytest.mark.parametrize("together_s", [10.0, 0.1])
+def test_comparing_costs_little_of_a_run(
+    together_s: float, timed: Timed, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"alone": 1.0, "together": together_s}
+    calls, run, clock = timed(seconds)
+    monkeypatch.setattr(ways, "clock", lambda _device: clock())
+    for _ in range(2000):
+        run()
+    assert calls.count(("alone", 1)) > 4, "compared once only"
+    best_s = 64 * 2000 * min(seconds.values())
+    assert clock() < 1.1 * best_s
+
+
+def test_a_search_that_is_begun_again_keeps_to_the_memory(
+    timed: Timed, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, run, clock = timed({"alone": 1.0, "together": 0.1})
+    monkeypatch.setattr(ways, "clock", lambda _device: clock())
+    ways.most_at_once = 16
+    for _ in range(400):
+        run()
+    assert calls.count(("together", 4)) > 2
+    assert max(size for _, size in calls) == 16
 
 
 def test_a_refusal_of_vmap_that_comes_late_is_no_error(make: Make, linear: nn.Linear, ways: Ways) -> None:

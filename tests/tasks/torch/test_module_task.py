@@ -76,6 +76,15 @@ def test_what_is_not_learned_is_frozen(train: Any) -> None:  # noqa: ANN401
     np.testing.assert_array_equal(mine.frozen["2.bias"], mine.model.get_parameter("2.bias").detach().numpy())
 
 
+def test_a_buffer_that_the_first_call_makes_is_not_what_volunteers_must_have() -> None:
+    model = nn.Linear(3, 2)
+    mine = task(model)
+    assert mine.frozen == {}
+    model.register_buffer("positions", torch.zeros(2), persistent=False)
+    assert mine.frozen == {}
+    assert mine._frozen_tensors().keys() == {"positions"}
+
+
 def test_without_a_choice_gradients_tell_what_is_learned() -> None:
     model = network()
     model.get_parameter("0.weight").requires_grad_(False)
@@ -133,3 +142,30 @@ def test_trials_take_the_threads_they_may_and_no_gradients() -> None:
     mine.use("cpu")
     with mine.computing():
         assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear(2, 2, device="meta"), "'weight': expected numbers to train, got one on the meta device"),
+        (lambda: nn.ParameterList([torch.zeros(0)]), "'0': expected numbers to train, got one without elements"),
+        (lambda: None, "model: expected a function that gives an nn.Module, got NoneType; return it"),
+    ],
+    ids=["meta", "empty", "none"],
+)  # fmt: skip
+def test_a_model_without_numbers_is_refused(model: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(ValueError, match=message):
+        _ = task(model).tensors
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"device: expected one that PyTorch \S+ has here \(cpu.*\), got cuda; leave"):
+        task().use("cuda")
+
+
+def test_convolutions_on_a_device_keep_all_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    task().use("cpu")
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32

@@ -1,15 +1,32 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedlearn.tasks.torch import products
 from fedlearn.tasks.torch.noise import Factors, Noise
-from fedlearn.tasks.torch.products import plain_product
+from fedlearn.tasks.torch.products import add_product, plain_product
 from fedlearn.tasks.torch.together import together
 
 Draw = Callable[..., list[Noise]]
+
+
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the names of PyTorch's operations."""
+
+    def __init__(self, calls: list[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._calls = calls
+
+    def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        self._calls.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
 N_MEMBERS = 5
 
 
@@ -79,3 +96,19 @@ def test_a_derivative_by_the_input_is_right(draw: Draw) -> None:
 
     found = together(torch.func.grad(total), [weight], noise, own=(x,))
     torch.testing.assert_close(found, noise[0].added_to(weight).sum(1))
+
+
+@pytest.mark.skipif(not products.HAS_ONEDNN, reason="this PyTorch is built without oneDNN")
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_either_library_adds_the_same_product(is_turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    y, a, b = torch.randn(5, 7), torch.randn(5, 33), torch.randn(7, 33).mT if is_turned else torch.randn(33, 7)
+    expected = y + a @ b
+    for least, threshold in ((0, True), (2**62, False)):
+        monkeypatch.setattr(products, "ONEDNN_PRODUCTS", least)
+        found = y.clone()
+        calls: list[str] = []
+        with Seen(calls):
+            add_product(found, a, b)
+        torch.testing.assert_close(found, expected)
+        assert any("mkldnn" in call for call in calls) == threshold

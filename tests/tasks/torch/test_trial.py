@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedlearn.tasks.torch.kept import keepers
 from fedlearn.tasks.torch.noise import Noise
 from fedlearn.tasks.torch.refusals import Refused
 from fedlearn.tasks.torch.trial import Subject, Verdict, hold_trial
@@ -40,7 +41,7 @@ def tried(
     weights = [parameter.detach().clone() for parameter in parameters.values()]
     noise = draw(list(parameters.values()), 4)
     subject = Subject(function, parameters, weights, noise, shared, own, nullcontext)
-    return hold_trial(subject, 4, lambda: dict(model.named_buffers()), clock())
+    return hold_trial(subject, 4, lambda: dict(model.named_buffers()), clock(), keepers=lambda: keepers(model))
 
 
 def test_both_ways_are_timed_and_their_losses_shown(draw: Draw) -> None:
@@ -71,7 +72,9 @@ def test_a_branch_on_a_value_leaves_members_to_be_run_one_by_one(draw: Draw) -> 
     assert verdict.results.shape == (4,)
 
 
-@pytest.mark.parametrize("give", [lambda loss: loss.item(), lambda loss: (loss, 1.0), lambda _loss: 0.5])
+@pytest.mark.parametrize(
+    "give", [lambda loss: loss.item(), lambda loss: (loss, 1.0), lambda loss: np.float64(loss.item())]
+)
 def test_numbers_that_are_no_tensors_are_results_too(give: Callable[[Tensor], Any], draw: Draw) -> None:
     model = nn.Linear(4, 3)
     verdict = tried(model, lambda x: give(model(x).mean()), draw, X)
@@ -115,6 +118,80 @@ def test_a_change_of_a_buffer_is_refused(draw: Draw) -> None:
 
     with pytest.raises(Refused, match="changes its calls,"):
         tried(model, function, draw, X)
+
+
+def test_a_buffer_that_the_first_call_makes_is_no_change(draw: Draw) -> None:
+    model, made = nn.Linear(4, 3), list[str]()
+
+    def function(x: Tensor) -> Tensor:
+        if "positions" not in made:
+            made.append("positions")
+            model.register_buffer("positions", torch.arange(3.0), persistent=False)
+        loss: Tensor = (model(x) * model.get_buffer("positions")).mean()
+        return loss
+
+    assert tried(model, function, draw, X).refusal == ""
+
+
+class Caching(nn.Module):
+    """Keeps what it makes of its weight in the first call, as some models do in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Parameter(torch.ones(4)), nn.Linear(4, 1)
+        self.kept: dict[str, list[Tensor]] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "cpu" not in self.kept:
+            self.kept["cpu"] = [self.table * 2.0]
+        result: Tensor = self.out(x * self.kept["cpu"][0]).mean()
+        return result
+
+
+CACHE = (
+    r"the model keeps what it made of 0\.table in an earlier call in 'kept' of 0, so that noise there has no effect; "
+    r"let it be made anew in every call, or leave it out with train=, such as train=lambda name: 'table' not in name"
+)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_tensor_made_of_parameters_and_kept_is_refused(is_new: bool, draw: Draw) -> None:
+    model = nn.Sequential(Caching())
+    if not is_new:
+        model(X)
+    with pytest.raises(Refused, match=CACHE):
+        tried(model, model, draw, X)
+
+
+def test_a_kept_tensor_is_named_only_where_it_may_matter(draw: Draw) -> None:
+    model = nn.Sequential(Caching())
+    model[0].register_module("idle", nn.Linear(2, 2))
+    model[0].register_forward_pre_hook(lambda module, _: module.kept.clear())
+    with pytest.raises(Refused, match=r"never read 0\.idle\.weight, 0\.idle\.bias, so that noise there"):
+        tried(model, model, draw, X)
+
+
+def test_one_loss_for_all_members_is_refused(draw: Draw) -> None:
+    model = nn.Linear(4, 3)
+    with pytest.raises(Refused, match=r"all members have the loss 0\.5, however large the noise is: .* leaves its res"):
+        tried(model, lambda x: model(x).mean() * 0 + 0.5, draw, X)
+
+
+def test_a_loss_that_is_coarse_is_not(draw: Draw) -> None:
+    model = nn.Linear(4, 3)
+    assert tried(model, lambda x: (model(x) > -5).float().mean(), draw, X).refusal == ""
+
+
+def test_a_counter_that_the_loss_depends_on_is_refused(draw: Draw) -> None:
+    model, calls = nn.Linear(4, 3), count()
+    with pytest.raises(Refused, match=r"gave -?0, and then \S+ for the same weights and rows: .* such as a counter"):
+        tried(model, lambda x: model(x).mean() * next(calls), draw, X)
+
+
+def test_a_function_that_gives_nothing_is_refused(draw: Draw) -> None:
+    model = nn.Linear(4, 3)
+    with pytest.raises(Refused, match="expected a number, got None; let the function return the loss"):
+        tried(model, lambda _: None, draw, X)
 
 
 def test_errors_of_the_function_are_not_hidden(draw: Draw) -> None:
