@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedlearn.coordination.audit import loss_differences
+from fedlearn.coordination.tolerance import FLOATS
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns
@@ -93,7 +94,7 @@ def audit(name: str, model: nn.Module, audits: int) -> Row:
             at_once = objective.evaluate(weights, data, trials, threads=1)
         with mock.patch.object(Way, "is_alone", return_value=True):
             one_by_one = objective.evaluate(weights, data, trials, threads=1)
-        found += loss_differences(at_once, one_by_one, GROUP).tolist()
+        found += loss_differences(at_once, one_by_one, GROUP, FLOATS.losses).tolist()
     return Row(name, len(found), max(found), sum(difference > 1.0 for difference in found))
 
 

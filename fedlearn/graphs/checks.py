@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from fedlearn.graphs.graph import MAX_NAME_PARTS, Argument, Call, Graph, GraphError, Value
+from fedlearn.graphs.graph import MAX_NAME_PARTS, Argument, Call, Graph, GraphError, GraphTooLargeError, Value
 from fedlearn.graphs.operators import OPERATORS, Operator
 
 _GIB = 2**30
@@ -19,9 +19,10 @@ class Limits(Struct, frozen=True):
     """Bytes that are in use at one time while one member runs: rows, tensors and results."""
     max_tensors: int = 10_000
     """The most inputs, learned and frozen tensors, and constants together."""
-    max_calls: int = 50_000
-    max_kernels: int = 300_000
-    """The most operations inside of calls, over all calls: a recurrent layer has a dozen per token."""
+    max_calls: int = 10_000
+    """The most calls: each takes 0.15 ms to be measured, once for each volunteer that joins."""
+    max_kernels: int = 100_000
+    """The most operations inside of calls, over all calls: a recurrent layer has a dozen per token, of 0.09 ms each."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -33,6 +34,7 @@ def check(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
     How large the results in between are is not said by the graph; whoever runs it must find that out first.
 
     Raises:
+        GraphTooLargeError: its tensors take more memory than it is allowed.
         GraphError: with what was expected, what came, and where.
     """
     given = graph.given
@@ -40,7 +42,7 @@ def check(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
     n_bytes = sum(array.n_bytes for array in given)
     if n_bytes > limits.max_bytes:
         largest = max(given, key=lambda array: array.n_bytes)
-        raise GraphError(
+        raise GraphTooLargeError(
             f"graph: expected tensors of at most {in_words(limits.max_bytes)} together, got {in_words(n_bytes)}, "
             f"of which {_quoted(largest.name)} {list(largest.shape)} takes {in_words(largest.n_bytes)}; "
             "a volunteer with more memory may allow more"
@@ -52,6 +54,8 @@ def check(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
                 f"got {len(constant.data)}"
             )
     for array in given:
+        if array.dtype == "complex64":
+            raise GraphError(f"{_quoted(array.name)}: expected real numbers, got complex64; keep two real columns")
         if not array.n_bytes:
             raise GraphError(f"{_quoted(array.name)}: expected no empty dimension, got {list(array.shape)}")
         if array.name.count(".") >= MAX_NAME_PARTS:
@@ -81,7 +85,9 @@ def _check_counts(graph: Graph, n_tensors: int, limits: Limits) -> None:
         ("calls", len(graph.calls), limits.max_calls),
     ):
         if got > limit:
-            raise GraphError(f"graph: expected at most {limit} {what}, got {got}")
+            raise GraphError(
+                f"graph: expected at most {limit} {what}, got {got}; start the server with --share nothing"
+            )
     if not graph.learned:
         raise GraphError("graph: expected at least one tensor to learn, got none")
 

@@ -59,6 +59,22 @@ def _recurrent(call: Call, shapes: Shapes) -> int:
     return steps * sum(prod(shapes[name]) for name in values_read(call) if _is_weight(name, call, shapes))
 
 
+def _cell(call: Call, shapes: Shapes) -> int:
+    rows = prod(_shape(call, "input", shapes)[:-1])
+    return rows * sum(prod(_shape(call, weight, shapes)) for weight in ("w_ih", "w_hh"))
+
+
+def _matrix_exp(call: Call, shapes: Shapes) -> int:
+    """The cost is that of the products that a Taylor polynomial of degree 18 and a few squarings take."""
+    return 10 * prod(shapes[call.results[0]]) * shapes[call.results[0]][-1]
+
+
+def _fourier(call: Call, shapes: Shapes) -> int:
+    """Five multiplications and the logarithm of a length for each number."""
+    shape = _shape(call, "self", shapes)
+    return 5 * prod(shape) * sum(extent.bit_length() for extent in shape)
+
+
 def _is_weight(name: str, call: Call, shapes: Shapes) -> bool:
     params: Argument = call.arguments[2]
     return len(shapes[name]) == 2 and isinstance(params, tuple) and Value(name) in params
@@ -93,5 +109,12 @@ _COUNTS: Mapping[str, Callable[[Call, Shapes], int]] = {
     **dict.fromkeys(
         ("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input"), _transposed_convolution
     ),
+    "matrix_exp.default": _matrix_exp,
+    "vdot.default": _depth_of("self"),
+    **dict.fromkeys(
+        (f"fft_{name}.default" for name in ("fft", "fft2", "ifft", "ifft2", "irfft", "irfft2", "rfft", "rfft2")),
+        _fourier,
+    ),
+    **dict.fromkeys(("gru_cell.default", "lstm_cell.default", "rnn_relu_cell.default", "rnn_tanh_cell.default"), _cell),
     **dict.fromkeys(("gru.input", "lstm.input", "rnn_relu.input", "rnn_tanh.input"), _recurrent),
 }

@@ -18,12 +18,12 @@ MAX_DIMENSIONS = 12
 """The most dimensions of a value. Members add one, and torch can have 64."""
 
 DtypeName = Literal[
-    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"
 ]  # fmt: skip
 
 ITEM_BYTES: Mapping[DtypeName, int] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "complex64": 8,
 }  # fmt: skip
 """Bytes of one element."""
 
@@ -33,6 +33,10 @@ Shape = Annotated[tuple[Annotated[int, Meta(ge=0, le=2**48)], ...], Meta(max_len
 
 class GraphError(ValueError):
     """A graph that cannot be made, is not well formed, or asks for more than it is allowed."""
+
+
+class GraphTooLargeError(GraphError):
+    """A graph that asks for more memory than it is allowed: a part of it may fit, or the whole on another machine."""
 
 
 class ArraySpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

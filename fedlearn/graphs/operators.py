@@ -2,7 +2,8 @@
 
 The lines are ATen's own schemas, less the parameters that a graph has no say in (devices, layouts, random numbers,
 training), with kinds that are narrower than ATen's types. None of the operators reads or writes anything but its
-arguments, gives uninitialised memory or draws random numbers, and no result's shape depends on values.
+arguments or gives uninitialised memory, and no result's shape depends on values. Those in `DRAWS` draw random numbers
+from generators that whoever runs them starts from the group's seed.
 
 Source: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/native_functions.yaml
 """
@@ -154,8 +155,21 @@ einsum.default(Equation equation, Tensor[] tensors) -> 1
 linear.default(Tensor input, Tensor weight, Tensor? bias) -> 1
 matmul.default(Tensor self, Tensor other) -> 1
 mm.default(Tensor self, Tensor mat2) -> 1
+matrix_exp.default(Tensor self) -> 1
 mv.default(Tensor self, Tensor vec) -> 1
 outer.default(Tensor self, Tensor vec2) -> 1
+vdot.default(Tensor self, Tensor other) -> 1
+
+fft_fft.default(Tensor self, Count? n, Dim dim, word(backward,ortho,forward)? norm) -> 1
+fft_fft2.default(Tensor self, Count[]? s, Dim[] dim, word(backward,ortho,forward)? norm) -> 1
+fft_ifft.default(Tensor self, Count? n, Dim dim, word(backward,ortho,forward)? norm) -> 1
+fft_ifft2.default(Tensor self, Count[]? s, Dim[] dim, word(backward,ortho,forward)? norm) -> 1
+fft_irfft.default(Tensor self, Count? n, Dim dim, word(backward,ortho,forward)? norm) -> 1
+fft_irfft2.default(Tensor self, Count[]? s, Dim[] dim, word(backward,ortho,forward)? norm) -> 1
+fft_rfft.default(Tensor self, Count? n, Dim dim, word(backward,ortho,forward)? norm) -> 1
+fft_rfft2.default(Tensor self, Count[]? s, Dim[] dim, word(backward,ortho,forward)? norm) -> 1
+view_as_complex.default(Tensor self) -> 1
+view_as_real.default(Tensor self) -> 1
 
 conv1d.default(Tensor input, Tensor weight, Tensor? bias, Count[] stride, Offset[] padding, Count[] dilation, Count groups) -> 1
 conv1d.padding(Tensor input, Tensor weight, Tensor? bias, Count[] stride, word(same,valid) padding, Count[] dilation, Count groups) -> 1
@@ -175,10 +189,20 @@ avg_pool3d.default(Tensor self, Count[] kernel_size, Count[] stride, Offset[] pa
 max_pool1d.default(Tensor self, Count[] kernel_size, Count[] stride, Offset[] padding, Count[] dilation, Bool ceil_mode) -> 1
 max_pool2d.default(Tensor self, Count[] kernel_size, Count[] stride, Offset[] padding, Count[] dilation, Bool ceil_mode) -> 1
 max_pool3d.default(Tensor self, Count[] kernel_size, Count[] stride, Offset[] padding, Count[] dilation, Bool ceil_mode) -> 1
+_upsample_bicubic2d_aa.vec(Tensor input, Count[]? output_size, Bool align_corners, Float[]? scale_factors) -> 1
+_upsample_bilinear2d_aa.vec(Tensor input, Count[]? output_size, Bool align_corners, Float[]? scale_factors) -> 1
+_upsample_nearest_exact1d.vec(Tensor input, Count[]? output_size, Float[]? scale_factors) -> 1
+_upsample_nearest_exact2d.vec(Tensor input, Count[]? output_size, Float[]? scale_factors) -> 1
+_upsample_nearest_exact3d.vec(Tensor input, Count[]? output_size, Float[]? scale_factors) -> 1
+upsample_bicubic2d.vec(Tensor input, Count[]? output_size, Bool align_corners, Float[]? scale_factors) -> 1
 upsample_bilinear2d.vec(Tensor input, Count[]? output_size, Bool align_corners, Float[]? scale_factors) -> 1
+upsample_linear1d.vec(Tensor input, Count[]? output_size, Bool align_corners, Float[]? scale_factors) -> 1
 upsample_nearest1d.vec(Tensor input, Count[]? output_size, Float[]? scale_factors) -> 1
 upsample_nearest2d.vec(Tensor input, Count[]? output_size, Float[]? scale_factors) -> 1
+upsample_nearest3d.vec(Tensor input, Count[]? output_size, Float[]? scale_factors) -> 1
+upsample_trilinear3d.vec(Tensor input, Count[]? output_size, Bool align_corners, Float[]? scale_factors) -> 1
 
+_weight_norm.default(Tensor v, Tensor g, Dim dim) -> 1
 batch_norm.default(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, Float eps) -> 1
 group_norm.default(Tensor input, Count num_groups, Tensor? weight, Tensor? bias, Float eps) -> 1
 instance_norm.default(Tensor input, Tensor? weight, Tensor? bias, Float eps) -> 1
@@ -188,6 +212,10 @@ rms_norm.default(Tensor input, Count[] normalized_shape, Tensor? weight, Float? 
 embedding.default(Tensor weight, Tensor indices) -> 1
 scaled_dot_product_attention.default(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, Bool is_causal, Float? scale, Bool enable_gqa) -> 1
 gru.input(Tensor input, Tensor hx, Tensor[] params, Bool has_biases, Count num_layers, Bool bidirectional, Bool batch_first) -> 2
+gru_cell.default(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh) -> 1
+lstm_cell.default(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh) -> 2
+rnn_relu_cell.default(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh) -> 1
+rnn_tanh_cell.default(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh) -> 1
 lstm.input(Tensor input, Tensor[] hx, Tensor[] params, Bool has_biases, Count num_layers, Bool bidirectional, Bool batch_first) -> 3
 rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, Bool has_biases, Count num_layers, Bool bidirectional, Bool batch_first) -> 2
 rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, Bool has_biases, Count num_layers, Bool bidirectional, Bool batch_first) -> 2
@@ -249,6 +277,9 @@ eye.default(Offset n, Dtype? dtype) -> 1
 full.default(Offset[] size, Number fill_value, Dtype? dtype) -> 1
 linspace.default(Place start, Place end, Offset steps, Dtype? dtype) -> 1
 ones.default(Offset[] size, Dtype? dtype) -> 1
+rand.default(Offset[] size, Dtype? dtype) -> 1
+randint.low(Int low, Int high, Offset[] size, Dtype? dtype) -> 1
+randn.default(Offset[] size, Dtype? dtype) -> 1
 scalar_tensor.default(Number s, Dtype? dtype) -> 1
 zeros.default(Offset[] size, Dtype? dtype) -> 1
 full_like.default(Tensor self, Number fill_value, Dtype? dtype) -> 1
@@ -291,7 +322,7 @@ class Operator(Struct, frozen=True):
 
 
 _LINE = re.compile(r"(\w+\.\w+)\((.*)\) -> (\w+)")
-_PARAMETER = re.compile(r"(word\([\w,]+\)|[\w?\[\]]+) (\w+)(?:, )?")
+_PARAMETER = re.compile(r"(word\([\w,]+\)\??|[\w?\[\]]+) (\w+)(?:, )?")
 
 
 def _parse(line: str) -> Operator:
@@ -309,3 +340,6 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {operator.name: operator for operator in map(_parse, filter(None, _LINES.splitlines()))}
 )
 """The table, by ATen's name with its overload."""
+
+DRAWS = frozenset({"rand.default", "randint.low", "randn.default"})
+"""Operators that draw random numbers."""

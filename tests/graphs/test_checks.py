@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from fedlearn.graphs.checks import Limits, check, in_words, values_read
-from fedlearn.graphs.graph import Argument, ArraySpec, Call, Constant, Graph, GraphError, Value
+from fedlearn.graphs.graph import Argument, ArraySpec, Call, Constant, Graph, GraphError, GraphTooLargeError, Value
 
 Y = Value("y")
 
@@ -42,6 +42,14 @@ def test_as_much_as_allowed_is_accepted(graph: Graph) -> None:
 def test_more_than_allowed_is_refused(graph: Graph, limits: Limits) -> None:
     with pytest.raises(GraphError, match="at most"):
         check(graph, limits)
+
+
+def test_memory_is_told_from_everything_else(graph: Graph) -> None:
+    with pytest.raises(GraphTooLargeError):
+        check(graph, Limits(max_bytes=95))
+    with pytest.raises(GraphError) as caught:
+        check(graph, Limits(max_calls=3))
+    assert type(caught.value) is GraphError
 
 
 @pytest.mark.parametrize("data", [b"", bytes(7), bytes(9)])

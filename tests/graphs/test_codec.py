@@ -134,7 +134,7 @@ def test_other_json_is_refused(text: bytes) -> None:
         {"calls": [[["y"], "add.Tensor", [{"is": "code", "name": "x"}]]]},
         {"calls": [[["y"], "add.Tensor", [{"name": "x"}]]]},
         {"calls": [[["y"], "add.Tensor", [[["x"]]]]]},
-        {"calls": [[["y"], "add.Tensor", [{"is": "dtype", "name": "complex64"}]]]},
+        {"calls": [[["y"], "add.Tensor", [{"is": "dtype", "name": "complex128"}]]]},
         {"calls": [[["y"], "add.Tensor", [{"is": "float", "name": "1"}]]]},
     ],
 )

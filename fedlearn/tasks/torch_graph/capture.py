@@ -13,6 +13,7 @@ from torch.export.graph_signature import OutputKind
 
 from fedlearn.graphs.graph import GraphError
 from fedlearn.tasks.torch_graph.refusals import REMEDY, cannot_be_exported
+from fedlearn.tasks.torch_graph.stand_ins import standing_in
 
 Loss = Callable[[nn.Module, dict[str, Tensor]], Tensor | float]
 """`loss(model, rows)`: one number, lower is better."""
@@ -30,8 +31,9 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise GraphError(f"TorchScript does not show its operators; give the module that it was made of, or, {REMEDY}")
     whole = _Whole(model, loss, tuple(rows))
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), _quiet(), standing_in():
         try:
+            whole(*rows.values())  # makes what a model keeps from its first call, such as positions
             program: ExportedProgram = torch.export.export(
                 whole, tuple(rows.values()), strict=False
             ).run_decompositions({})

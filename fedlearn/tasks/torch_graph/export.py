@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedlearn.graphs.checks import values_read
 from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
+from fedlearn.tasks.torch.seeds import seeded
 from fedlearn.tasks.torch_graph.arrays import spec_of, to_array, to_constant
 from fedlearn.tasks.torch_graph.capture import Loss, capture
 from fedlearn.tasks.torch_graph.given import given_to
@@ -78,13 +79,17 @@ def _compare(
     program = Program(exported.graph, exported.frozen)
     for parameter, start in zip(program.module.parameters(), learned.values(), strict=True):
         parameter.data = start.detach()
-    program.module.to(next(iter(learned.values())).device)
-    with torch.no_grad():
-        expected, again = (float(loss(dict(rows))) for _ in range(2))
-        got = float(program(rows))
+    device = next(iter(learned.values())).device
+    program.module.to(device)
+
+    def seeded_number(function: Callable[[dict[str, Tensor]], Any]) -> float:
+        with torch.no_grad(), seeded(0, device):
+            return float(function(dict(rows)))
+
+    expected, again, got = seeded_number(loss), seeded_number(loss), seeded_number(program)
     for what, value in (("the second time", again), ("as a graph", got)):
         if not torch.isclose(torch.tensor(expected), torch.tensor(value), _TOLERANCE, _TOLERANCE / 10, equal_nan=True):
             raise GraphError(
                 f"loss: expected {expected} of the same rows and weights, got {value} {what}; "
-                f"it depends on something else, such as random numbers or earlier calls: {REMEDY}"
+                f"it depends on something else, such as earlier calls or random numbers of its own: {REMEDY}"
             )

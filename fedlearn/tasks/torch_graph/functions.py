@@ -98,6 +98,19 @@ def _recurrent(function: Function) -> Function:
     return run
 
 
+def _drawn(function: Function) -> Function:
+    """Numbers of the processor's generator on any device, so that the group's seed gives everybody the same."""
+
+    def run(*arguments: Any, device: torch.device) -> Tensor:  # noqa: ANN401 (whatever the function takes)
+        *sizes, dtype = arguments
+        if device.type == "meta":
+            drawn: Tensor = function(*sizes, dtype=dtype, device=device)
+            return drawn
+        return function(*sizes, dtype=dtype).to(device)  # type: ignore[no-any-return]
+
+    return run
+
+
 _PUBLIC: Mapping[str, Function] = {
     "add.Tensor": _sum,
     "addmm.default": lambda self, mat1, mat2, beta, alpha: torch.addmm(self, mat1, mat2, beta=beta, alpha=alpha),
@@ -116,10 +129,12 @@ _PUBLIC: Mapping[str, Function] = {
     "embedding.default": lambda weight, indices: F.embedding(indices, weight),
     "expand.default": Tensor.expand,
     "gru.input": _recurrent(torch.gru),
+    "gru_cell.default": torch.gru_cell,
     "instance_norm.default": _instance_norm,
     "layer_norm.default": _layer_norm,
     "linear.default": F.linear,
     "lstm.input": _recurrent(torch.lstm),
+    "lstm_cell.default": torch.lstm_cell,
     "matmul.default": torch.matmul,
     "mm.default": torch.mm,
     "mul.Scalar": operator.mul,
@@ -127,7 +142,12 @@ _PUBLIC: Mapping[str, Function] = {
     "mv.default": torch.mv,
     "neg.default": Tensor.neg,
     "permute.default": _permute,
+    "rand.default": _drawn(torch.rand),
+    "randint.low": _drawn(torch.randint),
+    "randn.default": _drawn(torch.randn),
     "reshape.default": Tensor.reshape,
+    "rnn_relu_cell.default": torch.rnn_relu_cell,
+    "rnn_tanh_cell.default": torch.rnn_tanh_cell,
     "rnn_relu.input": _recurrent(torch.rnn_relu),
     "rnn_tanh.input": _recurrent(torch.rnn_tanh),
     "scaled_dot_product_attention.default": _attention,

@@ -11,8 +11,10 @@ from torch import nn
 from fedlearn.es.layout import Float32Array
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import Graph, GraphError
+from fedlearn.graphs.operators import DRAWS
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Batch, Members, Setting
+from fedlearn.tasks.torch.members import TorchMembers
 from fedlearn.tasks.torch.module_task import ModuleTask
 from fedlearn.tasks.torch.ways import N_TRIED
 from fedlearn.tasks.torch_graph.arrays import to_tensor
@@ -47,6 +49,7 @@ class GraphTask(ModuleTask):
         self.graph = graph
         self.extent: Extent = measure_whole(graph, limits)
         self.batch_size = _batch_size(graph)
+        self._draws = any(call.operator in DRAWS for call in graph.calls)
         self.data, self.reads = data or {}, reads or {}
         if self.data:
             _check_columns(graph, self.data)
@@ -64,11 +67,13 @@ class GraphTask(ModuleTask):
             GraphError: rows have other shapes than the graph's, or numbers that it cannot take, such as a token beyond
                 its vocabulary.
         """
+        assert isinstance(members, TorchMembers)
         with self.computing():
             # Outside of what members run, where a value would be one member's.
             self._program.prepare()
             try:
-                return np.asarray(members(self._program, dict(batch.rows)).cpu(), dtype=np.float32)
+                losses = members(self._program, dict(batch.rows), seeds=batch.seeds if self._draws else ())
+                return np.asarray(losses.cpu(), dtype=np.float32)
             except (RuntimeError, IndexError) as error:
                 raise GraphError(
                     f"graph: expected rows that it can run on: {first_line(str(error))}; "

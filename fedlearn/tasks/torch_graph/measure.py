@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits, check, in_words
-from fedlearn.graphs.graph import Form, Graph, GraphError
+from fedlearn.graphs.graph import Form, Graph, GraphError, GraphTooLargeError
 from fedlearn.tasks.torch_graph.arrays import DTYPES, NAMES
 from fedlearn.tasks.torch_graph.recurrent import GATES, refuse_other_shapes
 from fedlearn.tasks.torch_graph.refusals import first_line
@@ -43,7 +43,8 @@ def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
     What a kernel needs for itself while it runs is not in the figures.
 
     Raises:
-        GraphError: it is not well formed, a call does not fit its arguments, it asks for more than it is allowed, or
+        GraphTooLargeError: it asks for more memory than it is allowed.
+        GraphError: it is not well formed, a call does not fit its arguments, it has too many calls or operations, or
             its results are of other forms than it says.
     """
     check(graph, limits)
@@ -179,7 +180,7 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._refuse(f"{in_words(self.bytes_alive)} with {list(value.shape)}")
 
     def _refuse(self, asked: str) -> None:
-        raise GraphError(
+        raise GraphTooLargeError(
             f"{self._where}: expected at most {in_words(self._limits.max_bytes)} for one member, got {asked}; "
             "a smaller batch size needs less, and a volunteer with more memory may allow more"
         )

@@ -20,9 +20,8 @@ REMEDY = (
 _PLACE = re.compile(r'\s*File "(.+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)
 _RANDOM = (
-    "dropout", "native_dropout", "alpha_dropout", "feature_dropout", "rrelu", "rrelu_with_noise", "bernoulli", "rand",
-    "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional", "uniform",
-    "multinomial", "exponential",
+    "dropout", "native_dropout", "alpha_dropout", "feature_dropout", "rrelu", "rrelu_with_noise", "bernoulli",
+    "randint_like", "randperm", "normal", "normal_functional", "uniform", "multinomial", "exponential",
 )  # fmt: skip
 _BY_VALUE = ("_local_scalar_dense", "item", "sym_size", "_assert_scalar", "nonzero", "masked_select", "unique")
 _BY_VALUE_ERRORS = ("GuardOnDataDependentSymNode", "DynamicOutputShapeException", "DataDependentOutputException")
@@ -54,7 +53,7 @@ def outside_the_table(node: fx.Node) -> GraphError:
     if short in _RANDOM:
         return GraphError(
             f"{name} draws random numbers{where}, so that members are told apart by luck; "
-            f"call model.eval(), or, {REMEDY}"
+            f"call model.eval(), draw by torch.rand, randn, rand_like, randn_like or randint, or, {REMEDY}"
         )
     if short in _BY_VALUE:
         return GraphError(

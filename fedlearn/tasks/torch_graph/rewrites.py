@@ -133,6 +133,14 @@ def _reshape(_: fx.Node, given: Given) -> list[Replacement]:
     return [Replacement("reshape.default", {"self": given["self"], "shape": given["size"]})]
 
 
+def _drawn_like(name: str) -> Rewrite:
+    def rewrite(node: fx.Node, given: Given) -> list[Replacement]:
+        drawn = node.meta["val"]
+        return [Replacement(name, {"low": 0, **given, "size": list(drawn.shape), "dtype": drawn.dtype})]
+
+    return rewrite
+
+
 def _same_as(name: str) -> Rewrite:
     return lambda _, given: [Replacement(name, given)]
 
@@ -152,6 +160,10 @@ _REWRITES: Mapping[str, Rewrite] = {
     "div.Scalar_mode": _division("div.Scalar"),
     "div.Tensor_mode": _division("div.Tensor"),
     "instance_norm.default": _instance_norm,
+    "rand_like.default": _drawn_like("rand.default"),
+    "randint.default": _drawn_like("randint.low"),
+    "randint.low": _drawn_like("randint.low"),
+    "randn_like.default": _drawn_like("randn.default"),
     "split.Tensor": _pieces,
     "unbind.int": _selections,
     "view.default": _reshape,

@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.graphs import codec
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import Graph, GraphError
-from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, Columns, decode_block, encode_block
+from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, decode_arrays, encode_block
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, UNBOUNDED
 from fedlearn.tasks.task import Task, layout_of
 
@@ -66,7 +67,7 @@ class Shared(msgspec.Struct, frozen=True, eq=False):
     """What a task consists of that was shared; nothing of it is checked."""
 
     graph: Graph
-    frozen: Columns
+    frozen: Mapping[str, NDArray[Any]]
     scales: Mapping[str, float]
     reads: Mapping[str, str]
 
@@ -84,7 +85,7 @@ def unpacked(attachment: bytes) -> Shared:
     """
     try:
         given = msgspec.msgpack.decode(attachment, type=Attachment)
-        frozen = decode_block(given.frozen) if given.frozen else {}
+        frozen = decode_arrays(given.frozen) if given.frozen else {}
     except (msgspec.MsgspecError, ValueError) as error:
         raise GraphError(f"graph: expected a graph with its tensors, got something else: {error}") from error
     return Shared(codec.decode(given.graph), frozen, given.scales, given.reads)

@@ -16,6 +16,7 @@ from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.stages import Stage
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.torch.devices import use_device
 from fedlearn.tasks.torch.module_task import computing
 from fedlearn.tasks.torch.noise import as_tensors, number_of_members
 from fedlearn.tasks.torch.one_by_one import load_flat
@@ -56,7 +57,7 @@ class StageRunner:
 
     def use(self, device: str, *, threads: int) -> None:
         """Sets where the stage runs and with how many threads; 0 threads leaves them be."""
-        self._device, self._threads = torch.device(device), threads
+        self._device, self._threads = use_device(device), threads
         self._program.module.to(self._device)
         self._parameters = dict(self._program.module.named_parameters())
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedlearn.graphs.checks import values_read
 from fedlearn.graphs.graph import Argument, Call, Dtype, Graph, NonFinite, Value
-from fedlearn.graphs.operators import OPERATORS
+from fedlearn.graphs.operators import DRAWS, OPERATORS
 from fedlearn.tasks.torch_graph.arrays import DTYPES
 from fedlearn.tasks.torch_graph.functions import FUNCTIONS, SOURCES, Function
 
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     """All calls of a graph in an order in which they can be made."""
 
     once: list[Step]
-    """Calls that nothing learned, received or of the rows reaches: masks, positions, first states. Results are kept."""
+    """Calls that nothing learned, received, drawn or of the rows reaches, such as masks. Results are kept."""
     each_time: list[Step]
 
 
@@ -71,7 +71,7 @@ def plan(graph: Graph) -> Plan:
     once: list[Call] = []
     each_time: list[Call] = []
     for call in graph.calls:
-        if moving.isdisjoint(values_read(call)):
+        if moving.isdisjoint(values_read(call)) and call.operator not in DRAWS:
             once.append(call)
         else:
             moving.update(call.results)

@@ -49,5 +49,5 @@ def test_arrays_that_nobody_may_write_to_become_tensors() -> None:
 
 
 def test_a_dtype_without_a_name_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"'x': expected one of float64, .* got torch\.complex64"):
-        spec_of("x", torch.zeros(1, dtype=torch.complex64))
+    with pytest.raises(GraphError, match=r"'x': expected one of float64, .* got torch\.complex128"):
+        spec_of("x", torch.zeros(1, dtype=torch.complex128))

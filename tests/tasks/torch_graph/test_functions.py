@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
-from fedlearn.graphs.operators import OPERATORS  # noqa: E402
+from fedlearn.graphs.operators import DRAWS, OPERATORS  # noqa: E402
 from fedlearn.tasks.torch_graph import functions  # noqa: E402
 from fedlearn.tasks.torch_graph.functions import FUNCTIONS, SOURCES  # noqa: E402
 
@@ -106,10 +106,12 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "embedding.default": (rand(3, 4), IDS),
     "expand.default": (rand(3, 1), [2, -1, 4]),
     "gru.input": recurrent("gru.input"),
+    "gru_cell.default": (rand(2, 4), rand(2, 5), WEIGHTS[0][:15], WEIGHTS[1][:15], WEIGHTS[2][:15], WEIGHTS[3][:15]),
     "instance_norm.default": (IMAGE, rand(4), rand(4) + 1, 1e-3),
     "layer_norm.default": (X, [3, 4], rand(3, 4), rand(3, 4) - 1, 1e-3),
     "linear.default": (X, rand(5, 4), rand(5)),
     "lstm.input": recurrent("lstm.input"),
+    "lstm_cell.default": (rand(2, 4), [rand(2, 5), rand(2, 5) + 1], *WEIGHTS),
     "matmul.default": (X, rand(4, 2)),
     "mm.default": (rand(2, 3), rand(3, 4)),
     "mul.Scalar": (X, 2),
@@ -119,6 +121,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "permute.default": (X, [2, 0, -2]),
     "reshape.default": (X.transpose(0, 1), [-1, 4]),
     "rnn_relu.input": recurrent("rnn_relu.input"),
+    "rnn_relu_cell.default": (rand(2, 4), rand(2, 5), WEIGHTS[0][:5], WEIGHTS[1][:5], None, None),
+    "rnn_tanh_cell.default": (rand(2, 4), rand(2, 5), WEIGHTS[0][:5], WEIGHTS[1][:5], None, None),
     "rnn_tanh.input": recurrent("rnn_tanh.input"),
     "scaled_dot_product_attention.default": (X, X + 1, X - 1, rand(3, 3) > 0.3, False, 0.3, False),
     "select.int": (X, -1, 2),
@@ -130,7 +134,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", functions._PUBLIC)
+@pytest.mark.parametrize("name", sorted(functions._PUBLIC.keys() - DRAWS))
 def test_a_public_function_gives_what_aten_gives(name: str) -> None:
     names = [parameter.name for parameter in OPERATORS[name].parameters]
     given = dict(zip(names, ARGUMENTS[name], strict=True))
@@ -167,7 +171,7 @@ def test_attention_is_told_all_it_is_asked() -> None:
     assert torch.equal(FUNCTIONS["scaled_dot_product_attention.default"](q, k, k, None, True, 0.1, True), expected)
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
+@pytest.mark.parametrize("name", sorted(SOURCES - DRAWS))
 def test_what_reads_no_value_is_told_its_device(name: str) -> None:
     arguments: dict[str, tuple[Any, ...]] = {
         "arange.default": (3, None), "arange.start": (1, 3, None), "arange.start_step": (1, 7, 2, torch.float32),
@@ -213,3 +217,17 @@ def test_a_mode_sees_the_functions_that_members_have_rules_for(name: str, functi
     with Seen() as seen:
         FUNCTIONS[name](*ARGUMENTS[name])
     assert seen.functions[0] is function or seen.functions[0] == function
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("rand.default", ([3, 4], None)), ("randn.default", ([20], torch.float64)), ("randint.low", (2, 9, [5], None))],
+)
+def test_numbers_are_drawn_from_the_processors_generator(name: str, arguments: tuple[Any, ...]) -> None:
+    torch.manual_seed(3)
+    got = FUNCTIONS[name](*arguments, device=torch.device("cpu"))
+    torch.manual_seed(3)
+    *others, dtype = arguments
+    assert torch.equal(got, of_aten(name)(*others, dtype=dtype or got.dtype))
+    meta = FUNCTIONS[name](*arguments, device=torch.device("meta"))
+    assert (meta.is_meta, meta.shape, meta.dtype) == (True, got.shape, got.dtype)

@@ -1,0 +1,97 @@
+"""Functions that `torch.export` cannot follow, or that are not safe on what others sent, composed of those that are.
+
+While a program is captured they stand in for PyTorch's own; the loss of the program is compared with the module's.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
+from torch.nn.modules import transformer
+
+_ctc_loss, _embedding_bag = F.ctc_loss, F.embedding_bag
+
+
+@contextmanager
+def standing_in() -> Iterator[None]:
+    """Within it, modules call the functions of this file."""
+    patches: Sequence[tuple[Any, str, Callable[..., Any]]] = (
+        (F, "ctc_loss", ctc_loss),
+        (F, "embedding_bag", embedding_bag),
+        (transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
+    )
+    before = [getattr(module, name) for module, name, _ in patches]
+    for module, name, function in patches:
+        setattr(module, name, function)
+    try:
+        yield
+    finally:
+        for (module, name, _), function in zip(patches, before, strict=True):
+            setattr(module, name, function)
+
+
+def _is_said_to_be_causal(_mask: Tensor | None, is_causal: bool | None = None, _size: int | None = None) -> bool:
+    """A mask is applied as it is; whether it is causal follows from its values, and only decides about speed."""
+    return bool(is_causal)
+
+
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
+    """`F.embedding_bag` of bags [bags, length]; offsets are values, which PyTorch's kernel takes on trust."""
+    names = (
+        "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_sample_weights", "include_last_offset",
+        "padding_idx",
+    )  # fmt: skip
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    weights, mode = given.get("per_sample_weights"), given.get("mode", "mean")
+    if input.dim() != 2 or given.get("max_norm") is not None or given.get("padding_idx") is not None:
+        return _embedding_bag(input, weight, offsets, *args, **kwargs)
+    looked_up = F.embedding(input, weight)
+    if weights is not None:
+        looked_up = looked_up * weights[..., None]
+    if mode == "max":
+        return looked_up.amax(1)
+    return looked_up.sum(1) if mode == "sum" else looked_up.mean(1)
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,  # noqa: ANN401 (a tensor or numbers)
+    target_lengths: Any,  # noqa: ANN401
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """`F.ctc_loss` for targets [texts, length], step by step over all texts.
+
+    Source: Graves et al., "Connectionist Temporal Classification", ICML 2006, section 4.1.
+    """
+    if log_probs.dim() != 3 or targets.dim() != 2:
+        return _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)
+    lengths, target_lengths = (torch.as_tensor(given, dtype=torch.int64) for given in (input_lengths, target_lengths))
+    n_steps = len(log_probs)
+    blanks = torch.full_like(targets, blank)
+    labels = torch.cat((torch.stack((blanks, targets), 2).flatten(1), blanks[:, :1]), 1).to(torch.int64)
+    scores = log_probs.gather(2, labels.expand(n_steps, -1, -1))
+    # A label may follow the one before the blank between them, unless they are the same.
+    may_skip = F.pad((labels[:, 2:] != labels[:, :-2]) & (labels[:, 2:] != blank), (2, 0))
+    alpha = F.pad(scores[0, :, :2], (0, labels.shape[1] - 2), value=-inf)
+    for step in range(1, n_steps):
+        one, two = (F.pad(alpha[:, :-by], (by, 0), value=-inf) for by in (1, 2))
+        two = two.masked_fill(~may_skip, -inf)
+        moved = torch.stack((alpha, one, two)).logsumexp(0) + scores[step]
+        alpha = torch.where((step < lengths)[:, None], moved, alpha)
+    last = torch.stack((2 * target_lengths, (2 * target_lengths - 1).clamp(min=0)), 1)
+    ends = alpha.gather(1, last)
+    # A text without labels ends in its only blank.
+    ends = torch.where(torch.stack((target_lengths >= 0, target_lengths > 0), 1), ends, -inf)
+    losses = -ends.logsumexp(1)
+    if zero_infinity:
+        losses = torch.where(losses == inf, 0.0, losses)
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else (losses / target_lengths.clamp(min=1)).mean()
