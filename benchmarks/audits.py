@@ -14,6 +14,7 @@ from measure import Machine, describe_machine, print_report, use_processors
 
 import es_core
 from fedlearn.coordination.audit import loss_differences, sum_difference
+from fedlearn.coordination.tolerance import BYTES, FLOATS, Tolerance
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.rnn.objective import RnnObjective
@@ -39,6 +40,7 @@ class Row(msgspec.Struct, frozen=True):
     audits: int
     greatest: float
     """In tolerances."""
+    mean: float
     accused: int
 
 
@@ -82,7 +84,9 @@ def compare(what: str, hidden_size: int, group_size: int, audits: int) -> list[R
         kernels = {kernel for pair in pairs for kernel in pair}
         results = {kernel: evaluate(what, hidden_size, group_size, number, kernel) for kernel in kernels}
         for differences, (ours, theirs) in zip(found, pairs, strict=True):
-            differences += _differences(hidden_size, group_size, results[ours], results[theirs])
+            tolerances = BYTES if "int8" in (ours[1], theirs[1]) else FLOATS
+            tolerance = tolerances.of(SPACES[what])
+            differences += _differences(hidden_size, group_size, results[ours], results[theirs], tolerance)
     return [
         _row(what, hidden_size, *pair, differences[:audits]) for pair, differences in zip(pairs, found, strict=True)
     ]
@@ -91,7 +95,9 @@ def compare(what: str, hidden_size: int, group_size: int, audits: int) -> list[R
 def _row(what: str, hidden_size: int, ours: Kernel, theirs: Kernel, found: list[float]) -> Row:
     precision = ours[1] if ours[1] == theirs[1] else f"{ours[1]} to {theirs[1]}"
     accused = sum(difference > 1.0 for difference in found)
-    return Row(what, hidden_size, precision, ours[0], theirs[0], len(found), max(found), accused)
+    return Row(
+        what, hidden_size, precision, ours[0], theirs[0], len(found), max(found), sum(found) / len(found), accused
+    )
 
 
 def evaluate(what: str, hidden_size: int, group_size: int, number: int, kernel: Kernel) -> list[TrialResults]:
@@ -110,14 +116,16 @@ def evaluate(what: str, hidden_size: int, group_size: int, number: int, kernel: 
     ]
 
 
-def _differences(hidden_size: int, size: int, ours: list[TrialResults], theirs: list[TrialResults]) -> list[float]:
+def _differences(
+    hidden_size: int, size: int, ours: list[TrialResults], theirs: list[TrialResults], tolerance: Tolerance
+) -> list[float]:
     """Of each group, in tolerances."""
     layout = _objective(hidden_size, "float32").layout
     found: list[float] = []
     for own, claimed in zip(ours, theirs, strict=True):
-        differences = loss_differences(claimed.losses, own.losses, size).tolist()
+        differences = loss_differences(claimed.losses, own.losses, size, tolerance).tolist()
         if own.estimate.n_bytes:
-            differences = [max(*differences, sum_difference(claimed.estimate, own.estimate, layout))]
+            differences = [max(*differences, sum_difference(claimed.estimate, own.estimate, layout, tolerance))]
         found += differences
     return found
 
@@ -142,10 +150,13 @@ def _weights(objective: RnnObjective) -> "np.ndarray[tuple[int], np.dtype[np.flo
 
 def table(rows: list[Row]) -> str:
     """For people."""
-    names = ("what", "hidden", "precision", "ours", "theirs", "audits", "greatest", "accused")
-    form = "{:7} {:>6} {:16} {:8} {:8} {:>7} {:>9} {:>8}"
+    names = ("what", "hidden", "precision", "ours", "theirs", "audits", "greatest", "mean", "accused")
+    form = "{:7} {:>6} {:16} {:8} {:8} {:>7} {:>9} {:>7} {:>8}"
     lines = [form.format(*names)]
-    lines += [form.format(*msgspec.structs.astuple(row)[:6], f"{row.greatest:.4f}", row.accused) for row in rows]
+    lines += [
+        form.format(*msgspec.structs.astuple(row)[:6], f"{row.greatest:.4f}", f"{row.mean:.4f}", row.accused)
+        for row in rows
+    ]
     return "\n".join(lines)
 
 

@@ -21,11 +21,13 @@ from fedlearn.config import RunConfig
 from fedlearn.tasks.rnn.options import options_of
 
 PRODUCT: dict[str, Settings] = {
-    "weights": {},
-    "weights-closed-form": {"head": "closed-form", "group_size": 16},
+    "weights": {"perturb": "weights", "head": "perturbed"},
+    "weights-closed-form": {"perturb": "weights", "head": "closed-form", "group_size": 16},
     "activations": {
         "perturb": "activations",
+        "head": "perturbed",
         "sigma": 0.05,
+        "precision": "float32",
         "context": 8,
         "group_size": 4,
         "discount": 0.7,
@@ -33,6 +35,7 @@ PRODUCT: dict[str, Settings] = {
     "activations-closed-form": {
         "perturb": "activations",
         "head": "closed-form",
+        "precision": "float32",
         "sigma": 0.05,
         "context": 8,
         "group_size": 4,

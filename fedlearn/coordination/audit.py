@@ -10,24 +10,13 @@ from numpy.typing import NDArray
 
 from fedlearn.coordination.open_step import Lease
 from fedlearn.coordination.standing import Standing
+from fedlearn.coordination.tolerance import LOOSE, Tolerance
 from fedlearn.coordination.trail import Trail
 from fedlearn.es.estimate import CodedEstimate, decode_estimate
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.length import length_of
 from fedlearn.es.shaping import bounded
 from fedlearn.es.trials import TrialResults, Trials
-
-LOSS_TOLERANCE = 0.1
-"""Root mean square of the differences in a group, as a share of the standard deviation of the group's losses."""
-
-SUM_TOLERANCE = 0.15
-"""Length of the difference of two sums, as a share of the length of the server's own."""
-
-ROUNDING = 3e-5
-"""Allowed on top, relative to the losses: what honest kernels may differ by where members hardly differ."""
-
-LEAST = 1e-7
-"""Allowed on top, for losses that are almost zero."""
 
 MOST_DIFFERENCE = 1e9
 """The greatest difference, in tolerances: the journal of audits is JSON, which has no infinity."""
@@ -44,10 +33,19 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     estimate: CodedEstimate
     lease: Lease
     """The lease that they belong to."""
+    tolerance: Tolerance = LOOSE
+    """How far honest machines may be from one another here."""
     whole: "Claim | None" = None
     """The whole Result that these trials are from, where its exact sum is checked too."""
+    is_owed: bool = False
+    """Whether members wait for the verdict, so that nothing else may take its place."""
     trail: Trail | None = None
     """How they went through a crew; None where one machine computed them."""
+
+    def through(self, trail: Trail) -> "Claim":
+        """The same of a crew, where a last digit may turn a value of what travels in few bits."""
+        tolerance = self.tolerance if trail.wire == "float32" else LOOSE
+        return msgspec.structs.replace(self, trail=trail, tolerance=tolerance)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -63,6 +61,8 @@ class Verdict(msgspec.Struct, frozen=True):
     place: int | None = None
     """Of a crew: which seat sent the first false thing, whose name and identity these then are; None where that is not
     known, and all of them answer for it."""
+    adds_up: bool = False
+    """Whether this is false only together with what was checked before: results that are always a little off."""
 
     @property
     def is_true(self) -> bool:
@@ -94,9 +94,10 @@ def compare(claim: Claim, evaluate: Callable[[], TrialResults], layout: Paramete
 
 def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
     """How far the claim is from the server's own results, which are as in `compare`."""
-    difference = loss_difference(claim.losses, own.losses, claim.trials.group_size)
+    tolerance = claim.tolerance
+    difference = loss_difference(claim.losses, own.losses, claim.trials.group_size, tolerance)
     if claim.trials.perturbation.is_summed:
-        difference = max(difference, sum_difference(claim.estimate, own.estimate, layout))
+        difference = max(difference, sum_difference(claim.estimate, own.estimate, layout, tolerance))
     if claim.whole is not None and not is_same_sum(claim.whole.estimate, own.estimate, layout):
         difference = MOST_DIFFERENCE
     return Verdict(
@@ -109,18 +110,20 @@ def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
     )
 
 
-def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int) -> float:
+def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int, tolerance: Tolerance = LOOSE) -> float:
     """The greatest difference of any group, in tolerances."""
-    return float(loss_differences(claimed, own, group_size).max())
+    return float(loss_differences(claimed, own, group_size, tolerance).max())
 
 
-def loss_differences(claimed: Float32Array, own: Float32Array, group_size: int) -> NDArray[np.float64]:
+def loss_differences(
+    claimed: Float32Array, own: Float32Array, group_size: int, tolerance: Tolerance = LOOSE
+) -> NDArray[np.float64]:
     """The difference of each group, in tolerances; infinite where of two losses only one is finite."""
-    differences: NDArray[np.float64] = _gaps(own, claimed, group_size) / _allowed(own, group_size)
+    differences: NDArray[np.float64] = loss_gaps(own, claimed, group_size) / tolerance.allowed(own, group_size)
     return differences
 
 
-def _gaps(one: Float32Array, other: Float32Array, group_size: int) -> NDArray[np.float64]:
+def loss_gaps(one: Float32Array, other: Float32Array, group_size: int) -> NDArray[np.float64]:
     """Root mean square of the differences in each group; infinite where of two losses only one is finite."""
     ours, theirs = (bounded(losses).reshape(-1, group_size) for losses in (one, other))
     is_alike = (np.isfinite(ours) == np.isfinite(theirs)).all(axis=1)
@@ -128,15 +131,7 @@ def _gaps(one: Float32Array, other: Float32Array, group_size: int) -> NDArray[np
     return np.where(is_alike, np.sqrt(np.mean(gap**2, axis=1)), np.inf)
 
 
-def _allowed(own: Float32Array, group_size: int) -> NDArray[np.float64]:
-    """How much each group may differ from the server's own losses."""
-    groups = bounded(own).reshape(-1, group_size)
-    found = np.where(np.isfinite(groups), groups, 0.0).astype(np.float64)
-    allowed: NDArray[np.float64] = LOSS_TOLERANCE * found.std(axis=1) + ROUNDING * np.abs(found).max(axis=1) + LEAST
-    return allowed
-
-
-def first_false(stages: Sequence[Float32Array], group_size: int) -> int:
+def first_false(stages: Sequence[Float32Array], group_size: int, tolerance: Tolerance = LOOSE) -> int:
     """The seat of a crew that sent the first false thing of a group whose losses are false.
 
     `stages` has the losses [group_size] that the server finds by itself, those that follow from what the first seat
@@ -144,8 +139,8 @@ def first_false(stages: Sequence[Float32Array], group_size: int) -> int:
     each seat turns one entry into the next. The differences of all n add up to more than a tolerance, so that one of
     them is an n-th of it or more, which is far more than honest machines differ.
     """
-    found = [_gaps(before, after, group_size) for before, after in pairwise(stages)]
-    gaps = np.concatenate(found) / _allowed(stages[0], group_size)
+    found = [loss_gaps(before, after, group_size) for before, after in pairwise(stages)]
+    gaps = np.concatenate(found) / tolerance.allowed(stages[0], group_size)
     return int(np.argmax(gaps >= min(1.0 / gaps.size, gaps.max())))
 
 
@@ -154,11 +149,13 @@ def is_same_sum(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLay
     return np.array_equal(decode_estimate(layout, claimed), decode_estimate(layout, own))
 
 
-def sum_difference(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> float:
+def sum_difference(
+    claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout, tolerance: Tolerance = LOOSE
+) -> float:
     """The difference of two rounded sums, in tolerances."""
     ours = decode_estimate(layout, own).astype(np.float64)
     gap = decode_estimate(layout, claimed) - ours
     length = length_of(ours)
     if length == 0.0:
         return float("inf") if gap.any() else 0.0
-    return length_of(gap) / (SUM_TOLERANCE * length)
+    return length_of(gap) / (tolerance.sums * length)

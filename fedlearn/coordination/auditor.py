@@ -6,22 +6,29 @@ more: 100 false ones in a row go unnoticed with a probability of 0.95^100 = 0.6 
 volunteers that the server trusts, where there are any, and the server checks some groups itself.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, final
 
 import msgspec
 
-from fedlearn.coordination.audit import Claim, Finding, loss_differences
+from fedlearn.coordination import evidence
+from fedlearn.coordination.audit import Claim, Finding, Verdict, loss_differences
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.open_step import Lease, OpenStep, Overlap
 from fedlearn.coordination.standing import Standing
+from fedlearn.coordination.tolerance import ANYTHING, Tolerances
 from fedlearn.es.estimate import NO_ESTIMATE
 
 LEAST_CHANCE = 0.05
 """The least probability with which some of a Result is checked."""
 
 MAX_PENDING = 4
-"""Claims that wait to be checked; further ones are let go, so that no step waits for audits."""
+"""Claims that wait to be checked; further ones are let go, so that no step waits for audits. Those of strangers, whose
+members wait for them, are not among these: else strangers without end would keep the trusted from being checked."""
+
+MAX_NAMED = 16
+"""The latest false results whose senders are named when a run ends."""
 
 CATCHING_UP = 2.0
 """While less than the share has been checked, volunteers are given copies of this many times as much."""
@@ -45,13 +52,18 @@ class Lottery(Protocol):
 class Auditor:
     """Has `share` of the groups checked, none with 0, and writes what comes of it in the ledger."""
 
-    def __init__(self, share: float, ledger: Ledger, *, lottery: Lottery | None) -> None:
+    def __init__(
+        self, share: float, ledger: Ledger, *, lottery: Lottery | None, tolerances: Tolerances = ANYTHING
+    ) -> None:
         """`lottery` is seeded with the server's secret; without one nothing is ever checked."""
+        self._tolerances = tolerances
         self._share = self._planned = share if lottery is not None else 0.0
         self._ledger = ledger
         self._lottery = lottery
         self._n_pending = 0
         self._has_helpers = False
+        self._is_alarmed = False
+        self._false: deque[tuple[int, str]] = deque(maxlen=MAX_NAMED)
         self.n_received = 0
         """Members that counted at once, from volunteers on other machines."""
         self.n_checked = 0
@@ -67,7 +79,17 @@ class Auditor:
 
     def trusts(self, standing: Standing) -> bool:
         """Whether an identity's results count before they are checked."""
+        if self._is_alarmed and self._share > 0.0:
+            return standing.is_local
         return standing.is_proven or self._share == 0.0
+
+    def alarm(self, *, on: bool) -> None:
+        """While losses are as if the run diverged nobody is trusted: it may be lies of those who were."""
+        self._is_alarmed = on
+
+    def false_since(self, step: int) -> list[str]:
+        """Names of those whose results of this step or a later one were false, the latest last."""
+        return list(dict.fromkeys(name for at, name in self._false if at >= step))
 
     def appoint(self, able: Sequence[tuple[Standing, int]], *, is_summed: bool) -> list[int] | None:
         """Which of these volunteers check others in the next step, by their places; None where nobody can.
@@ -77,7 +99,7 @@ class Auditor:
         """
         n_groups = sum(groups for _, groups in able)
         n_others = sum(groups for standing, groups in able if not standing.is_local)
-        is_possible = len({standing.identity for standing, _ in able}) > 1 and n_others > 0
+        is_possible = not self._is_alarmed and len({standing.identity for standing, _ in able}) > 1 and n_others > 0
         self._has_helpers = self._share > 0.0 and is_possible and not is_summed
         if not self._has_helpers:
             return None
@@ -101,7 +123,8 @@ class Auditor:
             return []
         size = step.population.group_size
         found, again = (lease.losses_of(first, end) for lease in (overlap.original, overlap.copy))
-        differences = loss_differences(found, again, size)
+        tolerance = self._tolerances.of(step.population.perturbation)
+        differences = loss_differences(found, again, size, tolerance)
         group, is_disputed = int(differences.argmax()), bool(differences.max() > 1.0)
         overlap.compared = step.next_member if is_disputed else end
         holder = overlap.original.standing
@@ -109,11 +132,16 @@ class Auditor:
             for each in holder.holders:
                 self._ledger.of(each.identity, each.name).agreed += differences.size
             self.n_checked += 0 if holder.is_local else end - first
-            if self._random() >= REPEATED:
+            is_usual = differences.mean() <= tolerance.usual
+            if self._random() >= REPEATED and is_usual:
                 return []
             group = self.place(differences.size)
         both = (overlap.original, overlap.copy)
-        claims = [_claim_of(lease, step, block, first + group * size) for lease in both if not lease.standing.is_local]
+        claims = [
+            msgspec.structs.replace(_claim_of(lease, step, block, first + group * size), tolerance=tolerance)
+            for lease in both
+            if not lease.standing.is_local
+        ]
         self._n_pending += len(claims)
         return claims
 
@@ -122,13 +150,17 @@ class Auditor:
         if self._share == 0.0 or claim.standing.is_local:
             return []
         self.n_received += 0 if claim.lease.is_held else claim.trials.n_members
-        drawn = self._draw(claim)
-        self._n_pending += len(drawn)
+        tolerance = self._tolerances.of(claim.trials.perturbation)
+        is_owed = claim.lease.is_held
+        drawn = [msgspec.structs.replace(one, tolerance=tolerance, is_owed=is_owed) for one in self._draw(claim)]
+        self._n_pending += 0 if is_owed else len(drawn)
         return drawn
 
-    def settle(self, claim: Claim, finding: Finding, place: int | None = None) -> None:
-        """Takes what came of checking a claim that was drawn; `place` is as in `Verdict`."""
-        self._n_pending -= 1
+    def settle(self, claim: Claim, finding: Finding, verdict: Verdict) -> tuple[Finding, Verdict]:
+        """Takes what came of checking a claim that was drawn; gives what it is with all that was found before."""
+        self._n_pending -= 0 if claim.is_owed else 1
+        if finding is Finding.TRUE and self._adds_up(claim, verdict):
+            finding, verdict = Finding.FALSE, msgspec.structs.replace(verdict, adds_up=True)
         self.n_checked += 0 if claim.lease.is_held or claim.lease.is_copy else claim.trials.n_members
         match finding:
             case Finding.TRUE:
@@ -136,11 +168,27 @@ class Auditor:
                     holder.agreed(claim.trials.n_groups)
                     self._ledger.of(holder.identity, holder.name).agreed += claim.trials.n_groups
             case Finding.FALSE:
-                for guilty in claim.standing.blamed(place):
+                for guilty in claim.standing.blamed(verdict.place):
                     guilty.was_caught()
-                    self._ledger.of(guilty.identity, guilty.name).caught += 1
+                    self._false.append((verdict.step, guilty.name))
+                    earned = self._ledger.of(guilty.identity, guilty.name)
+                    earned.caught, earned.doubt = earned.caught + 1, guilty.doubt
             case Finding.UNDECIDABLE:
                 self._share = self._planned = 0.0
+        return finding, verdict
+
+    def _adds_up(self, claim: Claim, verdict: Verdict) -> bool:
+        """Whether an identity's results are false together, each within the tolerance.
+
+        Which seat of a crew is a little off is not known, and a crew's standing is its seats'.
+        """
+        standing = claim.standing
+        if standing.is_shared:
+            return False
+        (holder,) = standing.holders
+        holder.doubt = evidence.added(holder.doubt, verdict.difference, usual=claim.tolerance.usual)
+        self._ledger.of(holder.identity, holder.name).doubt = holder.doubt
+        return evidence.is_enough(holder.doubt)
 
     def _draw(self, claim: Claim) -> list[Claim]:
         # A result that is held waits for a verdict, so one must come.

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 import msgspec
-import numpy as np
 
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.divergence import DivergenceWatch
 from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.middle import group_means, middle_mean
 from fedlearn.coordination.open_step import OpenStep
 from fedlearn.coordination.roster import Volunteer
 from fedlearn.coordination.standing import Standing
@@ -32,12 +32,15 @@ class ClosedStep(msgspec.Struct, frozen=True):
 
     update: Update
     loss: float
+    """The step's loss as StepReport has it."""
     duration_s: float
     volunteers: int
     problem: str = ""
     """Why the run should not go on after it; otherwise empty."""
     variance_left: float | None = None
-    """As in StepReport."""
+    """The share that StepReport has."""
+    is_alarming: bool = False
+    """Whether its losses are such that somebody must look at them before they end the run."""
 
     def report(self, digest: bytes) -> StepReport:
         """The step's figures; `digest` is that of the replica after it."""
@@ -67,10 +70,11 @@ def close_step(
         estimate=step.total_estimate(clipping),
         duration_s=duration_s,
     )
-    finite = losses[np.isfinite(losses)]
-    loss = float(finite.mean(dtype=np.float64)) if finite.size else math.nan
+    loss = middle_mean(group_means(losses, step.population.group_size))
     problem = watch.took(losses)
-    return ClosedStep(update, loss, duration_s, step.n_contributors, problem, step.variance_left)
+    return ClosedStep(
+        update, loss, duration_s, step.n_contributors, problem, step.variance_left, is_alarming=watch.is_alarmed
+    )
 
 
 def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:

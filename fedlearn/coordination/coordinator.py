@@ -10,6 +10,7 @@ from fedlearn.coordination.auditor import Auditor, Lottery
 from fedlearn.coordination.closing import ClosedStep
 from fedlearn.coordination.course import Course
 from fedlearn.coordination.credit import Earned, Ledger
+from fedlearn.coordination.divergence import PATIENCE
 from fedlearn.coordination.effects import (
     EndRun,
     Joined,
@@ -32,6 +33,7 @@ from fedlearn.coordination.standing import Standing
 from fedlearn.coordination.status import RunStatus, run_status
 from fedlearn.coordination.steps import Steps
 from fedlearn.coordination.telling import news_of, settle_credit, settle_last_credit
+from fedlearn.coordination.tolerance import tolerances_of
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Proof, Ready, Result, Resync, Welcome
 
@@ -61,7 +63,8 @@ class Coordinator:
         rules: AdmissionRules | None = None,
     ) -> None:
         self._ledger = Ledger(step, now, work_per_member=plan.work_per_member, before=earned)
-        self._auditor = Auditor(plan.audit, self._ledger, lottery=lottery)
+        tolerances = tolerances_of(plan.invitation)
+        self._auditor = Auditor(plan.audit, self._ledger, lottery=lottery, tolerances=tolerances)
         self._plan = plan
         self._entrance = Entrance(Welcome(plan.run, plan.invitation), rules or AdmissionRules(), standings)
         self._steps = steps
@@ -75,6 +78,7 @@ class Coordinator:
             time_per_step=plan.time_per_step,
             auditor=self._auditor,
             ledger=self._ledger,
+            most=plan.max_share,
         )
         self._held: list[tuple[Peer, Result]] = []
         self._checkpoint_due = now + plan.checkpoint_time
@@ -124,7 +128,7 @@ class Coordinator:
         self._digest = digest
         effects: list[ServerEffect] = [report := closed.report(digest)]
         if reason := self._stop_reason or self._course.completion or closed.problem:
-            return [*effects, *self._end(reason)]
+            return [*effects, *self._end(reason + self._whose_lies(is_diverged=reason == closed.problem))]
         news = news_of(self._plan, self.status(now), report.loss)
         effects += settle_credit(self._volunteers.values(), self._ledger, self._course.step, now, news)
         if now >= self._checkpoint_due:
@@ -361,7 +365,7 @@ class Coordinator:
         """The server ran a claim's trials itself."""
         if self._course.is_over:
             return []
-        self._auditor.settle(claim, finding, verdict.place)
+        finding, verdict = self._auditor.settle(claim, finding, verdict)
         effects: list[ServerEffect] = []
         if finding is Finding.FALSE:
             claim.lease.void()
@@ -373,6 +377,11 @@ class Coordinator:
         return [*effects, *self._course.close_if_complete(now)]
 
     # ---- the end
+
+    def _whose_lies(self, *, is_diverged: bool) -> str:
+        """Who may have driven a run away, for the end of the reason why it ends; empty where nobody did."""
+        names = self._auditor.false_since(self._course.step - 2 * PATIENCE) if is_diverged else []
+        return f"; false results came from {', '.join(names)}" if names else ""
 
     def _end(self, reason: str) -> list[ServerEffect]:
         self._course.end()

@@ -33,6 +33,7 @@ class Course:
         time_per_step: float,
         auditor: Auditor,
         ledger: Ledger,
+        most: float = 1.0,
     ) -> None:
         self.step = step
         """The number of the step that is open, or is opened next."""
@@ -42,6 +43,8 @@ class Course:
         self.closed: ClosedStep | None = None
         """The step before, as long as the server's own replica has not taken it."""
         self.pace = Pace(time_per_step)
+        self.most = most
+        """The largest share of a step that one owner of volunteers is asked for."""
         self.is_over = False
         self._steps = steps
         self._volunteers = volunteers
@@ -74,7 +77,7 @@ class Course:
         if step is None:
             return []
         self.open = step
-        return lease_out(step, ready, self._auditor, last_s=self.pace.last_s)
+        return lease_out(step, ready, self._auditor, last_s=self.pace.last_s, most=self.most)
 
     def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
         """Asks somebody for members of the open step of which nobody else has a lease any more."""
@@ -118,6 +121,7 @@ class Course:
         if self.open is not None:
             settle_leases(self.open, self._volunteers.values(), self._ledger, now=now)
             self.pace.closed(closed.duration_s, first_s=self.open.first_result_at - self.open.opened_at)
+        self._auditor.alarm(on=closed.is_alarming)
         self.closed, update = closed, closed.update
         self.last, self.open, self._first_member = update, None, 0
         self.step += 1

@@ -30,6 +30,8 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Groups that were checked and agreed."""
     caught: int = 0
     """Results that were found false."""
+    doubt: float | None = None
+    """The doubt in it by then, as `evidence` has it; None where nothing of it was checked since the entry before."""
 
     def add(self, other: "Earned") -> None:
         """Adds what was contributed later."""
@@ -39,6 +41,7 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.seconds += other.seconds
         self.agreed += other.agreed
         self.caught += other.caught
+        self.doubt = self.doubt if other.doubt is None else other.doubt
 
 
 class Entry(msgspec.Struct, frozen=True):

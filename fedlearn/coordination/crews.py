@@ -9,8 +9,6 @@ before a Result counts.
 from collections.abc import Iterable
 from typing import final
 
-from msgspec.structs import replace
-
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crew import STALL_S, Crew, Line, Planner, Sitter, Tensors, Work, end_of
 from fedlearn.coordination.effects import (
@@ -241,7 +239,7 @@ class Crews:
             return effect
         claim = effect.claim
         trail = crew.trail(claim.trials.first_member, claim.trials.n_members, wire=self._planner.wire)
-        return Recompute(replace(claim, trail=trail))
+        return Recompute(claim.through(trail))
 
     # ---- the server's own replica
 

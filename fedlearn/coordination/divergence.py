@@ -1,4 +1,4 @@
-"""Whether a run still learns or has diverged.
+"""Whether a run still learns, has diverged, or has never had a loss.
 
 It is judged by the median of a step's losses, which false losses cannot move far while they are fewer than the others.
 """
@@ -19,6 +19,12 @@ SPREADS = 20.0
 DIVERGED = "the run diverged"
 """The beginning of the reason."""
 
+NO_LOSS = "no loss is finite"
+"""The beginning of the reason why a run ends that has had none."""
+
+LOST_STEPS = 3
+"""Steps without a finite loss that a run may begin with: nothing is learned of them, so later ones are like them."""
+
 _ENOUGH = 4096
 """Losses whose median is taken."""
 
@@ -32,9 +38,28 @@ class DivergenceWatch:
         """Median and spread of the first step in which members differ: one step that is too large may spoil the
         second."""
         self._n_bad = 0
+        self._n_lost = 0
+        """Steps without a finite loss, before the first one with."""
+        self._has_loss = False
+
+    @property
+    def lost(self) -> str:
+        """Why nothing was learned, where there were steps and no finite loss; else empty."""
+        if self._has_loss or not self._n_lost:
+            return ""
+        return f"{NO_LOSS} in the first {self._n_lost} step{'s' * (self._n_lost > 1)}"
+
+    @property
+    def is_alarmed(self) -> bool:
+        """Whether the last step looked as if the run had diverged, by its own losses or by lies."""
+        return self._n_bad > 0
 
     def took(self, losses: Float32Array) -> str:
         """Why the run should not go on after a step with these losses; empty as long as it may."""
+        self._has_loss = self._has_loss or bool(np.isfinite(losses).any())
+        if not self._has_loss:
+            self._n_lost += 1
+            return self.lost if self._n_lost >= LOST_STEPS else ""
         median, spread = _typical(losses)
         if self._begun is None:
             self._begun = (median, spread) if spread > 0.0 else None

@@ -118,7 +118,7 @@ class StepReport(msgspec.Struct, frozen=True):
 
     step: int
     loss: float
-    """Mean over all members; NaN where no loss is finite."""
+    """Mean over the members of the groups in the middle (`middle_mean`); NaN where no loss is finite."""
     members: int
     duration_s: float
     volunteers: int

@@ -129,6 +129,8 @@ class Entrance:
     def punish(self, guilty: Sequence[Standing], verdict: Verdict) -> list[ServerEffect]:
         """Reports false results, and sends away those of the guilty who had too many."""
         what = f"results of step {verdict.step} were false, off by {verdict.difference:.3g} times the tolerance"
+        if verdict.adds_up:
+            what = f"results up to step {verdict.step} were false, each a little more than machines differ by"
         effects: list[ServerEffect] = [Notice(f"{verdict.name}: {what}; they don't count"), RecordVerdict(verdict)]
         for standing in [standing for standing in guilty if standing.is_banned]:
             for volunteer in [v for v in self.volunteers.values() if v.standing is standing]:

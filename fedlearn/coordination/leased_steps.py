@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.coordination.closing import ClosedStep, Pace
+from fedlearn.coordination.middle import group_means, middle_mean
 from fedlearn.coordination.open_step import Lease, OpenStep
 from fedlearn.coordination.roster import Volunteer
 from fedlearn.coordination.worker import MAX_SLICE_MEMBERS, SLICE_S
@@ -38,8 +39,8 @@ class LeasedSteps:
         self._assigned_at = 0.0
         self._handed_at = 0.0
         self._block = NO_BLOCK
-        self._loss = 0.0
-        self._n_finite = 0
+        self._means: list[float] = []
+        """The mean loss of each group that went up of this step."""
         self.step: OpenStep | None = None
         """The lease's step, once it is open below."""
         self.next_member = 0
@@ -92,7 +93,7 @@ class LeasedSteps:
             awaits_update=True,
         )
         self.next_member, self._handed_at = lease.first_member, now
-        self._loss, self._n_finite = 0.0, 0
+        self._means = []
         return self.step
 
     def close(self, step: OpenStep, now: float) -> ClosedStep:
@@ -115,9 +116,9 @@ class LeasedSteps:
     def closed(self, update: Update, now: float) -> ClosedStep:
         """Ends the step with the Update of the server above, and the figures of what went up from here."""
         step, self.step = self.step, None
-        loss = self._loss / self._n_finite if self._n_finite else math.nan
         if step is None:
             return ClosedStep(update, math.nan, 0.0, 0)
+        loss = middle_mean(self._means)
         return ClosedStep(update, loss, now - step.opened_at, step.n_contributors, variance_left=step.variance_left)
 
     def hand_up(self, now: float, *, exchange_s: float = 0.0) -> list[Result]:
@@ -158,9 +159,7 @@ class LeasedSteps:
                 total += estimate
         everything: Float32Array = np.concatenate(losses)
         self.next_member += everything.size
-        finite = everything[np.isfinite(everything)]
-        self._loss += float(finite.sum(dtype=np.float64))
-        self._n_finite += finite.size
+        self._means += group_means(everything, step.population.group_size).tolist()
         coded = NO_ESTIMATE
         if step.is_summed:
             bounded: NDArray[np.int64] = np.clip(total, -GREATEST, GREATEST)

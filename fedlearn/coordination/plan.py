@@ -26,6 +26,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Work of one trial, in the task's unit."""
     audit: float = 0.0
     """Share of the groups that are checked; 0: none."""
+    max_share: float = 1.0
+    """The largest share of a step that one identity or address is asked for."""
     duration_s: float = 0.0
     """Seconds of open steps after which the run ends; 0: never."""
 

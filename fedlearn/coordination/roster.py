@@ -116,6 +116,11 @@ class Share(msgspec.Struct, frozen=True):
     """Whether the step waits for it."""
 
 
+def speeds_of(volunteers: Sequence[Volunteer]) -> list[float | None]:
+    """The measured speed of each."""
+    return [volunteer.members_per_s for volunteer in volunteers]
+
+
 def share_step(
     ready: Sequence[Volunteer],
     n_groups: int,
@@ -123,12 +128,14 @@ def share_step(
     step: int,
     trusts: Callable[[Standing], bool],
     expected: float = 0.0,
+    counted: Callable[[Sequence[Volunteer]], Sequence[float | None]] = speeds_of,
 ) -> list[Share]:
     """Who is asked for what: `n_groups` of steady and trusted volunteers, and some of others, for whom nobody waits.
 
     Of the others, trusted ones are asked for what they can easily do in a step, all together for at most an eighth of
     `n_groups`, and each of the others for one group. A volunteer that does one member a second does `expected` groups
-    in a step. Where nobody is steady and trusted, everybody counts as such.
+    in a step. Where nobody is steady and trusted, everybody counts as such. Shares are in proportion to what `counted`
+    gives.
     """
     awake = [v for v in ready if v.standing.benched_until <= step] or list(ready)
     core = [v for v in awake if v.standing.is_steady and trusts(v.standing)] or awake
@@ -136,7 +143,7 @@ def share_step(
     if len(core) > n_groups:
         turn = step * n_groups % len(core)
         core = [*core[turn:], *core[:turn]][:n_groups]
-    shares = share_groups(n_groups, [v.members_per_s for v in core])
+    shares = share_groups(n_groups, counted(core))
     others = [v for v in awake if v.peer not in peers]
     most = n_groups // (_LEAST_CORE * max(len(others), 1))
     wanted = [int(_MARGIN * expected * (v.members_per_s or 0.0)) if trusts(v.standing) else 1 for v in others]

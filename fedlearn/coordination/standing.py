@@ -35,6 +35,8 @@ class Standing(msgspec.Struct):
     """Groups that were checked and agreed since its last false result."""
     n_caught: int = 0
     """Number of false results."""
+    doubt: float = 0.0
+    """What its audits add up to since its last false result, as `evidence` has it."""
     n_in_time: int = 0
     """Steps in a row for which its whole lease was in."""
     n_needed: int = 0
@@ -96,7 +98,7 @@ class Standing(msgspec.Struct):
     def was_caught(self) -> None:
         """Takes note that a result was false: it is a stranger again."""
         self.n_caught += 1
-        self.n_agreed = 0
+        self.n_agreed, self.doubt = 0, 0.0
 
     def blamed(self, place: int | None) -> "tuple[Standing, ...]":
         """Who answers for a false result: of a crew the seat at `place`, or all its seats where that is not known.
@@ -125,8 +127,7 @@ class Standings:
         return standing
 
     def _forget_one(self) -> None:
-        for identity, standing in self._by_identity.items():
-            if not standing.n_caught:
-                del self._by_identity[identity]
-                return
-        self._by_identity.popitem(last=False)
+        """Forgets whoever was asked for longest ago, and who was caught last; never who is asked for now."""
+        now = next(reversed(self._by_identity))
+        others = (one.identity for one in self._by_identity.values() if not one.n_caught and one.identity != now)
+        del self._by_identity[next(others, next(iter(self._by_identity)))]

@@ -5,6 +5,7 @@ from typing import Protocol, final
 
 from fedlearn.coordination.closing import ClosedStep, Pace, close_step
 from fedlearn.coordination.divergence import DivergenceWatch
+from fedlearn.coordination.limiting import counted_speeds
 from fedlearn.coordination.open_step import OpenStep
 from fedlearn.coordination.plan import Plan
 from fedlearn.coordination.roster import Volunteer
@@ -57,7 +58,8 @@ class OwnSteps:
         self._plan, self._strategy = plan, strategy
 
     def completion(self, step: int, last: Update | None) -> str:
-        return self._plan.completion(step, elapsed_s_after(last))
+        done = self._plan.completion(step, elapsed_s_after(last))
+        return done and (self._watch.lost or done)
 
     def block_of(self, step: int) -> bytes:
         return self._plan.block_of(step)
@@ -75,7 +77,7 @@ class OwnSteps:
         if self.paused_by:
             return None
         strategy, layout = self._strategy, self._plan.layout
-        members_per_s = sum(v.members_per_s or 0.0 for v in ready)
+        members_per_s = sum(speed or 0.0 for speed in counted_speeds(ready, self._plan.max_share))
         population = ask(strategy, step, last, members_per_s=members_per_s, least_s=pace.least_s(ready))
         return OpenStep(
             population,

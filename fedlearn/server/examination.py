@@ -8,8 +8,14 @@ import numpy as np
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.kind import Examiner, WritesText
 from fedlearn.text.sampling import Manner, sample
+from fedlearn.text.writing import up_to_a_word
 
 SAMPLE_TOKENS = 120
+DULL_SHARE = 0.5
+"""A sample with fewer letters and digits among its characters, as young models write, says nothing."""
+
+FIRST_SHARE = 1 / 6
+"""The first look is due after this share of the interval between two; the next ones follow after twice as long each."""
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -22,10 +28,11 @@ class Examination(msgspec.Struct, frozen=True):
 
 @final
 class Agenda:
-    """Says when the next look is due: one every so many seconds, the first one early, and one every so many steps."""
+    """Says when the next look is due: one every so many seconds, the first ones early, and one every so many steps."""
 
     def __init__(self) -> None:
         self._last: float | None = None
+        self._share = FIRST_SHARE
         self._last_step = 0
 
     def is_due(self, now: float, interval_s: float, *, step: int = 0, every: int = 0) -> bool:
@@ -39,23 +46,32 @@ class Agenda:
         if interval_s == 0:
             return False
         if self._last is None:
-            self._last = now - interval_s * 2 / 3
-        if now < self._last + interval_s:
+            self._last = now
+        if now < self._last + interval_s * self._share:
             return False
-        self._last = now
+        self._last, self._share = now, min(2 * self._share, 1.0)
         return True
 
 
 def examine(examiner: Examiner, weights: Float32Array) -> Examination:
     """Measures the weights on validation data, and lets the model write."""
-    text = ""
-    if isinstance(examiner, WritesText):
+    text = _sample(examiner, weights) if isinstance(examiner, WritesText) else ""
+    return Examination(examiner.validate(weights, threads=1), text)
+
+
+def _sample(examiner: WritesText, weights: Float32Array) -> str:
+    """What the model writes by itself or, where that says nothing, after a few words in brackets that it is given."""
+    model = examiner.language_model(weights)
+    for prompt in ("", examiner.opening):
         written = sample(
-            examiner.language_model(weights),
-            [],
+            model,
+            examiner.tokenizer.encode(prompt),
             length=SAMPLE_TOKENS,
             generator=np.random.default_rng(),
             manner=Manner(),
         )
-        text = examiner.tokenizer.decode(written.tokens).strip()
-    return Examination(examiner.validate(weights, threads=1), text)
+        text = examiner.tokenizer.decode(written.tokens)
+        if sum(map(str.isalnum, text)) >= DULL_SHARE * max(len(text), 1):
+            break
+    said = (text if written.is_stopped else up_to_a_word(text)).strip()
+    return f"[{prompt}] {said}".strip() if prompt else said

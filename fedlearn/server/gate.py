@@ -1,6 +1,7 @@
 """What protects a server: encryption, whom it admits, and the line that it prints for volunteers."""
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -38,6 +39,15 @@ class Gate(msgspec.Struct, frozen=True, eq=False):
         """SHA-256 of the certificate, which volunteers' proofs cover; empty without TLS."""
         return binding_of(self.certificate) if self.certificate else b""
 
+    @property
+    def trust(self) -> str:
+        """Why all volunteers are the server's owner's; empty: anybody may join."""
+        if is_loopback(self.settings.host):
+            return "only this machine reaches the server"
+        if self.rules.token:
+            return "whoever joins knows the token"
+        return "whoever joins is on the list" if self.rules.allowed is not None else ""
+
     async def listen(self, accepted: Accepted, listening: socket.socket) -> TlsListener | asyncio.Server:
         """Accepts connections on a socket, as `asyncio.start_server` does, with TLS where it is on."""
         if self.context is None:
@@ -47,12 +57,7 @@ class Gate(msgspec.Struct, frozen=True, eq=False):
     @property
     def notices(self) -> list[str]:
         """Sentences that the owner should read before others join."""
-        if is_loopback(self.settings.host):
-            return [
-                "only this machine reaches that address; for others listen to all networks with --host 0.0.0.0, which "
-                "turns encryption on and prints the line for them"
-            ]
-        if self.context is not None:
+        if is_loopback(self.settings.host) or self.context is not None:
             return []
         return [
             "tls is off: whoever is on the way reads the data and the weights, and may change them or pose as a "
@@ -83,6 +88,11 @@ def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) 
         ConfigError: a file cannot be used.
         StorageError: no certificate can be made.
     """
+    if settings.public_host and not re.fullmatch(r"[\w.-]+|[0-9a-fA-F:.]+", settings.public_host):
+        raise ConfigError(
+            "public_host: expected a name or an address without a port, such as train.example.org, got "
+            f"{settings.public_host!r}"
+        )
     rules = AdmissionRules(
         token=read_token(settings.token_file, environ),
         allowed=read_allowed(settings.allow),

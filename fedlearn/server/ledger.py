@@ -48,7 +48,13 @@ def check_credit(folder: RunFolder, journal: Iterable[Update]) -> Credit:
 def standings_of(earned: dict[str, Earned]) -> list[Standing]:
     """What identities have shown so far in a run that is resumed."""
     return [
-        Standing(identity, part.name, n_agreed=0 if part.caught else part.agreed, n_caught=part.caught)
+        Standing(
+            identity,
+            part.name,
+            n_agreed=0 if part.caught else part.agreed,
+            n_caught=part.caught,
+            doubt=part.doubt or 0.0,
+        )
         for identity, part in earned.items()
         if part.agreed or part.caught
     ]

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import msgspec
 
+from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
+from fedlearn.config.setting import start_keys
 from fedlearn.storage.origin import load_origin
 from fedlearn.storage.runs import RunFolder
 
-OF_THE_MOMENT = ("port", "runs", "step_num")
-"""Keys that say where a run is and how far it has come, which another run does not share."""
+OF_THE_MOMENT = frozenset({"runs", "step_num", *start_keys(ServerSettings), *start_keys(VolunteerSettings)})
+"""Keys that say where a run is, how far it has come, and how its server was started, which another run does not
+share."""
 
 
 def as_begun(path: Path, text: str, *, is_new: bool = True) -> str:

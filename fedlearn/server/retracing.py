@@ -61,7 +61,7 @@ class Retracer:
             except (ValueError, RemoteProtocolError):
                 # Nothing can be computed from it.
                 stages.append(np.full_like(stages[0], np.nan))
-        return first_false([*stages, claim.losses], claim.trials.group_size)
+        return first_false([*stages, claim.losses], claim.trials.group_size, claim.tolerance)
 
     def _losses(
         self, claim: Claim, trail: Trail, orders: Sequence[tuple[int, int, bytes]], first_place: int

@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.audit import (
-    LOSS_TOLERANCE,
-    ROUNDING,
-    SUM_TOLERANCE,
     Claim,
     Finding,
     compare,
@@ -16,6 +13,7 @@ from fedlearn.coordination.audit import (
 )
 from fedlearn.coordination.open_step import Lease
 from fedlearn.coordination.standing import Standing
+from fedlearn.coordination.tolerance import LOOSE
 from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate, encode_estimate
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
@@ -67,7 +65,7 @@ def test_one_false_group_among_many_is_enough() -> None:
 
 def test_tolerance_is_a_share_of_the_spread_and_what_rounding_leaves() -> None:
     own = np.tile(np.array([-1.0, 1.0], dtype=np.float32), GROUP // 2)
-    allowed = LOSS_TOLERANCE + ROUNDING
+    allowed = LOOSE.share + LOOSE.relative
     for factor in (0.99, 1.01):
         assert (loss_difference(own + np.float32(factor * allowed), own, GROUP) > 1.0) == (factor > 1.0)
 
@@ -97,7 +95,7 @@ def test_false_sums_differ() -> None:
     one_more[7] += 1e6
     for claimed in (-own, own * 2, own * 0, GENERATOR.permutation(own), one_more):
         assert sum_difference(coded(claimed), coded(own), LAYOUT) > 1.0
-    assert sum_difference(coded(own * np.float32(1 + 0.8 * SUM_TOLERANCE)), coded(own), LAYOUT) < 1.0
+    assert sum_difference(coded(own * np.float32(1 + 0.8 * LOOSE.sums)), coded(own), LAYOUT) < 1.0
 
 
 def test_sum_of_nothing_must_be_nothing() -> None:
@@ -164,7 +162,7 @@ def test_honest_seats_on_other_processors_are_not_the_false_ones() -> None:
 
 def test_among_lies_that_are_false_together_only_the_first_of_an_equal_part_is_found() -> None:
     own = losses()
-    spread = own.std() * LOSS_TOLERANCE
+    spread = own.std() * LOOSE.share
     steps = [own + np.float32(share * spread) for share in (0.0, 0.1, 0.6, 1.2)]
     assert loss_difference(steps[-1], own, GROUP) > 1.0
     assert first_false(steps, GROUP) == 1

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.coordination.audit import Claim, Finding
+from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.auditor import CATCHING_UP, LEAST_CHANCE, REPEATED, Auditor
 from fedlearn.coordination.credit import Ledger
 from fedlearn.coordination.open_step import Lease, OpenStep
@@ -37,11 +37,16 @@ def claim_of(perturbation: Perturbation = LOSSES, shaping: Shaping | None = None
     return Claim(ADA, trials, b"", np.arange(n_groups * GROUP, dtype=np.float32), NO_ESTIMATE, Lease(0, 4))
 
 
+def verdict_on(claim: Claim, difference: float = 0.0, place: int | None = None) -> Verdict:
+    trials = claim.trials
+    return Verdict(trials.step, trials.first_member, trials.n_members, "key", "name", difference, place)
+
+
 def drawn(auditor: Auditor, claim: Claim) -> list[Claim]:
     """What is drawn, of which all is true."""
     found = auditor.draw(claim)
     for one in found:
-        auditor.settle(one, Finding.TRUE)
+        auditor.settle(one, Finding.TRUE, verdict_on(one))
     return found
 
 
@@ -123,9 +128,9 @@ def test_what_is_found_of_a_crew_is_found_of_its_seats(place: int | None, guilty
     auditor = Auditor(0.02, ledger, lottery=Random(1))
     seats = tuple(Standing(name, name) for name in ("Ann", "Bo", "Cid"))
     claim = msgspec.structs.replace(claim_of(), standing=Standing("crew", seats=seats))
-    auditor.settle(claim, Finding.TRUE)
+    auditor.settle(claim, Finding.TRUE, verdict_on(claim))
     assert [seat.n_agreed for seat in seats] == [N_GROUPS] * 3
-    auditor.settle(claim, Finding.FALSE, place)
+    auditor.settle(claim, Finding.FALSE, verdict_on(claim, 2.0, place))
     assert {seat.name: seat.n_caught for seat in seats if seat.n_caught} == guilty
     assert [seat.n_agreed for seat in seats] == [0 if seat.name in guilty else N_GROUPS for seat in seats]
     earned = ledger.entry(0).earned
@@ -176,7 +181,7 @@ def test_another_share_holds_from_the_next_step_on() -> None:
     assert auditor.trusts(Standing("new"))
     auditor.begin_step()
     assert not auditor.trusts(Standing("new"))
-    auditor.settle(claim_of(), Finding.UNDECIDABLE)
+    auditor.settle(claim_of(), Finding.UNDECIDABLE, verdict_on(claim_of()))
     auditor.begin_step()
     assert auditor.trusts(Standing("new")), "what can't be decided is not asked again"
     without_secret = Auditor(0.0, Ledger(0, 0.0, work_per_member=1), lottery=None)
@@ -187,5 +192,35 @@ def test_another_share_holds_from_the_next_step_on() -> None:
 
 def test_nothing_is_compared_once_audits_are_off() -> None:
     auditor = auditor_of(0.02)
-    auditor.settle(claim_of(), Finding.UNDECIDABLE)
+    auditor.settle(claim_of(), Finding.UNDECIDABLE, verdict_on(claim_of()))
     assert compared(auditor, ADA, lies=True) == []
+
+
+def test_strangers_whose_results_wait_keep_nobody_else_from_being_checked() -> None:
+    auditor, held = auditor_of(0.02), Lease(0, 4, is_held=True)
+    stranger = msgspec.structs.replace(claim_of(), standing=Standing("Eve", "Eve"), lease=held)
+    waiting = [one for _ in range(20) for one in auditor.draw(stranger)]
+    assert len(waiting) >= 20
+    n_found = sum(len(drawn(auditor, claim_of())) for _ in range(N_DRAWS))
+    assert n_found / N_DRAWS > LEAST_CHANCE
+    for one in waiting:
+        held.is_held = False  # as the first verdict leaves it
+        auditor.settle(one, Finding.TRUE, verdict_on(one))
+    assert auditor._n_pending == 0
+
+
+def test_a_result_that_is_held_is_looked_at_however_many_wait() -> None:
+    auditor, free = auditor_of(1.0), claim_of()
+    held = msgspec.structs.replace(free, lease=Lease(0, 4, is_held=True))
+    while auditor.draw(free):
+        pass
+    assert len(auditor.draw(held)) == 1
+
+
+def test_copies_do_not_count_as_checked_once_more() -> None:
+    auditor = auditor_of(0.5)
+    auditor.settle(claim_of(), Finding.TRUE, verdict_on(claim_of()))
+    for lease in (Lease(0, 4, is_copy=True), Lease(0, 4, is_held=True)):
+        claim = msgspec.structs.replace(claim_of(), lease=lease)
+        auditor.settle(claim, Finding.TRUE, verdict_on(claim))
+    assert auditor.n_checked == N_GROUPS * GROUP

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.divergence import PATIENCE, DivergenceWatch
+from fedlearn.coordination.divergence import LOST_STEPS, PATIENCE, DivergenceWatch
 from fedlearn.es.layout import Float32Array
 
 
@@ -81,3 +81,21 @@ def test_of_two_middle_losses_the_lower_counts() -> None:
     watch = begun()
     halves = np.array([2.0, 900.0] * 32, dtype=np.float32)
     assert {watch.took(halves) for _ in range(3 * PATIENCE)} == {""}
+
+
+NOTHING = np.full(64, np.inf, dtype=np.float32)
+
+
+def test_run_that_begins_without_any_loss_is_given_up_after_a_few_steps() -> None:
+    watch = DivergenceWatch()
+    assert watch.lost == ""
+    assert [watch.took(NOTHING) for _ in range(LOST_STEPS - 1)] == [""] * (LOST_STEPS - 1)
+    assert watch.lost == "no loss is finite in the first 2 steps"
+    assert watch.took(NOTHING) == watch.lost == "no loss is finite in the first 3 steps"
+
+
+def test_a_single_loss_is_enough_to_go_on() -> None:
+    watch, almost_nothing = DivergenceWatch(), NOTHING.copy()
+    almost_nothing[5] = 1.0
+    said = [watch.took(losses) for losses in (NOTHING, NOTHING, almost_nothing, *[NOTHING] * LOST_STEPS)]
+    assert (set(said), watch.lost) == ({""}, "")

@@ -42,3 +42,9 @@ def test_nobody_is_sent_more_than_its_share_of_what_it_lends(lent: int) -> None:
 def test_something_is_always_sent() -> None:
     assert fitting_batch(8, [(100, 1000, 1000)]) == 1
     assert fitting_window(1, [(100, 1000, 1000)]) == 1
+
+
+def test_a_message_fits_where_another_one_waits() -> None:
+    batch = fitting_batch(64, [(0, MB, 0), (10 * MB, 50_000, 10_000)])
+    share = 10 * MB // SHARES
+    assert 2 * (batch * 50_000 + 10_000) <= share < 2 * ((batch + 1) * 50_000 + 10_000)

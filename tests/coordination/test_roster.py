@@ -96,6 +96,15 @@ def test_whoever_is_not_trusted_is_asked_for_a_group() -> None:
     assert shares == [(1, 80, True), (2, 1, False)]
 
 
+def test_volunteers_beyond_the_groups_take_turns() -> None:
+    volunteers = [Volunteer(peer) for peer in range(5)]
+    asked = [
+        [share.volunteer.peer for share in share_step(volunteers, 2, step=step, trusts=lambda _: True)]
+        for step in range(5)
+    ]
+    assert asked == [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]]
+
+
 def test_exchange_is_what_passed_besides_the_work_and_is_forgotten_by_half() -> None:
     volunteer = Volunteer(1)
     volunteer.time_exchange(0.5, 0.25)

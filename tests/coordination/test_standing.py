@@ -76,6 +76,24 @@ def test_memory_of_identities_is_bounded_and_keeps_the_false_ones(monkeypatch: p
     assert standings.of("a", name="", is_local=False).n_caught == 1
 
 
+def test_identities_with_false_results_are_forgotten_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "MAX_STANDINGS", 3)
+    standings = Standings()
+    standings.of("false", name="", is_local=False).was_caught()  # seen longest ago
+    for identity in "abc":
+        standings.of(identity, name="", is_local=False).was_late()
+    assert standings.of("false", name="", is_local=False).n_caught == 1
+    assert [standings.of(identity, name="", is_local=False).n_needed for identity in "cba"] == [1, 1, 0]
+
+
+def test_of_false_ones_alone_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "MAX_STANDINGS", 2)
+    standings = Standings()
+    for identity in "abc":
+        standings.of(identity, name="", is_local=False).was_caught()
+    assert [standings.of(identity, name="", is_local=False).n_caught for identity in "cba"] == [1, 1, 0]
+
+
 def crew_of(*seats: Standing) -> Standing:
     return Standing("crew", seats=seats)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, output_of, start, wait_for
 from tests.faults.callers import serving, volunteer
+from tests.patience import LIMIT_S
 
 LIAR = """
 import sys
@@ -51,14 +52,14 @@ def test_liar_is_named_and_sent_away_and_an_honest_one_stays(tmp_path: Path, hon
             liar = start(script, *flags, str(honest_results), folder=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "liars"))
             with ended_at_exit(liar):
                 reason, _ = wait_for(server, r"Mallory left: it was sent away: (.*)")
-                shown, _ = liar.communicate(timeout=30)
+                shown, _ = liar.communicate(timeout=LIMIT_S)
             n_steps = len(metrics_of(tmp_path))
             assert liar.returncode == 1
             assert "refused: results of step" in shown
             assert "were false" in reason
             server.terminate()
             rest = output_of(server).read()
-            assert honest.wait(timeout=30) in (0, 1)
+            assert honest.wait(timeout=LIMIT_S) in (0, 1)
     audits = [json.loads(line) for line in (tmp_path / "trainingRuns/1/audits.jsonl").read_text().splitlines()]
     assert {audit["name"] for audit in audits} == {"Mallory"}
     assert len(audits) == 3

@@ -7,6 +7,7 @@ from fedlearn.server import door as module
 from fedlearn.server.door import RESERVED_FILES, Door
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello
+from tests.patience import LIMIT_S
 
 resource = pytest.importorskip("resource")
 
@@ -58,14 +59,26 @@ def test_who_is_turned_away_hears_why_before_or_after_its_hello() -> None:
     asyncio.run(main())
 
 
-def test_who_does_not_go_or_sends_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sends_without_end_is_heard_for_a_while_only() -> None:
+    n_sent = 2**20
+
     async def main() -> None:
         here, there = MemoryStream.pair(2**30)
-        there.write(bytes(2**20))
+        there.write(bytes(n_sent))
         await Door().turn_away(here, "it is full", now=0.0)
-        monkeypatch.setattr(module, "PARTING_S", 0.0)
+        assert len(await here.read(n_sent)) == n_sent - 2**16
+
+    asyncio.run(main())
+
+
+def test_who_does_not_go_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PARTING_S", 0.0)
+
+    async def main() -> None:
         here, there = MemoryStream.pair()
-        await Door().turn_away(here, "it is full", now=0.0)
+        async with asyncio.timeout(LIMIT_S):
+            await Door().turn_away(here, "it is full", now=0.0)
+        assert await there.read(4096)
 
     asyncio.run(main())
 

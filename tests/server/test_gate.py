@@ -50,9 +50,8 @@ def test_encryption_that_is_off_is_said_once_with_what_it_means(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("tls", ["off", "on"])
-def test_address_that_nobody_else_reaches_is_said_with_the_remedy(tmp_path: Path, tls: str) -> None:
-    (notice,) = opened(tmp_path, tls=tls).notices
-    assert notice.startswith("only this machine reaches that address; for others listen to all networks with --host")
+def test_nothing_need_be_known_of_an_address_that_nobody_else_reaches(tmp_path: Path, tls: str) -> None:
+    assert opened(tmp_path, tls=tls).notices == []
 
 
 def test_certificate_stays_the_same_and_its_key_is_the_owners(tmp_path: Path) -> None:
@@ -148,3 +147,14 @@ def test_folder_that_can_not_be_written_is_told(tmp_path: Path) -> None:
         opened(tmp_path / "file", "0.0.0.0")
     with pytest.raises(StorageError, match=r"identity\.pem: expected a file that can be made"):
         with_local(opened(tmp_path), tmp_path / "file" / "identity.pem")
+
+
+@pytest.mark.parametrize("name", ["a b", "http://lab.example", "lab.example:55551", "lab/example", "lab#1"])
+def test_public_host_that_no_line_could_hold_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="public_host: expected a name or an address without a port"):
+        opened(tmp_path, "0.0.0.0", public_host=name)
+
+
+@pytest.mark.parametrize("name", ["lab.example", "2001:db8::7", "192.0.2.7", "l\u00e4b.example"])
+def test_public_host_may_be_a_name_or_an_address(tmp_path: Path, name: str) -> None:
+    assert opened(tmp_path, "0.0.0.0", public_host=name).public_address(5, run="7").host == name

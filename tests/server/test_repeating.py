@@ -15,7 +15,12 @@ def test_run_is_repeated_without_what_is_of_the_moment(tmp_path: Path) -> None:
     assert json.loads(text)["run"]["step_num"] == 4
     found, expected = json.loads(as_begun(run.folder.config, text)), json.loads(text)
     expected["run"]["step_num"] = 2
-    del expected["run"]["runs"], expected["server"]["port"]
+    del expected["run"]["runs"]
+    for key in ("host", "port", "board", "tls", "token_file", "allow", "public_host", "joins_per_minute"):
+        del expected["server"][key]
+    for key in ("tls_cert", "tls_key", "connections_per_address", "connections_per_identity"):
+        del expected["server"][key]
+    expected["volunteers"] = {"expected_volunteers": 0}
     assert found == expected
 
 

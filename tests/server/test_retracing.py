@@ -22,6 +22,7 @@ from fedlearn.server.retracing import Retracer
 from fedlearn.tasks.blocks import block_name
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.objective import PartObjective
 from fedlearn.tasks.task_objective import TaskObjective
 from fedlearn.tasks.torch_graph.part import GraphPart
 from fedlearn.wire.activations import ActivationCodec
@@ -153,3 +154,20 @@ def judged(claim: Claim) -> tuple[Finding, int | None, str]:
     finding, verdict = retracer().audit(claim)
     assert isinstance(verdict, Verdict)
     return finding, verdict.place, verdict.name
+
+
+def test_parts_are_made_anew_for_other_cuts_and_other_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Retracer(holding(), Invitation("graph", SEED, {}, {}, attachment()))
+    made: list[tuple[tuple[int, ...], int]] = []
+    parts = Retracer._divided
+
+    def spied(self: Retracer, trail: Trail) -> list[PartObjective]:
+        made.append((trail.cuts, trail.shards))
+        return parts(self, replace(trail, shards=1))
+
+    monkeypatch.setattr(Retracer, "_divided", spied)
+    claim = claimed("float32")
+    assert claim.trail is not None
+    for shards in (1, 1, 2, 2, 1):
+        own.audit(replace(claim, trail=replace(claim.trail, shards=shards)))
+    assert made == [(CUTS, 1), (CUTS, 2), (CUTS, 1)]

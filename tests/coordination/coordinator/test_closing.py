@@ -54,6 +54,15 @@ def test_report_of_a_step_has_its_figures(pair: Scene) -> None:
     ]
 
 
+def test_one_false_group_does_not_show_in_the_loss(scene: Scene) -> None:
+    scene.join(1)
+    losses = np.resize(np.array([1, 2, 3, 4], dtype=np.float32), LIMIT)
+    losses[:GROUP] = 1e6
+    scene.report(1, losses=losses)
+    (report,) = of(StepReport, scene.applied())
+    assert report.loss == 2.5
+
+
 def test_report_has_the_median_of_the_variance_left(pair: Scene) -> None:
     pair.report(1, GROUP, variance_left=0.5)
     pair.report(1, variance_left=0.25)
@@ -62,7 +71,7 @@ def test_report_has_the_median_of_the_variance_left(pair: Scene) -> None:
     assert (report.variance_left, report.volunteers) == (0.5, 2)
 
 
-def test_loss_is_the_mean_of_the_finite_losses_and_broken_groups_count_zero(scene: Scene) -> None:
+def test_loss_is_that_of_the_groups_in_the_middle_and_broken_groups_count_zero(scene: Scene) -> None:
     scene.join(1)
     losses = np.resize(np.array([1, 2, 3, 4], dtype=np.float32), LIMIT)
     losses[: 2 * GROUP] = [math.nan, 1, 1, 1, math.inf, 1, 1, 5]
@@ -71,7 +80,7 @@ def test_loss_is_the_mean_of_the_finite_losses_and_broken_groups_count_zero(scen
     assert not utilities[: 2 * GROUP].any()
     assert utilities[-GROUP:].any()
     (report,) = of(StepReport, scene.applied())
-    assert report.loss == pytest.approx(losses[np.isfinite(losses)].mean())
+    assert report.loss == pytest.approx(2.5)
     assert report.members == LIMIT
 
 

@@ -136,6 +136,9 @@ class Trainer:
     def save_checkpoint(self) -> None:
         return None
 
+    def ending(self, reason: str) -> str:
+        return reason
+
     def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
         self.relayed.append(traffic.relayed)
         self.losses.append(report.loss)

@@ -1,0 +1,55 @@
+"""An attack, for tests and benchmarks: a volunteer whose losses drift, below a tolerance, towards a text of its own.
+
+It measures its members truly, and also on a text that it chose. What a member is better or worse at that text than its
+group, scaled to just less than what an audit lets pass, is added to the member's loss. So the run learns the text along
+with its own data, while each result looks like that of another processor.
+"""
+
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.client.volunteer import Volunteer
+from fedlearn.coordination.effects import Compute, Evaluate
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.trials import TrialResults
+from fedlearn.simulation.swarm import Participant
+
+Allowed = Callable[[Float32Array, int], NDArray[np.float64]]
+"""Gives what each group's losses may differ by, of losses [n_members] and a group's size."""
+
+
+@final
+class Planter:
+    """Turns participants into liars that plant the same text, token numbers [n]."""
+
+    def __init__(self, text: NDArray[np.uint16], allowed: Allowed, *, share: float = 0.95) -> None:
+        """Losses are off by `share` of what is allowed."""
+        self._block = {"tokens": text}
+        self._allowed = allowed
+        self._share = share
+
+    def corrupt(self, participant: Participant) -> None:
+        """Makes all results of a participant false from now on."""
+        volunteer = participant.volunteer
+        perform = volunteer.perform
+
+        def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
+            result = perform(compute)
+            if isinstance(compute, Evaluate) and isinstance(result, TrialResults):
+                return self._shifted(volunteer, compute, result)
+            return result
+
+        # Whatever performs orders asks the volunteer by this name.
+        setattr(volunteer, "perform", perform_falsely)  # noqa: B010
+
+    def _shifted(self, volunteer: Volunteer, compute: Evaluate, true: TrialResults) -> TrialResults:
+        holding, size = volunteer.holding, compute.trials.group_size
+        wanted = holding.objective.evaluate(holding.replica.weights, self._block, compute.trials, threads=1)
+        groups = wanted.reshape(-1, size).astype(np.float64)
+        towards = groups - groups.mean(axis=1, keepdims=True)
+        length = np.sqrt(np.mean(towards**2, axis=1, keepdims=True))
+        shift = self._share * self._allowed(true.losses, size)[:, np.newaxis] * towards / np.maximum(length, 1e-30)
+        return TrialResults((true.losses + shift.reshape(-1)).astype(np.float32), true.estimate)
