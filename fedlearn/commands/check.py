@@ -2,14 +2,18 @@
 
 import argparse
 
+import msgspec
+
 from fedlearn.commands.arguments import add_run
 from fedlearn.commands.output import add_output, bars_of
+from fedlearn.config import journal_bytes_kept
 from fedlearn.server.run import Run, edited_settings, find
-from fedlearn.storage.checkpoint import checkpoints_in, read_checkpoint
+from fedlearn.storage.checkpoint import checkpoints_in, read_checkpoint, step_of
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.journal import check_header, stretches_of
+from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.origin import check_same_run
 from fedlearn.storage.segment import segments_in
+from fedlearn.storage.wholeness import examine_journal
 from fedlearn.terminal import printable
 from fedlearn.terminal.bars import Bar
 
@@ -17,6 +21,7 @@ from fedlearn.terminal.bars import Bar
 def add_check(parser: argparse.ArgumentParser) -> None:
     """Which run."""
     add_run(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object; its problems are a list")
     add_output(parser)
 
 
@@ -27,14 +32,19 @@ def check_command(options: argparse.Namespace) -> int:
     """
     chosen = find(options.runs, options.run)
     origin = chosen.origin
-    print(printable(f"run {chosen.folder.path.name}: identity {origin.identity.hex()}, begun at step {origin.step}"))
-    print(printable(f"settings: {len(origin.settings)} are as the run began with them"))
-    print(printable(f"data: {', '.join(sorted(origin.files))} are as the run began with them"))
-    for sentence in edited_settings(chosen.folder, chosen.config):
-        print(printable(f"changed: {sentence}"))
+    name, changed = chosen.folder.path.name, edited_settings(chosen.folder, chosen.config)
     found: list[str] = []
     with bars_of(options).bar("reading") as bar:
         problems = [*chosen.notices, *_check_checkpoints(chosen, bar, found), *_check_journal(chosen, bar, found)]
+    if options.json:
+        told = {"run": name, "identity": origin.identity.hex(), "begun_at_step": origin.step, "found": found}
+        print(msgspec.json.encode(told | {"changed": changed, "problems": problems}).decode())
+        return 1 if problems else 0
+    print(printable(f"run {name}: identity {origin.identity.hex()}, begun at step {origin.step}"))
+    print(printable(f"settings: {len(origin.settings)} are as the run began with them"))
+    print(printable(f"data: {', '.join(sorted(origin.files))} are as the run began with them"))
+    for sentence in changed:
+        print(printable(f"changed: {sentence}"))
     for line in found:
         print(printable(line))
     for problem in problems:
@@ -62,18 +72,23 @@ def _check_checkpoints(chosen: Run, bar: Bar, found: list[str]) -> list[str]:
 
 
 def _check_journal(chosen: Run, bar: Bar, found: list[str]) -> list[str]:
-    problems: list[str] = []
+    folder, origin = chosen.folder, chosen.origin
+    # Read before the journal, which is written first: a server that goes on meanwhile is never ahead of it.
+    kept = [origin.step, *map(step_of, checkpoints_in(folder))]
+    recorded = [line.step + 1 for line in read_last_metrics(folder.metrics)]
+    begin = min(kept[1:], default=origin.step) if _may_have_dropped(chosen) else origin.step
     bar.begin("reading the journal")
-    folder = chosen.folder.journal
-    stretches = stretches_of(folder, problems)
-    steps = ", ".join(f"{stretch.first} to {stretch.end}" for stretch in stretches) or "none"
-    found.append(f"journal: {_counted(len(segments_in(folder)), 'segment')}, steps {steps}")
-    for path in segments_in(folder):
-        try:
-            check_header(path, chosen.origin.identity, [])
-        except StorageError as error:
-            problems.append(str(error))
-    return problems
+    journal = examine_journal(folder.journal, identity=origin.identity, begin=begin, end=max(kept + recorded))
+    steps = ", ".join(f"{stretch.first} to {stretch.end}" for stretch in journal.stretches) or "none"
+    found.append(f"journal: {_counted(journal.n_segments, 'segment')}, steps {steps}")
+    return journal.problems
+
+
+def _may_have_dropped(chosen: Run) -> bool:
+    """Whether the journal is so long that `keep_journal` may have dropped what lies before the oldest checkpoint."""
+    kept_bytes = journal_bytes_kept(chosen.config.run)
+    length_bytes = sum(path.stat().st_size for path in segments_in(chosen.folder.journal))
+    return kept_bytes is not None and 2 * length_bytes > kept_bytes  # an eighth is dropped at a time
 
 
 def _counted(count: int, what: str) -> str:

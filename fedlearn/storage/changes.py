@@ -15,6 +15,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     value: Any
     before: Any
+    along_with: str = ""
+    """The setting that the operator named, where this one had to follow it; empty where they are the same."""
 
 
 def as_written(value: object) -> object:

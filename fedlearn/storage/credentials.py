@@ -103,9 +103,11 @@ def read_token(file: str, environ: Mapping[str, str]) -> bytes:
         try:
             text = Path(file).read_bytes()
         except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "no name of a file"
             raise ConfigError(
-                "token: expected the name of a file that holds it, got something else; never put the token itself on a "
-                f"command line, which everybody on this machine sees: put it into a file, or into {TOKEN_VARIABLE}"
+                f"token: expected the name of a file that holds it, got one that can't be read ({why}); it is not "
+                "shown, in case it is the token: never put the token itself on a command line, which everybody on this "
+                f"machine sees, but into a file, or into {TOKEN_VARIABLE}"
             ) from error
     token = text.strip()
     if (file or TOKEN_VARIABLE in environ) and len(token) < LEAST_TOKEN_BYTES:

@@ -242,7 +242,7 @@ def read_records(
         del segments[0]
     for path in segments:
         check_header(path, identity, problems)
-        for record in _read_steps(path, problems):
+        for record in read_steps(path, problems):
             if record.step < expected:
                 continue
             if record.step > expected:
@@ -270,7 +270,7 @@ def check_header(path: Path, identity: bytes | None, problems: list[str]) -> Non
         )
 
 
-def _read_steps(path: Path, problems: list[str]) -> Iterator[Record]:
+def read_steps(path: Path, problems: list[str]) -> Iterator[Record]:
     """The whole steps of a segment, in the order of the file; damage is described in `problems`."""
     size, end = path.stat().st_size, HEADER_BYTES  # a running server may append more while this reads
     for begin, following, record in read_places(path):
@@ -303,7 +303,7 @@ def stretches_of(folder: Path, problems: list[str]) -> list[Stretch]:
         first = first_step_of(path)
         if not stretches or stretches[-1].end != first:
             stretches.append(Stretch(first, first))
-        for record in _read_steps(path, problems):
+        for record in read_steps(path, problems):
             if stretches and stretches[-1].end == record.step:
                 stretches[-1] = stretches[-1]._replace(end=record.step + 1)
             else:

@@ -33,7 +33,7 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     step: int
     loss: float | None
-    """Mean over the members; None (or NaN, which JSON cannot hold) where it is not finite."""
+    """Mean over the members of the groups in the middle; None (or NaN, which JSON cannot hold) where none is finite."""
     shown: dict[str, float]
     """The loss as people read it, by its name, such as bits_per_character; empty where it is not finite."""
     members: int

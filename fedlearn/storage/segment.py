@@ -94,13 +94,18 @@ def first_step_of(path: Path) -> int:
     return int(path.name)
 
 
+def name_of(step: int) -> str:
+    """The file name of the segment that begins at a step."""
+    return f"{step:0{_DIGITS}d}"
+
+
 def create_segment(folder: Path, header: Header) -> Path:
     """Makes a segment without steps, which is on the disk as a whole or not at all.
 
     Raises:
         StorageError: the disk refuses.
     """
-    path = folder / f"{header.step:0{_DIGITS}d}"
+    path = folder / name_of(header.step)
     content = _HEADER.pack(*header)
     write_durably(path, _MAGIC + content + _CHECKSUM.pack(zlib.crc32(content)))
     return path

@@ -124,7 +124,8 @@ def test_token_that_is_short_is_no_token(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["hunter2hunter2", "hunter2\0hunter2"])
 def test_token_in_place_of_its_file_is_not_shown_again(text: str) -> None:
-    with pytest.raises(ConfigError, match="never put the token itself on a command line") as caught:
+    complaint = r"got one that can't be read \((No such file|no name).*\); it is not shown, .*never put"
+    with pytest.raises(ConfigError, match=complaint) as caught:
         read_token(text, {})
     assert "hunter2" not in str(caught.value)
 

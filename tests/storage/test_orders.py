@@ -105,6 +105,16 @@ def test_pipe_in_the_place_of_an_order_holds_nobody_up(folder: Path) -> None:
     assert (taken, len(problems)) == ([], 2)
 
 
+def test_link_to_a_file_of_somebody_elses_is_no_order(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere"
+    target.write_bytes(b'{"order":"pause","by":"Ada"}')
+    folder.mkdir()
+    (folder / "1.order").symlink_to(target)
+    taken, problems = take(folder)
+    assert (taken, len(problems)) == ([], 1)
+    assert target.exists()
+
+
 def test_only_so_many_orders_are_taken_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TAKEN", 2)
     slips = [give(folder, order) for order in ORDERS[:3]]
