@@ -1,7 +1,6 @@
 """Callbacks: all are told, and none of them ends a run."""
 
 import inspect
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ STATUS = RunStatus(
 EVENTS: dict[str, tuple[Any, ...]] = {
     "on_begin": (Begun("7", folder=None, unit="tokens", step=0, n_parameters=1, settings={}),),
     "on_step": (METRICS,),
+    "on_look": (4,),
     "on_examined": (4, {"accuracy": 0.5}, "It was"),
     "on_checkpoint": (4, Path("4.safetensors")),
     "on_join": ("Ada",),
@@ -121,26 +121,6 @@ def test_a_run_with_nobody_left_to_hear_goes_on() -> None:
     told = Callbacks([Broken()])
     told.on_step(METRICS)
     told.on_end("done")
-
-
-def test_it_takes_next_to_nothing() -> None:
-    class Counts(Callback):
-        n_steps = 0
-
-        def on_step(self, metrics: StepMetrics) -> None:
-            self.n_steps += metrics.volunteers
-
-    told, n_calls = Callbacks([Counts() for _ in range(5)]), 2000
-    best = min(_duration(told, n_calls) for _ in range(5)) / n_calls
-    print(f"a step is told to five callbacks in {best * 1e6:.2f} us")
-    assert best < 1e-3
-
-
-def _duration(told: Callbacks, n_calls: int) -> float:
-    began = time.perf_counter()
-    for _ in range(n_calls):
-        told.on_step(METRICS)
-    return time.perf_counter() - began
 
 
 def test_figures_are_passed_as_they_are() -> None:

@@ -1,15 +1,15 @@
 """The board's side of its process of models: who asks waits in turn, and nobody waits for ever."""
 
 import asyncio
-import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from typing import final
 
 import msgspec
 
 from fedlearn.board.wishes import Piece, Request
+from fedlearn.system.processes import program
 
 MAX_WAITING = 8
 """Requests beside the one that is answered."""
@@ -31,7 +31,7 @@ class BusyError(Exception):
 class Models:
     """Asks the process, which is started when it is first needed and again when it died."""
 
-    def __init__(self, command: tuple[str, ...] = (sys.executable, "-m", "fedlearn.board.inference")) -> None:
+    def __init__(self, command: Sequence[str] = tuple(program([], module="fedlearn.board.inference"))) -> None:
         self._command = command
         self._process: Process | None = None
         self._turn = asyncio.Lock()

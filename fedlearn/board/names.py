@@ -37,9 +37,9 @@ class Names(msgspec.Struct, frozen=True):
         name, port = _split(host)
         if name in self.given:
             return True
-        if self.is_public and _is_address(name):
+        if self.is_public and is_address(name):
             return True
-        return (name == "localhost" or (_is_address(name) and is_loopback(name))) and port == self.port
+        return (name == "localhost" or (is_address(name) and is_loopback(name))) and port == self.port
 
     def refusal(self, host: str) -> str:
         """What to do about a name that is not the board's."""
@@ -71,7 +71,8 @@ def _split(host: str) -> tuple[str, int]:
     return found[1].strip("[]").rstrip("."), int(found[2] or _HTTP_PORT)
 
 
-def _is_address(name: str) -> bool:
+def is_address(name: str) -> bool:
+    """Whether it is a numeric address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -24,9 +24,18 @@ class Places:
         """Of all."""
         return self._taken.total()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether all are taken."""
+        return self.n_taken >= self._total
+
+    def taken_by(self, address: str) -> int:
+        """The number of places that an address has."""
+        return self._taken[address]
+
     def take(self, address: str) -> bool:
         """Whether there was a place, which then is taken until `free`."""
-        if self.n_taken >= self._total or (address != NOBODY and self._taken[address] >= self._of_one):
+        if self.is_full or (address != NOBODY and self._taken[address] >= self._of_one):
             return False
         self._taken[address] += 1
         return True

@@ -14,7 +14,7 @@ _GAUGES = (
     ("work_per_second", "Work of the last step a second, in the task's unit.", lambda status: status.work_per_s),
     ("received_bytes_per_second", "Bytes from volunteers.", lambda status: status.bytes_in_per_s),
     ("sent_bytes_per_second", "Bytes to volunteers.", lambda status: status.bytes_out_per_s),
-    ("loss", "Mean loss of the last step's members.", lambda status: status.loss),
+    ("loss", "Mean loss of the last step's members, without the outermost groups.", lambda status: status.loss),
 )
 
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from fedlearn.board.marks import birth_of
-from fedlearn.config import RunConfig, Schema
+from fedlearn.config import OPTIONS, RunConfig, Schema
 from fedlearn.coordination.status import RunStatus, VolunteerStatus
-from fedlearn.server.changing import AT_WORK
+from fedlearn.server.changing import AT_WORK, bound_of
 from fedlearn.server.run import kind_of, load_run_config
 from fedlearn.server.status_file import is_live, live_status
 from fedlearn.storage.changes import Change, as_written
@@ -57,6 +57,10 @@ class Shown(msgspec.Struct, frozen=True):
     """The step at which an operator set it; None where nobody did."""
     before: str
     """Its value before that."""
+    along_with: str
+    """The setting that the operator named, where this one followed it; empty where there is none."""
+    bound: str
+    """The setting that becomes 0 where this one is set; empty where none does."""
 
 
 def describe(folder: RunFolder) -> dict[str, Any]:
@@ -73,7 +77,16 @@ def describe(folder: RunFolder) -> dict[str, Any]:
     chosen = {reason.key: reason for reason in reasons if reason.key}
     usual = schema.build({})
     settings = [
-        _shown(group, key, config.get(key), schema, usual.get(key), chosen.get(key), changes.get(key))
+        _shown(
+            group,
+            key,
+            config.get(key),
+            schema,
+            usual.get(key),
+            chosen.get(key),
+            changes.get(key),
+            bound_of(key, config),
+        )
         for key, group in schema.group_of.items()
         if group not in _PRIVATE_GROUPS and key not in _HIDDEN_KEYS
     ]
@@ -84,18 +97,32 @@ def describe(folder: RunFolder) -> dict[str, Any]:
 def summarize(folder: RunFolder) -> dict[str, Any]:
     """A run in a line."""
     status, task = live_status(folder), "unreadable"
+    settings: dict[str, str] = {}
     lines: list[StepMetrics] = []
     with suppress(ValueError, StorageError, OSError):  # no reason to show none of the others
         lines = read_last_metrics(folder.metrics)
-        task = task_of(load_run_config(folder))
+        config = load_run_config(folder)
+        task, settings = task_of(config), _telling(config)
     return {
         "name": folder.path.name,
         "born": birth_of(folder),
         "task": task,
+        "settings": settings,
         "state": status.state if status is not None else "ended",
         "step": lines[-1].step + 1 if lines else 0,
         "shown": lines[-1].shown if lines else {},
         "time": lines[-1].time if lines else 0.0,
+    }
+
+
+def _telling(config: RunConfig) -> dict[str, str]:
+    """Settings by which people tell runs apart: those of a model and its training that never change."""
+    schema = Schema(type(config.options))
+    model_first = sorted(schema.group_of.items(), key=lambda item: (item[1] != OPTIONS, item[0] == "seed"))
+    return {
+        key: _without_path(config.get(key))
+        for key, group in model_first
+        if group not in _PRIVATE_GROUPS and key not in schema.advanced | schema.resumable
     }
 
 
@@ -145,6 +172,7 @@ def _shown(
     usual: object,
     reason: Reason | None,
     change: Change | None,
+    bound: str,
 ) -> Shown:
     # A run may go on with flags of another day, or from a step before the change: what is said must be of this value.
     is_set = change is not None and change.value == as_written(value)
@@ -158,6 +186,8 @@ def _shown(
         reason.why if reason is not None and not is_set and _is_same(reason.value, value) else "",
         change.step if change is not None and is_set else None,
         _without_path(change.before) if change is not None and is_set else "",
+        change.along_with if change is not None and is_set else "",
+        bound,
     )
 
 

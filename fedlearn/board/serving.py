@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from fedlearn.board.app import Board
-from fedlearn.board.names import Names
+from fedlearn.board.names import Names, is_address
 from fedlearn.board.porter import MAX_CONNECTIONS, Networks, Porter
 from fedlearn.net.address import ANY_ADDRESS, is_loopback
 from fedlearn.server.gate import own_address
@@ -48,7 +48,9 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
     def names(self, port: int) -> Names:
         """What the board answers to at this port."""
-        return Names(port, not is_loopback(self.host), (*self.public_hosts, self.host.lower()))
+        # An address stands for itself, with its own port; what is given is answered to at any port.
+        own = () if is_loopback(self.host) or is_address(self.host) else (self.host.lower(),)
+        return Names(port, not is_loopback(self.host), (*self.public_hosts, *own))
 
 
 def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
@@ -59,11 +61,13 @@ def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
     """
     family = socket.AF_INET6 if ":" in reach.host else socket.AF_INET
     with socket.create_server((reach.host, reach.port), family=family, backlog=512) as listening:
-        token = keep_secret(root / TOKEN_FILE, lambda: secrets.token_urlsafe(24).encode()).decode().strip()
+        token = _operators_token(root)
         port = listening.getsockname()[1]
         address = page_address(reach.host, port)
-        print(f"board: {address}")
-        print(f"board, for you who may pause the run: {address}#token={token}", flush=True)
+        if not token or not is_loopback(reach.host):
+            print(f"see the runs in a browser: {address}", flush=True)
+        if token:
+            print(f"see, pause and stop runs in a browser: {address}#token={token}", flush=True)
         server = server_of(Board(root, token=token, names=reach.names(port)).app(), listening, reach.proxies)
         if is_companion:
             step_back(os.getpid(), NICENESS)
@@ -71,6 +75,15 @@ def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(server.serve(sockets=[listening]))
     return 0
+
+
+def _operators_token(root: Path) -> str:
+    """What lets an operator in; empty, so that nobody is, where these runs may be looked at but not changed."""
+    try:
+        return keep_secret(root / TOKEN_FILE, lambda: secrets.token_urlsafe(24).encode()).decode().strip()
+    except OSError as error:
+        print(f"board: {root} can't be written ({error.strerror}), so this page shows runs and changes none")
+        return ""
 
 
 def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) -> uvicorn.Server:

@@ -17,6 +17,7 @@ from fedlearn.storage.metrics import StepMetrics
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.samples import Sample
 from fedlearn.storage.status import write_status
+from tests.patience import LIMIT_S
 
 IDENTITY = "0123456789abcdef"
 
@@ -116,7 +117,7 @@ def answered(run: Run, text: str) -> tuple[threading.Thread, list[orders.Order]]
     taken: list[orders.Order] = []
 
     def serve() -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + LIMIT_S
         while time.monotonic() < end and not taken:
             for slip, order in orders.take(run.folder.orders)[0]:
                 taken.append(order)

@@ -150,6 +150,14 @@ def test_wish_that_another_page_could_send_unasked_is_refused(client: TestClient
     assert large.status_code == 413
 
 
+@pytest.mark.parametrize(
+    "content_type", ["text/plain; application/json", "application/jsonp", "", "multipart/form-data"]
+)
+def test_nothing_but_json_counts_as_json(client: TestClient, content_type: str) -> None:
+    answer = client.post("/api/runs/1/write", content=b"{}", headers={"Content-Type": content_type})
+    assert answer.status_code == 415
+
+
 def test_one_address_has_few_wishes_a_minute(client: TestClient) -> None:
     codes = [client.post("/api/runs/1/write", content=b"").status_code for _ in range(module.WISHES_PER_MINUTE + 1)]
     assert codes == [415] * module.WISHES_PER_MINUTE + [429]

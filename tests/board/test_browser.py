@@ -109,7 +109,7 @@ def test_page_is_used_by_keyboard_and_operators_have_buttons(page: "Page", addre
     expect(page.locator("#readout")).to_contain_text("at step")
     page.check("input[value=seconds]", force=True)
     expect(page.locator("#curve")).to_have_attribute(
-        "aria-label", "bits per character over seconds, now 2.010; arrow keys read it"
+        "aria-label", "bits per character over seconds, now 2.002; arrow keys read it"
     )
     page.goto(f"{address}?#token={TOKEN.replace(' ', '+')}")
     expect(page.locator("#operator")).to_be_visible()

@@ -34,7 +34,7 @@ def test_each_line_is_given_once_when_it_is_whole(path: Path) -> None:
 
 
 def test_what_is_no_line_is_passed_over(path: Path) -> None:
-    path.write_bytes(b'{"number": 1}\n{"number": "x"}\n\xff\n\n' + b"[" * 5000 + b'\n{"number": 2}\n')
+    path.write_bytes(b'{"number": 1}\n{"number": "x"}\n\xff\n\n' + b"[" * 100_000 + b'\n{"number": 2}\n')
     assert numbers(GrowingFile(path, Line)) == [1, 2]
 
 

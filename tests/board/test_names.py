@@ -1,9 +1,10 @@
 import pytest
 
 from fedlearn.board.names import Names, checked_name
+from fedlearn.board.serving import Reach
 
-LOOPBACK = Names(55580, is_public=False)
-PUBLIC = Names(80, is_public=True, given=("board.example.org",))
+LOOPBACK = Reach().names(55580)
+PUBLIC = Reach(host="0.0.0.0", public_hosts=("board.example.org",)).names(80)
 
 
 @pytest.mark.parametrize("host", ["localhost:55580", "LOCALHOST.:55580", "127.0.0.1:55580", "[::1]:55580"])
@@ -19,6 +20,11 @@ def test_loopback_board_answers_to_names_of_this_machine(host: str) -> None:
         "evil.example:55580",
         "localhost",
         "localhost:80",
+        "127.0.0.1:80",
+        "127.0.0.1:55581",
+        "127.0.0.1",
+        "[::1]:80",
+        "127.0.0.2:80",
         "localhost.evil.example:55580",
         "127.0.0.1.evil.example:55580",
         "192.168.0.7:55580",
@@ -65,6 +71,23 @@ def test_name_that_no_browser_sends_is_refused(text: str) -> None:
         "::1",
         "10.0.0.1",
     ]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_board_on_an_address_of_this_machine_answers_to_no_other_port(host: str) -> None:
+    names = Reach(host=host).names(55580)
+    assert names.has("localhost:55580")
+    assert not any(names.has(f"{name}:55581") for name in ("127.0.0.1", "localhost", "[::1]"))
+
+
+def test_tunnel_that_ends_at_another_port_has_its_name_given() -> None:
+    names = Reach(public_hosts=("127.0.0.1", "localhost")).names(55580)
+    assert names.has("127.0.0.1:8080")
+    assert names.has("localhost:8080")
+
+
+def test_board_on_a_name_answers_to_that_name() -> None:
+    assert Reach(host="Ada.lan").names(55580).has("ada.lan:8080")
 
 
 def test_a_hub_names_its_own_command() -> None:

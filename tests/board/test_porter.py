@@ -3,9 +3,10 @@
 import ipaddress
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any, final
 
 import pytest
 
@@ -127,16 +128,108 @@ def test_connections_of_one_address_are_bounded(root: Path, monkeypatch: pytest.
         with connected(port) as more:
             assert is_cut(more)
         kept[0].close()
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            with connected(port) as again:
-                again.sendall(request(port, "/api/runs"))
-                try:
-                    if again.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200":
-                        return
-                except ConnectionResetError:
-                    continue
-        raise AssertionError("the place was not given back")
+        until(lambda: can_ask(port))
+
+
+IDLE = [
+    b"",
+    b"GET / HTTP/1.1\r\nHost: ",
+    b"POST /api/runs/1/write HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{",
+]
+
+
+@pytest.mark.parametrize("says", [*IDLE, None])
+def test_connections_that_are_held_lock_nobody_out_who_asks(
+    root: Path, monkeypatch: pytest.MonkeyPatch, says: bytes | None
+) -> None:
+    monkeypatch.setattr(porter, "MAX_OF_ADDRESS", 3)
+    with listening_board(root) as (_, port), ExitStack() as lines:
+        held = []
+        for _ in range(10):
+            held.append(lines.enter_context(connected(port, says=says or b"")))
+            if says is None:  # one that was answered; while it asks it would be at work
+                held[-1].sendall(request(port, "/api/nothing"))
+                while b"404" not in held[-1].recv(65536):
+                    pass
+        for number in range(5):
+            with connected(port, says=request(port, "/api/runs", "Connection: close\r\n")) as asking:
+                assert asking.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200", number
+        assert is_cut(held[0])
+
+
+def test_connection_that_asked_nothing_for_longest_goes_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porter, "MAX_OF_ADDRESS", 3)
+    with listening_board(root) as (_, port), ExitStack() as lines:
+        stream, first, second = (lines.enter_context(connected(port, buffer=65536)) for _ in range(3))
+        for line, path in ((stream, "/api/events"), (first, "/api/nothing"), (second, "/api/nothing")):
+            line.sendall(request(port, path))  # in the order in which they came
+            assert line.recv(12, socket.MSG_WAITALL).startswith(b"HTTP/1.1 ")
+        first.sendall(request(port, "/api/nothing"))
+        while b"HTTP/1.1 404" not in first.recv(65536):
+            pass
+        with connected(port, says=request(port, "/api/nothing")) as third:
+            assert third.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 404"
+            assert is_cut(second)
+            first.sendall(request(port, "/api/nothing"))
+            assert first.recv(12)
+
+
+def test_whoever_does_not_read_goes_where_nobody_is_idle(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(porter, "MAX_OF_ADDRESS", 2)
+    checkpoint_at(run.folder, 5).write_bytes(bytes(8 * 2**20))
+    with listening_board(root) as (_, port), ExitStack() as lines:
+        stream = lines.enter_context(connected(port, says=request(port, "/api/events")))
+        assert stream.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        unread = lines.enter_context(connected(port, says=request(port, "/api/runs/1/weights")))
+        assert unread.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        until(lambda: can_ask(port))
+        assert stream.recv(1)
+
+
+@final
+class Held:
+    """A connection that asks nothing."""
+
+    is_read = True
+
+    def __init__(self, keeper: porter.Porter, key: str) -> None:
+        self.key, self._keeper = key, keeper
+        self.is_answering = self.is_gone = False
+
+    def enter(self) -> bool:
+        stand_in: Any = self
+        return self._keeper.enter(stand_in, self.key)
+
+    def leave(self) -> None:
+        stand_in: Any = self
+        self._keeper.left(stand_in, self.key)
+        self.is_gone = True
+
+
+def test_where_all_places_are_taken_whoever_has_most_gives_one_up() -> None:
+    keeper = porter.Porter(total=4)
+    held = [Held(keeper, key) for key in "abbb"]
+    assert [one.enter() for one in held] == [True] * 4
+    assert Held(keeper, "c").enter()
+    assert [one.is_gone for one in held] == [False, True, False, False]
+    for one in held:
+        one.is_answering = True
+    assert [Held(keeper, "c").enter() for _ in range(3)] == [True] * 3  # instead of the one before
+    assert sum(one.is_gone for one in held) == 1
+
+
+def can_ask(port: int) -> bool:
+    with connected(port, says=request(port, "/api/runs", "Connection: close\r\n")) as asking:
+        try:
+            return asking.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        except ConnectionResetError:
+            return False
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
 
 
 def streams_of(board: Board) -> dict[str, int]:

@@ -163,7 +163,12 @@ def test_run_is_not_finished_before_the_question_is_answered(page: "Page", addre
 
 def test_setting_that_is_changed_at_work_is_shown_in_force(page: "Page", run: Run) -> None:
     show_status(run)
-    append(run.folder.changes, [Change(step=1200, time=1.0, key="sigma", value=0.5, before=0.02)])
+    followed = Change(step=1200, time=1.0, key="max_learning_rate", value=0.0, before=0.5, along_with="learning_rate")
+    append(run.folder.changes, [Change(step=1200, time=1.0, key="sigma", value=0.5, before=0.02), followed])
     run.folder.config.write_text(run.folder.config.read_text().replace('"sigma": 0.02', '"sigma": 0.5'))
     entry = page.locator("#settings div", has=page.locator("dt", has_text="sigma")).first
     playwright.expect(entry).to_contain_text("0.5Set by the operator at step 1,200; it was 0.02.", timeout=30_000)
+    other = page.locator("#settings div", has=page.locator("dt", has_text="max learning rate")).first
+    playwright.expect(other).to_contain_text(
+        "Followed learning rate, which the operator set at step 1,200; it was 0.5."
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from fedlearn.board import public as module
 from fedlearn.board.public import describe, status_of, summarize
-from fedlearn.server.run import KIND_FILE, Run
+from fedlearn.server.run import KIND_FILE, Run, load_run_config
 from fedlearn.server.status_file import live_status
 from fedlearn.storage.changes import Change
 from fedlearn.tasks.reason import Reason
@@ -65,6 +65,20 @@ def test_setting_that_the_operator_changed_is_shown_with_its_step_and_what_it_wa
     assert by_key["rank"].set_at is None
 
 
+def test_bound_that_followed_a_rate_names_it_and_whoever_sets_a_rate_is_warned(run: Run) -> None:
+    text = run.folder.config.read_text()
+    run.folder.config.write_text(text.replace('"max_learning_rate": 0.0', '"max_learning_rate": 0.5'))
+    by_key = {setting.key: setting for setting in describe(run.folder)["settings"]}
+    assert {key: shown.bound for key, shown in by_key.items() if shown.bound} == {"learning_rate": "max_learning_rate"}
+    run.folder.config.write_text(text)
+    followed = Change(step=3, time=1.0, key="max_learning_rate", value=0.0, before=0.5, along_with="learning_rate")
+    append(run.folder.changes, [followed])
+    by_key = {setting.key: setting for setting in describe(run.folder)["settings"]}
+    found = by_key["max_learning_rate"]
+    assert (found.set_at, found.before, found.along_with) == (3, "0.5", "learning_rate")
+    assert by_key["learning_rate"].bound == ""
+
+
 def test_reason_of_another_value_than_the_one_in_force_is_not_given(run: Run) -> None:
     run.folder.reasons.write_bytes(msgspec.json.encode([Reason("learned most", "sigma", "0.7")]))
     by_key = {setting.key: setting for setting in describe(run.folder)["settings"]}
@@ -103,6 +117,14 @@ def test_summary_says_where_a_run_stands(run: Run) -> None:
     assert found["shown"] == {"bits_per_character": pytest.approx(4.989)}
     run.folder.config.write_text("{")
     assert summarize(run.folder)["task"] == "unreadable"
+
+
+def test_summary_has_the_settings_that_tell_runs_apart_the_model_s_first(run: Run) -> None:
+    found = summarize(run.folder)["settings"]
+    assert found["hidden_size"] == str(load_run_config(run.folder).get("hidden_size"))
+    assert list(found)[-1] == "seed"
+    assert list(found).index("cell") < list(found).index("perturb")
+    assert not {"learning_rate", "host", "port", "runs"} & set(found)
 
 
 def test_run_of_a_kind_that_is_not_here_is_listed(run: Run) -> None:

@@ -1,6 +1,6 @@
 // The page: one run in focus, others laid over it, all of it kept up to date by one stream of events.
 
-import { Curves } from "./curves.js";
+import { Curves, titleOf } from "./curves.js";
 import { compact, duration, element, exact, whole, words } from "./format.js";
 import { Operator } from "./operator.js";
 import { Samples } from "./samples.js";
@@ -92,7 +92,7 @@ function showRuns(found) {
   by("empty").hidden = runs.length > 0;
   by("pick").hidden = runs.length === 0;
   for (const part of document.querySelectorAll("main > section:not(#operator)")) part.hidden = runs.length === 0;
-  const text = (run) => `${run.name} · ${run.task}${run.state === "ended" ? "" : `, ${STATES[run.state]?.toLowerCase() ?? run.state}`}`;
+  const text = (run) => `${run.name} · ${titleOf(run, runs)}${run.state === "ended" ? "" : `, ${STATES[run.state]?.toLowerCase() ?? run.state}`}`;
   by("run").replaceChildren(...runs.map((run) => Object.assign(element("option", text(run)), { value: run.name })));
   const present = runs.find((run) => run.name === selected);
   if (present && present.born !== born) select(selected); // another run in a folder of the same name

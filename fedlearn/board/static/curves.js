@@ -4,17 +4,35 @@ import { Chart, colour } from "./chart.js";
 import { bytes, compact, element, exact, whole, words } from "./format.js";
 
 const MAX_RUNS = 6;
+const MAX_DIFFERENCES = 4;
 const by = (id) => document.getElementById(id);
 
-// Exponential mean as far as the slider says, without a start that is drawn to zero.
+// The height of a line through the neighbours on both sides, which count by share ** distance: a mean of what came
+// before would lie above a curve that falls (fedlearn/server/plot.py does the same).
 function smoothed(values, share) {
-  let [mean, weight] = [0, 0];
-  return values.map((value) => {
-    if (value == null) return weight ? mean / weight : null;
-    mean = share * mean + (1 - share) * value;
-    weight = share * weight + (1 - share);
-    return mean / weight;
+  const reach = Math.ceil(Math.log(0.01) / Math.log(share));
+  const weights = Array.from({ length: reach + 1 }, (_, away) => share ** away);
+  return values.map((_, place) => {
+    let [total, tilt, spread, sum, moment] = [0, 0, 0, 0, 0];
+    for (let at = Math.max(place - reach, 0); at <= Math.min(place + reach, values.length - 1); at += 1) {
+      if (values[at] == null) continue;
+      const [away, weight] = [at - place, weights[Math.abs(at - place)]];
+      total += weight;
+      tilt += weight * away;
+      spread += weight * away * away;
+      sum += weight * values[at];
+      moment += weight * away * values[at];
+    }
+    const size = total * spread - tilt * tilt;
+    return size > 1e-9 ? (spread * sum - tilt * moment) / size : total ? sum / total : null;
   });
+}
+
+// What tells a run from the others: its task, and settings in which the listed runs of this task differ.
+export function titleOf(run, runs) {
+  const differing = Object.keys(run.settings ?? {}).filter((key) => 
+    runs.some((other) => other.task === run.task && other.settings?.[key] !== run.settings[key]));
+  return [run.task, ...differing.slice(0, MAX_DIFFERENCES).map((key) => `${words(key)} ${run.settings[key] || "–"}`)].join(", ");
 }
 
 export class Curves {
@@ -26,12 +44,18 @@ export class Curves {
     this.baselines = {};
     this.chart = new Chart(by("curve"), {
       formatX: compact, formatY: (value) => String(+value.toPrecision(4)), onPoint: (found) => this.read(found),
+      onZoom: (part) => { by("whole").hidden = !part; },
     });
     const small = { compactLayout: true, formatX: compact };
     this.volunteers = new Chart(by("chart-volunteers"), { ...small, formatY: compact });
     this.work = new Chart(by("chart-work"), { ...small, formatY: compact });
     this.bytes = new Chart(by("chart-bytes"), { ...small, formatY: bytes });
     for (const id of ["figure", "smooth", "log"]) by(id).addEventListener("input", () => this.draw());
+    by("log").addEventListener("input", () => this.chart.zoom(null));
+    by("whole").addEventListener("click", () => {
+      this.chart.zoom(null);
+      by("curve").focus();
+    });
     this.axisChoices();
   }
 
@@ -40,7 +64,10 @@ export class Curves {
       const label = element("label");
       const input = element("input");
       Object.assign(input, { type: "radio", name: "axis", value, checked: value === "step" });
-      input.addEventListener("change", () => this.draw());
+      input.addEventListener("change", () => {
+        this.chart.zoom(null);
+        this.draw();
+      });
       label.append(input, element("span", text));
       by("axis").append(label);
     }
@@ -59,6 +86,8 @@ export class Curves {
 
   // The selected run first; checkboxes for the others.
   setRuns(selected, all) {
+    if (selected !== this.names[0]) this.chart.zoom(null);
+    this.all = all;
     this.names = [selected, ...this.names.slice(1).filter((name) => name !== selected && all.some((run) => run.name === name))];
     const others = all.filter((run) => run.name !== selected).slice(0, 60);
     by("overlay").hidden = others.length === 0;
@@ -77,7 +106,7 @@ export class Curves {
       this.tints();
       this.overlaid(this.names);
     });
-    label.append(input, element("span", "", "swatch"), element("span", `${run.name} ${run.task}`));
+    label.append(input, element("span", "", "swatch"), element("span", `${run.name} ${titleOf(run, this.all)}`));
     return label;
   }
 
@@ -109,11 +138,24 @@ export class Curves {
     const series = this.names.flatMap((name, place) => this.seriesOf(name, place, figure, share));
     const first = this.store.get(this.names[0]);
     const lines = figure === first?.shown ? Object.entries(this.baselines).map(([label, y]) => ({ label, y })) : [];
-    this.chart.show({ series, lines: series.length ? lines : [], log: by("log").checked });
-    const last = series[0] && (series[0].smooth ?? series[0].y).at(-1);
     const over = this.axis === "work" ? this.unit : `${this.axis}${this.axis === "step" ? "s" : ""}`;
+    const labelX = { step: "step", seconds: "seconds of training", work: this.unit }[this.axis];
+    this.chart.show({ series, lines: series.length ? lines : [], log: by("log").checked, labelX, labelY: words(figure) });
+    this.missing(figure);
+    const last = series[0] && (series[0].smooth ?? series[0].y).at(-1);
     by("curve").setAttribute("aria-label", `${words(figure)} over ${over}${last == null ? "" : `, now ${exact(last)}`}; arrow keys read it`);
-    if (first) this.drawSmall(first);
+    if (first) this.drawSmall(first, labelX);
+  }
+
+  // Runs that were asked for and measure something else.
+  missing(figure) {
+    const sentences = this.names.flatMap((name) => {
+      const history = this.store.get(name);
+      const has = !history || !history.curve.axes.step.length || ["loss", "variance_left", history.shown].includes(figure)
+        || history.validation.some((look) => look.figures[figure] != null);
+      return has ? [] : [`Run ${name} is not drawn: it measures ${words(history.shown || "loss")}, no ${words(figure)}; the figure “loss” is common to all.`];
+    });
+    if (by("missing").textContent !== sentences.join(" ")) by("missing").textContent = sentences.join(" ");
   }
 
   seriesOf(name, place, figure, share) {
@@ -125,40 +167,44 @@ export class Curves {
     const { axes, mean, least, greatest } = history.curve;
     if (column && axes.step.length) {
       found.push({
-        label, tint, x: axes[axis], y: mean[column], smooth: share ? smoothed(mean[column], share) : undefined,
+        label, tint, mark: `series-${place + 1}`, x: axes[axis], y: mean[column], smooth: share ? smoothed(mean[column], share) : undefined,
         least: least[column], greatest: greatest[column],
       });
     }
     const held = history.validation.filter((look) => look.figures[figure] != null);
     if (held.length) {
+      const isOther = column && this.names.length === 1;
       found.push({
-        label: `${this.names.length > 1 ? `run ${name}, ` : ""}held out`, tint: column && this.names.length === 1 ? colour("series-2") : tint,
+        label: `${this.names.length > 1 ? `run ${name}, ` : ""}held out`, tint: isOther ? colour("series-2") : tint,
+        mark: `dot series-${isOther ? 2 : place + 1}`,
         x: held.map((look) => look[axis]), y: held.map((look) => look.figures[figure]), points: true, dashed: this.names.length > 1,
       });
     }
     return found;
   }
 
-  drawSmall({ curve: { axes, mean, least, greatest } }) {
+  drawSmall({ curve: { axes, mean, least, greatest } }, labelX) {
     const [x, tint] = [axes[this.axis], colour("series-1")];
     const band = (name) => ({ x, y: mean[name], least: least[name], greatest: greatest[name], tint });
-    this.volunteers.show({ series: [band("volunteers")], fromZero: true });
-    this.work.show({ series: [{ ...band("work_per_s"), smooth: smoothed(mean.work_per_s, 0.8) }], fromZero: true, clip: true });
+    this.volunteers.show({ series: [band("volunteers")], labelX, fromZero: true });
+    this.work.show({ series: [{ ...band("work_per_s"), smooth: smoothed(mean.work_per_s, 0.8) }], labelX, fromZero: true, clip: true });
     const lines = [["bytes_in", "series-1"], ["bytes_out", "series-2"]];
     this.bytes.show({
-      series: lines.map(([name, key]) => ({ x, y: mean[name], smooth: smoothed(mean[name], 0.8), tint: colour(key) })), fromZero: true, clip: true,
+      series: lines.map(([name, key]) => ({ x, y: mean[name], smooth: smoothed(mean[name], 0.8), tint: colour(key) })), labelX, fromZero: true, clip: true,
     });
   }
 
   read(found) {
     // Spoken only to whoever moves along the curve: the newest values change every second.
     by("readout").setAttribute("aria-live", found ? "polite" : "off");
-    if (!found) {
-      const series = this.chart.content.series;
-      by("readout").textContent = series.map((each) => `${each.label} ${exact((each.smooth ?? each.y).at(-1))}`).join("  ·  ");
-      return;
-    }
     const at = { step: "step", seconds: "second", work: this.unit }[this.axis];
-    by("readout").textContent = found.map((each) => `${each.label}: ${exact(each.smooth)} at ${at} ${whole(each.x)}`).join("  ·  ");
+    const entries = found
+      ? found.map(({ label, mark, smooth, x }) => [mark, `${label}: ${exact(smooth)} at ${at} ${whole(x)}`])
+      : this.chart.content.series.map(({ label, mark, smooth, y }) => [mark, `${label} ${exact((smooth ?? y).at(-1))}`]);
+    by("readout").replaceChildren(...entries.map(([mark, text]) => {
+      const entry = element("span");
+      entry.append(element("span", "", `swatch ${mark}`), text);
+      return entry;
+    }));
   }
 }

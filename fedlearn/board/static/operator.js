@@ -52,7 +52,8 @@ export class Operator {
   explain() {
     const setting = this.settings?.get(by("key").value);
     by("value").placeholder = setting ? `now ${setting.value || "empty"}` : "";
-    by("key-help").textContent = setting ? `${words(setting.key)}: ${setting.help}` : "";
+    const followed = setting?.bound ? `. A value set here does not grow: ${words(setting.bound)} becomes 0` : "";
+    by("key-help").textContent = setting ? `${words(setting.key)}: ${setting.help}${followed}` : "";
   }
 
   // Only what makes sense just now may be pressed.

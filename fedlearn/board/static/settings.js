@@ -26,7 +26,8 @@ export class Settings {
       title.title = setting.help;
       value.append(element("b", setting.value || "–"));
       if (setting.set_at != null) {
-        value.append(element("p", `Set by the operator at step ${whole(setting.set_at)}; it was ${setting.before || "–"}.`));
+        const why = setting.along_with ? `Followed ${words(setting.along_with)}, which the operator set` : "Set by the operator";
+        value.append(element("p", `${why} at step ${whole(setting.set_at)}; it was ${setting.before || "–"}.`));
       } else value.append(element("p", setting.reason || setting.help));
       entry.append(title, value);
       return entry;
