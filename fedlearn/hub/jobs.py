@@ -8,7 +8,7 @@ from typing import final
 
 import msgspec
 
-from fedlearn.coordination.divergence import DIVERGED
+from fedlearn.coordination.divergence import DIVERGED, NO_LOSS
 from fedlearn.coordination.status import RunStatus
 from fedlearn.hub.bodies import Asked, RefusedError, Training, written
 from fedlearn.hub.devices import MAX_DEVICES, Devices
@@ -262,10 +262,10 @@ class Jobs:
     def _ended(self, record: JobRecord, code: int) -> None:
         """Handles a server that ended although nobody had asked it to."""
         status = self.status(record)
-        if status is not None and status.state == "ended" and 0 < status.steps <= status.step:
-            self._end(record, "completed", "")
-        elif status is not None and status.state == "ended" and status.reason.startswith(DIVERGED):
+        if status is not None and status.state == "ended" and status.reason.startswith((DIVERGED, NO_LOSS)):
             self._end(record, "failed", status.reason)
+        elif status is not None and status.state == "ended" and 0 < status.steps <= status.step:
+            self._end(record, "completed", "")
         elif code == 0 or (code == GONE and status is not None and status.state == "ended"):
             self._end(record, "stopped", status.reason if status is not None else "its server was stopped")
         elif not record.run or code == WRONG_USAGE:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self, final
@@ -12,8 +11,9 @@ import psutil
 
 from fedlearn.hub.records import Process
 from fedlearn.server.supervision import Serving
+from fedlearn.system.processes import program
 
-FEDLEARN = (sys.executable, "-m", "fedlearn")
+FEDLEARN = tuple(program([]))
 
 MAX_TOLD_BYTES = 64 * 1024
 

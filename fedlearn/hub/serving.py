@@ -12,6 +12,7 @@ from fedlearn.hub.settings import DEVICE_TOKEN_FILE, OPERATOR_TOKEN_FILE, HubSet
 from fedlearn.net.address import is_loopback
 from fedlearn.storage.durable import StorageError
 from fedlearn.system.files import lock_file
+from fedlearn.system.invocation import invocation
 
 
 def serve(settings: HubSettings, reach: Reach) -> int:
@@ -38,10 +39,11 @@ def serve(settings: HubSettings, reach: Reach) -> int:
 def introduction(settings: HubSettings, port: int) -> list[str]:
     """The first lines, for whoever starts jobs and whoever lends devices."""
     address = page_address(settings.host, port)
+    join = invocation("join", is_elsewhere=not is_loopback(settings.host))
     lines = [
         f"hub: {address}",
-        f"page for you who operate it: {address}jobs#token={settings.operator_token}",
-        f"devices join with: fedlearn join --hub {address.rstrip('/')}",
+        f"start and stop jobs in a browser: {address}jobs#token={settings.operator_token}",
+        f"devices join with: {join} --hub {address.rstrip('/')}",
         f"texts and MNIST's files are looked for in {settings.data}, tasks in {settings.tasks}",
     ]
     if settings.is_open_on_loopback:

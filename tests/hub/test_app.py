@@ -15,6 +15,7 @@ from fedlearn.storage.checkpoint import checkpoint_at
 from fedlearn.storage.durable import StorageError
 from tests.board.folders import show_status, volunteer
 from tests.hub.conftest import PORT, TEXT, Scripted, ended
+from tests.patience import LIMIT_S
 
 OPERATOR = "/api/jobs"
 
@@ -298,7 +299,7 @@ def test_the_log_is_read_whole_and_followed_to_its_end(client: TestClient, hub: 
     hub.jobs.folder(hub.jobs.get(1)).say("later")
     ended(run, step=100)
     server.code = 0
-    reading.join(timeout=30)
+    reading.join(timeout=LIMIT_S)
     assert followed == ["hub: created\nhub: later\nhub: completed\n"]
 
 

@@ -1,7 +1,6 @@
 import functools
 import sys
 import threading
-import time
 import tracemalloc
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -34,23 +33,18 @@ def test_an_archive_of_numpy_has_the_same_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_as_many_images_as_mnist_has_are_read_fast_and_take_little_more_than_their_pixels(
-    tmp_path: Path, packed: bool
-) -> None:
+def test_as_many_images_as_mnist_has_take_little_more_than_their_pixels(tmp_path: Path, packed: bool) -> None:
     folder = write_mnist(tmp_path / "mnist", packed=packed, n_training=60_000, n_held_out=10_000)
     pixels_bytes = 70_000 * 784 * 4
-    begun = time.process_time()
     tracemalloc.start()
     try:
         digits = mnist(folder).normalized(Normalize((0.1307,), (0.3081,)))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    taken_s = time.process_time() - begun
-    print(f"{taken_s:.2f} CPU s, at most {peak / 1e6:.0f} MB for {pixels_bytes / 1e6:.0f} MB of pixels")
+    print(f"at most {peak / 1e6:.0f} MB for {pixels_bytes / 1e6:.0f} MB of pixels")
     assert (digits.images.shape, digits.held_out_images.shape) == ((60_000, 784), (10_000, 784))
     assert peak < 2.1 * pixels_bytes
-    assert taken_s < 10.0
 
 
 def test_a_missing_file_and_images_of_another_size_are_told(tmp_path: Path) -> None:

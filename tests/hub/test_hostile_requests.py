@@ -57,7 +57,7 @@ def body_from(chance: random.Random) -> bytes:
     kind = chance.random()
     if kind < 0.1:
         return body[: chance.randrange(len(body) + 1)]
-    return b"[" * 5000 if kind < 0.12 else b"\xff\xfe" + body if kind < 0.15 else body
+    return b"[" * 20_000 if kind < 0.12 else b"\xff\xfe" + body if kind < 0.15 else body
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from fedlearn.hub.serving import introduction, serve
 from fedlearn.hub.settings import HubSettings
 from fedlearn.storage.durable import StorageError
 from fedlearn.system.files import lock_file
+from fedlearn.system.invocation import invocation
 
 
 def opened(folder: Path, host: str, tokens: str = "auto") -> HubSettings:
@@ -25,8 +26,8 @@ def test_the_first_lines_are_for_operators_and_devices(tmp_path: Path) -> None:
     lines = introduction(settings, 4000)
     assert lines[:3] == [
         "hub: http://127.0.0.1:4000/",
-        f"page for you who operate it: http://127.0.0.1:4000/jobs#token={settings.operator_token}",
-        "devices join with: fedlearn join --hub http://127.0.0.1:4000",
+        f"start and stop jobs in a browser: http://127.0.0.1:4000/jobs#token={settings.operator_token}",
+        f"devices join with: {invocation('join')} --hub http://127.0.0.1:4000",
     ]
     assert "need no token" in lines[4]
     assert len(lines) == 5
