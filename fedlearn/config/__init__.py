@@ -14,9 +14,21 @@ from fedlearn.config.run_config import (
 from fedlearn.config.schema import OPTIONS, Schema
 from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
 from fedlearn.config.setting import ConfigError, setting
-from fedlearn.config.sources import SourceFile, flag_of, load_config, resume_config, setting_of, task_of, to_json
+from fedlearn.config.sources import (
+    LARGEST_OF,
+    SourceFile,
+    flag_of,
+    given_settings,
+    load_config,
+    resume_config,
+    setting_of,
+    started_anew,
+    task_of,
+    to_json,
+)
 
 __all__ = [
+    "LARGEST_OF",
     "LAST_STEP",
     "MAX_MEMBERS",
     "MAX_POPULATION",
@@ -32,11 +44,13 @@ __all__ = [
     "VolunteerSettings",
     "add_config_flags",
     "flag_of",
+    "given_settings",
     "journal_bytes_kept",
     "load_config",
     "resume_config",
     "setting",
     "setting_of",
+    "started_anew",
     "task_of",
     "to_json",
 ]

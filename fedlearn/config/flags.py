@@ -49,5 +49,5 @@ def _add_flag(group: argparse._ArgumentGroup, schema: Schema, key: str) -> None:
         default=argparse.SUPPRESS,
         choices=choices or None,
         metavar=None if choices else _METAVARS.get(type(kind)),
-        help=f"{schema.help_of(key)} (default: {shown})",
+        help=schema.help_of(key) + ("" if key in schema.automatic else f" (default: {shown})"),
     )

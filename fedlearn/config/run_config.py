@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
-from fedlearn.config.setting import ConfigError, automatic_keys, setting
+from fedlearn.config.setting import ConfigError, automatic_keys, is_open, setting
 from fedlearn.config.sizes import parse_size
 from fedlearn.es.exchange import Exchange
 from fedlearn.es.optimizers import OPTIMIZERS
@@ -77,13 +77,21 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How members are made and tried, and how their losses become a step."""
 
     perturb: Annotated[
-        Literal["weights", "activations"],
-        setting("where the noise goes; activations learn more from a trial, but send more in each step", common=True),
-    ] = "weights"
+        Literal["auto", "weights", "activations"],
+        setting(
+            "where the noise goes; activations learn far more from a trial, and whoever joins has to be trusted more",
+            automatic=True,
+            common=True,
+        ),
+    ] = "auto"
     head: Annotated[
-        Literal["perturbed", "closed-form"],
-        setting("output layer: perturbed like the rest, or trained by the closed form of its gradient", common=True),
-    ] = "perturbed"
+        Literal["auto", "perturbed", "closed-form"],
+        setting(
+            "output layer: perturbed like the rest, or trained by the closed form of its gradient",
+            automatic=True,
+            common=True,
+        ),
+    ] = "auto"
     sigma: Annotated[
         float,
         setting(
@@ -214,7 +222,7 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one run; the annotation of each key has its meaning, unit and range.
 
-    Until a run is created, automatic keys may be 0; a run itself has a value for each.
+    Until a run is created, automatic keys may be 0 or `auto`; a run itself has a value for each.
 
     Raises:
         ConfigError: two keys contradict each other; ranges are checked by `load_config`.
@@ -243,7 +251,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def open_keys(self) -> tuple[str, ...]:
         """Automatic keys that are still to be chosen."""
         groups: list[msgspec.Struct] = [getattr(self, name) for name in self.__struct_fields__]
-        return tuple(key for group in groups for key in automatic_keys(type(group)) if not getattr(group, key))
+        return tuple(key for group in groups for key in automatic_keys(type(group)) if is_open(getattr(group, key)))
 
     @property
     def is_settled(self) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, VarTupleType, type_info
 
 from fedlearn.config.run_config import RunConfig
-from fedlearn.config.setting import ConfigError, automatic_keys, common_keys, resumable_keys
+from fedlearn.config.setting import ConfigError, automatic_keys, common_keys, resumable_keys, start_keys
 
 OPTIONS = "options"
 """Name of the group that holds the keys of the task's kind."""
@@ -36,13 +36,18 @@ class Schema:
 
     @cached_property
     def automatic(self) -> tuple[str, ...]:
-        """Keys for which 0 means that the value is chosen when the run begins."""
+        """Keys for which 0 or `auto` means that the value is chosen when the run begins."""
         return tuple(key for group in self.groups.values() for key in automatic_keys(group))
 
     @cached_property
     def resumable(self) -> frozenset[str]:
         """Keys that a resumed run may change."""
         return frozenset(key for group in self.groups.values() for key in resumable_keys(group))
+
+    @cached_property
+    def of_start(self) -> frozenset[str]:
+        """Keys that are said anew at each start of a server; a resumed run may change them, too."""
+        return frozenset(key for group in self.groups.values() for key in start_keys(group))
 
     @cached_property
     def advanced(self) -> frozenset[str]:

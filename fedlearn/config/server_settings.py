@@ -10,17 +10,17 @@ from fedlearn.config.setting import setting
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server listens, and whom it lets in."""
 
-    host: Annotated[str, setting("address the server listens on", min_length=1, resumable=True, common=True)] = (
+    host: Annotated[str, setting("address the server listens on", min_length=1, of_start=True, common=True)] = (
         "127.0.0.1"
     )
-    port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, resumable=True, common=True)] = 55551
+    port: Annotated[int, setting("TCP port; 0 = any free one", ge=0, le=65535, of_start=True, common=True)] = 55551
     board: Annotated[
         int,
         setting(
             "port on this machine of a page that shows the runs (needs fedlearn[board]); 0 = no page",
             ge=0,
             le=65535,
-            resumable=True,
+            of_start=True,
             common=True,
         ),
     ] = 55580
@@ -28,6 +28,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         setting("share of the volunteers' work that is recomputed to check it; 0 = none", ge=0, le=1, resumable=True),
     ] = 0.02
+    max_share: Annotated[
+        float,
+        setting(
+            "largest share of a step that volunteers of one identity or address are asked for, so that no liar among "
+            "the fastest decides much; 1 = no limit",
+            ge=0.01,
+            le=1,
+            resumable=True,
+        ),
+    ] = 1.0
     seats: Annotated[
         int,
         setting(
@@ -63,25 +73,25 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     public_host: Annotated[
         str,
         setting(
-            "name or address of this machine in the line for volunteers, if it is not the machine's own", resumable=True
+            "name or address of this machine in the line for volunteers, if it is not the machine's own", of_start=True
         ),
     ] = ""
     tls: Annotated[
         Literal["auto", "on", "off"],
-        setting("encryption; auto = on unless the host is a loopback address", resumable=True, common=True),
+        setting("encryption; auto = on unless the host is a loopback address", of_start=True, common=True),
     ] = "auto"
     tls_cert: Annotated[
         str,
-        setting("PEM file of a certificate from a certificate authority, in place of the server's own", resumable=True),
+        setting("PEM file of a certificate from a certificate authority, in place of the server's own", of_start=True),
     ] = ""
     tls_key: Annotated[
-        str, setting("PEM file of the certificate's key; by default the certificate's file", resumable=True)
+        str, setting("PEM file of the certificate's key; by default the certificate's file", of_start=True)
     ] = ""
     token_file: Annotated[
         str,
         setting(
             "file with the token that volunteers must know (FEDLEARN_TOKEN holds the token itself)",
-            resumable=True,
+            of_start=True,
             common=True,
         ),
     ] = ""
@@ -89,19 +99,19 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         setting(
             "file with the identities that may join, one per line; without it everybody may",
-            resumable=True,
+            of_start=True,
             common=True,
         ),
     ] = ""
     connections_per_address: Annotated[
-        int, setting("connections from one address, or one /64 of IPv6; 0 = no limit", ge=0, le=2**31, resumable=True)
+        int, setting("connections from one address, or one /64 of IPv6; 0 = no limit", ge=0, le=2**31, of_start=True)
     ] = 256
     connections_per_identity: Annotated[
-        int, setting("connections of one identity; 0 = no limit", ge=0, le=2**31, resumable=True)
+        int, setting("connections of one identity; 0 = no limit", ge=0, le=2**31, of_start=True)
     ] = 128
     joins_per_minute: Annotated[
         int,
-        setting("joins per minute from one address, and by one identity; 0 = no limit", ge=0, le=2**31, resumable=True),
+        setting("joins per minute from one address, and by one identity; 0 = no limit", ge=0, le=2**31, of_start=True),
     ] = 240
 
 
@@ -109,10 +119,10 @@ class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The volunteers that the server starts on its own machine, and those that it is told to expect."""
 
     volunteers: Annotated[
-        int, setting("local volunteer processes that the server starts", ge=0, le=1024, resumable=True, common=True)
+        int, setting("local volunteer processes that the server starts", ge=0, le=1024, of_start=True, common=True)
     ] = 1
     threads: Annotated[
-        int, setting("threads of each local volunteer; 0 = all cores", ge=0, le=1024, resumable=True, common=True)
+        int, setting("threads of each local volunteer; 0 = all cores", ge=0, le=1024, of_start=True, common=True)
     ] = 0
     expected_volunteers: Annotated[
         int,
@@ -126,5 +136,5 @@ class VolunteerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     device: Annotated[
         Literal["cpu", "cuda", "mps"],
-        setting("where local volunteers run the trials of PyTorch models", resumable=True, common=True),
+        setting("where local volunteers run the trials of PyTorch models", of_start=True, common=True),
     ] = "cpu"

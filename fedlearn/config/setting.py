@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.inspect import Metadata, type_info
 
-AUTOMATIC = "0 = chosen when the run begins"
+AUTOMATIC = "chosen when the run begins, unless it is given"
 
 
 class ConfigError(ValueError):
@@ -20,27 +20,41 @@ def setting(
     *,
     automatic: bool = False,
     resumable: bool = False,
+    of_start: bool = False,
     common: bool = False,
     choices: Collection[str] = (),
     **bounds: Any,  # noqa: ANN401 (ge, gt, le, lt, min_length, as msgspec's Meta has them)
 ) -> Meta:
     """The annotation of a key, whose help is `description`.
 
-    `automatic`: 0 means that the value is chosen when the run begins. `resumable`: a resumed run may change it,
-    since it travels in each Update or affects no number of the run. `common`: people change it first, and `--help`
-    shows it. `choices` are the texts that it may be, where they come from a registry.
+    `automatic`: 0 or `auto` means that the value is chosen when the run begins. `resumable`: a resumed run may
+    change it, since it travels in each Update or affects no number of the run. `of_start`: it says how one server
+    process runs, and not what the run is, so that a resumed run does not take it over: a door is opened only when
+    asked. `common`: people change it first, and `--help` shows it. `choices` are the texts that it may be, where they
+    come from a registry.
     """
     text = f"{description}; {AUTOMATIC}" if automatic else description
     return Meta(
         description=text,
-        extra={"automatic": automatic, "resumable": resumable, "common": common, "choices": tuple(choices)},
+        extra={
+            "automatic": automatic,
+            "resumable": resumable or of_start,
+            "of_start": of_start,
+            "common": common,
+            "choices": tuple(choices),
+        },
         **bounds,
     )
 
 
+def is_open(value: object) -> bool:
+    """Whether this value of an automatic key means that one is still to be chosen."""
+    return not value or value == "auto"
+
+
 @cache
 def automatic_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Keys of a group for which 0 means that the value is chosen when the run begins."""
+    """Keys of a group for which 0 or `auto` means that the value is chosen when the run begins."""
     return _keys_with(group, "automatic")
 
 
@@ -48,6 +62,12 @@ def automatic_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
 def resumable_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
     """Keys of a group that a resumed run may change."""
     return _keys_with(group, "resumable")
+
+
+@cache
+def start_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Keys of a group that are said anew at each start of a server."""
+    return _keys_with(group, "of_start")
 
 
 @cache

@@ -9,16 +9,21 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.inspect import FloatType
 
 from fedlearn.config.run_config import RunConfig, RunSettings
 from fedlearn.config.schema import Schema
-from fedlearn.config.setting import ConfigError
+from fedlearn.config.setting import ConfigError, is_open
 
 SourceFile = tuple[str, str]
 """Name (its suffix, .toml or .json, tells the format) and text of a configuration file."""
 
 Given = dict[str, tuple[Any, str]]
 """Each key that a source gives: its checked value, and the source that won."""
+
+LARGEST_OF = {"population_limit": "max_population", "learning_rate": "max_learning_rate"}
+"""The bound of each setting that grows. Whoever gives the setting to a run that goes on, without the bound, wants that
+value: the bound becomes 0."""
 
 _CAMEL_CASE = {
     "timePerStep": "time_per_step",
@@ -33,6 +38,7 @@ _CAMEL_CASE = {
 }
 _PREFIX = "FEDLEARN_"
 _OF_TASK = "the task's settings"
+_OF_CALL = "the call's keywords"
 _FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_ISA", "FEDLEARN_NAME", "FEDLEARN_TOKEN"})
 """Environment variables that other commands read; they are no keys of a run."""
 
@@ -44,24 +50,41 @@ def load_config(
     flags: Mapping[str, Any],
     *,
     defaults: Mapping[str, Any] | None = None,
+    keywords: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """The configuration of a new run.
 
-    `defaults` are the task's own settings. `flags` may be `vars()` of a parser's namespace: a name that is no key
-    belongs to the command and is ignored.
+    `defaults` are the task's own settings, `keywords` those of a call from Python, which outrank all others. `flags`
+    may be `vars()` of a parser's namespace: a name that is no key belongs to the command and is ignored.
 
     Raises:
         ConfigError: a key, its type or its range is wrong, or keys contradict each other.
     """
-    given = {
-        _known(key, {key: key for key in schema.fields}, _OF_TASK): (
-            schema.checked(key, value, _OF_TASK, strict=False),
-            _OF_TASK,
-        )
+    keys = {key: key for key in schema.fields}
+    own = {
+        _known(key, keys, _OF_TASK): (schema.checked(key, value, _OF_TASK, strict=False), _OF_TASK)
         for key, value in (defaults or {}).items()
     }
-    given |= _given(schema, file, environ, flags)
+    called = {
+        _known(key, keys, _OF_CALL): _typed(schema, key, value, _OF_CALL) for key, value in (keywords or {}).items()
+    }
+    given = own | given_settings(schema, file, environ, flags) | called
+    _check_whole_groups(given, file)
     return schema.build({key: value for key, (value, _) in given.items()})
+
+
+def started_anew(schema: Schema, base: RunConfig, defaults: Mapping[str, Any] | None = None) -> RunConfig:
+    """`base`, the configuration in a run's folder, with what is said anew at each start as a new run has it.
+
+    `defaults` are the task's own settings.
+    """
+    given = {
+        key: schema.checked(key, value, _OF_TASK, strict=False)
+        for key, value in (defaults or {}).items()
+        if key in schema.of_start
+    }
+    fresh = schema.build(given)
+    return base.replace({key: fresh.get(key) for key in schema.of_start})
 
 
 def resume_config(
@@ -77,10 +100,10 @@ def resume_config(
     """
     given = {
         key: (value, source)
-        for key, (value, source) in _given(schema, file, environ, flags).items()
-        if value or key not in schema.automatic
+        for key, (value, source) in given_settings(schema, file, environ, flags).items()
+        if key not in schema.automatic or not is_open(value)
     }
-    for key, largest in (("population_limit", "max_population"), ("learning_rate", "max_learning_rate")):
+    for key, largest in LARGEST_OF.items():
         if key in given:
             given.setdefault(largest, (0, ""))
     for key, (value, source) in given.items():
@@ -126,19 +149,55 @@ def setting_of(
     return value
 
 
-def _given(schema: Schema, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Given:
+def given_settings(
+    schema: Schema, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]
+) -> Given:
+    """What a person gives: the keys of the file, of the environment and of flags.
+
+    Raises:
+        ConfigError: a key, its type or its range is wrong.
+    """
     given = _from_file(schema, *file) if file else {}
     variables = {_PREFIX + key.upper(): key for key in schema.fields}
     for name, text in environ.items():
         if name.startswith(_PREFIX) and name not in _FOREIGN_VARIABLES:
             key = _known(name, variables, "the environment", others=_FOREIGN_VARIABLES)
             source = f"environment variable {name}"
-            given[key] = schema.checked(key, text, source, strict=False), source
+            given[key] = _typed(schema, key, text, source)
     for key in schema.fields:
         if key in flags:
             source = f"flag {flag_of(key)}"
-            given[key] = schema.checked(key, flags[key], source, strict=False), source
+            given[key] = _typed(schema, key, flags[key], source)
     return given
+
+
+def _typed(schema: Schema, key: str, value: object, source: str) -> tuple[Any, str]:
+    """What a person gave for a key; a rate, an amount of noise or a time of 0 would mean that the run chooses.
+
+    Raises:
+        ConfigError: the value is wrong.
+    """
+    checked = schema.checked(key, value, source, strict=False)
+    if checked == 0 and key in schema.automatic and isinstance(schema.type_of(key), FloatType):
+        raise ConfigError(
+            f"{key}: expected a number above 0, got {value!r} from {source}; leave it out to have it chosen"
+        )
+    return checked, source
+
+
+def _check_whole_groups(given: Given, file: SourceFile | None) -> None:
+    """Refuses a population that somebody asked for and that groups of this size can't make.
+
+    A run's own file may hold one: there the group was chosen afterwards, and the population is rounded down.
+    """
+    (size, size_from), (members, members_from) = (given.get(key, (0, "")) for key in ("group_size", "population_limit"))
+    is_of_a_run = file is not None and size_from == members_from == file[0]
+    if size > 1 and members > size and members % size and not is_of_a_run:
+        less = members - members % size
+        raise ConfigError(
+            f"population_limit: expected whole groups of {size} members, such as {less} or {less + size}, got "
+            f"{members} from {members_from}"
+        )
 
 
 def flag_of(key: str) -> str:

@@ -40,14 +40,14 @@ def test_what_is_replaced_must_go_with_the_rest(rnn_schema: Schema) -> None:
 
 def test_what_a_run_may_choose_is_open_unless_it_is_given(rnn_schema: Schema) -> None:
     default = rnn_schema.build({})
-    assert not any(default.get(key) for key in rnn_schema.automatic)
+    assert {default.get(key) for key in rnn_schema.automatic} == {0, "auto"}
     assert set(default.open_keys) == set(rnn_schema.automatic)
     zeros = ("run.toml", "hidden_size = 0\nlearning_rate = 0")
-    assert load_config(rnn_schema, zeros, {"FEDLEARN_SIGMA": "0"}, {}) == default
+    assert load_config(rnn_schema, zeros, {"FEDLEARN_GROUP_SIZE": "0"}, {}) == default
     given: dict[str, Any] = dict.fromkeys(rnn_schema.automatic, 2)
     assert rnn_schema.build(given).is_settled
     for key in rnn_schema.automatic:
-        almost = rnn_schema.build(given | {key: 0})
+        almost = rnn_schema.build(given | {key: default.get(key)})
         assert not almost.is_settled
         assert almost.open_keys == (key,)
 

@@ -42,6 +42,8 @@ def test_a_key_stands_in_one_group_only() -> None:
 
 def test_automatic_and_resumable_keys_are_those_of_all_groups(schema: Schema) -> None:
     assert set(schema.automatic) == {
+        "perturb",
+        "head",
         "sigma",
         "group_size",
         "population_limit",
@@ -53,10 +55,11 @@ def test_automatic_and_resumable_keys_are_those_of_all_groups(schema: Schema) ->
     assert schema.resumable.isdisjoint({"width", "seed", "rank", "group_size", "optimizer", "weight_decay_towards"})
 
 
-def test_zero_of_an_automatic_key_is_within_its_range(rnn_schema: Schema) -> None:
+def test_what_leaves_an_automatic_key_open_is_within_its_range(rnn_schema: Schema) -> None:
     for key in rnn_schema.automatic:
-        assert rnn_schema.checked(key, 0, "here", strict=True) == 0
-        assert "0 = chosen when the run begins" in rnn_schema.help_of(key)
+        is_open = rnn_schema.fields[key].default
+        assert rnn_schema.checked(key, is_open, "here", strict=True) == is_open
+        assert "chosen when the run begins, unless it is given" in rnn_schema.help_of(key)
 
 
 def test_a_configuration_is_built_from_keys_of_any_group(schema: Schema) -> None:

@@ -20,8 +20,8 @@ def test_marks_of_a_setting_are_found_again() -> None:
     assert resumable_keys(Group) == ("free", "both")
 
 
-def test_help_of_an_automatic_setting_says_what_zero_means() -> None:
-    assert setting("units", automatic=True).description == "units; 0 = chosen when the run begins"
+def test_help_of_an_automatic_setting_says_who_chooses() -> None:
+    assert setting("units", automatic=True).description == "units; chosen when the run begins, unless it is given"
     assert setting("units").description == "units"
 
 

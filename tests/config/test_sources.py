@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -85,9 +86,45 @@ def test_a_tasks_own_settings_are_checked_like_all_others(
 def test_every_key_has_a_flag_and_a_variable(rnn_schema: Schema, parse: Parse) -> None:
     for key, field in rnn_schema.fields.items():
         is_list = isinstance(field.default, tuple)
-        text = str(field.default[0] if is_list else field.default)
+        value: Any = 2 if key in rnn_schema.automatic and not field.default else field.default
+        text = str(value[0] if is_list else value)
         assert parse(flag_of(key), text)[key] == ([text] if is_list else text)
-        assert load_config(rnn_schema, None, {f"FEDLEARN_{key.upper()}": text}, {}) == rnn_schema.build({})
+        assert load_config(rnn_schema, None, {f"FEDLEARN_{key.upper()}": text}, {}) == rnn_schema.build({key: value})
+
+
+@pytest.mark.parametrize("key", ["sigma", "learning_rate", "time_per_step"])
+def test_zero_that_somebody_types_where_the_run_would_choose_is_refused(rnn_schema: Schema, key: str) -> None:
+    complaint = f"^{key}: expected a number above 0, got .0. from .*; leave it out to have it chosen$"
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(rnn_schema, None, {}, {key: "0"})
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(rnn_schema, None, {f"FEDLEARN_{key.upper()}": "0"}, {})
+    with pytest.raises(ConfigError, match=f"{key}: expected a number above 0, got 0 from the call's keywords"):
+        load_config(rnn_schema, None, {}, {}, keywords={key: 0})
+
+
+def test_population_that_is_no_whole_groups_is_refused_where_somebody_asks_for_it(rnn_schema: Schema) -> None:
+    asked = {"group_size": 7, "population_limit": 10}
+    complaint = "^population_limit: expected whole groups of 7 members, such as 7 or 14, got 10 from .*"
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(rnn_schema, None, {}, asked)
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(rnn_schema, None, {}, {}, keywords=asked)
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(rnn_schema, ("run.toml", "group_size = 7"), {}, {"population_limit": 10})
+    assert load_config(rnn_schema, None, {}, asked | {"population_limit": 14}).get("population_limit") == 14
+    # Where the run chose the group, its own file repeats it.
+    assert loaded(rnn_schema, "group_size = 7\npopulation_limit = 10").get("population_limit") == 10
+
+
+def test_keyword_outranks_all_and_is_told_as_one(rnn_schema: Schema) -> None:
+    config = load_config(
+        rnn_schema, ("run.toml", "sigma = 1"), {}, {"sigma": "2"}, defaults={"sigma": 3}, keywords={"sigma": 4}
+    )
+    assert config.get("sigma") == 4
+    complaint = "^hiden_size: expected a known key, got this one from the call's keywords; did you mean hidden_size"
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(rnn_schema, None, {}, {}, keywords={"hiden_size": 3})
 
 
 def test_key_of_several_texts_takes_one_or_a_list_and_its_flag_is_repeated(rnn_schema: Schema, parse: Parse) -> None:
@@ -127,7 +164,7 @@ def test_keys_stand_in_the_tables_of_their_groups_or_in_none(rnn_schema: Schema)
 
 
 def test_file_that_is_nested_deeply_is_refused(refusal: Refusal) -> None:
-    assert "run.toml: expected valid TOML: maximum recursion depth exceeded" in refusal("seed = " + "[" * 5000)
+    assert "run.toml: expected valid TOML: maximum recursion depth exceeded" in refusal("seed = " + "[" * 100_000)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +268,7 @@ def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(rnn_schema: Schema, refusal: Refusal, value: str) -> None:
     floats = [key for key, field in rnn_schema.fields.items() if isinstance(field.default, float)]
-    assert len(floats) == 15
+    assert len(floats) == 16
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 
