@@ -43,6 +43,9 @@ class Callback:
     def on_step(self, metrics: StepMetrics) -> None:
         """A step is over, and its line of `metrics.jsonl` is written."""
 
+    def on_look(self, step: int) -> None:
+        """The weights after `step` steps will be measured beside the training; `on_examined` has the result."""
+
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
         """The weights after `step` steps were measured on held-out data; `sample` is empty if the model can't write."""
 
@@ -81,6 +84,9 @@ class Callbacks(Callback):
 
     def on_step(self, metrics: StepMetrics) -> None:
         self._tell(lambda callback: callback.on_step(metrics))
+
+    def on_look(self, step: int) -> None:
+        self._tell(lambda callback: callback.on_look(step))
 
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
         self._tell(lambda callback: callback.on_examined(step, figures, sample))

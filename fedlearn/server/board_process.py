@@ -1,12 +1,14 @@
 """The board that a server starts: a process of its own, which ends with the server."""
 
 import asyncio
-import sys
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+
+from fedlearn.system.invocation import invocation
+from fedlearn.system.processes import program
 
 PACKAGES = ("starlette", "uvicorn")
 
@@ -18,7 +20,7 @@ async def show_board(root: Path, port: int, say: Callable[[str], None]) -> None:
         say("to see the run on a page in the browser: pip install 'fedlearn[board]' (--board 0 hides this line)")
         return
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fedlearn", "board", "--runs", str(root), "--port", str(port), "--companion"),
+        *program(["board", "--runs", str(root), "--port", str(port), "--companion"]),
         stdin=PIPE,  # the board ends with it, also where this process is killed
         stdout=PIPE,
         stderr=STDOUT,
@@ -29,7 +31,7 @@ async def show_board(root: Path, port: int, say: Callable[[str], None]) -> None:
         async for line in process.stdout:
             say(line.decode(errors="replace").rstrip())
         if code := await process.wait():
-            say(f"the board ended with exit code {code}; training goes on; start it again with: fedlearn board")
+            say(f"the board ended with exit code {code}; training goes on; start it again with: {invocation('board')}")
     finally:
         with suppress(ProcessLookupError):
             process.terminate()

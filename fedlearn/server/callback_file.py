@@ -4,6 +4,7 @@ from importlib import import_module
 from pathlib import Path
 
 from fedlearn.callback import Callback
+from fedlearn.storage.packages import add_remedy
 from fedlearn.storage.task_file import import_file
 
 
@@ -22,7 +23,11 @@ def load_callback(entry: str) -> Callback:
             raise ValueError(f"--callback: expected a Python file, got {place!r}, which does not exist here")
         module = import_file(path)
     else:
-        module = import_module(place)
+        try:
+            module = import_module(place)
+        except ModuleNotFoundError as error:
+            add_remedy(error, "--callback")
+            raise
     named = getattr(module, name, None)
     made = named() if callable(named) else named
     if not isinstance(made, Callback):

@@ -6,8 +6,10 @@ know: every Update carries the rates that it was made with, and checkpoints the 
 """
 
 import difflib
+from collections.abc import Iterable
 
-from fedlearn.config import ConfigError, RunConfig, Schema, flag_of, resume_config
+from fedlearn.config import LARGEST_OF, ConfigError, RunConfig, Schema, flag_of, resume_config
+from fedlearn.storage.changes import Change, as_written
 
 AT_WORK = frozenset(
     {
@@ -35,9 +37,38 @@ AT_WORK = frozenset(
 )
 
 
-def differing_keys(one: RunConfig, other: RunConfig) -> list[str]:
-    """The settings whose values differ."""
-    return [key for key in Schema(type(one.options)).fields if one.get(key) != other.get(key)]
+def changes_of(before: RunConfig, after: RunConfig, ordered: str, *, step: int, time: float) -> list[Change]:
+    """What an order for the setting `ordered` changed, with what followed it; `time` is in seconds since 1970."""
+    return [
+        Change(
+            step=step,
+            time=time,
+            key=key,
+            value=as_written(after.get(key)),
+            before=as_written(before.get(key)),
+            along_with="" if key == ordered else ordered,
+        )
+        for key in Schema(type(before.options)).fields
+        if before.get(key) != after.get(key)
+    ]
+
+
+def told(config: RunConfig, ordered: str, changes: Iterable[Change]) -> str:
+    """A sentence about the new value in `config` of the setting that was ordered, and about each that followed it."""
+    by_key = {change.key: change for change in changes}
+    was = by_key[ordered].before if ordered in by_key else as_written(config.get(ordered))
+    followed = "".join(
+        f"; {key} is now {change.value}, it was {change.before}, since {change.along_with} stays as it is set"
+        for key, change in by_key.items()
+        if change.along_with
+    )
+    return f"{ordered}: {config.get(ordered)}, it was {was}{followed}"
+
+
+def bound_of(key: str, config: RunConfig) -> str:
+    """The setting that would become 0 if this one were set now; empty where none would."""
+    bound = LARGEST_OF.get(key, "")
+    return bound if bound and config.get(bound) else ""
 
 
 def changed(config: RunConfig, key: str, text: str) -> RunConfig:

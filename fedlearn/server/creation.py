@@ -10,6 +10,7 @@ from fedlearn.data.folder import RunData
 from fedlearn.es.replica import genesis
 from fedlearn.es.strategy import Strategy
 from fedlearn.server.forecast import forecast
+from fedlearn.server.noise_place import place_noise
 from fedlearn.server.run import KIND_FILE, Run, settings_of
 from fedlearn.server.seating import draftsman_of
 from fedlearn.server.throughput import Throughput
@@ -31,24 +32,27 @@ def create(
     config: RunConfig,
     task: NamedTask | None = None,
     *,
+    trust: str = "",
     measure: Measure | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """A new run; where an error is raised, no folder stays.
 
     Values that the configuration leaves open are chosen by the kind; `measure` is called only where there are any.
-    `progress` is told how far the preparation is.
+    `trust` says why all volunteers are the run's owner's; empty: anybody may join. `progress` is told how far the
+    preparation is.
 
     Raises:
         ConfigError: the task or its model cannot be had, or not be divided among the seats that are wanted.
         StorageError: the disk refuses.
     """
     progress = progress or Untold()
+    config, places = place_noise(config, kind, trust)
     measure = _told(measure or Throughput(config), progress)
     folder, n_parameters = create_run(Path(config.run.runs)), 0
     try:
         prepared = kind.start(config, task, folder=RunData(folder.data), measure=measure, progress=progress)
-        prepared = _with_forecast(prepared)
+        prepared = _with_forecast(msgspec.structs.replace(prepared, reasons=(*places, *prepared.reasons)))
         n_parameters = prepared.objective.layout.size
         _check_size(n_parameters)
         draftsman_of(prepared.invitation, prepared.config.server)  # a run that can't be served must not become a run

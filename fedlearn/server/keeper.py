@@ -56,6 +56,9 @@ class Serves(Protocol):
     def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
         """Writes the figures of a step."""
 
+    def ending(self, reason: str) -> str:
+        """Why the run ends, with what can be found out about it here."""
+
 
 class Divides(Protocol):
     """What a performer needs for the effects of crews."""

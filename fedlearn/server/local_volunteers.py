@@ -3,7 +3,6 @@
 import math
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import final
 from fedlearn.config import RunConfig
 from fedlearn.server.restarts import Restarts
 from fedlearn.storage.runs import RunFolder
-from fedlearn.system.processes import step_back
+from fedlearn.system.processes import program, step_back
+from fedlearn.terminal.guards import printable
 
 NICENESS = 5
 """Added to the volunteers' niceness, so that the server's own short bursts of work go first."""
@@ -21,6 +21,9 @@ TERMS = ("--priority", "normal", "--max-memory", "90%", "--on-battery", "yes")
 """Options for volunteers on a machine that its owner has already lent by serving a run."""
 
 STOP_S = 3.0
+
+LAST_BYTES = 400
+"""Bytes of a log that are looked at for its last line."""
 
 
 @final
@@ -92,7 +95,7 @@ class LocalVolunteers:
     def _start(self, volunteer: _Volunteer) -> None:
         with open(self._folder / f"{volunteer.name}.log", "ab") as log:
             volunteer.process = subprocess.Popen(
-                [sys.executable, "-m", "fedlearn", "join", "--server", self.server, *volunteer.arguments],
+                program(["join", "--server", self.server, *volunteer.arguments]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -106,7 +109,16 @@ class LocalVolunteers:
         pause_s = volunteer.restarts.died(now - volunteer.began)
         volunteer.process, volunteer.begins = None, math.inf if pause_s is None else now + pause_s
         hope = "it is not started again" if pause_s is None else f"it is started again in {pause_s:.0f} s"
+        said = _last_line(self._folder / f"{volunteer.name}.log") if code > 0 else ""  # who was killed had no last word
         return (
-            f"the local volunteer {volunteer.name} ended with exit code {code}; see {volunteer.name}.log in the run "
-            f"folder; {hope}"
+            f"the local volunteer {volunteer.name} ended with exit code {code}{f': {said}' if said else ''}; see "
+            f"{volunteer.name}.log in the run folder; {hope}"
         )
+
+
+def _last_line(log: Path) -> str:
+    """The last line of what a volunteer printed, in short; empty where it printed nothing."""
+    with log.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - LAST_BYTES, 0))
+        lines = file.read().decode(errors="replace").split("\n")
+    return printable(next((line.strip() for line in reversed(lines) if line.strip()), ""))

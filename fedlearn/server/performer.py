@@ -188,7 +188,7 @@ class Performer:
             case Left(name, reason):
                 self._told.on_leave(name, reason)
             case EndRun(reason):
-                self._shell.work(lambda: None, lambda _: self._shell.ended(reason))
+                self._shell.work(lambda: self._trainer.ending(reason), self._shell.ended)
 
     def _take_traffic(self) -> StepTraffic:
         """What went over the lines since the last call."""

@@ -26,7 +26,7 @@ MOST_POINTS = 2000
 """The most points of a curve, more than a screen has columns; of longer ones means of neighbours are drawn."""
 
 SMOOTHING = 0.02
-"""Share of the curve over which the smoothed curve averages."""
+"""Reach of the smoothed curve to either side, as a share of the curve."""
 
 Floats = NDArray[np.float64]
 
@@ -111,12 +111,23 @@ def thinned(*columns: Floats) -> list[Floats]:
 
 
 def smooth(values: Floats) -> Floats:
-    """An exponential moving average, without bias from the first value on."""
-    keep = 1.0 - 1.0 / max(SMOOTHING * values.size, 1.0)
-    smoothed, total, weight = np.empty_like(values), 0.0, 0.0
-    for number, value in enumerate(values):
-        total, weight = keep * total + value, keep * weight + 1.0
-        smoothed[number] = total / weight
+    """The height at each place of a line through its neighbours on both sides, by least squares, where neighbours count
+    by exp(-distance / reach).
+
+    So a curve that falls has no lag, which a mean of what came before has, and no bias at its ends.
+
+    Source: local linear regression, W. S. Cleveland, https://doi.org/10.1080/01621459.1979.10481038
+    """
+    reach = max(SMOOTHING * values.size, 1.0)
+    smoothed = np.empty_like(values)
+    for place in range(values.size):
+        first = max(place - int(5 * reach), 0)
+        near = values[first : place + int(5 * reach) + 1]
+        away = np.arange(near.size, dtype=np.float64) - (place - first)
+        weights = np.exp(-np.abs(away) / reach)
+        total, tilt, spread = weights.sum(), weights @ away, weights @ away**2
+        by_place = weights * (spread - tilt * away) / max(total * spread - tilt**2, 1e-12) if spread else weights
+        smoothed[place] = by_place @ near
     return smoothed
 
 

@@ -17,6 +17,7 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.coordination.status import RunStatus
 from fedlearn.es.layout import Float32Array
+from fedlearn.net.address import is_loopback
 from fedlearn.net.channel import Channel
 from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import TcpStream
@@ -135,7 +136,8 @@ class Server:
         self._port = port = listening.getsockname()[1]
         address = self._gate.public_address(port, run=self._trainer.run_name)
         host, invitation = self._gate.settings.host, self._trainer.invitation(address)
-        self.say(f"listening on {host}:{port}; join with: {invitation}")
+        more = " (--host 0.0.0.0 lets others in)" if is_loopback(host) else ""
+        self.say(f"listening on {host}:{port}{more}; join with: {invitation}")
         for line in self._gate.notices:
             self.say(line)
         if threading.current_thread() is threading.main_thread():
@@ -209,6 +211,7 @@ class Server:
             return
         if self._agenda.is_due(self.now(), trainer.sample_time, step=n_steps, every=trainer.sample_every):
             self._is_looking = True
+            self._told.on_look(n_steps)
             # Copied among the work, between two steps.
             self.work(trainer.copy, lambda weights: self._start(self._look(weights, n_steps)))
 

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from fedlearn.callback import Callback
-from fedlearn.coordination.divergence import DIVERGED
+from fedlearn.config import ServerSettings, flag_of
+from fedlearn.config.setting import start_keys
+from fedlearn.coordination.divergence import DIVERGED, NO_LOSS
 from fedlearn.server.board_process import show_board
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
@@ -18,12 +20,16 @@ from fedlearn.server.status_file import StatusFile
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.lines import read_lines
 from fedlearn.storage.metrics import StepMetrics, each_once
+from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 
 COLLECT_AFTER = 20_000
 """More new objects than before start the collector: a step of hundreds of volunteers makes thousands, most of which are
 freed with it."""
+
+LEARNED_NOTHING = 2
+"""The exit code after a run without a finite loss: that of wrong settings, which no supervisor starts again."""
 
 SWEEP_S = 60.0
 """How often all objects made since the start are collected: connections that ended are cycles, by then old ones, which
@@ -35,8 +41,6 @@ def serve(
     listening: socket.socket,
     gate: Gate,
     *,
-    command: str,
-    rollback: str = "fedlearn rollback",
     callbacks: Iterable[Callback] = (),
     next_commands: Sequence[str] = (),
     terminal: Terminal | None = None,
@@ -44,8 +48,7 @@ def serve(
 ) -> int:
     """Runs the server until the run ends; gives the exit code.
 
-    `command` holds the words that started the server, `rollback` those that take a run back, `next_commands` what to
-    try after training.
+    `next_commands` is what to try after training.
 
     Raises:
         StorageError: the disk refuses.
@@ -80,11 +83,9 @@ def serve(
         terminal,
         bars or Bars(),
         reason=reason,
-        command=command,
         next_commands=next_commands,
-        rollback=rollback,
     )
-    return 0
+    return LEARNED_NOTHING if reason.startswith(NO_LOSS) else 0
 
 
 def conclude(
@@ -93,17 +94,18 @@ def conclude(
     bars: Bars,
     *,
     reason: str,
-    command: str,
     next_commands: Sequence[str],
-    rollback: str = "fedlearn rollback",
 ) -> None:
     """Says how the run ended, how good the model is, and what to do next."""
+    if reason.startswith(NO_LOSS):
+        terminal.end(reason)
+        return
     saved = f"{reason}; step {trainer.replica.step} is saved"
     if reason.startswith(DIVERGED):  # from where nobody should go on
-        command = f"{rollback} {shlex.quote(str(trainer.run.folder.path))} {_best_step(trainer.run)}"
+        command = f"{invocation('rollback')} {shlex.quote(str(trainer.run.folder.path))} {_best_step(trainer.run)}"
         terminal.end(f"{saved}; go back to its best step with", command=command)
         return
-    terminal.end(f"{saved}; go on with", command=f"{command} {_resume_flags(trainer)}")
+    terminal.end(f"{saved}; go on with", command=f"{invocation('serve')} {_resume_flags(trainer)}")
     # Whoever stops a server does not want to wait, and without either setting nobody wants the model looked at.
     is_looked_at = trainer.sample_time > 0 or trainer.sample_every > 0
     if trainer.is_complete and is_looked_at and terminal.screen.mode != "quiet":
@@ -149,6 +151,11 @@ async def _board(run: Run, terminal: Terminal) -> AsyncIterator[None]:
 def _resume_flags(trainer: Trainer) -> str:
     settings, step = trainer.run.config.run, trainer.replica.step
     flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}{task_flag(trainer.run.config)}"
+    # A resumed run takes over nothing of where its server listened, and whom it let in.
+    server, usual = trainer.run.config.server, ServerSettings()
+    for key in start_keys(ServerSettings):
+        if (value := getattr(server, key)) != getattr(usual, key):
+            flags += f" {flag_of(key)} {shlex.quote(str(value))}"
     if trainer.has_all_steps:
         flags += f" --steps {2 * step}"
     if trainer.has_all_time:

@@ -15,6 +15,7 @@ from fedlearn.coordination.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.crews import Crews
+from fedlearn.coordination.divergence import NO_LOSS
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.operator import Operator
 from fedlearn.coordination.plan import Plan
@@ -22,15 +23,17 @@ from fedlearn.coordination.roster import Held
 from fedlearn.coordination.steps import OwnSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
+from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update, elapsed_s_after
-from fedlearn.net.address import Address
-from fedlearn.server.changing import changed, differing_keys
+from fedlearn.net.address import Address, is_loopback
+from fedlearn.server.changing import changed, changes_of, told
 from fedlearn.server.desk import Desk
 from fedlearn.server.examination import Examination, examine
 from fedlearn.server.figures import step_metrics
 from fedlearn.server.history import Rebuilt, StepDone, newest
 from fedlearn.server.keeper import Seating
 from fedlearn.server.ledger import read_credit, standings_of
+from fedlearn.server.no_loss import cause
 from fedlearn.server.parts import Parts
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
@@ -38,7 +41,6 @@ from fedlearn.server.retracing import Retracer
 from fedlearn.server.run import Run
 from fedlearn.server.seating import Draftsman, draftsman_of
 from fedlearn.storage.aside import Aside
-from fedlearn.storage.changes import Change, as_written
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
 from fedlearn.storage.journal import Journal, read_records
@@ -46,6 +48,7 @@ from fedlearn.storage.lines import LineLog
 from fedlearn.storage.metrics import StepMetrics, StepTraffic
 from fedlearn.storage.samples import Sample
 from fedlearn.storage.segment import Header
+from fedlearn.system.invocation import invocation
 from fedlearn.tasks.blocks import encode_block
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.tasks.strategy import strategy_of
@@ -152,7 +155,7 @@ class Trainer:
         """The command with which volunteers join at this address."""
         prepared = self.run.prepared
         entry = f" --task {prepared.entry}" if prepared.needs_task else ""
-        return f"fedlearn join{entry} {address}"
+        return f"{invocation('join', is_elsewhere=not is_loopback(address.host))}{entry} {address}"
 
     def begun(self) -> Begun:
         """What callbacks are told first."""
@@ -185,14 +188,14 @@ class Trainer:
         """
         before = self.run.config
         config = changed(before, key, text)
-        for each in differing_keys(before, config):
-            was, value = as_written(before.get(each)), as_written(config.get(each))
-            self._changes.append(Change(step=self.step, time=time.time(), key=each, value=value, before=was))
+        name = key.replace("-", "_")
+        changes = changes_of(before, config, name, step=self.step, time=time.time())
+        for change in changes:
+            self._changes.append(change)
         self.run = msgspec.structs.replace(self.run, prepared=msgspec.structs.replace(self.run.prepared, config=config))
         operator.change(self._plan, strategy_of(config), now)
         self._journal.keep(journal_bytes_kept(config.run))
-        name = key.replace("-", "_")
-        return f"{name}: {config.get(name)}, it was {before.get(name)}"
+        return told(config, name, changes)
 
     @property
     def _plan(self) -> Plan:
@@ -205,6 +208,7 @@ class Trainer:
             steps_per_block=self.run.prepared.steps_per_block,
             work_per_member=self.run.prepared.objective.work_per_member,
             audit=config.server.audit,
+            max_share=config.server.max_share,
             time_per_step=config.strategy.time_per_step,
             checkpoint_time=config.run.checkpoint_time,
             steps=config.run.steps,
@@ -372,6 +376,15 @@ class Trainer:
         self.validation = {}
         self._metrics.append(metrics)
         return metrics
+
+    def ending(self, reason: str) -> str:
+        """Why the run ends; where no loss was finite, with the cause that a group of the server's own shows."""
+        if not reason.startswith(NO_LOSS):
+            return reason
+        strategy, block = strategy_of(self.run.config), self._plan.block_of(self.step)
+        trials = Trials(self.step, strategy.perturbation, strategy.group_size, 0, strategy.group_size)
+        losses = self._holding.evaluate(trials, block).losses
+        return f"{reason}: {cause(losses, self._holding.block(block), self.layout.split(self.replica.weights))}"
 
     def close(self) -> None:
         """Closes the files."""

@@ -20,8 +20,7 @@ from fedlearn.tasks.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.proof import Credentials
 from tests.identities import ADA
-
-LIMIT_S = 30.0
+from tests.patience import LIMIT_S
 
 
 @final

@@ -6,6 +6,7 @@ import pytest
 
 from fedlearn.server import board_process as module
 from fedlearn.server.board_process import show_board
+from fedlearn.system.invocation import invocation
 
 
 def test_server_without_the_packages_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +23,8 @@ def test_what_the_board_says_is_said_and_that_it_failed(tmp_path: Path, monkeypa
     monkeypatch.setattr(module, "find_spec", lambda _: object())
     asyncio.run(show_board(tmp_path / "nowhere", 0, said.append))
     assert "--runs: expected an existing folder of runs" in said[0]
-    assert said[1:] == ["the board ended with exit code 1; training goes on; start it again with: fedlearn board"]
+    again = f"start it again with: {invocation('board')}"
+    assert said[1:] == [f"the board ended with exit code 1; training goes on; {again}"]
 
 
 def test_board_ends_with_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,3 +54,8 @@ def test_a_module_that_is_installed_may_name_one() -> None:
 def test_what_is_no_callback_is_refused_with_what_it_is(file: str, entry: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         load_callback(entry.format(file=file))
+
+
+def test_module_that_is_missing_is_said_with_what_to_install() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"^--callback: expected the module nobody.*; install"):
+        load_callback("nobody_wrote_this:Mine")

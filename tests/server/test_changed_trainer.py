@@ -32,6 +32,19 @@ def test_changed_setting_reaches_the_steps_and_the_next_checkpoint(config: RunCo
     assert reopened(run).config == kept
 
 
+def test_bound_that_follows_a_rate_is_told_and_written_with_its_cause(config: RunConfig) -> None:
+    run = created(config.replace({"max_learning_rate": 0.5}))
+    trainer, _ = Trainer.open(run)
+    assert trainer.change(Mock(spec=Operator), "learning-rate", "0.25", 3.0) == (
+        "learning_rate: 0.25, it was 0.02; "
+        "max_learning_rate is now 0, it was 0.5, since learning_rate stays as it is set"
+    )
+    assert trainer.change(Mock(spec=Operator), "learning-rate", "0.25", 3.0) == "learning_rate: 0.25, it was 0.25"
+    trainer.close()
+    written = {change.key: (change.value, change.along_with) for change in read_lines(run.folder.changes, Change)}
+    assert written == {"learning_rate": (0.25, ""), "max_learning_rate": (0.0, "learning_rate")}
+
+
 def test_bound_of_the_journal_and_the_time_of_samples_change_at_once(config: RunConfig) -> None:
     trainer, _ = Trainer.open(created(config))
     with trainer._journal as journal, patch.object(journal, "keep") as keep:

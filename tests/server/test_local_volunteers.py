@@ -13,8 +13,9 @@ import pytest
 
 from fedlearn.config import RunConfig, Schema
 from fedlearn.server import local_volunteers
-from fedlearn.server.local_volunteers import NICENESS, TERMS, LocalVolunteers
+from fedlearn.server.local_volunteers import TERMS, LocalVolunteers
 from fedlearn.tasks.task_options import TaskOptions
+from tests.patience import LIMIT_S
 
 Started = Callable[..., LocalVolunteers]
 
@@ -56,7 +57,7 @@ def log_of(folder: Path, number: int = 1) -> str:
 
 def wait_for(is_so: Callable[[], bool]) -> None:
     """Until it is so."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < deadline
         os.sched_yield()
@@ -85,7 +86,7 @@ def ended(volunteers: LocalVolunteers, n: int = 1) -> list[str]:
 def test_volunteer_is_told_whom_to_join_and_with_what(started: Started, tmp_path: Path) -> None:
     ended(started('echo "$@"', device="cuda"))
     expected = (
-        "-m fedlearn join --server far:4711 --name local-1 --threads 3 --once "
+        "-P -m fedlearn join --server far:4711 --name local-1 --threads 3 --once "
         f"--identity {tmp_path / 'identity.pem'} --device cuda {' '.join(TERMS)}\n"
     )
     assert log_of(tmp_path) == expected
@@ -97,7 +98,7 @@ def test_volunteer_is_told_the_task_where_it_needs_one(started: Started, tmp_pat
 
 
 def test_each_volunteer_has_a_name_and_a_log(started: Started, tmp_path: Path) -> None:
-    ended(started('echo "$7"; echo wrong >&2', volunteers=3), 3)
+    ended(started('echo "$8"; echo wrong >&2', volunteers=3), 3)
     assert [log_of(tmp_path, number) for number in (1, 2, 3)] == [f"local-{n}\nwrong\n" for n in (1, 2, 3)]
 
 
@@ -109,8 +110,9 @@ def test_volunteers_give_way_to_the_server(started: Started, tmp_path: Path, mon
         return popen(*arguments, **settings)
 
     monkeypatch.setattr(subprocess, "Popen", spied)
+    monkeypatch.setattr(local_volunteers, "NICENESS", 19)  # tests themselves give way a little less
     started(STAYS)
-    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path)) >= NICENESS
+    assert os.getpriority(os.PRIO_PROCESS, pid_of(tmp_path)) == 19
     assert "preexec_fn" not in given[0]  # which could hang beside the server's threads
 
 
@@ -128,6 +130,11 @@ def test_volunteer_that_ends_by_itself_is_told_once(started: Started) -> None:
         for n in (1, 2)
     ]
     assert volunteers.problems() == []
+
+
+def test_what_a_volunteer_said_last_is_told(started: Started) -> None:
+    (said,) = ended(started("echo one; echo \"No module named 'x'\"; echo; exit 1", clock=lambda: 0.0))
+    assert said.startswith("the local volunteer local-1 ended with exit code 1: No module named 'x'; see local-1.log")
 
 
 def test_volunteer_that_dies_is_started_again_with_the_same_words_and_ever_later(

@@ -50,14 +50,24 @@ def test_long_curve_is_thinned_to_the_means_of_neighbours(monkeypatch: pytest.Mo
     assert [column.tolist() for column in thinned(x, 2 * x)] == [[0.5, 2.5, 5.0], [1.0, 5.0, 10.0]]
 
 
-def test_smooth_curve_begins_at_its_first_value_and_follows() -> None:
-    assert smooth(np.array([5.0, 1.0])).tolist() == [5.0, 1.0]
-    steady = smooth(np.full(1000, 3.0))
-    np.testing.assert_allclose(steady, 3.0)
+def test_smooth_curve_keeps_lines_and_lies_around_a_jump() -> None:
+    assert smooth(np.array([])).size == 0
+    assert smooth(np.array([5.0])).tolist() == [5.0]
+    for line in (np.array([5.0, 1.0]), np.full(1000, 3.0), np.linspace(9.0, 2.0, 400)):
+        np.testing.assert_allclose(smooth(line), line)
     found = smooth(np.concatenate([np.zeros(500), np.ones(500)]))
-    assert found[0] == found[499] == 0.0
-    assert 0.0 < found[500] < 0.1
-    assert found[-1] > 0.99
+    assert found[499] + found[500] == pytest.approx(1.0)
+    assert 0.4 < found[499] < 0.5
+    np.testing.assert_allclose(found[[0, -1]], [0.0, 1.0], atol=1e-6)
+
+
+def test_smooth_curve_lies_within_a_loss_that_falls() -> None:
+    falling = 2.0 + 3.0 * np.exp(-np.arange(1500) / 200)
+    noisy = falling + np.random.default_rng(0).normal(0.0, 0.1, falling.size)
+    found = smooth(noisy)
+    assert abs((found[:300] - falling[:300]).mean()) < 0.02  # a mean of what came before lies 0.2 above
+    assert np.abs(found - falling).max() < 0.08
+    assert np.abs(np.diff(found)).mean() < 0.1 * np.abs(np.diff(noisy)).mean()
 
 
 def test_runs_are_drawn_over_each_other(tmp_path: Path) -> None:

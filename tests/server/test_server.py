@@ -15,8 +15,10 @@ from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.metrics import read_last_metrics
 from fedlearn.storage.status import read_status
+from fedlearn.system.invocation import invocation
+from tests.patience import LIMIT_S
 from tests.runs import fit_task
-from tests.server.scene import LIMIT_S, SceneOf
+from tests.server.scene import SceneOf
 
 
 def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> None:
@@ -36,10 +38,10 @@ def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> No
     assert all(metrics.bytes_in > 0 for metrics in read_last_metrics(scene.run.folder.metrics, 9))
     assert [path.stem for path in scene.run.folder.checkpoints.iterdir()] == ["000000000003"]
     shown = scene.screen.getvalue()
-    command = f"fedlearn join --task fit.py:task 127.0.0.1:{scene.port}"
-    listening, only_here, waiting, *_ = shown.splitlines()
-    assert listening == f"listening on 127.0.0.1:{scene.port}; join with: {command}"
-    assert only_here.startswith("only this machine reaches that address")
+    command = f"{invocation('join')} --task fit.py:task 127.0.0.1:{scene.port}"
+    listening, waiting, *_ = shown.splitlines()
+    others = "--host 0.0.0.0 lets others in"
+    assert listening == f"listening on 127.0.0.1:{scene.port} ({others}); join with: {command}"
     assert waiting == "waiting for volunteers"
     assert "Ada joined" in shown
     assert scene.local.is_stopped

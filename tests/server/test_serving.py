@@ -17,6 +17,7 @@ from fedlearn.server.trainer import Trainer
 from fedlearn.storage.lines import read_lines
 from fedlearn.storage.metrics import StepMetrics
 from fedlearn.storage.runs import resolve_run
+from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.commands.recorded_run import recorded_run
@@ -50,23 +51,31 @@ def test_cycles_that_grew_old_are_freed(monkeypatch: pytest.MonkeyPatch) -> None
     asyncio.run(main())
 
 
-def concluded(config: RunConfig, reason: str, *, quiet: bool = False, **changes: float) -> list[str]:
+def concluded(config: RunConfig, reason: str, *, quiet: bool = False, **changes: float | str) -> list[str]:
     """The last words about a run that stands at step 5."""
     trainer, _ = Trainer.open(reopened(recorded_run(config), **changes))
     stream = io.StringIO()
     with contextlib.closing(trainer):
         terminal, bars = Terminal(stream=stream, quiet=quiet), Bars(quiet=True)
-        conclude(trainer, terminal, bars, reason=reason, command="fedlearn serve", next_commands=["eval", "plot"])
+        conclude(trainer, terminal, bars, reason=reason, next_commands=["eval", "plot"])
     return stream.getvalue().splitlines()
 
 
 def test_a_complete_run_ends_with_a_last_look_and_what_to_try_next(config: RunConfig) -> None:
     first, look, *following = concluded(config, "all 5 steps are done", steps=5, sample_time=1.0)
-    assert first.startswith("all 5 steps are done; step 5 is saved; go on with: fedlearn serve --resume ")
+    assert first.startswith(f"all 5 steps are done; step 5 is saved; go on with: {invocation('serve')} --resume ")
     assert first.endswith(" --steps 10")
-    assert look.startswith("validation ")
+    assert look.startswith("step     5  validation ")
     assert "; it writes: " in look
     assert following == ["try next: eval", "plot"]
+
+
+def test_whoever_goes_on_is_shown_the_door_that_was_open(config: RunConfig) -> None:
+    first, *_ = concluded(config, "the server was stopped", steps=6, sample_time=0.0)
+    assert "--host" not in first
+    first, *_ = concluded(config, "the server was stopped", steps=6, sample_time=0.0, host="::", token_file="my token")
+    assert " --host :: " in first
+    assert " --token-file 'my token'" in first
 
 
 def test_who_stops_a_server_does_not_wait_for_a_last_look(config: RunConfig) -> None:
@@ -85,7 +94,8 @@ def test_who_wants_looks_by_steps_is_shown_the_last_one(config: RunConfig) -> No
 
 def test_nobody_should_go_on_from_where_a_run_diverged(config: RunConfig) -> None:
     (line,) = concluded(config, f"{DIVERGED}: far away")
-    assert line.startswith(f"{DIVERGED}: far away; step 5 is saved; go back to its best step with: fedlearn rollback ")
+    back = f"go back to its best step with: {invocation('rollback')} "
+    assert line.startswith(f"{DIVERGED}: far away; step 5 is saved; {back}")
     folder = resolve_run(Path(config.run.runs), "1")
     best = min(read_lines(folder.metrics, StepMetrics), key=lambda metrics: metrics.loss or 0.0)
     assert line.endswith(f"/1 {best.step}")

@@ -19,7 +19,8 @@ DATA = {"x": np.arange(3)}
 
 
 def config_of(**settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
-    return Schema(TaskOptions).build({"group_size": 8, "sigma": 0.1, "volunteers": 1, "threads": 3, **settings})
+    usual = {"perturb": "weights", "head": "perturbed", "group_size": 8, "sigma": 0.1, "volunteers": 1, "threads": 3}
+    return Schema(TaskOptions).build({**usual, **settings})
 
 
 @final
