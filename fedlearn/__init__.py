@@ -63,7 +63,13 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's names are anythin
         return import_module("fedlearn.launch")
     if name not in _PLACES:
         raise AttributeError(f"module 'fedlearn' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    try:
+        return getattr(import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        from fedlearn.storage.packages import add_remedy
+
+        add_remedy(error, f"fedlearn.{name}")
+        raise
 
 
 def __dir__() -> list[str]:

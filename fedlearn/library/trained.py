@@ -61,7 +61,7 @@ class Trained:
 
     @property
     def losses(self) -> list[float | None]:
-        """Mean loss of the members in each step; of one that was taken again after a crash, the last one."""
+        """Mean loss of the middle groups of each step; of one that was taken again after a crash, the last one."""
         return [metrics.loss for metrics in each_once(read_lines(self._run.folder.metrics, StepMetrics))]
 
     def metrics(self) -> Any:  # noqa: ANN401 (pandas may not be here)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedlearn.callback import Callback
 from fedlearn.config import ConfigError, RunConfig, Schema, SourceFile, load_config, task_of
+from fedlearn.coordination.divergence import NO_LOSS
 from fedlearn.library.progress import ProgressLine, is_watched
 from fedlearn.library.trained import Trained
 from fedlearn.server.creation import create
@@ -60,6 +61,7 @@ def train(
     Raises:
         ConfigError: a setting is unknown or out of its range, or the run has no end.
         StorageError: a file can't be written.
+        ValueError: no loss is finite; the message says why, as far as it can be seen.
     """
     root = str(runs) if runs is not None else tempfile.mkdtemp(prefix="fedlearn-")
     ends: dict[str, Value] = {name: end for name, end in (("steps", steps), ("duration", duration)) if end}
@@ -69,11 +71,13 @@ def train(
     is_shown = is_watched() if progress is None else progress
     told = [*callbacks, *([ProgressLine()] if is_shown else [])]
     with Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True).bar("preparing the run") as bar:
-        run = create(kind, config, named, progress=bar)
+        run = create(kind, config, named, trust="all of it is in this process", progress=bar)
     with lock_run(run.folder):
         trainer, _ = Trainer.open(run)
         try:
-            _run(trainer, named, threads, [*told, StatusFile(run.folder.status, lambda _: None)])
+            reason = _run(trainer, named, threads, [*told, StatusFile(run.folder.status, lambda _: None)])
+            if reason.startswith(NO_LOSS):
+                raise ValueError(reason)
             return Trained(run, trainer.replica)
         finally:
             trainer.close()
@@ -108,14 +112,13 @@ def configured(
     schema = Schema(kind.options)
     alone = {key: value for key, value in always.items() if key in schema.fields}
     own = dict(named.task.settings) if named is not None else {}
-    # As defaults, where an unknown one is refused, and as flags, which outrank the file.
-    defaults = {**own, **settings, **alone}
-    config = load_config(schema, file, {}, {**settings, **alone}, defaults=defaults)
+    config = load_config(schema, file, {}, {}, defaults=own, keywords={**settings, **alone})
     # Where a file names the task, a server may go on with the run.
     return kind, named, config if isinstance(task, Task) or named is None else config.replace({"task": named.entry})
 
 
-def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iterable[Callback]) -> None:
+def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iterable[Callback]) -> str:
+    """Trains until the run ends; gives the reason."""
     agenda = Agenda()
     swarm = Swarm(trainer, time.monotonic, task=task, callbacks=callbacks)
     try:
@@ -128,8 +131,10 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
                 elif (step := trainer.replica.step) and agenda.is_due(
                     time.monotonic(), trainer.sample_time, step=step, every=trainer.sample_every
                 ):
+                    swarm.told.on_look(step)
                     found = trainer.examine(trainer.copy())
                     swarm.told.on_examined(step, found.figures, found.sample)
     except BaseException as error:
         swarm.ended(f"{type(error).__name__}: {error}")
         raise
+    return swarm.reason

@@ -12,24 +12,18 @@ import fedlearn
 REPOSITORY = Path(__file__).parents[2]
 HEAVY = ("torch", "numpy", "rich", "matplotlib", "pandas", "gymnasium", "tensorboard")
 NEEDS_TORCH = {"reward", "supervised"}
-LONGEST_S = 3.0
-"""Ten times what is wanted, for a machine that has much else to do."""
 
 
 def imported(program: str) -> str:
-    """What Python says of the time that each import took."""
+    """What Python says of each import."""
     return subprocess.run(
         [sys.executable, "-X", "importtime", "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stderr
 
 
-def test_a_clean_import_takes_nothing_heavy_along_and_little_time() -> None:
-    shown = [imported("import fedlearn") for _ in range(3)]
-    times = [int(cumulative) for text in shown for cumulative in re.findall(r"\|\s+(\d+) \| fedlearn\n", text)]
-    assert len(times) == 3
-    print(f"import fedlearn: {min(times) / 1e3:.1f} ms")
-    assert min(times) / 1e6 < LONGEST_S
-    loaded = {name.strip() for name in re.findall(r"\| ([\w. ]+)\n", shown[0])}
+def test_a_clean_import_takes_nothing_heavy_along() -> None:
+    loaded = {name.strip() for name in re.findall(r"\| ([\w. ]+)\n", imported("import fedlearn"))}
+    assert "fedlearn" in loaded
     assert loaded & set(HEAVY) == set()
 
 

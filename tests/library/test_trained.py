@@ -108,7 +108,7 @@ def test_beams_find_a_text_that_is_no_more_unlikely_than_greed_does(written: Tra
     [
         ({"temprature": 1.0}, "temprature: expected one of temperature, .* without beams"),
         ({"beams": 4, "temperature": 1.0}, "temperature: expected one of length_penalty, .* with beams"),
-        ({"temperature": -1.0}, "temperature >= 0"),
+        ({"temperature": -1.0}, "temperature: expected 0 or more"),
     ],
 )
 def test_arguments_that_say_nothing_are_refused(written: Trained, arguments: dict[str, Any], reason: str) -> None:

@@ -14,6 +14,7 @@ import fedlearn
 from fedlearn.callback import Callback
 from fedlearn.commands.replay import replay_command
 from fedlearn.config import ConfigError
+from fedlearn.coordination.divergence import LOST_STEPS
 from fedlearn.coordination.status import RunStatus
 from fedlearn.library import training
 from fedlearn.server.creation import create
@@ -185,12 +186,12 @@ def test_progress_of_the_preparation_is_shown_in_the_same_line(tmp_path: Path, m
     stream, text = io.StringIO(), tmp_path / "a.txt"
     write_text(text)
 
-    def slow_create(*arguments: Any, progress: Progress) -> Run:  # noqa: ANN401
+    def slow_create(*arguments: Any, progress: Progress, **settings: Any) -> Run:  # noqa: ANN401
         progress.begin("waiting", "bytes")
         progress.reach(5, 10)
         for _ in range(1000):
             if "waiting: 5 B of 10 B" in stream.getvalue():
-                return create(*arguments, progress=progress)
+                return create(*arguments, progress=progress, **settings)
             threading.Event().wait(0.01)
         raise AssertionError(stream.getvalue())
 
@@ -211,5 +212,15 @@ def test_several_texts_may_be_paths_or_names(tmp_path: Path) -> None:
     for data in given:
         trained = fedlearn.train(data=data, steps=1, runs=tmp_path / "runs", **TEXT_SETTINGS)
         assert trained.settings["options"]["data"] == tuple(map(str, names))
-    with pytest.raises(ConfigError, match=r"learning_rate: expected a number, .* got \['1'\] from the task's settings"):
+    with pytest.raises(ConfigError, match=r"learning_rate: expected a number, .* got \['1'\] from the call's keywords"):
         fedlearn.train(learning_rate=[1], steps=1, runs=None)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("steps", [1, 20])
+def test_a_run_without_a_finite_loss_raises_after_a_few_steps_and_says_why(tmp_path: Path, steps: int) -> None:
+    rows, ending = {"x": np.array([1.0, np.nan], np.float32)}, Ending()
+    task = fedlearn.function(lambda arrays, rows: arrays["a"] * rows["x"][0] * np.nan, {"a": 1.0}, rows)
+    why = "losses are NaN, and the data hold NaN or infinity: x in 1 of 2 rows"
+    with pytest.raises(ValueError, match=f"no loss is finite in the first {min(steps, LOST_STEPS)} steps?: {why}"):
+        fedlearn.train(task, steps=steps, runs=tmp_path, callbacks=[ending], **SETTINGS)
+    assert why in ending.reasons[0]
