@@ -129,3 +129,15 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def check_device(device: str) -> None:
+    """Checks that this machine's PyTorch can run trials there.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if device != "cpu":
+        from fedlearn.tasks.torch import devices  # PyTorch takes seconds to import
+
+        devices.use_device(device)

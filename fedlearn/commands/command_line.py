@@ -1,49 +1,58 @@
-"""The command line: `fedlearn VERB`; VERBS has them all."""
+"""The command line: `fedlearn VERB`; GROUPS has them all."""
 
-import difflib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
-from fedlearn.commands.parser import Parser
+from fedlearn.commands.parser import Parser, nearest_to
 from fedlearn.commands.version import ShowVersion
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.packages import add_remedy
 from fedlearn.system.processes import wait_asleep
 from fedlearn.terminal.guards import printable
 from fedlearn.terminal.wrapping import columns_of, wrapped
 
-VERBS: tuple[tuple[str, str, str], ...] = (
-    ("serve", "serve", "start a run, or resume one, and the server for its volunteers"),
-    ("join", "join", "lend this machine to a server"),
-    ("relay", "relay", "connect many volunteers to a server as one"),
-    ("launch", "launch", "start many volunteers, here or on a cluster"),
-    ("rank", "rank", "serve or join, as one process of those that torchrun or srun starts"),
-    ("identity", "identity", "show the identity that servers know this machine by"),
-    ("plan", "plan", "show which machines would hold which part of a model"),
-    ("sample", "sample", "let a run's newest weights write text"),
-    ("eval", "evaluate", "measure a run's newest weights on held-out data"),
-    ("board", "board", "show the runs on a page for browsers"),
-    ("hub", "hub", "take jobs over HTTP, and start a server for each"),
-    ("runs", "runs", "list the runs, with steps, loss, age and configuration"),
-    ("traffic", "traffic", "show what a run sends, and what a member costs at a crew's cuts"),
-    ("export", "export", "write a run's weights or figures for other programs"),
-    ("plot", "plot", "draw the curves of runs in one picture"),
-    ("replay", "replay", "rebuild weights from genesis and journal, and compare digests"),
-    ("check", "check", "check that a run's files are complete and belong together"),
-    ("rollback", "rollback", "take a run back to an earlier step"),
-    ("pause", "orders", "pause a running server; its volunteers wait"),
-    ("go-on", "orders", "let a paused server go on"),
-    ("checkpoint", "orders", "let a running server write a checkpoint now"),
-    ("send-away", "orders", "let a running server send a volunteer away"),
-    ("set", "orders", "change a setting of a running server"),
-    ("finish", "orders", "end a run after its open step, as if it had been its last"),
-    ("stop", "orders", "stop a running server, as Ctrl-C does"),
-)
-"""Each verb, the module here that has its `<verb>_command` and `add_<verb>`, and what it does.
+GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "train": (
+        ("serve", "serve", "start a run, or resume one, and the server for its volunteers"),
+        ("hub", "hub", "take jobs over HTTP, and start a server for each"),
+        ("plan", "plan", "show which machines would hold which part of a model"),
+    ),
+    "join": (
+        ("join", "join", "lend this machine to a server"),
+        ("relay", "relay", "connect many volunteers to a server as one"),
+        ("launch", "launch", "start many volunteers, here or on a cluster"),
+        ("rank", "rank", "serve or join, as one process of those that torchrun or srun starts"),
+        ("identity", "identity", "show the identity that servers know this machine by"),
+    ),
+    "look at runs": (
+        ("board", "board", "show the runs on a page for browsers"),
+        ("runs", "runs", "list the runs, with steps, loss, age and configuration"),
+        ("sample", "sample", "let a run's newest weights write text"),
+        ("eval", "evaluate", "measure a run's newest weights on held-out data"),
+        ("plot", "plot", "draw the curves of runs in one picture"),
+        ("export", "export", "write a run's weights or figures for other programs"),
+        ("traffic", "traffic", "show what a run sends, and what a member costs at a crew's cuts"),
+        ("check", "check", "check that a run's files are complete and belong together"),
+        ("replay", "replay", "rebuild weights from genesis and journal, and compare digests"),
+    ),
+    "manage runs": (
+        ("pause", "orders", "pause a running server; its volunteers wait"),
+        ("go-on", "orders", "let a paused server go on"),
+        ("set", "orders", "change a setting of a running server"),
+        ("checkpoint", "orders", "let a running server write a checkpoint now"),
+        ("send-away", "orders", "let a running server send a volunteer away"),
+        ("finish", "orders", "end a run after its open step, as if it had been its last"),
+        ("stop", "orders", "stop a running server, as Ctrl-C does"),
+        ("rollback", "rollback", "take a run back to an earlier step"),
+    ),
+}
+"""Each verb below its heading: the module here that has its `<verb>_command` and `add_<verb>`, and what it does.
 
 The module is imported for whom the verb is: all together take longer than most verbs do.
 """
@@ -74,7 +83,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
     except BrokenPipeError:
         code = 1
     except (StorageError, ValueError, ImportError, OSError) as error:
-        print(wrapped(printable(f"{program}: {error}"), columns_of(sys.stderr)), file=sys.stderr)
+        if isinstance(error, ModuleNotFoundError):
+            add_remedy(error, "import")
+        text = "; ".join([f"{program}: {error}", *getattr(error, "__notes__", [])])
+        print(wrapped(printable(text), columns_of(sys.stderr)), file=sys.stderr)
         code = 1
     _flush_output()
     sys.exit(code)
@@ -94,12 +106,15 @@ def _parser(program: str) -> Parser:
     description = "Train neural networks by evolution strategies on volunteers' machines."
     parser = Parser(prog=program, description=description)
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show this version and the protocol's, and exit")
-    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, module, description in VERBS:
-        # server.py and client.py are one verb each: their usage line does not repeat it.
-        prog = None if program == "fedlearn" else program
-        verb = verbs.add_parser(name, help=description, description=description, prog=prog)
-        verb.complete_with(partial(_complete, name.replace("-", "_"), module))
+    parsers = parser.add_verbs(
+        {heading: [(name, does) for name, _, does in verbs] for heading, verbs in GROUPS.items()}, noun="command"
+    )
+    for verbs in GROUPS.values():
+        for name, module, _ in verbs:
+            verb = parsers[name]
+            # server.py and client.py are one verb each: their usage line does not repeat it.
+            verb.prog = verb.prog if program == "fedlearn" else program
+            verb.complete_with(partial(_complete, name.replace("-", "_"), module))
     return parser
 
 
@@ -110,6 +125,9 @@ def _complete(name: str, module: str, parser: Parser) -> None:
 
 
 def _unknown_arguments(unknown: Sequence[str], parser: Parser) -> str:
+    flags = parser._option_string_actions
+    if not unknown[0].startswith("-"):
+        words = shlex.join(unknown) if "--prompt" not in flags else shlex.quote(" ".join(unknown))
+        return f"expected flags, got {words}" + (f"; did you mean --prompt {words}?" if "--prompt" in flags else "")
     flag = unknown[0].partition("=")[0]
-    nearest = difflib.get_close_matches(flag, parser._option_string_actions, n=1)
-    return f"expected a known flag, got {flag}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+    return f"expected a known flag, got {flag}{nearest_to(flag, flags)}"

@@ -3,7 +3,6 @@
 import argparse
 import math
 import os
-import sys
 from collections.abc import Sequence
 from typing import get_args
 
@@ -14,13 +13,13 @@ from fedlearn.client.ending import end, end_soon, end_with_input
 from fedlearn.client.hub_line import HubLine, hub_url
 from fedlearn.client.machine import free_bytes, limit_memory, total_bytes
 from fedlearn.client.terms import Terms, parse_bytes, parse_hours, parse_share
-from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
+from fedlearn.commands.arguments import add_identity, add_server, addresses_of, check_device, checked_name
 from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.coordination.golden import check_core
 from fedlearn.net.direct import parse_place
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
-from fedlearn.system.processes import give_way, keep_memory
+from fedlearn.system.processes import give_way, keep_memory, program
 from fedlearn.tasks.task import Device
 from fedlearn.terminal import Terminal
 from fedlearn.wire.proof import Credentials
@@ -114,6 +113,7 @@ def join_command(options: argparse.Namespace) -> int:
     if options.threads < 0:
         raise ValueError(f"--threads: expected 0 or more, got {options.threads}")
     task = load_task(options.task) if options.task else None
+    check_device(options.device)
     token = read_token(options.token_file, os.environ)
     identity, notice = own_identity(options.identity, os.environ)
     if notice:
@@ -160,18 +160,7 @@ def _ask_hub(options: argparse.Namespace) -> int:
 
     def command(server: str) -> Sequence[str]:
         # An empty hub is none; what stands last counts.
-        return [
-            sys.executable,
-            "-m",
-            "fedlearn",
-            *options.given,
-            "--hub",
-            "",
-            "--once",
-            "--companion",
-            "--server",
-            server,
-        ]
+        return program([*options.given, "--hub", "", "--once", "--companion", "--server", server])
 
     line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
     return HubDevice(line, name=name, job_id=options.job, command=command, terminal=terminal).run()

@@ -13,10 +13,11 @@ from fedlearn.commands.parser import Parser
 from fedlearn.launch.k8s import DEFAULT_IMAGE, deployment
 from fedlearn.launch.local import Children
 from fedlearn.launch.on_ray import ray
-from fedlearn.launch.order import Order, program
+from fedlearn.launch.order import Order
 from fedlearn.launch.slurm import job_array
 from fedlearn.launch.torchrun import torchrun_line
 from fedlearn.net.address import parse_address
+from fedlearn.system.processes import program
 
 Launch = Callable[[Order, argparse.Namespace], int]
 

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_run
-from fedlearn.commands.invocation import invocation
 from fedlearn.coordination.status import RunStatus
 from fedlearn.server.changing import AT_WORK
 from fedlearn.server.run import load_run_config, task_flag
@@ -33,6 +32,7 @@ from fedlearn.storage.orders import (
 )
 from fedlearn.storage.runs import RunFolder, resolve_run
 from fedlearn.storage.status import read_status
+from fedlearn.system.invocation import invocation
 from fedlearn.terminal import escape
 
 INTERVAL_S = 0.05

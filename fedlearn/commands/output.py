@@ -6,11 +6,12 @@ from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Whether something moves on the terminal, and how much is said."""
+def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Whether something moves on the terminal, and how much is said; gives the group, to which a verb may add."""
     output = parser.add_argument_group("output")
     output.add_argument("--plain", action="store_true", help="print plain lines, as where the output is no terminal")
     output.add_argument("--quiet", action="store_true", help="print only what goes wrong, and how it ends")
+    return output
 
 
 def bars_of(options: argparse.Namespace) -> Bars:

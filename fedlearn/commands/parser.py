@@ -1,11 +1,16 @@
 """Command lines that answer a mistake in a line, and show first what people look for first."""
 
 import argparse
+import difflib
+import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, final
 
 from fedlearn.terminal.wrapping import columns_of, wrapped
+
+_FEW = 16
+"""Choices that a line may list."""
 
 
 @final
@@ -16,6 +21,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options, add_help=False)
         self._hidden: set[str] = set()
         self._complete: Callable[[Parser], object] | None = None
+        self.register("type", int, _whole_number)
+        self.register("type", float, _number)
         self.add_argument("-h", "--help", action="help", help="show this and exit")
 
     def complete_with(self, complete: Callable[["Parser"], object]) -> None:
@@ -28,6 +35,20 @@ class Parser(argparse.ArgumentParser):
             self.usage = "%(prog)s [CONFIG] [flags]"
             self.add_argument("--help-all", action=_ShowAll, nargs=0, help="show all flags and exit")
         self._hidden.update(names)
+
+    def add_verbs(self, groups: Mapping[str, Iterable[tuple[str, str]]], *, noun: str) -> dict[str, "Parser"]:
+        """A parser for each verb; `groups` are headings, below which verbs stand with what they do."""
+        verbs = self.add_subparsers(required=True, metavar=noun.upper(), dest=noun)
+        self.usage = f"%(prog)s {noun.upper()} ..."
+        self._hidden.add(noun)  # the groups below show it
+        parsers: dict[str, Parser] = {}
+        for heading, group in groups.items():
+            shown = self.add_argument_group(heading)
+            for name, description in group:
+                parsers[name] = verbs.add_parser(name, description=description)
+                # It is shown like an argument, and parses nothing.
+                shown._group_actions.append(argparse.Action([], dest=name, metavar=name, help=description))
+        return parsers
 
     def show_all(self) -> None:
         """From now on no flag is hidden."""
@@ -57,11 +78,46 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ")
+        if (missing := message.removeprefix("the following arguments are required: ")) != message:
+            message = f"expected {missing}, got none"
+        elif found := re.fullmatch("one of the arguments (.*) is required", message):
+            message = f"expected one of {', '.join(found[1].split())}, got none"
         remedy = "" if message.endswith("?") else f"; {self.prog} --help shows what there is"
         self.exit(2, wrapped(f"{self.prog}: {message}{remedy}", columns_of(sys.stderr)) + "\n")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 (of any type)
+        if action.choices is None or value in action.choices:
+            return
+        choices = [*map(str, action.choices)]
+        nearest = nearest_to(str(value), choices)
+        is_verb = isinstance(action, argparse._SubParsersAction)
+        expected = f"one of {', '.join(choices)}" if len(choices) <= _FEW else f"a {action.metavar}"
+        wrong = f"expected {expected}, got {value!r}" + nearest
+        raise argparse.ArgumentError(None if is_verb else action, wrong)
+
     def _shown(self, actions: Iterable[argparse.Action]) -> list[argparse.Action]:
         return [action for action in actions if action.dest not in self._hidden]
+
+
+def nearest_to(word: str, known: Iterable[str]) -> str:
+    """A question at the end of an error, with the known word that was probably meant; empty where none is near."""
+    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
 
 
 class _ShowAll(argparse.Action):

@@ -4,12 +4,12 @@ import argparse
 import shlex
 
 from fedlearn.commands.arguments import add_run
-from fedlearn.commands.invocation import invocation
 from fedlearn.commands.output import add_output, bars_of
 from fedlearn.server.replaying import replaying
 from fedlearn.server.rollback import roll_back
 from fedlearn.server.run import find, task_flag
 from fedlearn.storage.runs import lock_run
+from fedlearn.system.invocation import invocation
 from fedlearn.terminal import printable
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from fedlearn.commands.arguments import add_root
-from fedlearn.commands.invocation import invocation
 from fedlearn.config import RunConfig
 from fedlearn.server.ledger import check_credit
 from fedlearn.server.listing import Listed, as_json, look_at
@@ -15,6 +14,7 @@ from fedlearn.server.run import age_of
 from fedlearn.storage.journal import read_journal
 from fedlearn.storage.runs import RunFolder, list_runs, resolve_run
 from fedlearn.storage.segment import first_step_of, segments_in
+from fedlearn.system.invocation import invocation
 from fedlearn.terminal import escape, format_duration, format_figures
 from fedlearn.terminal.wrapping import columns_of, wrapped
 
@@ -80,7 +80,7 @@ def _describe(listed: Listed) -> tuple[str, str]:
     loss = format_figures(last.shown) if last is not None else ""
     held_out = format_figures(listed.validation)
     figures = (
-        f"{name:>4}  {listed.state or '-':7}  {listed.step:>8}  {loss or '-':>20}  {held_out or '-':>20}  "
+        f"{name:>4}  {listed.state or 'stopped':7}  {listed.step:>8}  {loss or '-':>20}  {held_out or '-':>20}  "
         f"{format_duration(age_of(listed.folder)):>8}"
     )
     return figures, _summary(listed.config)

@@ -12,7 +12,7 @@ from fedlearn.server.run import find
 from fedlearn.tasks.kind import WritesText
 from fedlearn.text.beam_search import Search
 from fedlearn.text.sampling import Manner
-from fedlearn.text.writing import CIRCLE_CHARACTERS, written
+from fedlearn.text.writing import CIRCLE_CHARACTERS, up_to_a_word, written
 
 MAX_BEAMS = 4096
 
@@ -26,7 +26,13 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
     """How text is written."""
     add_run(parser)
     parser.add_argument("--prompt", default="", metavar="TEXT", help="text to go on from (default: a new line)")
-    parser.add_argument("--length", type=int, default=200, metavar="N", help="tokens to write (default: 200)")
+    parser.add_argument(
+        "--length",
+        type=int,
+        default=200,
+        metavar="N",
+        help="tokens to write; a word begun last is left out (default: 200)",
+    )
     _add(
         parser,
         "no_repeat_ngram",
@@ -92,7 +98,8 @@ def sample_command(options: argparse.Namespace) -> int:
             generator=np.random.default_rng(options.seed),
         ):
             bar.reach(len(text.tokens))
-    print((options.prompt + tokenizer.decode(text.tokens)).translate(_CONTROL_CHARACTERS))
+    said = tokenizer.decode(text.tokens)
+    print((options.prompt + (said if text.is_stopped else up_to_a_word(said))).translate(_CONTROL_CHARACTERS))
     return 0
 
 

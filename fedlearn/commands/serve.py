@@ -3,15 +3,13 @@
 import argparse
 import os
 import shlex
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
 from es_core import usable_processors
-from fedlearn.commands.arguments import DEFAULT_RUNS
-from fedlearn.commands.invocation import invocation
+from fedlearn.commands.arguments import DEFAULT_RUNS, check_device
 from fedlearn.commands.mesh import Mesh
 from fedlearn.commands.output import add_output, bars_of, terminal_of
 from fedlearn.commands.parser import Parser
@@ -22,9 +20,11 @@ from fedlearn.config import (
     SourceFile,
     add_config_flags,
     flag_of,
+    given_settings,
     load_config,
     resume_config,
     setting_of,
+    started_anew,
     task_of,
 )
 from fedlearn.coordination.golden import check_core
@@ -32,6 +32,7 @@ from fedlearn.server.callback_file import load_callback
 from fedlearn.server.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
+from fedlearn.server.noise_place import on_strangers
 from fedlearn.server.repeating import as_begun
 from fedlearn.server.replaying import replaying
 from fedlearn.server.run import (
@@ -50,9 +51,11 @@ from fedlearn.server.supervision import Serving, Supervisor, tell
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.storage.task_file import is_task_file
-from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
+from fedlearn.system.invocation import invocation
+from fedlearn.system.processes import CAN_PASS_DESCRIPTORS, program
 from fedlearn.tasks.blocks import n_rows
 from fedlearn.tasks.kind import Kind, WritesText
+from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.terminal import printable
@@ -62,6 +65,12 @@ MOST_VOLUNTEERS = 8
 
 SMALL_MODEL = 10_000_000
 """Parameters below which a volunteer for each processor does more than one with all of them."""
+
+_MODELS = {"rnn": "a recurrent network"}
+"""Tasks that have a plain name."""
+
+_TOLD = {"perturb", "share"}
+"""Settings whose reasons stand among the first lines: how it learns, and what volunteers need."""
 
 
 def add_serve(parser: Parser) -> None:
@@ -92,7 +101,9 @@ def add_serve(parser: Parser) -> None:
         metavar="crews=C,shards=S",
         help="C crews of S local volunteers that cut a vocabulary between them; sets seats, shards and volunteers",
     )
-    add_output(parser)
+    add_output(parser).add_argument(
+        "--verbose", action="store_true", help="print how settings were chosen, too; the board shows it as well"
+    )
     parser.add_argument("--tell", type=int, help=argparse.SUPPRESS)  # what a supervisor reads
     schemas: dict[type[msgspec.Struct], list[str]] = {}
     for name in kind_names():
@@ -116,15 +127,16 @@ def serve_command(options: argparse.Namespace) -> int:
             task = named_task(text)
             kind = kind_named(text, task)
             schema = _schema_of(kind, options)
-            defaults = {**_small_volunteers(task.task), **task.task.settings} if task is not None else {}
-            config = load_config(schema, file, os.environ, vars(options), defaults=defaults)
+            config = load_config(schema, file, os.environ, vars(options), defaults=_defaults(task))
             if task is not None:
                 config = config.replace({"task": task.entry})
+            if config.volunteers.volunteers:
+                check_device(config.volunteers.device)
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
             gate = open_gate(config.server, Path(config.run.runs), os.environ)
             with bars.bar("preparing the run") as bar:
-                run = create(kind, config, task, progress=bar)
+                run = create(kind, config, task, trust=gate.trust, progress=bar)
             held.enter_context(lock_run(run.folder))
         else:
             run = _resumed(file, options)
@@ -137,18 +149,16 @@ def serve_command(options: argparse.Namespace) -> int:
         if options.tell is not None:
             tell(options.tell, Serving(str(run.folder.path.resolve()), listening.getsockname()[1]))
         terminal = terminal_of(options)
-        for line in _introduction(run, trainer.replica.step, notices):
+        strangers = on_strangers(run.config, gate.trust)
+        for line in [_title(run, trainer.replica.step), *_reasons(run, options), *notices, *strangers]:
             terminal.say(line)
         gate = with_local(gate, run.folder.local_identity)
-        following, command = _next(run), invocation("serve")
         return serve(
             trainer,
             listening,
             gate,
-            command=command,
-            rollback=invocation("rollback"),
             callbacks=callbacks,
-            next_commands=following,
+            next_commands=_next(run),
             terminal=terminal,
             bars=bars,
         )
@@ -164,9 +174,14 @@ def _supervised(options: argparse.Namespace) -> int:
 
     def command(begun: Serving | None, descriptor: int) -> list[str]:
         resumed = [] if begun is None else ["--resume", begun.folder, "--port", str(begun.port)]
-        return [sys.executable, "-m", "fedlearn", *options.given, *resumed, "--tell", str(descriptor)]
+        return program([*options.given, *resumed, "--tell", str(descriptor)])
 
     return Supervisor(command).run()
+
+
+def _defaults(task: NamedTask | None) -> dict[str, Setting]:
+    """The settings that a task brings."""
+    return {**_small_volunteers(task.task), **task.task.settings} if task is not None else {}
 
 
 def _small_volunteers(task: Task) -> dict[str, Setting]:
@@ -181,7 +196,8 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
     kind, written = kind_of(folder), load_run_config(folder)
     for sentence in edited_settings(folder, written):
         print(printable(sentence))
-    config = resume_config(_schema_of(kind, options), written, file, os.environ, vars(options))
+    schema = _schema_of(kind, options)
+    config = resume_config(schema, written, file, os.environ, vars(options))
     if is_task_file(config.run.task) and config.run.task != task_of(file, os.environ, vars(options)):
         raise needing_task(config, "going on")
     task = named_task(config.run.task)
@@ -190,6 +206,12 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
             f"task: expected one of kind {kind.name}, as in the run that is resumed, got {config.run.task} of kind "
             f"{given.name}; leave it out, or start a new run"
         )
+    anew = started_anew(schema, written, _defaults(task))
+    config = resume_config(schema, anew, file, os.environ, vars(options))
+    named = given_settings(schema, file, os.environ, vars(options))
+    changed = [key for key in schema.fields if key in schema.of_start and config.get(key) != written.get(key)]
+    if left := [f"{flag_of(key)} {shlex.quote(str(written.get(key)))}" for key in changed if key not in named]:
+        print(printable(f"not taken over from the start before, give it again where it is wanted: {' '.join(left)}"))
     return load(folder, config.replace({"task": task.entry if task is not None else kind.name}), task=task)
 
 
@@ -218,19 +240,28 @@ def _read_config(path: str | None, *, is_new: bool) -> SourceFile | None:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: expected a readable TOML or JSON file: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: expected a readable TOML or JSON file: {why}") from error
     return path, as_begun(Path(path), text, is_new=is_new)
 
 
-def _introduction(run: Run, step: int, notices: list[str]) -> list[str]:
-    prepared, settings = run.prepared, run.config.strategy
+def _title(run: Run, step: int) -> str:
+    """What is trained, and on what."""
+    prepared, task = run.prepared, run.config.run.task
+    model = _MODELS.get(task, f"{Path(prepared.entry).name or task}, a model")
     rows = sum(n_rows(block) for block in prepared.blocks)
-    data = f", {rows} {'rows' if prepared.entry else prepared.objective.unit} of data" if rows else ""
-    first = (
-        f"run {run.folder.path.name} in {run.folder.path}: {prepared.objective.layout.size} parameters of "
-        f"{prepared.entry or run.config.run.task}{data}, population {settings.population_limit}, from step {step}"
-    )
-    return [first, *map(str, prepared.reasons), *notices]
+    learns = f" learns from {rows:,} {'rows' if prepared.entry else prepared.objective.unit}" if rows else ""
+    names: tuple[str, ...] = getattr(run.config.options, "data", ())
+    of = f" of {names[0]}" if len(names) == 1 else ""
+    begun = f", from step {step}" if step else ""
+    path = run.folder.path
+    return f"run {path.name} in {path}: {model} of {prepared.objective.layout.size:,} parameters{learns}{of}{begun}"
+
+
+def _reasons(run: Run, options: argparse.Namespace) -> list[str]:
+    """Why settings are as they are: of a new run those that its users must know, unless all are asked for."""
+    is_told = options.verbose or options.resume is not None
+    return [str(reason) for reason in run.prepared.reasons if is_told or reason.key in _TOLD]
 
 
 def _next(run: Run) -> list[str]:

@@ -36,8 +36,11 @@ KEPT_LINE_INTERVAL_S = 10.0
 LONG_STEP_S = 2.0
 """Once a step takes longer, the block says when the next one begins at the latest."""
 
-INVITATION = "join with"
-"""What stands before the command for volunteers, which people copy in one piece."""
+COPIED = ("join with: ", "in a browser: ")
+"""What stands before a command for volunteers or an address, which people copy in one piece."""
+
+LOOK_S = 2.0
+"""So long lines of steps wait for a look at the model, that what it found stands before later ones."""
 
 RATE_STEPS = 100
 """Over so many of the last steps their rate is taken."""
@@ -59,6 +62,7 @@ class Terminal(Callback):
         self.screen = Screen(stream, mode_on(stream, plain=plain, quiet=quiet))
         self._clock = clock
         self._block_due = self._line_due = 0.0
+        self._held_until = 0.0
         self._begin(None)
 
     def _begin(self, begun: Begun | None) -> None:
@@ -90,7 +94,7 @@ class Terminal(Callback):
             self._hold_sample(step, figures, sample)
             self._keep_sample()
         else:
-            self._say_examined(figures, sample)
+            self._say_examined(step, figures, sample)
 
     def close(self) -> None:
         """Takes the block away; the figures of the last step stay, in a line if they had none."""
@@ -112,14 +116,20 @@ class Terminal(Callback):
         self.say(f"{name} left: {reason}")
 
     def on_notice(self, text: str) -> None:
-        said, is_found, command = text.partition(f"{INVITATION}: ")
-        if is_found and self.screen.mode == "live" and len(text) >= self.screen.console.width:
-            self.say(f"{said}{INVITATION}", command=command)
+        before = next((words for words in COPIED if words in text), "")
+        if before and self.screen.mode == "live" and len(text) >= self.screen.console.width:
+            said, _, copied = text.partition(before)
+            self.say(f"{said}{before.removesuffix(': ')}", command=copied)
         else:
             self.say(text)
 
     def on_problem(self, text: str) -> None:
         self.warn(text)
+
+    def on_look(self, step: int) -> None:  # noqa: ARG002 (the result has it)
+        if self._unsaid and self.screen.mode == "plain":
+            self._say_step(self._unsaid)
+        self._held_until = self._clock() + LOOK_S
 
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
         if self.screen.mode == "live":
@@ -127,7 +137,8 @@ class Terminal(Callback):
             self._hold_sample(step, figures, sample)
             self._renew()
         else:
-            self._say_examined(figures, sample)
+            self._held_until = 0.0
+            self._say_examined(step, figures, sample)
 
     def on_status(self, status: RunStatus) -> None:
         self._status = status
@@ -142,10 +153,8 @@ class Terminal(Callback):
             self._curve.add(value, now)
         left_s = self._status.run_left_s if self._status is not None else None
         line = format_step(metrics, left_s, self._unit)
-        if now >= self._line_due:
-            self._line_due = now + (KEPT_LINE_INTERVAL_S if self.screen.mode == "live" else LINE_INTERVAL_S)
-            self._unsaid = ""
-            self.say(line)
+        if now >= max(self._line_due, self._held_until):
+            self._say_step(line)
         else:
             self._unsaid = line
         self._renew()
@@ -226,11 +235,17 @@ class Terminal(Callback):
         validation = f": validation {format_figures(figures)}" if figures else ""
         self._sample, self._sampled = sample, f"at step {step}{validation}"
 
-    def _say_examined(self, figures: Mapping[str, float], sample: str) -> None:
+    def _say_step(self, line: str) -> None:
+        self._line_due = self._clock() + (KEPT_LINE_INTERVAL_S if self.screen.mode == "live" else LINE_INTERVAL_S)
+        self._unsaid = ""
+        self._keep_sample()  # of an earlier step
+        self.say(line)
+
+    def _say_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
         sentences = [f"validation {format_figures(figures)}"] if figures else []
         sentences += [f"it writes: {' '.join(sample.split())}"] if sample else []
         if sentences:
-            self.say("; ".join(sentences))
+            self.say(f"step {step:>5}  {'; '.join(sentences)}")
 
     def _keep_sample(self) -> None:
         """What the block showed stays above it, so that one can scroll back to see a model learn to write."""

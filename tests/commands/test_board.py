@@ -1,4 +1,5 @@
 import builtins
+import re
 import socket
 import stat
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from fedlearn.commands.board import board_command
 from fedlearn.commands.command_line import _parser
+from tests.patience import LIMIT_S
 
 
 @pytest.fixture
@@ -69,13 +71,14 @@ def test_companion_serves_until_whoever_started_it_is_gone(tmp_path: Path) -> No
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        public, own = process.stdout.readline(), process.stdout.readline()
+        line = process.stdout.readline()
         token = tmp_path / "board-token"
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
-        assert own.strip().endswith(f"{public.removeprefix('board: ').strip()}#token={token.read_text()}")
+        address = rf"http://127\.0\.0\.1:\d+/#token={re.escape(token.read_text())}"
+        assert re.fullmatch(f"see, pause and stop runs in a browser: {address}\n", line)
         assert len(token.read_text()) >= 32
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=LIMIT_S) == 0
     finally:
         process.kill()
         process.wait()

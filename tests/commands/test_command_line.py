@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 import fedlearn
-from fedlearn.commands.command_line import VERBS, main
+from fedlearn.commands.command_line import GROUPS, main
 from fedlearn.config import RunConfig, flag_of
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.wire.messages import PROTOCOL_VERSION
@@ -73,7 +73,7 @@ def test_file_that_the_system_refuses_is_named(config: RunConfig, capsys: pytest
     lock.mkdir()
     code, shown = outcome(capsys, "serve", "--resume", "1", "--runs", config.run.runs, "--port", "0")
     assert code == 1
-    assert re.fullmatch(f"fedlearn: .*{lock}.*\n", shown)
+    assert re.fullmatch(f"fedlearn: .*{lock}.*", shown.splitlines()[-1])
 
 
 def test_client_that_is_to_come_once_fails_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,13 +114,42 @@ def test_task_that_is_no_kind_is_told_with_those_that_there_are(capsys: pytest.C
     assert re.search("task: expected one of .*, rnn, .*, or FILE.py:NAME of a task, got 'nothing'", shown)
 
 
+def test_verbs_stand_below_their_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = outcome(capsys, "--help")
+    assert code == 0
+    assert shown.startswith("usage: fedlearn COMMAND ...\n")
+    for heading, verbs in GROUPS.items():
+        _, _, below = shown.partition(f"\n{heading}:\n")
+        names = [line.split()[0] for line in below.partition("\n\n")[0].splitlines() if line[2] != " "]
+        assert names == [name for name, *_ in verbs]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["smaple"], "fedlearn: expected a COMMAND, got 'smaple'; did you mean sample?\n"),
+        (["zzzzz"], "fedlearn: expected a COMMAND, got 'zzzzz'; fedlearn --help shows what there is\n"),
+        ([], "fedlearn: expected COMMAND, got none; fedlearn --help shows what there is\n"),
+        (
+            ["sample", "1", "The", "sea"],
+            "fedlearn sample: expected flags, got 'The sea'; did you mean --prompt 'The sea'?\n",
+        ),
+        (["eval", "1", "2"], "fedlearn eval: expected flags, got 2; fedlearn eval --help shows what there is\n"),
+    ],
+)
+def test_wrong_word_is_told_with_what_was_meant(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome(capsys, *arguments) == (2, complaint)
+
+
 def test_unknown_flag_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown = outcome(capsys, "serve", "--hiden-size", "8")
     assert code == 2
     assert shown == "fedlearn serve: expected a known flag, got --hiden-size; did you mean --hidden-size?\n"
 
 
-@pytest.mark.parametrize("verb", [name for name, *_ in VERBS])
+@pytest.mark.parametrize("verb", [name for verbs in GROUPS.values() for name, *_ in verbs])
 def test_every_verb_has_its_help_and_its_command(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     code, shown = outcome(capsys, verb, "--help")
     assert code == 0
@@ -166,6 +195,15 @@ def test_exit_code_says_what_went_wrong(
     found, shown = outcome(capsys, "runs")
     assert found == code
     assert shown == ("fedlearn: why\n" if error.args else "")
+
+
+def test_what_was_added_to_an_error_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ValueError("no product")
+    error.add_note("the loss failed on rows with the columns x")
+    monkeypatch.setattr("fedlearn.commands.runs.list_runs", Mock(side_effect=error))
+    assert outcome(capsys, "runs") == (1, "fedlearn: no product; the loss failed on rows with the columns x\n")
 
 
 def test_foreign_texts_in_an_error_send_nothing_to_the_terminal(

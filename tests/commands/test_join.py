@@ -20,7 +20,16 @@ def join(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """Stands in for the client."""
     join = Mock(return_value=7)
     monkeypatch.setattr(module, "join", join)
+    monkeypatch.setattr(module, "check_device", lambda _: None)  # this machine may have none but its processor
     return join
+
+
+def test_a_device_that_is_not_here_is_refused_before_anybody_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(module, "join", lambda *_, **__: pytest.fail("the server was called"))
+    with pytest.raises(ValueError, match="device: expected one that PyTorch"):
+        join_command(parsed("--server", "far:12", "--device", "cuda"))
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -71,7 +80,10 @@ def test_task_is_the_one_that_is_named(join: Mock, tmp_path: Path, monkeypatch: 
         (["--name", "x" * 65], "name: expected at most 64 characters, got 65; choose another with --name"),
         (["--name", "Ad\udce9"], r"name: expected text in UTF-8, got 'Ad\\udce9'; choose another with --name"),
         (["--name", "Ada\x1b[31m"], "name: expected no control characters, got "),
-        (["--token", "hunter2"], "token: expected the name of a file that holds it, got something else; never put"),
+        (
+            ["--token", "hunter2"],
+            r"token: expected the name of a file that holds it, got one that can't be read \(No such",
+        ),
         (["--task", "missing.py:task"], "task: expected a Python file, got 'missing.py'"),
     ],
 )
@@ -200,8 +212,8 @@ def test_a_hub_names_the_server_and_what_it_names_is_joined_once(device: Mock, t
     assert (named["name"], named["job_id"], device.call_args.args[0].url) == ("Ada", 3, "http://localhost:4000")
     words = named["command"]("127.0.0.1:5001")
     assert "the devices' token" not in words
-    assert words[1:4] == ["-m", "fedlearn", "join"]
-    volunteer = parsed(*words[4:])
+    assert words[1:5] == ["-P", "-m", "fedlearn", "join"]
+    volunteer = parsed(*words[5:])
     assert (volunteer.hub, volunteer.server, volunteer.once, volunteer.threads) == ("", ["127.0.0.1:5001"], True, 2)
     assert volunteer.companion
 

@@ -58,7 +58,7 @@ def test_local_ones_share_this_machines_memory(launched: Launch, monkeypatch: py
     launched("local", "--count", "2", "--server", "127.0.0.1:5")
     assert [name for name, _ in given] == ["local-1", "local-2"]
     command = given[1][1]
-    assert command[:4] == [sys.executable, "-m", "fedlearn", "join"]
+    assert command[:5] == [sys.executable, "-P", "-m", "fedlearn", "join"]
     assert command[-2:] == ["--name", "local-2"]
     assert command[command.index("--max-memory") + 1] == "45.00%"
 
@@ -88,8 +88,12 @@ def test_ray_is_given_what_was_ordered(launched: Launch, monkeypatch: pytest.Mon
         (["local", "--count", "1", "--server", "h:5", "--", "--hurs", "1"], 2, "unrecognized arguments: --hurs"),
         (["local", "--count", "1", "--server", "h:5", "--", "h:6"], 1, "expected addresses once"),
         (["slurm", "--count", "1", "--server", "h:5", "--memory", "5%"], 1, "--memory: expected a size such as 4GB"),
-        (["torchrun", "--count", "1", "--server", "h:5"], 2, "required: --task"),
-        (["moon", "--count", "1", "--server", "h:5"], 2, "invalid choice: 'moon'"),
+        (["torchrun", "--count", "1", "--server", "h:5"], 2, "expected --task, got none"),
+        (
+            ["moon", "--count", "1", "--server", "h:5"],
+            2,
+            "expected one of local, slurm, k8s, ray, torchrun, got 'moon'",
+        ),
     ],
 )
 def test_wrong_orders_are_refused_before_anything_is_started(

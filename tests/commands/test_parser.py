@@ -33,8 +33,41 @@ def test_mistake_is_answered_in_a_line(parser: Parser, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as ended:
         parser.parse_args(["--often"])
     assert ended.value.code == 2
-    expected = "plan: argument --often: expected one argument; plan --help shows what there is\n"
+    expected = "plan: --often: expected one argument; plan --help shows what there is\n"
     assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--count", "1e3"], "--count: expected a whole number, got '1e3'; plan --help"),
+        (["--share", "much"], "--share: expected a number, got 'much'; plan --help"),
+        (["--device", "cda"], "--device: expected one of cpu, cuda, got 'cda'; did you mean cuda?"),
+        (["--device", "gpu"], "--device: expected one of cpu, cuda, got 'gpu'; plan --help"),
+        ([], "expected --count, got none; plan --help"),
+        (["--count", "1"], "expected one of --nodes, --memory, got none; plan --help"),
+    ],
+)
+def test_mistakes_are_answered_with_what_was_expected(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = Parser(prog="plan")
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument_group("details").add_argument("--share", type=float)
+    parser.add_argument("--device", choices=["cpu", "cuda"])
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("--nodes")
+    either.add_argument("--memory")
+    with pytest.raises(SystemExit):
+        parser.parse_args(arguments)
+    assert capsys.readouterr().err.startswith(f"plan: {complaint}")
+
+
+def test_numbers_are_read() -> None:
+    parser = Parser(prog="plan")
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--share", type=float)
+    assert vars(parser.parse_args(["--count", "-3", "--share", "1e-3"])) == {"count": -3, "share": 0.001}
 
 
 def test_parser_that_hides_nothing_has_one_help() -> None:

@@ -2,13 +2,13 @@ import argparse
 
 import pytest
 
-from fedlearn.commands.invocation import invocation
 from fedlearn.commands.replay import replay_command
 from fedlearn.commands.rollback import rollback_command
 from fedlearn.server.run import Run
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import lock_run
+from fedlearn.system.invocation import invocation
 from tests.commands.recorded_run import options_of
 from tests.runs import reopened
 

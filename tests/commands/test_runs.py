@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from fedlearn.commands import runs
-from fedlearn.commands.invocation import invocation
 from fedlearn.commands.runs import runs_command
 from fedlearn.config import RunConfig
 from fedlearn.coordination.credit import Earned, Entry
@@ -19,6 +18,7 @@ from fedlearn.server.run import KIND_FILE, Run
 from fedlearn.storage.lines import LineLog
 from fedlearn.storage.samples import Sample
 from fedlearn.storage.status import write_status
+from fedlearn.system.invocation import invocation
 from tests.runs import created
 
 
@@ -30,7 +30,9 @@ def listing(run: Run, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_run_is_a_line_with_steps_loss_and_settings(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     header, line = listing(run, capsys).splitlines()
     assert header.split()[:3] == ["run", "state", "steps"]
-    assert re.match(r" +1 +- +5 +\d\.\d+ bits/character +- +\d+ s  rnn, .*population 64, adam 0.02, sigma 0.02", line)
+    assert re.match(
+        r" +1 +stopped +5 +\d\.\d+ bits/character +- +\d+ s  rnn, .*population 64, adam 0.02, sigma 0.02", line
+    )
 
 
 @pytest.mark.parametrize(("columns", "is_below"), [(80, True), (400, False)])
@@ -64,11 +66,11 @@ STATUS = RunStatus(
     [
         ({}, "running"),
         ({"state": "waiting"}, "waiting"),
-        ({"state": "ended"}, "-"),
-        ({"age_s": 60.0}, "-"),
-        ({"age_s": -3600.0}, "-"),
-        ({"pid": 2**31 - 1}, "-"),
-        ({"pid": 0}, "-"),
+        ({"state": "ended"}, "stopped"),
+        ({"age_s": 60.0}, "stopped"),
+        ({"age_s": -3600.0}, "stopped"),
+        ({"pid": 2**31 - 1}, "stopped"),
+        ({"pid": 0}, "stopped"),
     ],
 )
 def test_run_that_a_server_has_is_shown_as_such(
@@ -83,7 +85,7 @@ def test_run_that_a_server_has_is_shown_as_such(
 def test_status_that_can_not_be_read_hides_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run.folder.status.write_text('{"format": 2, "state": "\\u001b[2J"}')
     _, line = listing(run, capsys).splitlines()
-    assert line.split()[:3] == ["1", "-", "5"]
+    assert line.split()[:3] == ["1", "stopped", "5"]
 
 
 def look(run: Run, *, step: int, accuracy: float) -> None:
@@ -106,7 +108,7 @@ def test_run_whose_kind_is_unknown_does_not_hide_the_others(
     (run.folder.data / KIND_FILE).unlink()
     _, first, second = listing(run, capsys).splitlines()
     assert "unreadable: " in first
-    assert second.split()[:3] == ["2", "-", "0"]
+    assert second.split()[:3] == ["2", "stopped", "0"]
 
 
 def test_foreign_texts_send_nothing_to_the_terminal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

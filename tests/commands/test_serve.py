@@ -1,5 +1,6 @@
 """What is served: the server itself is stood in for, everything before it is real."""
 
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedlearn.server.trainer import Trainer
 from fedlearn.storage.credentials import load_identity
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import lock_run, resolve_run
+from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.runs import write_text
@@ -53,8 +55,6 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         listening: socket.socket,
         gate: Gate,
         *,
-        command: str,
-        rollback: str,
         callbacks: list[Callback],
         next_commands: list[str],
         terminal: Terminal,
@@ -65,9 +65,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         assert terminal.screen.mode == "plain"
         assert isinstance(bars, Bars)
         named = f" --task {trainer.run.prepared.entry}" if trainer.run.prepared.entry else ""
-        assert next_commands[-1].endswith(f"-m fedlearn eval {trainer.run_name}{named}")
-        assert command.endswith("-m fedlearn serve")
-        assert rollback.endswith("-m fedlearn rollback")
+        assert next_commands[-1] == f"{invocation('eval')} {trainer.run_name}{named}"
         assert listening.getsockname()[1] > 0
         assert gate.settings == trainer.run.config.server
         assert gate.rules.local == load_identity(trainer.run.folder.local_identity).public_key.hex()
@@ -113,8 +111,21 @@ def test_task_in_a_file_is_served_with_its_own_settings_unless_flags_say_otherwi
     assert (config.strategy.sigma, config.strategy.group_size) == (0.25, 16)
     assert config.run.task == f"{tmp_path / 'fit.py'}:task"
     shown = capsys.readouterr().out
-    assert shown.startswith(f"run 1 in trainingRuns/1: 5 parameters of {tmp_path / 'fit.py'}:task, population 64, ")
+    assert shown.startswith("run 1 in trainingRuns/1: fit.py:task, a model of 5 parameters\n")
     assert served("--task", "fit.py:task", *SETTLED).strategy.sigma == 0.1
+
+
+def test_reasons_of_settings_are_told_to_those_who_ask(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, told = write_task(tmp_path), []
+    for flags in ([], ["--verbose"]):
+        served("--task", task, "--port", "0", *flags)
+        told.append(capsys.readouterr().out)
+    assert "population_limit = " not in told[0]
+    assert len(told[0].splitlines()) <= 3
+    assert "population_limit = " in told[1]
+    assert "share = nothing: " in told[0]
 
 
 @pytest.mark.parametrize(
@@ -175,8 +186,50 @@ def test_resumed_run_has_what_it_was_begun_with_and_what_is_given_now(
     for run in ("1", "latest", "trainingRuns/1"):
         config = served("--resume", run, "--task", task, "--steps", "9", "--port", "0")
         assert config == begun.replace({"steps": 9, "task": task})
-    assert "from step 0\n" in capsys.readouterr().out
+    title = "run 1 in trainingRuns/1: fit.py:task, a model of 5 parameters\n"
+    assert capsys.readouterr().out.count(title) == 4
     assert [path.name for path in (tmp_path / "trainingRuns").iterdir()] == ["1"]
+
+
+def test_what_the_environment_gives_is_not_asked_for_again(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FEDLEARN_BOARD")
+    flags = ["--task", write_task(tmp_path), "--port", "0"]
+    served(*flags, *SETTLED, "--board", "55599")
+    capsys.readouterr()
+    served("--resume", "1", *flags)
+    assert "give it again where it is wanted: --board 55599\n" in capsys.readouterr().out
+    served("--resume", "1", *flags, "--board", "55599")
+    capsys.readouterr()
+    monkeypatch.setenv("FEDLEARN_BOARD", "0")
+    served("--resume", "1", *flags)
+    assert "not taken over" not in capsys.readouterr().out
+
+
+def test_door_is_opened_only_when_it_is_asked_for(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, flags = write_task(tmp_path), ["--task", "fit.py:task", "--port", "0"]
+    (tmp_path / "token").write_text("a token that nobody guesses\n")
+    door = ["--host", "0.0.0.0", "--token-file", "token", "--volunteers", "0", "--joins-per-minute", "7"]
+    served("--task", task, *SETTLED, *door, "--audit", "0.5")
+    capsys.readouterr()
+    again = served("--resume", "1", *flags)
+    assert (again.server.host, again.server.token_file, again.server.joins_per_minute) == ("127.0.0.1", "", 240)
+    assert again.volunteers.volunteers > 0  # as many as a new run of this task has
+    assert again.server.audit == 0.5
+    assert (
+        "give it again where it is wanted: --host 0.0.0.0 --token-file token --joins-per-minute 7 --volunteers 0\n"
+        in (capsys.readouterr().out)
+    )
+    asked = served("--resume", "1", *flags, *door)
+    assert (asked.server.host, asked.volunteers.volunteers) == ("0.0.0.0", 0)
+    assert "not taken over" not in capsys.readouterr().out
+    assert served("--resume", "1", *flags).server.host == "127.0.0.1"
+    (tmp_path / "run.toml").write_text('host = "0.0.0.0"\n')
+    assert served("run.toml", "--resume", "1", *flags).server.host == "0.0.0.0"
+    assert served("trainingRuns/1/config.json", *flags).server.host == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -222,11 +275,20 @@ def test_code_that_only_the_runs_folder_names_is_not_run_when_it_goes_on(
     assert served("--resume", "1").run.task == entry
 
 
+def test_title_says_what_learns_from_what_and_from_where(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.txt").write_text("It was so. " * 1000)
+    served("--data", "mine.txt", "--hidden-size", "8", *SETTLED, "--step-num", "3")
+    title = r"run 1 in trainingRuns/1: a recurrent network of \d{3} parameters learns from 9,900 tokens of mine\.txt"
+    assert re.match(f"{title}, from step 3\n", capsys.readouterr().out)
+
+
 def test_what_the_run_chose_itself_is_told_with_reasons(
     served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_task(tmp_path)
-    flags = ["--population-limit", "64", "--group-size", "8", "--time-per-step", "5", "--port", "0"]
+    flags = ["--population-limit", "64", "--group-size", "8", "--time-per-step", "5", "--port", "0", "--verbose"]
     config = served("--task", "fit.py:plain", *flags)
     shown = capsys.readouterr().out
     assert f"\nsigma = {config.strategy.sigma:g}: " in shown
@@ -288,3 +350,21 @@ def test_what_is_no_mesh_is_refused(text: str, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         parser.parse_args(["--mesh", text])
     assert "expected crews=C,shards=S such as crews=2,shards=2, got" in capsys.readouterr().err
+
+
+def test_place_of_the_noise_follows_who_may_join_and_stays_when_the_run_goes_on(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--data", str(write_text(tmp_path / "text.txt")), "--hidden-size", "8", *SETTLED]
+    first = served(*flags)
+    assert (first.strategy.perturb, first.strategy.head) == ("activations", "closed-form")
+    shown = capsys.readouterr().out
+    assert "\nperturb = activations: only this machine reaches the server" in shown
+    assert "anybody may join" not in shown
+    opened = served("--resume", "1", "--host", "0.0.0.0", "--port", "0")
+    assert (opened.strategy.perturb, opened.strategy.head) == ("activations", "closed-form")
+    assert "\nanybody may join, and volunteers of this run send sums of gradients" in capsys.readouterr().out
+    assert served(*flags, "--host", "0.0.0.0").strategy.perturb == "weights"
+    assert "\nperturb = weights: anybody may join" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="perturb: expected 'activations' as in the run that is resumed"):
+        served("--resume", "1", "--perturb", "weights")

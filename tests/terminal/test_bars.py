@@ -7,10 +7,9 @@ from rich.console import Console
 
 from fedlearn.terminal import bars
 from fedlearn.terminal.bars import Bar, Bars
+from tests.patience import LIMIT_S
 from tests.terminal.emulator import Emulator
 from tests.terminal.scene import Clock
-
-LIMIT_S = 20.0
 
 
 def shown_until(stream: io.StringIO, has_come: Callable[[str], bool]) -> None:

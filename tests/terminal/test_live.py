@@ -97,6 +97,18 @@ def test_a_sample_keeps_its_lines_and_stays_when_the_next_one_comes(clock: Clock
     assert screen.lines[3:] == ["at step 9: validation accuracy 0.6", "  other"]
 
 
+def test_a_sample_stays_above_the_lines_of_later_steps(clock: Clock) -> None:
+    screen = Emulator()
+    terminal = begun(screen, clock)
+    terminal.on_step(metrics_of(7))
+    terminal.on_look(8)
+    terminal.on_examined(8, {}, "It was")
+    clock.now += KEPT_LINE_INTERVAL_S
+    terminal.on_step(metrics_of(9))
+    assert screen.lines[:4] == [FIRST, "at step 8", "  It was", FIRST.replace("7", "9", 1)]
+    assert not any(line.startswith("writes") for line in screen.lines)
+
+
 def test_a_look_after_the_end_brings_no_block_back(clock: Clock) -> None:
     screen = Emulator()
     terminal = begun(screen, clock)
@@ -174,6 +186,9 @@ def test_a_long_command_is_written_in_one_piece(clock: Clock) -> None:
     assert screen.lines[:2] == ["listening on 10.0.0.1:55551; join with:", f"  {command}"]
     terminal.on_notice("listening; join with: fedlearn join")
     assert screen.lines[2] == "listening; join with: fedlearn join"
+    address = "http://127.0.0.1:55580/#token=" + 64 * "t"
+    terminal.on_notice(f"see, pause and stop runs in a browser: {address}")
+    assert screen.lines[3:5] == ["see, pause and stop runs in a browser:", f"  {address}"]
 
 
 def test_whatever_is_drawn_or_called_is_text(clock: Clock) -> None:

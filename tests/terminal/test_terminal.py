@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from fedlearn.terminal import Terminal, escape
+from fedlearn.terminal.terminal import LOOK_S
 from tests.terminal.emulator import Emulator
 from tests.terminal.scene import BEGUN, Clock, metrics_of, status_of
 from tests.terminal.test_guards import HARMFUL
@@ -52,7 +53,33 @@ def test_volunteers_notices_and_looks_have_a_line_each() -> None:
     terminal.on_examined(8, {"bits_per_character": 2.5}, "It was")
     terminal.on_examined(9, {}, "")
     expected = ["Ada joined", "Ada left: the line broke", "listening"]
-    assert stream.getvalue().splitlines() == [*expected, "validation 2.500 bits/character; it writes: It was"]
+    assert stream.getvalue().splitlines() == [
+        *expected,
+        "step     8  validation 2.500 bits/character; it writes: It was",
+    ]
+
+
+def test_what_a_look_found_stands_between_the_steps_before_and_after_it() -> None:
+    stream, clock = io.StringIO(), Clock()
+    terminal = Terminal(stream=stream, clock=clock)
+    for step, clock.now in ((6, 100.0), (7, 100.5)):
+        terminal.on_step(metrics_of(step))
+    terminal.on_look(8)
+    for step, clock.now in ((8, 100.6), (9, 102.0)):
+        terminal.on_step(metrics_of(step))
+    terminal.on_examined(8, {}, "It was")
+    terminal.on_step(metrics_of(10))
+    said = [line[:10] for line in stream.getvalue().splitlines()]
+    assert said == ["step     6", "step     7", "step     8", "step    10"]
+
+
+def test_steps_wait_for_a_look_no_longer_than_readers_would() -> None:
+    stream, clock = io.StringIO(), Clock()
+    terminal = Terminal(stream=stream, clock=clock)
+    terminal.on_look(7)
+    for step, clock.now in ((7, 100.0 + 0.9 * LOOK_S), (8, 100.0 + 1.1 * LOOK_S)):
+        terminal.on_step(metrics_of(step))
+    assert [line[:10] for line in stream.getvalue().splitlines()] == ["step     8"]
 
 
 def test_last_step_has_its_line_in_the_end() -> None:
