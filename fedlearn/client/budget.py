@@ -22,6 +22,10 @@ MAX_OPERATIONS = 2**46
 """Of one computation, counted as parameters x members x units of work: an hour on a slow machine."""
 
 
+class BudgetError(ValueError):
+    """Says that something takes more memory than a server may ask for here."""
+
+
 class Budget(msgspec.Struct, frozen=True):
     """What one server may ask of this machine; each check raises a ValueError that says what was asked."""
 
@@ -48,7 +52,11 @@ class Budget(msgspec.Struct, frozen=True):
         return self.max_bytes // 2
 
     def check_layout(self, layout: ParameterLayout) -> None:
-        """Checks that the weights and the optimizer's slots fit."""
+        """Checks that the weights and the optimizer's slots fit.
+
+        Raises:
+            BudgetError: they don't.
+        """
         self._check(PARAMETER_BYTES * layout.size, f"a model of {layout.size} parameters")
 
     def check_block(self, n_bytes: int) -> None:
@@ -98,7 +106,7 @@ class Budget(msgspec.Struct, frozen=True):
 
     def _check(self, n_bytes: int, asked: str) -> None:
         if n_bytes > self.max_bytes:
-            raise ValueError(
+            raise BudgetError(
                 f"memory: expected work that fits into {in_words(self.max_bytes)}, got {asked}, which would take "
                 f"{in_words(n_bytes)}; --max-memory allows more, if this machine has it"
             )

@@ -57,8 +57,9 @@ class Line:
         try:
             either: list[asyncio.Future[Any]] = [running, self._ended]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not self._ended.done() and not connection.has_parted:
-                return Leave(self._explained(running.result(), connection), is_welcome_back=True, is_refusal=False)
+            if not self._ended.done() and (channel.has_erred or not connection.has_parted):
+                reason = self._explained(running.result(), connection)
+                return Leave(reason, is_welcome_back=True, is_refusal=channel.has_erred)
             leave = await self._ended  # the steps that came before a Farewell are still taken
             await asyncio.wait([running], timeout=LAST_WORD_S)  # a Goodbye may still be on its way out
             return leave

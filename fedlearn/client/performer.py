@@ -1,5 +1,6 @@
 """Performs a worker's effects in order, over sockets and in memory alike."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
@@ -39,6 +40,9 @@ class Shell(Protocol):
         """Ends the conversation."""
 
 
+_FIGURES = re.compile(r"[0-9][0-9.e+-]*")
+
+
 @final
 class Performer:
     """Performs the effects of one conversation, in the order in which the worker gave them."""
@@ -49,7 +53,7 @@ class Performer:
         self._volunteer = volunteer
         self._shell = shell
         self._progress = Contribution(has_block=has_block)
-        self._has_reported = False
+        self._reported = ""
 
     def perform(self, effects: Iterable[ClientEffect]) -> None:
         """Performs effects; those that computations lead to follow when these are done."""
@@ -94,9 +98,16 @@ class Performer:
                 self._shell.say(line)
             if isinstance(compute, Build) and (lacks := self._volunteer.lacks):
                 self._shell.say(f"waiting for a part of the model: {lacks}")
-            if isinstance(compute, Evaluate) and not self._has_reported:
-                self._has_reported = True
-                for line in self._volunteer.report.splitlines():
-                    self._shell.say(line)
+            if isinstance(compute, Evaluate):
+                self._report()
 
         self._shell.compute(lambda: self._volunteer.perform(compute), finish)
+
+    def _report(self) -> None:
+        """Says how trials run, again when that is another way; other figures are no news."""
+        report = self._volunteer.report
+        words = _FIGURES.sub("", report)
+        if words != self._reported:
+            self._reported = words
+            for line in report.splitlines():
+                self._shell.say(line)

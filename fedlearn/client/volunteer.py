@@ -3,12 +3,13 @@
 from typing import final
 
 from es_core import usable_processors
-from fedlearn.client.budget import Budget
+from fedlearn.client.budget import Budget, BudgetError
 from fedlearn.client.place import Place
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, StoreBlock, TakeSeat
 from fedlearn.coordination.roster import KEPT_BLOCKS, Held
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
+from fedlearn.graphs.graph import GraphTooLargeError
 from fedlearn.tasks.blocks import block_name, decode_block
 from fedlearn.tasks.holding import Holding, Replicated
 from fedlearn.tasks.invitation import Invitation
@@ -156,7 +157,7 @@ class Volunteer:
         try:
             objective = kind.join(invitation, self._task, device=self._device, max_bytes=self._budget.max_bytes)
             self._budget.check_layout(objective.layout)
-        except ValueError as error:
+        except (BudgetError, GraphTooLargeError) as error:
             if self._task is not None or not isinstance(kind, Divides):
                 raise
             self._refusal = str(error)  # unless it is given a seat

@@ -67,7 +67,6 @@ def serve(
             trainer,
             listening,
             gate,
-            command="fedlearn serve",
             callbacks=[looks, *callbacks],
             terminal=Terminal(plain=True),
         )

@@ -22,11 +22,12 @@ from fedlearn.coordination.roster import KEPT_BLOCKS, Held
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START
 from fedlearn.es.update import Update
-from fedlearn.net.address import Address
+from fedlearn.net.address import Address, is_loopback
 from fedlearn.server.examination import Examination
 from fedlearn.server.recent import Outgoing, RecentUpdates
 from fedlearn.server.recomputation import audit
 from fedlearn.storage.metrics import StepMetrics, StepTraffic
+from fedlearn.system.invocation import invocation
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.wire.messages import DataBlock, Start, Welcome
 from fedlearn.wire.parcel import Parcel, pack
@@ -137,7 +138,8 @@ class RelayKeeper:
     def invitation(self, address: Address) -> str:
         """The command for volunteers; it names the servers above as well, for when the relay is gone."""
         entry = f" --task {self._settings.entry}" if self._settings.entry else ""
-        return " ".join([f"fedlearn join{entry} {address}", *map(str, self._settings.above)])
+        join = invocation("join", is_elsewhere=not is_loopback(address.host))
+        return " ".join([f"{join}{entry} {address}", *map(str, self._settings.above)])
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:  # noqa: ARG002 (the journal is the server's)
         """A Snapshot of the replica."""
@@ -195,6 +197,10 @@ class RelayKeeper:
             time=time.time(),
             variance_left=report.variance_left,
         )
+
+    def ending(self, reason: str) -> str:
+        """The reason as it is: the server above finds out more."""
+        return reason
 
     def record_verdict(self, verdict: Verdict) -> None:
         """Does nothing: the coordinator's notice says it."""

@@ -18,8 +18,7 @@ from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Hello, Message
 from tests.identities import ADA, CHALLENGE
-
-LIMIT_S = 30.0
+from tests.patience import LIMIT_S
 
 
 @final

@@ -19,12 +19,13 @@ from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.wire.proof import Credentials
 from tests.identities import ADA
+from tests.patience import LIMIT_S
 
-LIMIT_S = 30.0
 SERVER = Address("server", 4711, has_tls=True)
 LOST = Leave("the connection was closed", is_welcome_back=True, is_refusal=False)
 ENDED = Leave("all 9 steps are done", is_welcome_back=False, is_refusal=False)
 REFUSED = Leave("task: expected another", is_welcome_back=False, is_refusal=True)
+UNREADABLE = Leave("Snapshot: weights: expected an array", is_welcome_back=True, is_refusal=True)
 LEFT = Leave("the volunteer left", is_welcome_back=False, is_refusal=False)
 
 Story = tuple[Leave | Exception | Callable[[], Leave], int]
@@ -139,6 +140,7 @@ def test_volunteers_do_not_come_back_in_the_same_second(
         (REFUSED, False, 1),
         (REFUSED, True, 1),
         (LOST, True, 0),
+        (UNREADABLE, True, 1),
         (ConnectionRefusedError("refused"), True, 1),
     ],
 )

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,13 +13,17 @@ import pytest
 
 from fedlearn.client.budget import Budget
 from fedlearn.coordination.effects import Leave
+from fedlearn.coordination.worker import Worker
+from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.net.address import Address
 from fedlearn.server.run import Run
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.messages import (
+    Activations,
     Assignment,
     Credit,
     DataBlock,
@@ -33,8 +38,9 @@ from fedlearn.wire.messages import (
     Welcome,
 )
 from fedlearn.wire.proof import NONCE_BYTES, is_signed
-from tests.client.scene import LIMIT_S, Scene
+from tests.client.scene import Scene
 from tests.identities import CHALLENGE, hello_of
+from tests.patience import LIMIT_S
 from tests.runs import created, fit_task, task_config, update_of
 
 ENDED = Farewell("run_ended", "all steps are done")
@@ -123,6 +129,22 @@ def test_line_that_breaks_is_a_reason_to_come_back(run: Run, is_welcomed: bool) 
             leave = await conversing
         assert (leave.is_welcome_back, leave.is_refusal) == (True, False)
         assert leave.reason == "the connection was closed"
+
+    asyncio.run(main())
+
+
+def test_server_that_can_not_be_read_is_told_so_and_counts_as_a_refusal(run: Run) -> None:
+    async def main() -> None:
+        scene = Scene(fit_task())
+        unreadable: Any = [0.5]
+        snapshot = Snapshot(0, bytes(DIGEST_BYTES), unreadable, {}, {})
+        scene.answers[Proof] = lambda: [welcome(run)[0], snapshot]
+        async with scene.converse() as conversing:
+            leave = await conversing
+            await scene.has_heard(Goodbye)
+        assert (leave.is_welcome_back, leave.is_refusal) == (True, True)
+        assert leave.reason.startswith("Snapshot: weights: Expected `array`")
+        assert scene.heard[2:] == [Goodbye(leave.reason)]
 
     asyncio.run(main())
 
@@ -353,3 +375,37 @@ def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_the_memo
         assert leave.reason.startswith("memory: expected orders as fast as this machine takes them, 0.26")
 
     asyncio.run(main())
+
+
+def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget, waiting = Budget(2**20), [0]
+    monkeypatch.setattr(Worker, "activations_waiting_bytes", property(lambda _: waiting[0]))
+
+    def piled() -> list[Message]:
+        waiting[0] = budget.max_activations_bytes + 1
+        return [DataBlock(bytes(16), bytes(64))]
+
+    async def main() -> None:
+        scene = Scene(fit_task(), budget=budget)
+        scene.answers[Proof] = lambda: welcome(run)
+        scene.answers[Ready] = piled
+        async with scene.converse() as conversing:
+            leave = await conversing
+        assert leave.is_welcome_back
+        assert leave.reason == "memory: expected orders as fast as this machine takes them, 0.524 MB are waiting"
+
+    asyncio.run(main())
+
+
+def test_line_of_a_neighbour_whose_activations_pile_up_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget, cut = Budget(2**20), list[str]()
+    monkeypatch.setattr(Worker, "heard", lambda *_: [])
+    monkeypatch.setattr(Worker, "activations_waiting_bytes", property(lambda _: budget.max_activations_bytes + 1))
+
+    async def main() -> None:
+        conversation = Scene(fit_task(), budget=budget).calling(Address("127.0.0.1", 1))
+        monkeypatch.setattr(conversation, "unlinked", lambda reason, *, is_next: cut.append(f"{reason} {is_next}"))
+        conversation.heard(Activations(0, 0, 1, bytes(8), b""))
+
+    asyncio.run(main())
+    assert cut == ["memory: 0.524 MB are waiting False"]

@@ -15,6 +15,7 @@ from fedlearn.client import device as module
 from fedlearn.client.device import Device
 from fedlearn.client.hub_line import HubAwayError, HubError, Work
 from fedlearn.terminal import Terminal
+from tests.patience import LIMIT_S
 
 if sys.platform == "win32":
     pytest.skip("signals of other systems", allow_module_level=True)
@@ -35,7 +36,6 @@ with open(sys.argv[1], "a") as log:
     log.write(f"works for {sys.argv[2]}\\n")
 time.sleep(60)
 """
-LIMIT_S = 30.0
 
 
 class Hub:

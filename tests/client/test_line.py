@@ -11,7 +11,7 @@ from fedlearn.client.line import Line
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.wire.messages import Goodbye, Message
-from tests.client.scene import LIMIT_S
+from tests.patience import LIMIT_S
 
 
 async def says_nothing(nonce: bytes, binding: bytes) -> None:

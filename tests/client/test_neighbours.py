@@ -12,11 +12,11 @@ from fedlearn.net.dialing import Line, dial_directly
 from fedlearn.net.direct import Place
 from fedlearn.wire.messages import Activations, Neighbours, NextSeat, SeatBefore
 from fedlearn.wire.proof import Identity
+from tests.patience import LIMIT_S
 
 ADA, BOB, EVE = (Identity.of_seed(bytes([number]) * 32) for number in (1, 2, 3))
 SAID = Activations(3, 0, 4, bytes(8), bytes(range(200)) * 2000)
 LOOPBACK = Place("127.0.0.1")
-LIMIT_S = 20.0
 
 
 @final
@@ -229,5 +229,21 @@ def test_strangers_hold_few_places() -> None:
             writer.close()
         pair.call()
         await pair.ada.until("linked")
+
+    on_a_pair(act)
+
+
+def test_callers_that_signed_are_counted_off_once() -> None:
+    """Whoever counted them off twice would take in strangers without end."""
+
+    async def act(pair: Pair) -> None:
+        for number in range(3):  # each is let go by the next plan
+            pair.wait_for(number=number)
+            pair.call(number=number)
+            await pair.ada.until("linked")
+            pair.ada.events.clear()
+        pair.caller.close()
+        await pair.bob.until("before: the line from the seat before ended")
+        assert pair.called._n_callers == 0
 
     on_a_pair(act)

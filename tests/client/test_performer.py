@@ -22,7 +22,9 @@ class Volunteer:
     replica = None
     lacks = ""
     unit = "tokens"
-    report = "members together\nas fast as one by one"
+
+    def __init__(self) -> None:
+        self.report = "members together\nas fast as one by one"
 
     def perform(self, compute: Compute) -> Computed:
         match compute:
@@ -115,6 +117,16 @@ def test_way_in_which_members_are_tried_is_said_once_it_is_known(scene: Scene) -
     assert scene.shell.said == []
     scene.shell.do_compute(2)
     assert scene.shell.said == ["members together", "as fast as one by one"]
+
+
+@pytest.mark.parametrize(("later", "is_news"), [("8 at once: 1 s", True), ("one by one: 2.25 s", False)])
+def test_another_way_is_said_and_other_figures_are_not(later: str, is_news: bool, scene: Scene) -> None:
+    scene.volunteer.report = first = "one by one: 1.50e-05 s"
+    scene.hear(WELCOME, snapshot(4), assignment(4, quota=2 * GROUP))
+    scene.shell.do_compute(3)
+    scene.volunteer.report = later
+    scene.shell.do_compute()
+    assert scene.shell.said == ([first, later] if is_news else [first])
 
 
 def test_part_of_the_model_that_is_not_here_is_said(scene: Scene) -> None:

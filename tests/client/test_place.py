@@ -11,6 +11,8 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.graphs.codec import decode, encode
+from fedlearn.graphs.graph import ArraySpec, Call, GraphError
 from fedlearn.tasks.blocks import block_name, encode_block
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.objective import PartObjective
@@ -22,6 +24,7 @@ torch = pytest.importorskip("torch")
 
 from fedlearn.client.place import Place  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
+from fedlearn.tasks.torch_graph.sharing import Attachment  # noqa: E402
 from tests.tasks.torch_graph.shared import CUTS, attachment, task, weights  # noqa: E402
 
 GROUP = 8
@@ -110,9 +113,20 @@ def test_what_cannot_be_decoded_becomes_losses_that_are_none() -> None:
 # ---- what a server may ask of a seat
 
 
+def build_of(sent: bytes) -> Build:
+    return Build(Welcome("1", Invitation("graph", 3, {}, {}, sent)))
+
+
+def altered(**changes: object) -> bytes:
+    """The attachment with a changed graph."""
+    sent = msgspec.msgpack.decode(attachment(), type=Attachment)
+    graph = encode(msgspec.structs.replace(decode(sent.graph), **changes))
+    return msgspec.msgpack.encode(msgspec.structs.replace(sent, graph=graph))
+
+
 def volunteer(max_bytes: int) -> Volunteer:
     made = Volunteer(1, budget=Budget(max_bytes))
-    made.perform(Build(Welcome("1", Invitation("graph", 3, {}, {}, attachment()))))
+    made.perform(build_of(attachment()))
     return made
 
 
@@ -122,6 +136,37 @@ def seated(max_bytes: int = 10**6) -> Volunteer:
     made.perform(StoreBlock(DataBlock(BLOCK, encode_block(COLUMNS))))
     made.perform(Load(snapshot(place(0).holding.part)))
     return made
+
+
+@pytest.mark.parametrize("max_bytes", [1000, 20_000])
+def test_a_model_beyond_the_memory_that_is_lent_leaves_the_volunteer_waiting_for_a_part(max_bytes: int) -> None:
+    assert " expected " in volunteer(max_bytes).lacks
+    assert volunteer(10**6).lacks == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({"outputs": ("nothing",)}, "expected the result of a call as its output"),
+        ({"calls": (Call(("loss",), "a.new.one", ()),)}, "not an operator that volunteers run"),
+        ({"inputs": (ArraySpec("x", (8, 5)), ArraySpec("y", (8,))), "forms": ()}, "its arguments do not fit"),
+    ],
+)
+def test_a_graph_that_nobody_can_run_is_refused_and_not_waited_for(changes: dict[str, object], answer: str) -> None:
+    made = Volunteer(1, budget=Budget(10**6))
+    with pytest.raises(GraphError, match=answer):
+        made.perform(build_of(altered(**changes)))
+    with pytest.raises(GraphError):
+        made.perform(build_of(b"no attachment"))
+
+
+def test_a_machine_without_pytorch_waits_for_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("fedlearn.tasks.torch_graph.kind.received", missing)
+    with pytest.raises(ValueError, match=r"expected PyTorch.*pip install"):
+        volunteer(10**6)
 
 
 @pytest.mark.parametrize(

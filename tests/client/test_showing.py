@@ -9,10 +9,10 @@ from fedlearn.client import showing as module
 from fedlearn.client.showing import Showing
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.drawing import Block, Goal
+from tests.patience import LIMIT_S
 from tests.terminal.emulator import Emulator
 
 BLOCK = Block("12", Goal(7), None, (("lends", "all of it"),))
-LIMIT_S = 20.0
 
 
 @final
