@@ -19,7 +19,24 @@ def test_changed_conversations_end_in_a_protocol_error_or_are_heard_to_their_end
     assert re.search(r"\d{2,} Result", done.stdout)
 
 
-@pytest.mark.parametrize("command", [["frames.py", "server"], ["frames.py", "volunteer"], ["files.py"]], ids=" ".join)
+DECODERS = ("npz", "idx", "idx-packed", "graph", "attachment", "message", "activation", "block", "options", "rows")
+
+
+def test_seats_that_say_anything_stop_no_crew() -> None:
+    command = [sys.executable, str(ROOT / "fuzz" / "crews.py"), "--cases", "20", "--seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"20 cases from seed 1, \d{3} messages: the crews went on\n", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["frames.py", "server"], ["frames.py", "volunteer"], ["files.py"]),
+        *(["decoders.py", decoder] for decoder in DECODERS),
+    ],
+    ids=" ".join,
+)
 def test_what_fuzzing_begins_with_is_read_as_it_should_be(command: list[str]) -> None:
     script, *reader = command
     done = subprocess.run(
