@@ -13,14 +13,45 @@ import es_core
 from fedlearn.config import RunConfig
 from tests.runs import rnn_config
 
+_NICENESS = 18
+"""One less than a volunteer's, which so can be told."""
+
 # Servers of tests show no page unless they are told to.
 os.environ["FEDLEARN_BOARD"] = "0"
+
+# Volunteers run at the lowest priority; beside tests of the usual one they would hardly run at all.
+if hasattr(os, "nice"):
+    os.nice(_NICENESS - os.nice(0))
 
 # An example may take long on a busy machine, which says nothing of the code.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 _MXCSR_BITS = {"flush-to-zero": 0x8040, "downward": 0x2000, "upward": 0x4000, "toward-zero": 0x6000}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--passed", type=Path, help="file of tests that have passed: they are left out, more are added")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests that have passed before."""
+    before = _passed_before(config)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in before])
+    items[:] = [item for item in items if item.nodeid not in before]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Adds the tests that passed now; the workers of pytest-xdist have no summary."""
+    file: Path | None = config.getoption("passed")
+    if file is not None:
+        passed = {report.nodeid for report in terminalreporter.getreports("passed")}
+        file.write_text("\n".join(sorted(_passed_before(config) | passed)), encoding="utf-8")
+
+
+def _passed_before(config: pytest.Config) -> set[str]:
+    file: Path | None = config.getoption("passed")
+    return set(file.read_text(encoding="utf-8").splitlines()) if file is not None and file.exists() else set()
 
 
 class _FloatEnvironment(ctypes.Structure):

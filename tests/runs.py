@@ -25,6 +25,8 @@ TEXT = "the small red bird sings and flies over hills and rivers when the winter
 TARGET = np.linspace(-1.0, 1.0, 6, dtype=np.float32)
 
 STRATEGY: dict[str, Any] = {
+    "perturb": "weights",
+    "head": "perturbed",
     "population_limit": 64,
     "group_size": 8,
     "sigma": 0.02,
@@ -47,8 +49,9 @@ def write_text(path: Path, length: int = 4000) -> Path:
 
 def rnn_config(folder: Path, **settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
     """Of a run in `folder/runs`, on a text of its own."""
-    shape = {"hidden_size": 8, "context": 4, "sequence_length": 8, "data": (str(write_text(folder / "corpus.txt")),)}
-    return Schema(RnnOptions).build({**STRATEGY, **shape, "runs": str(folder / "runs"), **settings})
+    shape = {"hidden_size": 8, "context": 4, "sequence_length": 8, "precision": "float32"}
+    text = {"data": (str(write_text(folder / "corpus.txt")),)}
+    return Schema(RnnOptions).build({**STRATEGY, **shape, **text, "runs": str(folder / "runs"), **settings})
 
 
 def task_config(folder: Path, **settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)

@@ -53,6 +53,7 @@ SYSTEM_NAMES = {
 }
 """What only some systems have, or have in their own way."""
 HARMLESS = {
+    "fedlearn/tasks/torch/ways.py: time",  # how long ways take, where no other clock is given; no loss depends on it
     "fedlearn/tasks/torch_graph/capture.py: logging",  # torch.export's own messages are kept away
     "fedlearn/tasks/torch_graph/refusals.py: pathlib",  # an error names the user's file
 }
@@ -218,9 +219,22 @@ def systems_outside_their_room(root: Path) -> list[str]:
     return found
 
 
+def children_started_otherwise(root: Path) -> list[str]:
+    """Command lines of this Python that `program` of fedlearn/system/processes.py did not make."""
+    return [
+        f"{path.relative_to(root)}:{node.lineno}"
+        for path in python_files(root, ("fedlearn",))
+        if path != root / "fedlearn" / "system" / "processes.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.List | ast.Tuple)
+        and any(ast.unparse(element) == "sys.executable" for element in node.elts)
+    ]
+
+
 @pytest.mark.parametrize(
     "rule",
     [
+        children_started_otherwise,
         systems_outside_their_room,
         torch_outside_its_rooms,
         torch_at_the_top_of_environments,
@@ -344,6 +358,11 @@ def test_what_only_some_systems_have_is_seen_outside_its_room(tmp_path: Path, st
     assert systems_outside_their_room(tmp_path) == []
     write(tmp_path, "fedlearn/client/client.py", statement)
     assert systems_outside_their_room(tmp_path) == [f"fedlearn/client/client.py: {name}"]
+
+
+def test_a_child_that_is_started_otherwise_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, "fedlearn/server/some.py", "command = [sys.executable, '-m', 'fedlearn']")
+    assert children_started_otherwise(tmp_path) == ["fedlearn/server/some.py:1"]
 
 
 def test_a_long_file_is_seen(tmp_path: Path) -> None:

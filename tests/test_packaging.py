@@ -1,6 +1,7 @@
 """What can be checked here of wheels and workflows, which run elsewhere."""
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -63,3 +64,17 @@ def test_command_that_tries_a_wheel_passes_here(tmp_path: Path) -> None:
         [sys.executable, "-c", path + program[2]], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert "base" in done.stdout, done.stderr
+
+
+def test_ci_types_the_commands_that_readme_shows() -> None:
+    readme = runpy.run_path(str(REPOSITORY / ".ci" / "readme.py"))
+    start, sample = readme["commands"]("Start")[:2]
+    (test,) = readme["commands"]("Tests")
+    made = "python3 -m venv .venv && .venv/bin/pip install -e "
+    assert (start, test) == (
+        f"{made}'.[board]' && .venv/bin/python server.py",
+        f"{made}'.[test,board]' && .venv/bin/pytest",
+    )
+    assert sample.startswith(".venv/bin/fedlearn sample latest --prompt ")
+    line = "step   575  2.862 bits/character  1 volunteer  4.9M trial-tokens/s"
+    assert readme["LEARNS"].match(line).group(1) == "2.862"

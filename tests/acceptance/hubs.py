@@ -92,7 +92,7 @@ def hub_in(folder: Path, *arguments: str, port: int = 0) -> Iterator[Place]:
     finally:
         process.terminate()
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.crews import STEPS_BY_MEMBERS, digests_of_parts, write_task
 from tests.end_to_end.processes import ended_at_exit, final_digest, metrics_of, output_of, start, wait_for
+from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
 
@@ -45,7 +46,7 @@ def joined(folder: Path, port: str, name: str) -> "subprocess.Popen[str]":
 
 def wait_for_step(folder: Path, step: int) -> None:
     """Waits until it is taken."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while not any(line["step"] >= step for line in metrics_of(folder)):
         assert time.monotonic() < deadline, f"step {step} was never taken"
         time.sleep(0.05)
@@ -53,7 +54,7 @@ def wait_for_step(folder: Path, step: int) -> None:
 
 def stalled_at(folder: Path) -> int:
     """The step that is open, once two reports of the server in a row say that nothing more of it came in."""
-    deadline, before = time.monotonic() + 20, None
+    deadline, before = time.monotonic() + LIMIT_S, None
     while time.monotonic() < deadline:
         status = json.loads((folder / "trainingRuns/1/status.json").read_text())
         if (opened := status["open_step"]) is not None:
@@ -88,7 +89,7 @@ def test_a_killed_stem_is_replaced_and_training_goes_on_within_two_steps(tmp_pat
                 wait_for_step(tmp_path, broken + 3)
                 server.send_signal(signal.SIGINT)
                 digests = dict(zip(places, map(final_digest, clients), strict=True))
-                assert server.wait(timeout=30) == 0
+                assert server.wait(timeout=LIMIT_S) == 0
     members = {step["step"]: step["members"] for step in metrics_of(tmp_path)}
     print(f"killed in step {broken}, whose neighbours have {[members[broken + i] for i in range(-1, 4)]} members")
     assert all(members[step] == 1024 for step in (broken + 2, broken + 3))

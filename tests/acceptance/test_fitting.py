@@ -9,6 +9,7 @@ import pytest
 
 from tests.acceptance.crews import STEPS_BY_MEMBERS
 from tests.end_to_end.processes import ended_at_exit, fedlearn, free_port, metrics_of, start, wait_for
+from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
 
@@ -58,14 +59,14 @@ def test_a_head_that_no_volunteer_holds_is_cut_by_itself_and_trained(tmp_path: P
         ]
         with ended_at_exit(*clients):
             said, _ = wait_for(server, r"the rows of the vocabulary are cut into (\d) shards, since .*")
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + LIMIT_S
             found: list[dict[str, Any]] = []
             while len(metrics_of(tmp_path)) < 3 or {one["digest"] for one in found} != {"equal"}:
                 assert time.monotonic() < deadline, f"no three steps by parts that are the server's: {found}"
                 time.sleep(0.05)
                 found = status_of(tmp_path)["volunteers"] if metrics_of(tmp_path) else []
             assert "steps are done" in fedlearn("finish", "1", folder=tmp_path)
-            assert server.wait(timeout=60) == 0
+            assert server.wait(timeout=LIMIT_S) == 0
     held = {volunteer["name"]: volunteer["tensors"] for volunteer in found}
     print(f"{said} shards: {held}; losses {[round(step['loss'], 3) for step in metrics_of(tmp_path)]}")
     assert int(said) == 2

@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load
 
 from tests.acceptance.hubs import Place, Reader, devices_of, hub_in, skip_without
+from tests.patience import LIMIT_S
 
 skip_without("torch", "sklearn", "starlette")
 
@@ -56,7 +57,7 @@ def trained(place: Place, body: dict[str, Any], training: dict[str, Any], *, is_
         place.wait(lambda job: job["status"] == "completed")
         log.end()
         seen.append(place.wait(lambda job: "accuracy" in job["validation"])["status"])
-        said = [device.communicate(timeout=60)[0] for device in devices]
+        said = [device.communicate(timeout=LIMIT_S)[0] for device in devices]
         assert [device.returncode for device in devices] == [0, 0], said
     return Done(place, seen, events, log, shared, said)
 

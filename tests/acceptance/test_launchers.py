@@ -9,7 +9,16 @@ import psutil
 import pytest
 
 from tests.acceptance.programs import EXAMPLES, FEDLEARN, STEPS_OF_A_THIRD_S, TORCHRUN, VALLEY, begin, below
-from tests.end_to_end.processes import ended_at_exit, final_digest, free_port, metrics_of, output_of, wait_for
+from tests.end_to_end.processes import (
+    ended_at_exit,
+    fedlearn,
+    final_digest,
+    free_port,
+    metrics_of,
+    output_of,
+    wait_for,
+)
+from tests.patience import LIMIT_S
 
 
 def test_killed_local_volunteer_comes_back_and_ctrl_c_ends_all(tmp_path: Path) -> None:
@@ -37,13 +46,14 @@ def test_killed_local_volunteer_comes_back_and_ctrl_c_ends_all(tmp_path: Path) -
 def test_processes_of_srun_are_a_server_and_its_volunteers(tmp_path: Path) -> None:
     port = str(free_port())
     gang = {"SLURM_NTASKS": "3", "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "localhost"}
-    command = (*FEDLEARN, "rank", VALLEY, "--steps", "8", "--port", port, "--threads", "1", *STEPS_OF_A_THIRD_S)
+    command = (*FEDLEARN, "rank", VALLEY, "--port", port, "--threads", "1", *STEPS_OF_A_THIRD_S)
     ranks = [begin(*command, folder=tmp_path, environ=gang | {"SLURM_PROCID": str(rank)}) for rank in range(3)]
     with ended_at_exit(*ranks):
+        wait_for(ranks[0], r"^step .* 2 volunteers")
+        assert "steps are done" in fedlearn("finish", "1", folder=tmp_path)
         digests = {final_digest(rank) for rank in ranks[1:]}
-        assert ranks[0].wait(30) == 0
-    assert len(digests) == 1
-    assert len(metrics_of(tmp_path)) == 8
+        assert ranks[0].wait(LIMIT_S) == 0
+    assert digests == {metrics_of(tmp_path)[-1]["digest"]}
 
 
 @pytest.mark.long

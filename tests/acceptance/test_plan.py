@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.programs import EXAMPLES, FEDLEARN
+from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -17,7 +18,7 @@ RAM_AND_BANDWIDTH = [(8, 20), (16, 10), (8, 10)]
 
 def planned(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [*FEDLEARN, "plan", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=180)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
 def write_nodes(folder: Path, *, share: float) -> None:

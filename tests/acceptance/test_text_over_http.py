@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.hubs import Place, Reader, devices_of, hub_in, skip_without
+from tests.patience import LIMIT_S
 
 skip_without("torch", "starlette")
 pytestmark = pytest.mark.long
@@ -65,7 +66,7 @@ def test_two_devices_train_it_each_with_a_whole_model_or_both_with_one(place: Pl
         assert len(place.curl("GET", "/api/devices").content) == 2
         for device in devices:
             device.terminate()
-            said, _ = device.communicate(timeout=60)
+            said, _ = device.communicate(timeout=LIMIT_S)
             assert "all 20 steps are done" in said
         assert place.curl("GET", "/api/devices").content == []
     held = [device["layers"] for device in job["devices"]]

@@ -151,6 +151,7 @@ def test_results_on_another_text_are_not_mixed(run_benchmark: Run, alternating_t
     assert (tmp_path / "kept" / "learning.json").read_bytes() == saved
 
 
+@pytest.mark.slow
 def test_server_with_its_volunteer_learns_for_a_time(read_json: ReadJson, alternating_text: str) -> None:
     flags = ("--data", alternating_text, "--through-server", "--seconds", "8")
     (result,) = read_json("learning", *flags, *TINY)["results"]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LIMIT_S
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PROGRAM = f"""
@@ -28,7 +30,7 @@ def seen(*arguments: str, **variables: str) -> object:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     return json.loads(done.stdout)
 

@@ -9,7 +9,8 @@ from fedlearn.commands.command_line import _parser, main
 from fedlearn.config import Schema, flag_of
 from fedlearn.tasks.registry import find_kind, kind_names
 from tests.docs.pages import REPOSITORY, Command, commands
-from tests.end_to_end.processes import LIMIT_S, ended_at_exit, output_of, start
+from tests.end_to_end.processes import ended_at_exit, output_of, start
+from tests.patience import LIMIT_S
 from tests.runs import write_text
 
 ALL = sorted(set(commands()))

@@ -50,3 +50,15 @@ def test_page_has_the_default(key: str) -> None:
         assert float(shown) == default
     else:
         assert shown == default
+
+
+def test_page_lists_what_a_resumed_run_keeps() -> None:
+    start, kept = (
+        set(re.findall(r"`(\w+)`", row.split("|")[2]))
+        for row in TEXT.partition("## When a run is resumed")[2].splitlines()
+        if row.startswith(("| each start", "| the run's;"))
+    )
+    schemas = [Schema(find_kind(name).options) for name in kind_names()]
+    assert all(start == schema.of_start for schema in schemas)
+    assert start | kept == set().union(*(schema.resumable for schema in schemas))
+    assert not start & kept

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from tests.patience import LIMIT_S
+
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 120.0
 SHORT_STEPS = ["--time-per-step", "0.3", "--population-limit", "1000000", "--sample-time", "2"]
 
 
@@ -87,5 +88,5 @@ def free_port() -> int:
 
 def final_digest(process: subprocess.Popen[str]) -> str:
     digest, _ = wait_for(process, r"to step \d+ with digest ([0-9a-f]{16})")
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=LIMIT_S) == 0
     return digest

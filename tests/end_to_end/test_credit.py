@@ -27,7 +27,7 @@ def test_volunteer_is_told_at_the_end_what_its_identity_earned_over_all_its_conn
     (tmp_path / "fit.py").write_text(FIT.format(n_parameters=20, trial_s=0.0))
     for steps, more in (
         ("30", [*FLAGS, *SIZES]),
-        ("50", ["--resume", "latest", "--task", "fit.py:task", "--port", "0"]),
+        ("50", ["--resume", "latest", "--task", "fit.py:task", "--port", "0", "--volunteers", "0"]),
     ):
         said = lend(tmp_path, *more, "--steps", steps)
         (last,) = re.findall(r"its identity is credited with ([\d.k]+) members, .* in all; ", said)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedlearn.text.tokenizer import tokenizer_from_json
 from tests.end_to_end.processes import SHORT_STEPS, ended_at_exit, fedlearn, metrics_of, start, wait_for
+from tests.patience import LIMIT_S
 
 ROWS = 64
 """Pieces of a text that are read side by side, each from the initial state."""
@@ -27,7 +28,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ("abcdefgh"[letter] * length for letter, length in generator.integers([0, 3], [8, 12], (2000, 2)))
     (folder / "lines.txt").write_text("\n".join(lines))
     shape = ["--hidden-size", "16", "--context", "12", "--sequence-length", "12"]
-    given = ["--data", "lines.txt", "--documents", "lines", *shape, *SHORT_STEPS]
+    given = ["--verbose", "--data", "lines.txt", "--documents", "lines", *shape, *SHORT_STEPS]
     server = start("server.py", "--volunteers", "0", "--port", "0", "--steps", "10", *given, folder=folder)
     with ended_at_exit(server):
         port, said = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
@@ -35,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         client = start("client.py", "--server", f"127.0.0.1:{port}", "--threads", "1", "--once", folder=folder)
         with ended_at_exit(client):
             wait_for(server, "all 10 steps are done")
-            assert server.wait(timeout=30) == 0
+            assert server.wait(timeout=LIMIT_S) == 0
     return folder
 
 

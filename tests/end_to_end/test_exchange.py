@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fedlearn.storage.journal import read_journal
 from tests.end_to_end.processes import SHORT_STEPS, ended_at_exit, fedlearn, final_digest, metrics_of, start, wait_for
+from tests.patience import LIMIT_S
 
 
 def test_volunteers_that_sum_hold_what_the_server_holds(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_volunteers_that_sum_hold_what_the_server_holds(tmp_path: Path) -> None:
             _, said = wait_for(server, "all 10 steps are done")
             assert "drifted" not in said
             assert "false" not in said
-            assert server.wait(timeout=30) == 0
+            assert server.wait(timeout=LIMIT_S) == 0
             digests = {final_digest(client) for client in clients}
     metrics = metrics_of(tmp_path)
     print(f"bytes in and out of the last step: {metrics[-1]['bytes_in']}, {metrics[-1]['bytes_out']}")

@@ -14,7 +14,6 @@ from safetensors.numpy import load_file
 
 from tests.docs.pages import commands
 from tests.end_to_end.processes import (
-    LIMIT_S,
     ROOT,
     ended_at_exit,
     free_port,
@@ -23,6 +22,7 @@ from tests.end_to_end.processes import (
     start,
     wait_for,
 )
+from tests.patience import LIMIT_S
 from tests.runs import write_text
 
 pytest.importorskip("starlette", reason="the board is an extra")
@@ -56,7 +56,7 @@ def serving(folder: Path, arguments: list[str], board: int) -> "subprocess.Popen
 def stopped(server: "subprocess.Popen[str]") -> None:
     server.send_signal(signal.SIGINT)
     output_of(server).read()
-    assert server.wait(timeout=30) == 0
+    assert server.wait(timeout=LIMIT_S) == 0
 
 
 def written(address: str, prompt: str) -> str:
@@ -79,7 +79,7 @@ def test_newcomers_hour_goes_as_the_page_says(tmp_path: Path) -> None:
 
     server = serving(tmp_path, first, board)
     with ended_at_exit(server):
-        address, read = wait_for(server, r"board: (http://127\.0\.0\.1:\d+)")
+        address, read = wait_for(server, r"in a browser: (http://127\.0\.0\.1:\d+)")
         if not any(line.startswith("step ") for line in read.splitlines()):
             wait_for(server, r"^step +0")
         with urllib.request.urlopen(address, timeout=LIMIT_S) as page:

@@ -217,7 +217,7 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"rank": 2, "n_layers": 2, "batch_size": 2},
         {"rank": 0, "context": 0},
         {"cell": "gru", "n_layers": 2},
-        {"perturb": "activations", "sigma": 0.05},
+        {"perturb": "activations", "head": "perturbed", "sigma": 0.05},
         {"perturb": "activations", "head": "closed-form", "n_layers": 2},
         {"head": "closed-form"},
         {"antithetic": True, "weight_decay": 0.3},

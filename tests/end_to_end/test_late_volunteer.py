@@ -4,7 +4,10 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.processes import ended_at_exit, fedlearn, final_digest, metrics_of, start, wait_for
+from tests.patience import LIMIT_S
 
 FIT = """
 import numpy as np
@@ -24,6 +27,7 @@ FLAGS = ["--task", "fit.py:task", "--group-size", "8", "--sigma", "0.05", "--lea
 FLAGS += ["--population-limit", "1000000", "--time-per-step", "0.3", "--steps", str(N_STEPS)]
 
 
+@pytest.mark.slow
 def test_all_who_follow_a_task_hold_the_same_weights_to_the_last_bit(tmp_path: Path) -> None:
     (tmp_path / "fit.py").write_text(FIT)
     server = start("server.py", *FLAGS, "--volunteers", "0", "--port", "0", folder=tmp_path)
@@ -43,7 +47,7 @@ def test_all_who_follow_a_task_hold_the_same_weights_to_the_last_bit(tmp_path: P
                 wait_for(server, "late joined")
                 _, rest = wait_for(server, f"all {N_STEPS} steps are done")
                 assert "drifted" not in rest
-                assert server.wait(timeout=30) == 0
+                assert server.wait(timeout=LIMIT_S) == 0
                 recorded = metrics_of(tmp_path)
                 assert {final_digest(steady), final_digest(late)} == {recorded[-1]["digest"]}
     assert [line["step"] for line in recorded] == list(range(N_STEPS))
@@ -73,7 +77,7 @@ def resume(folder: Path) -> None:
     with ended_at_exit(server):
         _, read = wait_for(server, f"all {N_STEPS + 4} steps are done")
         assert re.search(rf"from step {N_STEPS}$", read, re.MULTILINE)
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
     assert [line["step"] for line in metrics_of(folder)] == list(range(N_STEPS + 4))
     assert "equal to" in fedlearn("replay", "1", folder=folder)
     assert "equal to" in fedlearn("replay", "1", "--step", str(N_STEPS), folder=folder)

@@ -7,10 +7,12 @@ import pytest
 
 from fedlearn.commands.command_line import main
 from tests.end_to_end.processes import ended_at_exit, fedlearn, free_port, metrics_of, start, wait_for
+from tests.patience import LIMIT_S
 
 STEP = r"^step +(\d+)"
 
 
+@pytest.mark.slow
 def test_server_follows_its_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def order(*arguments: str, code: int = 0) -> str:
         """In this process, which is quicker; one verb is a process of its own."""
@@ -40,7 +42,7 @@ def test_server_follows_its_operator(tmp_path: Path, capsys: pytest.CaptureFixtu
         wait_for(server, rf"^step +(?!{step}\b)\d+")
         assert "guest was sent away" in order("send-away", "1", "guest")
         wait_for(guest, "refused: identity: the server's owner sent it away")
-        assert guest.wait(timeout=30) == 1
+        assert guest.wait(timeout=LIMIT_S) == 1
         assert "there: none" in order("send-away", "1", "guest", code=1)
         ended = re.search(r"^run 1: all (\d+) steps are done, at step \1$", order("finish", "1"), re.MULTILINE)
         assert ended is not None
@@ -49,7 +51,7 @@ def test_server_follows_its_operator(tmp_path: Path, capsys: pytest.CaptureFixtu
             rf"all {ended[1]} steps are done; step {ended[1]} is saved; go on with: .* --steps {2 * int(ended[1])}$",
         )
         wait_for(server, r"^try next")
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
     assert "got none; go on with: " in order("pause", "1", code=1)
     assert "equal to" in order("replay", "1")
     assert '"learning_rate": 0.5' in (tmp_path / "trainingRuns/1/config.json").read_text()

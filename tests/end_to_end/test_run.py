@@ -25,13 +25,15 @@ from tests.end_to_end.processes import (
     start,
     wait_for,
 )
+from tests.patience import LIMIT_S
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of 20 steps, in which one client was killed mid-step and another joined late."""
     folder = tmp_path_factory.mktemp("end_to_end")
-    server = start("server.py", "--volunteers", "0", "--port", "0", "--steps", "20", *SHORT_STEPS, folder=folder)
+    flags = ["--volunteers", "0", "--port", "0", "--steps", "20", "--perturb", "weights"]
+    server = start("server.py", *flags, *SHORT_STEPS, folder=folder)
     with ended_at_exit(server):
         port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
         address = ["--server", f"127.0.0.1:{port}", "--threads", "1"]
@@ -49,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 _, rest = wait_for(server, "all 20 steps are done.* --steps 40")
                 assert "drifted" not in rest
                 assert re.search(r"^step +19 ", rest, re.MULTILINE)
-                assert server.wait(timeout=30) == 0
+                assert server.wait(timeout=LIMIT_S) == 0
                 digests = {final_digest(steady), final_digest(late), str(metrics_of(folder)[-1]["digest"])}
                 assert len(digests) == 1
     return folder
@@ -96,7 +98,7 @@ def test_a_resumed_run_goes_on(trained: Path) -> None:
         _, read = wait_for(server, "all 25 steps are done")
         assert "from step 20" in read
         assert "measured:" not in read  # what the run chose when it began stays
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
     assert [line["step"] for line in metrics_of(trained)] == list(range(25))
     assert "equal to" in fedlearn("replay", "1", folder=trained)
 
@@ -108,7 +110,7 @@ def test_interrupting_the_server_ends_everything_cleanly(tmp_path: Path, interru
         wait_for(server, r"^step +\d+")
         server.send_signal(interrupt)
         _, read = wait_for(server, "the server was stopped")
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
     assert "Traceback" not in read
     log = (tmp_path / "trainingRuns/1/local-1.log").read_text()
     assert re.search(r"joined run 1 at step 0: \d+ parameters(.|\n)*this machine took", log)
@@ -120,7 +122,7 @@ def test_interrupting_a_client_ends_it_cleanly(tmp_path: Path) -> None:
     with ended_at_exit(client):
         wait_for(client, "no server answers")
         client.send_signal(signal.SIGHUP)
-        assert client.wait(timeout=30) == 0
+        assert client.wait(timeout=LIMIT_S) == 0
 
 
 @pytest.mark.parametrize("script", ["server.py", "client.py"])
@@ -129,7 +131,7 @@ def test_interrupting_the_start_is_quiet(tmp_path: Path, script: str) -> None:
     process = start(script, folder=tmp_path, PYTHONPATH=str(tmp_path))
     with ended_at_exit(process):
         assert output_of(process).read() == ""
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=LIMIT_S) == 130
 
 
 def test_a_full_disk_ends_the_run_with_one_message(tmp_path: Path) -> None:
@@ -141,13 +143,14 @@ def test_a_full_disk_ends_the_run_with_one_message(tmp_path: Path) -> None:
         checkpoints.touch()  # nobody can write into it, not even root
         server.send_signal(signal.SIGINT)
         read = output_of(server).read()
-        assert server.wait(timeout=30) == 1
+        assert server.wait(timeout=LIMIT_S) == 1
     assert read.count("could not be written") == 1
     assert "server.py: " in read
     assert "Traceback" not in read
     assert "exception" not in read.lower()
 
 
+@pytest.mark.slow
 def test_a_client_comes_back_to_a_server_that_was_killed_and_resumed(tmp_path: Path) -> None:
     port = str(free_port())
     server = start("server.py", "--port", port, "--volunteers", "0", *SHORT_STEPS, folder=tmp_path)
@@ -157,11 +160,12 @@ def test_a_client_comes_back_to_a_server_that_was_killed_and_resumed(tmp_path: P
         server.send_signal(signal.SIGKILL)
         wait_for(client, "trying again")
         n_steps = len(metrics_of(tmp_path))
-        resumed = start("server.py", "--resume", "1", "--steps", str(n_steps + 5), folder=tmp_path)
+        again = ["--port", port, "--volunteers", "0", "--steps", str(n_steps + 5)]
+        resumed = start("server.py", "--resume", "1", *again, folder=tmp_path)
         with ended_at_exit(resumed):
             wait_for(resumed, "loyal joined")
             wait_for(resumed, f"all {n_steps + 5} steps are done")
-            assert resumed.wait(timeout=30) == 0
+            assert resumed.wait(timeout=LIMIT_S) == 0
         digest = final_digest(client)
     last = metrics_of(tmp_path)[-1]
     assert (last["step"], last["digest"]) == (n_steps + 4, digest)
@@ -169,20 +173,23 @@ def test_a_client_comes_back_to_a_server_that_was_killed_and_resumed(tmp_path: P
 
 
 def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
-    server = start("server.py", "--port", "0", "--threads", "1", "--duration", "1", *SHORT_STEPS, folder=tmp_path)
+    flags = ["--port", "0", "--threads", "1", "--duration", "1", "--perturb", "weights", "--verbose"]
+    server = start("server.py", *flags, *SHORT_STEPS, folder=tmp_path)
     with ended_at_exit(server):
         printed, read = wait_for(server, r"the 1 s of training are over; step \d+ is saved; go on with: (.*)$")
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
     assert len(metrics_of(tmp_path)) >= 3
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
     # Twice the duration, or twice the time that passed where the machine was busy.
     (duration,) = re.findall(r" --duration (\d+)$", printed)
     assert int(duration) >= 2
-    again = subprocess.run(["sh", "-c", printed], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+    again = subprocess.run(
+        ["sh", "-c", printed], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=LIMIT_S
+    )
     assert f"the {duration} s of training are over" in again.stdout
     # Twice a shorter duration would be over at once; twice the whole seconds that passed would not.
     passed = int(metrics_of(tmp_path)[-1]["elapsed_s"])
-    resumed = start("server.py", "--resume", "1", "--duration", "0.25", folder=tmp_path)
+    resumed = start("server.py", "--resume", "1", "--duration", "0.25", "--port", "0", folder=tmp_path)
     with ended_at_exit(resumed):
         wait_for(resumed, rf"the 0\.25 s of training are over; .* --duration {2 * passed}$")
     # What was not given was chosen, with reasons.
@@ -191,12 +198,13 @@ def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
     assert re.search(r"^learning_rate = 0\.0\d+: .* in a run with an end", read, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_says_so_and_can_be_taken_back(tmp_path: Path) -> None:
     flags = ["--port", "0", "--threads", "1", "--hidden-size", "8", "--learning-rate", "1000", *SHORT_STEPS]
     server = start("server.py", *flags, folder=tmp_path)
     with ended_at_exit(server):
         step, _ = wait_for(server, r"the run diverged: .*; go back to its best step with: .* rollback \S+/1 (\d+)$")
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
     assert int(step) < 5
     assert f"run 1 stands at step {step}" in fedlearn("rollback", "1", step, folder=tmp_path)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, final_digest, metrics_of, start, wait_for
+from tests.patience import LIMIT_S
 
 FUNCTION = """
 import numpy as np
@@ -88,7 +89,7 @@ def test_a_killed_and_a_late_volunteer_do_no_harm_and_the_run_is_resumed_to_the_
             late = start("client.py", *address, "--name", "late", folder=tmp_path)
             with ended_at_exit(late):
                 _, read = wait_for(server, f"all {N_STEPS} steps are done")
-                assert server.wait(timeout=60) == 0
+                assert server.wait(timeout=LIMIT_S) == 0
                 assert "drifted" not in read
                 recorded = metrics_of(tmp_path)
                 assert final_digest(steady) == recorded[-1]["digest"]
@@ -100,12 +101,12 @@ def test_a_killed_and_a_late_volunteer_do_no_harm_and_the_run_is_resumed_to_the_
     with ended_at_exit(resumed):
         _, read = wait_for(resumed, f"all {N_STEPS + 3} steps are done")
         assert re.search(rf"from step {N_STEPS}$", read, re.MULTILINE)
-        assert resumed.wait(timeout=60) == 0
+        assert resumed.wait(timeout=LIMIT_S) == 0
     assert [line["step"] for line in metrics_of(tmp_path)] == list(range(N_STEPS + 3))
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
 
 
-RESUMED = ["--volunteers", "1", "--threads", "1"]
+RESUMED = ["--volunteers", "1", "--threads", "1", "--port", "0"]
 
 
 def check_learning(kind: str, recorded: list[dict[str, float]]) -> None:
@@ -114,17 +115,50 @@ def check_learning(kind: str, recorded: list[dict[str, float]]) -> None:
     assert min(losses[-4:]) < min(losses[:2]), kind
 
 
+NORMALIZED = """
+import numpy as np
+from torch import nn
+import fedlearn
+def model():
+    widths = (6, 80, 96)
+    layers = [nn.Sequential(nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU()) for a, b in zip(widths, widths[1:])]
+    return nn.Sequential(*layers, nn.Linear(96, 1)).eval()
+task = fedlearn.supervised(
+    model, lambda model, rows: model(rows["x"]).square().mean(), {"x": np.ones((40, 6), np.float32)}
+)
+"""
+
+
+def test_volunteers_need_no_file_of_a_model_whose_frozen_arrays_differ_in_length(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "mine.py").write_text(NORMALIZED)
+    server = start("server.py", "--task", "mine.py:task", "--port", "0", *STEPS, "--steps", "3", folder=tmp_path)
+    with ended_at_exit(server):
+        _, read = wait_for(server, "all 3 steps are done")
+        assert server.wait(timeout=LIMIT_S) == 0
+    assert "volunteers need no file" in read
+
+
+def test_a_run_without_a_finite_loss_ends_with_the_reason_and_an_error(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FUNCTION.replace("- 1.0", "* 1e30"))
+    server = start("server.py", "--task", "mine.py:task", "--port", "0", *STEPS, folder=tmp_path)
+    with ended_at_exit(server):
+        wait_for(server, r"^no loss is finite in the first 3 steps: a loss such as \S+ is beyond 1e\+06.*; divide it$")
+        assert server.wait(timeout=LIMIT_S) == 2
+    assert len(metrics_of(tmp_path)) == 3
+
+
 def test_a_task_of_one_side_only_is_refused_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FUNCTION)
     (tmp_path / "other.py").write_text(FUNCTION + "# of another version\n")
     server = start("server.py", "--task", "mine.py:task", "--volunteers", "0", "--port", "0", *STEPS, folder=tmp_path)
     with ended_at_exit(server):
         port, read = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
-        assert "join with: fedlearn join --task" in read
+        assert re.search(r"join with: \S*fedlearn join --task ", read)
         for named, told in (([], "name your copy of it with --task FILE.py:NAME"), (["other.py:task"], "source")):
             flags = ["--task", *named] if named else []
             client = start("client.py", *flags, "--server", f"127.0.0.1:{port}", folder=tmp_path)
             with ended_at_exit(client):
                 wait_for(client, f"refused: task: expected .*{told}")
-                assert client.wait(timeout=30) == 1
+                assert client.wait(timeout=LIMIT_S) == 1
             wait_for(server, f"left: task: expected .*{told}")

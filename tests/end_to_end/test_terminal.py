@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import shutil
 import struct
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.processes import LIMIT_S, ROOT, ended_at_exit
+from fedlearn.system.invocation import invocation
+from tests.end_to_end.processes import ROOT, ended_at_exit
+from tests.patience import LIMIT_S
 from tests.runs import write_text
 from tests.terminal.emulator import Emulator
 
@@ -53,11 +56,15 @@ def test_a_server_leaves_lines_alone_and_says_what_to_try_next(tmp_path: Path, c
     assert not any("━" in line for line in lines)  # and went
     assert any(line.startswith("step    11") for line in lines)
     ended = lines.index("all 12 steps are done; step 12 is saved; go on with:")
-    assert lines[ended + 1].endswith("server.py --resume trainingRuns/1 --steps 24")
+    assert lines[ended + 1].endswith(
+        f"{invocation('serve').split('/')[-1]} --resume trainingRuns/1 --port 0 --steps 24"
+    )
     assert lines[ended + 2].startswith("at step 12: validation ")
     (number,) = [number for number, line in enumerate(lines) if line == "try next:"]
     following = [line.split() for line in lines[number + 1 :]]
     assert [words[-2:] for words in following] == [["sample", "1"], ["eval", "1"]]
     # They work where they are printed.
-    written_text = seen(*following[0][1:], "--length", "20", folder=tmp_path, columns=columns)
+    program = shutil.which(following[0][0])
+    assert program is not None
+    written_text = seen(program, *following[0][1:], "--length", "20", folder=tmp_path, columns=columns)
     assert written_text.lines[0] == "run 1, step 12"

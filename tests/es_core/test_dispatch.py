@@ -5,12 +5,13 @@ import sys
 import pytest
 
 import es_core
+from tests.patience import LIMIT_S
 
 
 def run_python(code: str, isa: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"FEDLEARN_ISA": isa}
     return subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
 
 

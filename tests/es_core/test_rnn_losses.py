@@ -393,3 +393,16 @@ def test_population_of_many_blocks_equals_its_parts() -> None:
         np.testing.assert_allclose(
             member_losses(rnn, part, first_group=first), whole[2 * first : 2 * first + 2], rtol=1e-6
         )
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("layers", [1, 2])
+def test_int8_weights_round_alike_on_both_sides_of_zero(layers: int) -> None:
+    """With tanh, states change their sign with the embedding and the biases, and the head takes that back."""
+    rnn, tried = int8_case(11, 20, layers, 1)
+    opposite = rnn._replace(weights=rnn.weights.copy())
+    for name, tensor in rnn_layout(*rnn.shape, embedding_scale=3.0).split(opposite.weights).items():
+        if name in ("embedding.weight", "head.weight", "initial_state") or ".bias_l" in name:
+            tensor *= -1.0
+    losses = [member_losses(each, tried, sigma=0.0, int8=True) for each in (rnn, opposite)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=0, atol=1e-6)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LIMIT_S
+
 FOLDER = Path(__file__).parent
 SOURCES = FOLDER.parents[1] / "es_core" / "src"
 
@@ -16,8 +18,10 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         pytest.skip("there is no C++ compiler")
     program = str(tmp_path_factory.mktemp("threads") / "threads")
     files = [str(FOLDER / "threads.cpp"), str(SOURCES / "threads.cpp")]
-    subprocess.run([compiler, "-std=c++20", f"-I{SOURCES}", "-pthread", *files, "-o", program], check=True, timeout=120)
-    result = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
+    subprocess.run(
+        [compiler, "-std=c++20", f"-I{SOURCES}", "-pthread", *files, "-o", program], check=True, timeout=LIMIT_S
+    )
+    result = subprocess.run([program], capture_output=True, text=True, check=True, timeout=LIMIT_S)
     return dict(line.split(": ") for line in result.stdout.splitlines())
 
 

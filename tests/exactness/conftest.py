@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LIMIT_S
+
 Printed = Callable[..., dict[str, str]]
 
 FOLDER = Path(__file__).parent
@@ -176,7 +178,7 @@ def encode_anew(out: Path, command: list[str]) -> None:
 
 def run(command: list[str], **environment: str) -> str:
     result = subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert result.returncode == 0, f"{' '.join(command)}: exit status {result.returncode}\n{result.stderr}"
     return result.stdout

@@ -59,6 +59,7 @@ def test_an_older_processor_comes_to_the_golden_digests(
     assert printed(*emulator(processor), driver(build), "2") == {"isa": chosen} | golden_of_driver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("chosen", "threads"), [("dot", "1"), ("dot", "2"), ("dot", "3"), ("base", "2")])
 @pytest.mark.parametrize("build", ["aarch64", "aarch64 -O0"])
 def test_aarch64_comes_to_the_golden_digests(

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import es_core
+from tests.patience import LIMIT_S
 
 SOURCES = Path(__file__).parents[2] / "es_core" / "src"
 REPLICATED, RNN = SOURCES / "replicated/replicated_kernels.cpp", SOURCES / "rnn/rnn_kernels.cpp"
@@ -46,13 +47,13 @@ def losses(tool: Tool, compile_kernels: Compile, tmp_path_factory: pytest.TempPa
             )
         program = str(objects[0].with_name("losses"))
         command = [tool(compiler), "-static", "-pthread", *map(str, objects), "-o", program]
-        subprocess.run(command, check=True, timeout=120)
+        subprocess.run(command, check=True, timeout=LIMIT_S)
         return program
 
     def read(compiler: str, isa: str, *, is_encoded_anew: bool = False) -> Losses:
         emulator = [tool("qemu-aarch64")] if "aarch64" in compiler else []
         command = [*emulator, build(compiler, is_encoded_anew), isa]
-        lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
+        lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout.splitlines()
         return {name: np.array(numbers.split(), dtype=float) for name, _, numbers in (x.partition(":") for x in lines)}
 
     return read
@@ -73,6 +74,7 @@ def test_dot_products_of_arm_come_to_the_same_losses(losses: Callable[..., Losse
     check(base, base)
 
 
+@pytest.mark.slow
 def test_dot_products_of_avx_come_to_the_same_losses(losses: Callable[..., Losses]) -> None:
     flags = set(re.findall(r"\w+", PROCESSOR.read_text(encoding="utf-8"))) if PROCESSOR.exists() else set()
     has_other_encoding = {"avx512_vnni", "avx512vl"} <= flags

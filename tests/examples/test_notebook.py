@@ -38,7 +38,7 @@ def test_cells_run_one_after_another(
     assert capsys.readouterr().out.startswith("The ")
     assert names["run"].step > 0
     assert names["again"].folder.resolve() == names["run"].folder.resolve()
-    assert names["found"].loss < 0.1
+    assert names["found"].fun < 0.1
     assert len(shown[-1]) == 4
     assert shown[4]._repr_png_().startswith(b"\x89PNG")
 

@@ -18,10 +18,11 @@ from fedlearn.net.tls import binding_of
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Assignment, Challenge, Farewell, Hello, Message, Ready, Start
 from fedlearn.wire.proof import Credentials, prove
-from tests.end_to_end.processes import LIMIT_S, ended_at_exit, output_of, start, wait_for
+from tests.end_to_end.processes import ended_at_exit, output_of, start, wait_for
 from tests.identities import ADA, hello_of
+from tests.patience import LIMIT_S
 
-SOON_S = 30.0
+SOON_S = LIMIT_S
 FIT = """
 import os
 import time
@@ -66,7 +67,7 @@ def serving(
         if max_files:
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (max_files, max_files))
         fcntl.fcntl(output_of(server), fcntl.F_SETPIPE_SZ, SAID_BYTES)
-        line, _ = wait_for(server, r"join with: fedlearn join --task \S+ (\S+)")
+        line, _ = wait_for(server, r"join with: .* join --task \S+ (\S+)")
         yield server, line
 
 

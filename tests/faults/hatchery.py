@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
-LIMIT_S = 120
+from tests.patience import LIMIT_S
+
 JOINING = ["--task", "fit.py:task", "--threads", "1", "--priority", "normal"]
 
 
@@ -24,7 +25,7 @@ JOINING = ["--task", "fit.py:task", "--threads", "1", "--priority", "normal"]
 class Hatchery:
     """The process that forks, seen from a test."""
 
-    def __init__(self, folder: Path, *, limit_s: int = LIMIT_S, imports: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, *, limit_s: float = LIMIT_S, imports: Sequence[str] = ()) -> None:
         """`imports`: modules that children need besides those of a function's task."""
         self.folder = folder
         self._process = subprocess.Popen(
@@ -67,7 +68,7 @@ class Hatchery:
 
 
 @contextmanager
-def hatching(folder: Path, *, limit_s: int = LIMIT_S, imports: Sequence[str] = ()) -> Iterator[Hatchery]:
+def hatching(folder: Path, *, limit_s: float = LIMIT_S, imports: Sequence[str] = ()) -> Iterator[Hatchery]:
     """A hatchery, ended with all its volunteers."""
     hatchery = Hatchery(folder, limit_s=limit_s, imports=imports)
     try:
@@ -92,11 +93,11 @@ def lie() -> None:
     Volunteer.perform = perform_falsely  # type: ignore[method-assign, assignment]
 
 
-def volunteer(request: dict[str, Any], limit_s: int) -> None:
+def volunteer(request: dict[str, Any], limit_s: float) -> None:
     """What a child does; it never comes back."""
     from fedlearn.commands.command_line import main
 
-    signal.alarm(limit_s)  # a child whose test was killed ends by itself
+    signal.alarm(int(limit_s))  # a child whose test was killed ends by itself
     output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):
         os.dup2(output, number)
@@ -115,7 +116,7 @@ def volunteer(request: dict[str, Any], limit_s: int) -> None:
     os._exit(0)
 
 
-def serve(limit_s: int, imports: Sequence[str]) -> None:
+def serve(limit_s: float, imports: Sequence[str]) -> None:
     """Forks and sends signals as it is told; kills what is left when nobody is there to tell."""
     import fedlearn.client.client
     import fedlearn.commands.command_line
@@ -145,4 +146,4 @@ def serve(limit_s: int, imports: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), sys.argv[2:])
+    serve(float(sys.argv[1]), sys.argv[2:])

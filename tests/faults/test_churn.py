@@ -20,6 +20,7 @@ from tests.faults.hatchery import Hatchery, hatching
 from tests.faults.history import check_history, drained
 from tests.faults.link import Link, link_to
 from tests.faults.measures import growth_mb_an_hour, memory_mb
+from tests.patience import LIMIT_S
 
 N_NAMES = 16
 LEAST, MOST = 3, 12
@@ -104,13 +105,14 @@ def churned(folder: Path, duration_s: float, seed: int, *, event_s: float) -> li
             time.sleep(event_s)
         assert server.poll() is None, "".join(said)
         server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
         reading.join()
     print(f"seed {seed}, {duration_s:.0f} s, {len(metrics_of(folder))} steps: {churn.counts}")
     check_history(folder, said)
     return samples
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_and_nobody_drifts_while_volunteers_come_and_go(tmp_path: Path) -> None:
     churned(tmp_path, 6.0, random.randrange(2**32), event_s=0.2)
 

@@ -19,6 +19,7 @@ from tests.end_to_end.processes import ended_at_exit, metrics_of, start, wait_fo
 from tests.faults.hatchery import Hatchery, hatching
 from tests.faults.history import check_history, drained
 from tests.faults.measures import growth_mb_an_hour, memory_mb, until_more
+from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
 
@@ -128,7 +129,7 @@ def churned(folder: Path, duration_s: float, seed: int) -> list[tuple[float, flo
     limit_s = int(duration_s) + 120
     server = start("server.py", "--task", "task.py:task", "--port", "0", *FLAGS, folder=folder, limit_s=limit_s)
     with ended_at_exit(server):
-        address, _ = wait_for(server, r"join with: fedlearn join (\S+)")
+        address, _ = wait_for(server, r"join with: .* join (\S+)")
         reading = drained(server, said)
         with churning(folder, address, seed, limit_s=limit_s) as churn:
             churn.join()  # which waits for all that children need
@@ -143,7 +144,7 @@ def churned(folder: Path, duration_s: float, seed: int) -> list[tuple[float, flo
             calm_s = time.monotonic() - began - elapsed_s
             assert server.poll() is None, "".join(said)
             server.send_signal(signal.SIGINT)
-            assert server.wait(timeout=30) == 0
+            assert server.wait(timeout=LIMIT_S) == 0
             reading.join()
     n_steps, relayed = len(metrics_of(folder)), sum(bool(step.get("relayed")) for step in metrics_of(folder))
     print(f"seed {seed}, {duration_s:.0f} s: {n_steps} steps, {relayed} with crews, and 3 more after {calm_s:.1f} s")

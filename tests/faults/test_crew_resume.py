@@ -11,6 +11,7 @@ from tests.end_to_end.processes import ended_at_exit, free_port, start, wait_for
 from tests.faults.hatchery import hatching
 from tests.faults.history import check_history, drained
 from tests.faults.measures import until_more, until_step
+from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
 
@@ -33,13 +34,13 @@ def test_seats_of_a_killed_server_are_seated_again_by_the_next_one(tmp_path: Pat
             server.send_signal(signal.SIGKILL)
         said: list[str] = []
         killed = time.monotonic()
-        server = start("server.py", "--resume", "1", *flags, folder=tmp_path)
+        server = start("server.py", "--resume", "1", *flags, "--volunteers", "0", folder=tmp_path)
         with ended_at_exit(server):
             reading = drained(server, said)
             until_more(tmp_path, 3)
             print(f"three more steps {time.monotonic() - killed:.1f} s after the kill")
             server.send_signal(signal.SIGINT)
-            assert server.wait(timeout=30) == 0
+            assert server.wait(timeout=LIMIT_S) == 0
             reading.join()
     seated = [(tmp_path / f"seat {number}.out").read_text().count("this machine holds part") for number in range(SEATS)]
     assert min(seated) >= 2, "before it was killed, and after"

@@ -89,7 +89,7 @@ def test_a_follower_that_dies_is_replaced_and_the_new_one_is_called(tmp_path: Pa
         wait_for_steps(tmp_path, 3)
         server.send_signal(signal.SIGINT)
         digests = {final_digest(client) for client in clients}
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
     assert digests == set(digests_of_parts(tmp_path, seats=SEATS))
     found = traffic_of(tmp_path)
     relayed = found["kinds"]["activations"]["received"]

