@@ -72,7 +72,8 @@ def test_server_that_fails_at_once_again_and_again_is_given_up() -> None:
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_signal_is_for_the_server_which_is_not_started_again(number: signal.Signals) -> None:
     # A supervisor that has not heard of its process yet sends SIGTERM, whatever came.
-    ends_by_signal = f"import signal; [signal.signal(each, lambda *_: os._exit(0)) for each in {[*map(int, STOP_SIGNALS)]}];"
+    hears = [int(each) for each in STOP_SIGNALS]
+    ends_by_signal = f"import signal; [signal.signal(each, lambda *_: os._exit(0)) for each in {hears}];"
     waits = f"{TELLS} {ends_by_signal} os.kill(os.getppid(), {number}); signal.pause(); signal.pause()"
     servers = Servers(waits)
     before = signal.getsignal(number)
