@@ -208,6 +208,8 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
         )
     anew = started_anew(schema, written, _defaults(task))
     config = resume_config(schema, anew, file, os.environ, vars(options))
+    if config.volunteers.volunteers:
+        check_device(config.volunteers.device)
     named = given_settings(schema, file, os.environ, vars(options))
     changed = [key for key in schema.fields if key in schema.of_start and config.get(key) != written.get(key)]
     if left := [f"{flag_of(key)} {shlex.quote(str(written.get(key)))}" for key in changed if key not in named]:

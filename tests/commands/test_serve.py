@@ -191,6 +191,21 @@ def test_resumed_run_has_what_it_was_begun_with_and_what_is_given_now(
     assert [path.name for path in (tmp_path / "trainingRuns").iterdir()] == ["1"]
 
 
+def test_a_device_that_is_not_here_is_refused_at_the_start_of_a_run_and_of_one_that_goes_on(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    flags = ["--task", write_task(tmp_path), "--port", "0"]
+    with pytest.raises(ValueError, match=r"device: expected one that PyTorch .* got cuda"):
+        served(*flags, *SETTLED, "--device", "cuda")
+    assert not (tmp_path / "trainingRuns").exists()
+    served(*flags, *SETTLED)
+    with pytest.raises(ValueError, match=r"device: expected one that PyTorch .* got cuda"):
+        served("--resume", "1", *flags, "--device", "cuda")
+    assert served("--resume", "1", *flags, "--device", "cuda", "--volunteers", "0").volunteers.device == "cuda"
+
+
 def test_what_the_environment_gives_is_not_asked_for_again(
     served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
