@@ -28,8 +28,9 @@ COLLECT_AFTER = 20_000
 """More new objects than before start the collector: a step of hundreds of volunteers makes thousands, most of which are
 freed with it."""
 
-LEARNED_NOTHING = 2
-"""The exit code after a run without a finite loss: that of wrong settings, which no supervisor starts again."""
+OF_NO_USE = 2
+"""The exit code where the weights at the end are of no use, since the run diverged or no loss was finite: that of wrong
+settings, with which no supervisor starts a server again."""
 
 SWEEP_S = 60.0
 """How often all objects made since the start are collected: connections that ended are cycles, by then old ones, which
@@ -85,7 +86,7 @@ def serve(
         reason=reason,
         next_commands=next_commands,
     )
-    return LEARNED_NOTHING if reason.startswith(NO_LOSS) else 0
+    return OF_NO_USE if reason.startswith((DIVERGED, NO_LOSS)) else 0
 
 
 def conclude(

@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import gc
 import io
+import socket
 import weakref
 from pathlib import Path
 
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.coordination.divergence import DIVERGED
+from fedlearn.coordination.divergence import DIVERGED, NO_LOSS
 from fedlearn.server import serving as module
-from fedlearn.server.serving import conclude, sweep
+from fedlearn.server.gate import Gate
+from fedlearn.server.serving import conclude, serve, sweep
 from fedlearn.server.trainer import Trainer
 from fedlearn.storage.lines import read_lines
 from fedlearn.storage.metrics import StepMetrics
@@ -99,6 +101,25 @@ def test_nobody_should_go_on_from_where_a_run_diverged(config: RunConfig) -> Non
     folder = resolve_run(Path(config.run.runs), "1")
     best = min(read_lines(folder.metrics, StepMetrics), key=lambda metrics: metrics.loss or 0.0)
     assert line.endswith(f"/1 {best.step}")
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [("all 5 steps are done", 0), ("the server was stopped", 0), (f"{DIVERGED}: far", 2), (f"{NO_LOSS} in 3", 2)],
+)
+def test_run_that_ends_with_weights_of_no_use_fails(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, reason: str, code: int
+) -> None:
+    class Ending:
+        def __init__(self, *_: object) -> None: ...
+
+        async def run(self, *_: object) -> str:
+            return reason
+
+    monkeypatch.setattr(module, "Server", Ending)
+    trainer, _ = Trainer.open(recorded_run(config))
+    with contextlib.closing(trainer), socket.socket() as listening:
+        assert serve(trainer, listening, Gate(), terminal=Terminal(stream=io.StringIO(), quiet=True)) == code
 
 
 def test_quiet_says_how_it_ended_and_nothing_more(config: RunConfig) -> None:
