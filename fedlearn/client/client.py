@@ -20,6 +20,7 @@ from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.net.direct import Place
 from fedlearn.net.route import Route
+from fedlearn.net.silence import why_silent
 from fedlearn.system.keys import keys
 from fedlearn.system.signals import GO_ON_SIGNALS, PAUSE_SIGNALS, STOP_SIGNALS, listen
 from fedlearn.tasks.named_task import NamedTask
@@ -129,9 +130,10 @@ class _Stay:
         self._conversing = asyncio.create_task(current.run())
         try:
             leave = await self._conversing
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             has_answer = False
-            leave = Leave(f"no server answers: {error}", is_welcome_back=True, is_refusal=False)
+            why = why_silent(error, self._route.address.place)
+            leave = Leave(f"no server answers: {why}", is_welcome_back=True, is_refusal=False)
         except asyncio.CancelledError:
             if not self._conversing.cancelled():
                 raise

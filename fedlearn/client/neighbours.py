@@ -11,6 +11,7 @@ from typing import Protocol, final
 from fedlearn.net.channel import Channel
 from fedlearn.net.dialing import dial_directly
 from fedlearn.net.direct import Listening, Place
+from fedlearn.net.silence import why_silent
 from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import TcpStream
 from fedlearn.wire.connection import Connection
@@ -164,8 +165,8 @@ class Lines:
                 reader, writer, binding = await asyncio.wait_for(
                     dial_directly(seat.host, seat.port, has_tls=self._has_tls), left_s
                 )
-            except (OSError, TimeoutError) as error:
-                why = f"nobody answers at {where}: {error or 'no time is left'}"
+            except OSError as error:
+                why = f"nobody answers at {where}: {why_silent(error, where)}"
             else:
                 ends = Ends(neighbours.line, self._identity.public_key, seat.public_key, binding)
                 why, is_linked = await self._converse(TcpStream(reader, writer), ends, left_s)

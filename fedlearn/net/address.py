@@ -39,12 +39,16 @@ class Address(msgspec.Struct, frozen=True):
     """The name of the run that is meant; empty: any."""
 
     def __str__(self) -> str:
-        place = f"{_bracketed(self.host)}:{self.port}"
         if not self.has_tls and not self.run and is_loopback(self.host):
-            return place
+            return self.place
         path = f"/{self.run}" if self.run else ""
         fragment = f"#{self.fingerprint}" if self.fingerprint else ""
-        return f"{TLS_SCHEME if self.has_tls else PLAIN_SCHEME}://{place}{path}{fragment}"
+        return f"{TLS_SCHEME if self.has_tls else PLAIN_SCHEME}://{self.place}{path}{fragment}"
+
+    @property
+    def place(self) -> str:
+        """The host and the port alone."""
+        return f"{_bracketed(self.host)}:{self.port}"
 
 
 def parse_address(text: str) -> Address:

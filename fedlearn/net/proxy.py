@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 from fedlearn.net.address import Address, is_loopback
+from fedlearn.net.silence import why_silent
 
 MAX_ANSWER_BYTES = 16 * 1024
 _END = b"\r\n\r\n"
@@ -41,13 +42,8 @@ async def open_tunnel(proxy: SplitResult, address: Address) -> socket.socket:
         OSError: the proxy does not answer, or refuses.
     """
     loop = asyncio.get_running_loop()
-    assert proxy.hostname is not None
-    found = await loop.getaddrinfo(proxy.hostname, proxy.port, type=socket.SOCK_STREAM)
-    family, kind, protocol, _, where = found[0]
-    tunnel = socket.socket(family, kind, protocol)
+    tunnel = await _call(proxy)
     try:
-        tunnel.setblocking(False)
-        await loop.sock_connect(tunnel, where)
         await loop.sock_sendall(tunnel, _request(proxy, address))
         answer = b""
         # It is read byte by byte, since what follows the answer comes from the server.
@@ -61,6 +57,28 @@ async def open_tunnel(proxy: SplitResult, address: Address) -> socket.socket:
         tunnel.close()
         raise
     return tunnel
+
+
+async def _call(proxy: SplitResult) -> socket.socket:
+    """A socket that is connected to the proxy.
+
+    Raises:
+        ConnectionError: it does not answer.
+    """
+    loop, place = asyncio.get_running_loop(), f"{proxy.hostname}:{proxy.port}"
+    try:
+        found = await loop.getaddrinfo(proxy.hostname, proxy.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, where = found[0]
+        calling = socket.socket(family, kind, protocol)
+        try:
+            calling.setblocking(False)
+            await loop.sock_connect(calling, where)
+        except BaseException:
+            calling.close()
+            raise
+    except OSError as error:
+        raise ConnectionError(f"the proxy of HTTPS_PROXY: {why_silent(error, place)}") from error
+    return calling
 
 
 def _request(proxy: SplitResult, address: Address) -> bytes:

@@ -18,6 +18,7 @@ from fedlearn.coordination.leased_steps import LeasedSteps
 from fedlearn.coordination.relay import Relay
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.route import Route
+from fedlearn.net.silence import why_silent
 from fedlearn.relay.keeper import Blocks, RelayKeeper, RelaySettings
 from fedlearn.relay.performer import Performer
 from fedlearn.server.gate import Gate
@@ -147,8 +148,9 @@ class RelayProcess:
                     await asyncio.wait([conversing], timeout=1.0)
                     return leave, self._serving.result()
             leave = conversing.result()
-        except (OSError, TimeoutError) as error:
-            leave = Leave(f"no server answers: {error}", is_welcome_back=True, is_refusal=False)
+        except OSError as error:
+            why = why_silent(error, self._route.address.place)
+            leave = Leave(f"no server answers: {why}", is_welcome_back=True, is_refusal=False)
         finally:
             conversing.cancel()
             await asyncio.gather(conversing, return_exceptions=True)

@@ -212,7 +212,7 @@ def test_client_in_a_thread_finds_nobody_at_a_closed_port(capsys: pytest.Capture
     with ThreadPoolExecutor(1) as executor:
         joining = executor.submit(join, Address("127.0.0.1", port), ADA, name="Ada", threads=1, once=True)
         assert joining.result(LIMIT_S) == 1
-    assert "no server answers" in capsys.readouterr().out
+    assert f"no server answers: nothing listens at 127.0.0.1:{port}" in capsys.readouterr().out
 
 
 def paused_by_signal() -> Leave:

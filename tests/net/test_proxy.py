@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -115,6 +116,15 @@ def test_proxy_that_refuses_is_told_with_the_remedy(
                 await asyncio.wait_for(dial(FAR), SOON_S)
 
     asyncio.run(settled(main()))
+
+
+def test_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    monkeypatch.setenv("HTTPS_PROXY", f"http://Ada:secret@127.0.0.1:{port}")
+    reason = f"^the proxy of HTTPS_PROXY: nothing listens at 127.0.0.1:{port}$"
+    with pytest.raises(ConnectionError, match=reason):
+        asyncio.run(dial(FAR))
 
 
 @pytest.mark.parametrize(
