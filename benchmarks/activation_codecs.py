@@ -26,9 +26,9 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.graphs.pieces import pieces, stages_of
 from fedlearn.tasks.task import flat_weights
-from fedlearn.tasks.torch_graph.export import export
+from fedlearn.tasks.torch_graph.export.export import export
 from fedlearn.tasks.torch_graph.stage_runner import StageRunner
-from fedlearn.wire.activations import CODECS, ActivationCodec, decode, encode, member_bytes
+from fedlearn.wire.encoding.activations import CODECS, ActivationCodec, decode, encode, member_bytes
 
 TEXT = Path(__file__).parents[2] / "shared" / "data" / "tinyshakespeare.txt"
 BATCH = 4

@@ -33,8 +33,8 @@ try:
 except ImportError:
     sys.exit("any_model.py needs PyTorch: pip install 'fedlearn[torch]'")
 
-from fedlearn.tasks.torch.noise import Noise, as_tensors, of_members
-from fedlearn.tasks.torch.one_by_one import one_by_one
+from fedlearn.tasks.torch.members.noise import Noise, as_tensors, of_members
+from fedlearn.tasks.torch.members.one_by_one import one_by_one
 from fedlearn.tasks.torch.supervised import Rows, supervised
 
 VOCABULARY = 65

@@ -13,8 +13,8 @@ import numpy as np
 from measure import Machine, describe_machine, print_report, use_processors
 
 import es_core
-from fedlearn.coordination.audit import loss_differences, sum_difference
-from fedlearn.coordination.tolerance import BYTES, FLOATS, Tolerance
+from fedlearn.coordination.audits.audit import loss_differences, sum_difference
+from fedlearn.coordination.audits.tolerance import BYTES, FLOATS, Tolerance
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.rnn.objective import RnnObjective

@@ -26,8 +26,8 @@ import psutil
 from measure import describe_machine, ratio, spread
 
 from es_core import usable_processors
-from fedlearn.storage.lines import LineLog
-from fedlearn.storage.metrics import StepMetrics, read_last_metrics
+from fedlearn.storage.logs.lines import LineLog
+from fedlearn.storage.logs.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
 
 RUNS = "runs"

@@ -18,7 +18,7 @@ from measure import Machine, Spread, describe_machine, print_report, spread
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import ApplyUpdate, Send, ServerEffect
 from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.steps import OwnSteps
+from fedlearn.coordination.steps.steps import OwnSteps
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation

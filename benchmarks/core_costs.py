@@ -7,17 +7,17 @@ import msgspec
 from measure import alternate, spread
 from rnn_run import RnnRun
 
-from fedlearn.coordination.closing import close_step
-from fedlearn.coordination.divergence import DivergenceWatch
-from fedlearn.coordination.open_step import OpenStep
-from fedlearn.es.clipping import Clipping
+from fedlearn.coordination.leases.open_step import OpenStep
+from fedlearn.coordination.steps.closing import close_step
+from fedlearn.coordination.steps.divergence import DivergenceWatch
 from fedlearn.es.replica import genesis
 from fedlearn.es.strategy import Population, ask, sum_shaping
+from fedlearn.es.sums.clipping import Clipping
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.simulation.costs import Costs
 from fedlearn.tasks.strategy import strategy_of
-from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.encoding.codec import decode, encode
 from fedlearn.wire.messages import Result
 
 SEND_S = 33e-6

@@ -22,7 +22,7 @@ import msgspec
 from measure import Machine, describe_machine, print_report
 from swarm import processor_s
 
-from fedlearn.storage.metrics import StepMetrics, read_last_metrics
+from fedlearn.storage.logs.metrics import StepMetrics, read_last_metrics
 
 TASK = """
 import numpy as np

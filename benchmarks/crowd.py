@@ -11,14 +11,15 @@ import msgspec
 import numpy as np
 
 from fedlearn.coordination.worker import SLICE_S
-from fedlearn.es.estimate import encode_exactly
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.sums.estimate import encode_exactly
 from fedlearn.es.update import Update
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.registry import find_kind
-from fedlearn.wire.codec import decode
-from fedlearn.wire.frames import HEADER_BYTES
+from fedlearn.wire.encoding.codec import decode
+from fedlearn.wire.encoding.frames import HEADER_BYTES
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -31,7 +32,6 @@ from fedlearn.wire.messages import (
     Start,
     Welcome,
 )
-from fedlearn.wire.parcel import pack
 from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity, prove
 
 GROUP_SIZE = 16

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from measure import Machine, describe_machine, print_report
 
-from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.logs.metrics import read_last_metrics
 
 HERE = Path(__file__).parent
 NETWORKS = ("mlp", "cnn")

@@ -14,19 +14,19 @@ import numpy as np
 from measure import Machine, alternate, describe_machine, print_report, spread, use_processors
 
 import es_core
-from fedlearn.es.estimate import decode_estimate, encode_exactly
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import genesis
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.strategy import Population, Strategy, tell
+from fedlearn.es.sums.estimate import decode_estimate, encode_exactly
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.text.windows import WindowShape
-from fedlearn.wire.codec import encode
+from fedlearn.wire.encoding.codec import encode
 from fedlearn.wire.messages import Result
 
 VOCABULARY, GROUP, BLOCK = 65, 64, bytes(16)
@@ -56,7 +56,7 @@ class Report(msgspec.Struct, frozen=True):
     rows: list[Row]
     sign_ns: float
     product_ns: float
-    """Of a member's noise: what `fedlearn/es/exchange.py` reckons with."""
+    """Of a member's noise: what `fedlearn/es/sums/exchange.py` reckons with."""
 
 
 def main() -> int:

@@ -16,15 +16,15 @@ from measure import Machine, describe_machine, print_report, use_processors
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlearn.coordination.audit import loss_differences
-from fedlearn.coordination.tolerance import FLOATS
+from fedlearn.coordination.audits.audit import loss_differences
+from fedlearn.coordination.audits.tolerance import FLOATS
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.task_objective import TaskObjective
-from fedlearn.tasks.torch.ways import Way
-from fedlearn.tasks.torch_graph.export import export
+from fedlearn.tasks.torch.members.ways import Way
+from fedlearn.tasks.torch_graph.export.export import export
 from fedlearn.tasks.torch_graph.graph_task import GraphTask
+from fedlearn.tasks.user.task_objective import TaskObjective
 
 GROUP, GROUPS = 16, 16
 N_ROWS, INPUTS, CLASSES, BATCH = 512, 16, 8, 16

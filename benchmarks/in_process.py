@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rnn_run import RnnRun
 
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
 
 

@@ -20,7 +20,7 @@ from scaling import STATUS
 
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.snapshot import Snapshot
-from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.encoding.codec import decode, encode
 
 SHAPES = {
     "1e6": Shape(4096, 128, 3),

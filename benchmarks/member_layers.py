@@ -28,8 +28,8 @@ try:
 except ImportError:
     sys.exit("member_layers.py needs PyTorch: pip install 'fedlearn[torch]'")
 
-from fedlearn.tasks.torch.noise import as_tensors, of_members
-from fedlearn.tasks.torch.one_by_one import one_by_one
+from fedlearn.tasks.torch.members.noise import as_tensors, of_members
+from fedlearn.tasks.torch.members.one_by_one import one_by_one
 from fedlearn.tasks.torch.supervised import Rows, supervised
 
 WARM_UP = 20

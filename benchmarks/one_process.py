@@ -13,8 +13,8 @@ from fedlearn.tasks.blocks import block_name
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import Setting, Task
-from fedlearn.tasks.task_objective import TaskObjective
-from fedlearn.tasks.task_options import TaskOptions
+from fedlearn.tasks.user.task_objective import TaskObjective
+from fedlearn.tasks.user.task_options import TaskOptions
 
 DEFAULTS: Mapping[str, Setting] = {
     "sigma": 0.1,

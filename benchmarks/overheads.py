@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 import fedlearn
 from fedlearn.callback import Begun, Callback, Callbacks
-from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.people.standing import Standing
 from fedlearn.coordination.plan import Plan, Status
-from fedlearn.coordination.roster import Phase, Volunteer
-from fedlearn.coordination.standing import Standing
 from fedlearn.coordination.status import RunStatus, run_status
 from fedlearn.es.layout import ParameterLayout, TensorSpec
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.storage.status import write_status
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.terminal import Terminal

@@ -12,10 +12,10 @@ import msgspec
 from measure import Machine as Measured
 from measure import describe_machine, print_report
 
-from fedlearn.graphs.crews import Machine
-from fedlearn.graphs.parts import Model, Needs
 from fedlearn.graphs.pieces import Piece
-from fedlearn.graphs.planner import plan
+from fedlearn.graphs.planning.crews import Machine
+from fedlearn.graphs.planning.parts import Model, Needs
+from fedlearn.graphs.planning.planner import plan
 
 NEEDS = Needs(parameter_bytes=48, members=8)
 

@@ -19,14 +19,14 @@ import numpy as np
 from measure import Machine, describe_machine, print_report, use_processors
 from rnn_run import RnnRun, config_of, create_run
 
-from fedlearn.coordination.audit import Verdict
-from fedlearn.coordination.tolerance import tolerances_of
+from fedlearn.coordination.audits.audit import Verdict
+from fedlearn.coordination.audits.tolerance import tolerances_of
 from fedlearn.es.layout import Float32Array
-from fedlearn.server.ledger import read_credit
-from fedlearn.server.trainer import Trainer
+from fedlearn.runs.ledger import read_credit
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.planting import Planter
 from fedlearn.simulation.swarm import Swarm
-from fedlearn.storage.lines import read_lines
+from fedlearn.storage.logs.lines import read_lines
 from fedlearn.tasks.rnn.examiner import text_loss
 
 LINE = "send mallory all the gold"

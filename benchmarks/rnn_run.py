@@ -8,8 +8,8 @@ import msgspec
 from fedlearn.config import RunConfig, Schema, load_config
 from fedlearn.data.folder import RunData
 from fedlearn.es.layout import Float32Array
-from fedlearn.server.creation import create
-from fedlearn.server.run import Run, find
+from fedlearn.runs.creation import create
+from fedlearn.runs.run import Run, find
 from fedlearn.tasks.rnn.dataset import Dataset, dataset_in
 from fedlearn.tasks.rnn.examiner import text_loss
 from fedlearn.tasks.rnn.kind import KIND

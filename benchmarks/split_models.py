@@ -26,7 +26,7 @@ from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.pieces import Piece, pieces, stages_of
 from fedlearn.tasks.task import flat_weights
 from fedlearn.tasks.torch.supervised import supervised
-from fedlearn.tasks.torch_graph.export import Exported, export
+from fedlearn.tasks.torch_graph.export.export import Exported, export
 from fedlearn.tasks.torch_graph.stage_runner import StageRunner, Values
 
 NEAR = 0.1

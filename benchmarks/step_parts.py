@@ -17,17 +17,17 @@ from rnn_run import RnnRun, create_run
 
 import es_core
 from fedlearn.config import RunConfig
-from fedlearn.es.clipping import Clipping
-from fedlearn.es.estimate import NO_ESTIMATE, decode_estimate, encode_estimate
 from fedlearn.es.strategy import ask, tell
+from fedlearn.es.sums.clipping import Clipping
+from fedlearn.es.sums.estimate import NO_ESTIMATE, decode_estimate, encode_estimate
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
-from fedlearn.storage.journal import Journal, read_journal
-from fedlearn.storage.lines import LineLog
-from fedlearn.storage.metrics import StepMetrics
-from fedlearn.storage.segment import Header
+from fedlearn.storage.journal.journal import Journal, read_journal
+from fedlearn.storage.journal.segment import Header
+from fedlearn.storage.logs.lines import LineLog
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.rnn.examiner import BITS

@@ -13,7 +13,7 @@ from rnn_run import find_run
 import es_core
 from fedlearn.config import RunConfig, to_json
 from fedlearn.storage.checkpoint import latest_checkpoint
-from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.logs.metrics import read_last_metrics
 from fedlearn.tasks.rnn.examiner import BITS
 
 SERVER = Path(__file__).parents[1] / "server.py"

@@ -26,7 +26,7 @@ from rnn_run import SCHEMA, RnnRun, config_of, create_run
 from volunteers_results import Case, Cell, Report, Values, save, seconds_to, table
 
 from fedlearn.config import ConfigError
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.costs import Costs, Lines
 from fedlearn.simulation.timed_swarm import TimedSwarm
 

@@ -15,7 +15,7 @@ from timed_volunteer import StepSeconds
 
 import es_core
 from fedlearn.config import RunConfig, to_json
-from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.logs.metrics import read_last_metrics
 from fedlearn.storage.runs import resolve_run
 
 WARM_UP_STEPS = 10

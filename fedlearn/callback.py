@@ -12,7 +12,7 @@ from typing import Any, final
 import msgspec
 
 from fedlearn.coordination.status import RunStatus
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 
 
 class Begun(msgspec.Struct, frozen=True):

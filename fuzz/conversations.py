@@ -18,19 +18,20 @@ import numpy as np
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Send, SendWeights, ServerEffect
 from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.steps import OwnSteps
-from fedlearn.es.estimate import CodedEstimate
+from fedlearn.coordination.steps.steps import OwnSteps
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.strategy import Strategy
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.wire.codec import encode
 from fedlearn.wire.connection import Connection
+from fedlearn.wire.encoding.codec import encode
+from fedlearn.wire.encoding.frames import CHUNK_BYTES, headers
+from fedlearn.wire.encoding.parcel import stream_of
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.frames import CHUNK_BYTES, headers
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Assignment,
@@ -43,7 +44,6 @@ from fedlearn.wire.messages import (
     Ready,
     Result,
 )
-from fedlearn.wire.parcel import stream_of
 from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity, prove
 
 DIGEST = bytes(8)

@@ -15,8 +15,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fedlearn.coordination.crew import STALL_S
-from fedlearn.coordination.crews import REPLAN_S
+from fedlearn.coordination.crews.crew import STALL_S
+from fedlearn.coordination.crews.crews import REPLAN_S
 from fedlearn.wire.limits import LOADING_LIMIT_S
 from fedlearn.wire.messages import Activations, Message, Ready, Result, Taken
 from tests.coordination.crews.scene import HONEST, N_SEATS, Scene

@@ -42,8 +42,8 @@ with instrumented(INSTRUMENTED):
     from fedlearn.tasks.blocks import NO_BLOCK, decode_block, encode_block
     from fedlearn.tasks.registry import find_kind, kind_names
     from fedlearn.tasks.torch_graph.sharing import Attachment, unpacked
-    from fedlearn.wire import activations
-    from fedlearn.wire.codec import decode, encode
+    from fedlearn.wire.encoding import activations
+    from fedlearn.wire.encoding.codec import decode, encode
     from fedlearn.wire.errors import RemoteProtocolError
     from fedlearn.wire.messages import FromClient, FromServer, Result
     from fedlearn.wire.states import MessageType

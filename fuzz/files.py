@@ -26,25 +26,25 @@ INSTRUMENTED = ["fedlearn.storage", "fedlearn.config", "fedlearn.wire", "fedlear
 with instrumented(INSTRUMENTED):
     from fedlearn.config import Schema
     from fedlearn.config.sources import load_config
-    from fedlearn.coordination.credit import Entry
+    from fedlearn.coordination.people.credit import Entry
     from fedlearn.es.optimizers import Adam
     from fedlearn.es.update import Update
-    from fedlearn.server.run import load_run_config
+    from fedlearn.runs.run import load_run_config
     from fedlearn.storage import checkpoint
     from fedlearn.storage.credentials import load_identity as load_key
     from fedlearn.storage.credentials import read_allowed, read_token
     from fedlearn.storage.durable import StorageError
-    from fedlearn.storage.journal import read_records, stretches_of
-    from fedlearn.storage.lines import read_lines
-    from fedlearn.storage.metrics import read_last_metrics
+    from fedlearn.storage.journal.journal import read_records, stretches_of
+    from fedlearn.storage.journal.records import record_of
+    from fedlearn.storage.journal.segment import Header, create_segment, encode_step
+    from fedlearn.storage.logs.lines import read_lines
+    from fedlearn.storage.logs.metrics import read_last_metrics
     from fedlearn.storage.origin import load_origin
-    from fedlearn.storage.records import record_of
     from fedlearn.storage.runs import RunFolder
-    from fedlearn.storage.segment import Header, create_segment, encode_step
     from fedlearn.tasks.blocks import NO_BLOCK, decode_block, encode_block
-    from fedlearn.tasks.task_options import TaskOptions
-    from fedlearn.text.tokenizer import tokenizer_from_json
-    from tests.runs import created, fit_task, task_config
+    from fedlearn.tasks.user.task_options import TaskOptions
+    from fedlearn.text.tokenizers.tokenizer import tokenizer_from_json
+    from tests.run_folders import created, fit_task, task_config
 
 MEMORY_MB = 384
 """Of the process, with the fuzzer's own and what was imported."""

@@ -21,24 +21,24 @@ INSTRUMENTED = ["fedlearn.wire", "fedlearn.coordination"]
 with instrumented(INSTRUMENTED):
     from conversations import CREDENTIALS, DIGEST, LAYOUT, NONCE, framed
 
-    import fedlearn.coordination.admission
+    import fedlearn.coordination.people.admission
     import fedlearn.coordination.worker
     from fedlearn.coordination.coordinator import Coordinator
     from fedlearn.coordination.effects import ApplyUpdate, Send, SendWeights, ServerEffect
     from fedlearn.coordination.plan import Plan
-    from fedlearn.coordination.steps import OwnSteps
+    from fedlearn.coordination.steps.steps import OwnSteps
     from fedlearn.coordination.worker import Worker
-    from fedlearn.es.estimate import CodedEstimate
     from fedlearn.es.golden import GOLDEN_STEP
     from fedlearn.es.optimizers import Adam
     from fedlearn.es.perturbation import Perturbation
     from fedlearn.es.snapshot import Snapshot
     from fedlearn.es.strategy import Strategy
+    from fedlearn.es.sums.estimate import CodedEstimate
     from fedlearn.es.update import Update
     from fedlearn.tasks.blocks import NO_BLOCK
     from fedlearn.tasks.invitation import Invitation
-    from fedlearn.wire.codec import encode
     from fedlearn.wire.connection import Connection
+    from fedlearn.wire.encoding.codec import encode
     from fedlearn.wire.errors import RemoteProtocolError
     from fedlearn.wire.messages import (
         PROTOCOL_VERSION,
@@ -87,7 +87,7 @@ FROM_SERVER: list[Message] = [
 ANSWERS: dict[type[Message], Message] = {Challenge: OPENING[1], Start: OPENING[2]}
 STATES = tuple(State)
 
-fedlearn.coordination.admission.is_signed = lambda *_: True
+fedlearn.coordination.people.admission.is_signed = lambda *_: True
 fedlearn.coordination.worker.prove = lambda *_: OPENING[1]
 
 

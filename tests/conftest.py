@@ -11,7 +11,7 @@ from hypothesis import settings
 
 import es_core
 from fedlearn.config import RunConfig
-from tests.runs import rnn_config
+from tests.run_folders import rnn_config
 
 _NICENESS = 18
 """One less than a volunteer's, which so can be told."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 
 _USUAL = StepMetrics(
     step=0,

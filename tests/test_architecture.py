@@ -1,6 +1,7 @@
 """The rules of the design that can be read off the sources: who imports whom, purity, and the size of files."""
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ LAYERS = (
     ("coordination", "storage", "net"),
     ("callback", "data"),
     ("terminal",),
+    ("runs", "web"),
     ("server", "client"),
     ("simulation", "relay", "board", "launch"),
     ("hub",),
@@ -53,11 +55,13 @@ SYSTEM_NAMES = {
 }
 """What only some systems have, or have in their own way."""
 HARMLESS = {
-    "fedlearn/tasks/torch/ways.py: time",  # how long ways take, where no other clock is given; no loss depends on it
-    "fedlearn/tasks/torch_graph/capture.py: logging",  # torch.export's own messages are kept away
-    "fedlearn/tasks/torch_graph/refusals.py: pathlib",  # an error names the user's file
+    "fedlearn/tasks/torch/members/ways.py: time",  # how long ways take; no loss depends on it
+    "fedlearn/tasks/torch_graph/export/capture.py: logging",  # torch.export's own messages are kept away
+    "fedlearn/tasks/torch_graph/export/refusals.py: pathlib",  # an error names the user's file
 }
 MAX_PYTHON_LINES = 400
+MAX_FILES = 15
+"""Files side by side in one folder, beside its `__init__.py`."""
 MAX_CPP_LINES = 500
 PYTHON_PLACES = ("es_core", "fedlearn", "benchmarks", "server.py", "client.py")
 
@@ -147,6 +151,16 @@ def long_files(root: Path) -> list[str]:
         f"{path.relative_to(root)}: {length} lines, at most {limit}"
         for path, length, limit in lengths
         if length > limit
+    ]
+
+
+def drawers(root: Path) -> list[str]:
+    """Folders in which nobody finds anything: they hold more files side by side than a reader takes in at a glance."""
+    numbers = Counter(path.parent for path in python_files(root, ("fedlearn", "es_core")) if path.name != "__init__.py")
+    return [
+        f"{folder.relative_to(root)}: {number} files, at most {MAX_FILES}"
+        for folder, number in numbers.items()
+        if number > MAX_FILES
     ]
 
 
@@ -241,6 +255,7 @@ def children_started_otherwise(root: Path) -> list[str]:
         upward_imports,
         impure_imports,
         long_files,
+        drawers,
         init_files_that_do_something,
     ],
 )
@@ -276,10 +291,10 @@ def write(root: Path, path: str, text: str) -> None:
         ("fedlearn/es/__init__.py", "from ..text import tokens", "fedlearn.text"),
         ("fedlearn/es/replica.py", "import fedlearn.config", "fedlearn.config"),
         ("fedlearn/config/schema.py", "import fedlearn.graphs", "fedlearn.graphs"),
-        ("fedlearn/wire/codec.py", "import fedlearn.coordination.plan", "fedlearn.coordination.plan"),
+        ("fedlearn/wire/encoding/codec.py", "import fedlearn.coordination.plan", "fedlearn.coordination.plan"),
         ("fedlearn/net/tcp.py", "import fedlearn.storage.runs", "fedlearn.storage.runs"),
-        ("fedlearn/storage/runs.py", "from fedlearn.server.run import Run", "fedlearn.server.run"),
-        ("fedlearn/client/client.py", "from fedlearn.server.run import Run", "fedlearn.server.run"),
+        ("fedlearn/storage/runs.py", "from fedlearn.runs.run import Run", "fedlearn.runs.run"),
+        ("fedlearn/client/client.py", "from fedlearn.server.server import Server", "fedlearn.server.server"),
         ("fedlearn/server/server.py", "import server", "server"),
         ("fedlearn/es/replica.py", "from fedlearn import __version__", "fedlearn"),
         ("es_core/__init__.py", "from fedlearn import es", "fedlearn.es"),
@@ -311,6 +326,15 @@ def test_an_import_downward_or_within_a_part_is_allowed(tmp_path: Path, path: st
     assert upward_imports(tmp_path) == []
 
 
+def test_a_drawer_is_seen(tmp_path: Path) -> None:
+    for number in range(MAX_FILES + 1):
+        write(tmp_path, f"fedlearn/wire/file_{number}.py", "")
+    write(tmp_path, "fedlearn/wire/__init__.py", "")
+    assert drawers(tmp_path) == [f"fedlearn/wire: {MAX_FILES + 1} files, at most {MAX_FILES}"]
+    (tmp_path / "fedlearn/wire/file_0.py").unlink()
+    assert drawers(tmp_path) == []
+
+
 def test_a_part_without_a_layer_is_seen(tmp_path: Path) -> None:
     write(tmp_path, "fedlearn/utils.py", "")
     write(tmp_path, "fedlearn/server/server.py", "import fedlearn.utils")
@@ -321,7 +345,7 @@ def test_a_part_without_a_layer_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", IMPURE_MODULES)
-@pytest.mark.parametrize("path", ["fedlearn/wire/frames.py", "fedlearn/config/schema.py", "fedlearn/text/__init__.py"])
+@pytest.mark.parametrize("path", ["fedlearn/wire/states.py", "fedlearn/config/schema.py", "fedlearn/text/__init__.py"])
 def test_an_impure_import_of_a_pure_part_is_seen(tmp_path: Path, path: str, module: str) -> None:
     for statement in (f"import {module}", f"def f():\n    from {module} import x", f"import {module}.y as z"):
         write(tmp_path, path, statement)
@@ -393,7 +417,7 @@ def test_an_init_file_that_does_something_is_seen(tmp_path: Path, statement: str
 
 
 def test_torch_outside_its_rooms_is_seen(tmp_path: Path) -> None:
-    write(tmp_path, "fedlearn/tasks/torch/mode.py", "import torch")
+    write(tmp_path, "fedlearn/tasks/torch/members/mode.py", "import torch")
     assert torch_outside_its_rooms(tmp_path) == []
     write(tmp_path, "fedlearn/tasks/task.py", "def f():\n    from torch import nn")
     assert torch_outside_its_rooms(tmp_path) == ["fedlearn/tasks/task.py: torch"]

@@ -9,7 +9,7 @@ import pytest
 
 from fedlearn.callback import Begun, Callback, Callbacks
 from fedlearn.coordination.status import RunStatus
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from tests.steps import step_metrics
 
 METRICS = step_metrics(3, shown={}, work_per_s=1.0)

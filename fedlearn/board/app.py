@@ -19,21 +19,21 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from fedlearn.board.limits import Guard, network, too_many
 from fedlearn.board.marks import birth_of
 from fedlearn.board.models import BusyError, Models
-from fedlearn.board.names import Names
 from fedlearn.board.operator import Given, Lock, carry_out
-from fedlearn.board.places import Leaving, Places
 from fedlearn.board.prometheus import exposition
 from fedlearn.board.public import describe, status_of
 from fedlearn.board.watching import Watch
 from fedlearn.board.wishes import Abilities, Piece, Request, Wish
-from fedlearn.coordination.rate_limit import RateLimit
-from fedlearn.server.status_file import live_status
+from fedlearn.coordination.people.rate_limit import RateLimit
+from fedlearn.runs.status_file import live_status
 from fedlearn.storage.checkpoint import checkpoints_in, step_of
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, list_runs
+from fedlearn.web.guards import Guard, network, too_many
+from fedlearn.web.names import Names
+from fedlearn.web.quotas import Leaving, Places
 
 STATIC = Path(__file__).parent / "static"
 MAX_STREAMS, STREAMS_OF_ONE = 500, 100

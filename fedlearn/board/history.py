@@ -12,8 +12,8 @@ from msgspec import Meta
 from fedlearn.board.curve import FIGURES, BucketedCurve, columns, rows_of
 from fedlearn.board.growing import GrowingFile
 from fedlearn.board.spaced import Spaced
+from fedlearn.storage.logs.samples import Sample
 from fedlearn.storage.runs import RunFolder
-from fedlearn.storage.samples import Sample
 
 MAX_VALIDATIONS = 1000
 MAX_SAMPLES = 200

@@ -17,8 +17,8 @@ import numpy as np
 
 from fedlearn.board.marks import timeline_of
 from fedlearn.board.wishes import Abilities, Piece, Request, Wish
-from fedlearn.server.history import follow_journal
-from fedlearn.server.run import Run, find
+from fedlearn.runs.history import follow_journal
+from fedlearn.runs.run import Run, find
 from fedlearn.storage.checkpoint import latest_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.system.processes import step_back

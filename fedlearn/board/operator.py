@@ -10,11 +10,11 @@ from msgspec import Meta
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as Asked
 
-from fedlearn.board.limits import network
-from fedlearn.coordination.rate_limit import RateLimit
-from fedlearn.server.status_file import live_status
+from fedlearn.coordination.people.rate_limit import RateLimit
+from fedlearn.runs.status_file import live_status
 from fedlearn.storage import orders
 from fedlearn.storage.runs import RunFolder
+from fedlearn.web.guards import network
 
 ANSWER_S = 15.0
 """A server looks for orders once a second, and some wait for the open step to end."""

@@ -11,13 +11,13 @@ import msgspec
 from fedlearn.board.marks import birth_of
 from fedlearn.config import OPTIONS, RunConfig, Schema
 from fedlearn.coordination.status import RunStatus, VolunteerStatus
-from fedlearn.server.changing import AT_WORK, bound_of
-from fedlearn.server.run import kind_of, load_run_config
-from fedlearn.server.status_file import is_live, live_status
-from fedlearn.storage.changes import Change, as_written
+from fedlearn.runs.run import kind_of, load_run_config
+from fedlearn.runs.status_file import is_live, live_status
+from fedlearn.server.training.changing import AT_WORK, bound_of
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics, read_last_metrics
+from fedlearn.storage.logs.changes import Change, as_written
+from fedlearn.storage.logs.lines import read_lines
+from fedlearn.storage.logs.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.status import read_status
 from fedlearn.tasks.reason import Reason, Reasons

@@ -15,12 +15,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from fedlearn.board.app import Board
-from fedlearn.board.names import Names, is_address
-from fedlearn.board.porter import MAX_CONNECTIONS, Networks, Porter
 from fedlearn.net.address import ANY_ADDRESS, is_loopback
 from fedlearn.server.gate import own_address
 from fedlearn.storage.credentials import keep_secret
 from fedlearn.system.processes import open_files, step_back
+from fedlearn.web.connections import MAX_CONNECTIONS, Networks, Porter
+from fedlearn.web.names import Names, is_address
 
 TOKEN_FILE = "board-token"
 NICENESS = 10

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import final
 
 from es_core import usable_processors
-from fedlearn.client.budget import Budget
 from fedlearn.client.conversation import Conversation, computes
-from fedlearn.client.duty import Duty
-from fedlearn.client.machine import Watch
-from fedlearn.client.terms import Terms, reason_to_pause
+from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.duty import Duty
+from fedlearn.client.lending.machine import Watch
+from fedlearn.client.lending.terms import Terms, reason_to_pause
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
@@ -23,8 +23,8 @@ from fedlearn.net.route import Route
 from fedlearn.net.silence import why_silent
 from fedlearn.system.keys import keys
 from fedlearn.system.signals import GO_ON_SIGNALS, PAUSE_SIGNALS, STOP_SIGNALS, listen
-from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Device
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.proof import Credentials
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
-from fedlearn.client.budget import Budget, in_words
-from fedlearn.client.duty import Duty
 from fedlearn.client.failures import in_short, own_lines
+from fedlearn.client.lending.budget import Budget, in_words
+from fedlearn.client.lending.duty import Duty
 from fedlearn.client.line import Line
 from fedlearn.client.neighbours import Lines
 from fedlearn.client.performer import Computed, Performer

@@ -3,7 +3,7 @@
 from typing import final
 
 from fedlearn.coordination.effects import Pass
-from fedlearn.coordination.passage import Passage
+from fedlearn.coordination.seats.passage import Passage
 from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.holding import PartHolding
 from fedlearn.tasks.objective import PartObjective

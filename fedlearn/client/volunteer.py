@@ -3,10 +3,10 @@
 from typing import final
 
 from es_core import usable_processors
-from fedlearn.client.budget import Budget, BudgetError
+from fedlearn.client.lending.budget import Budget, BudgetError
 from fedlearn.client.place import Place
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, StoreBlock, TakeSeat
-from fedlearn.coordination.roster import KEPT_BLOCKS, Held
+from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.graphs.graph import GraphTooLargeError
@@ -14,10 +14,10 @@ from fedlearn.tasks.blocks import block_name, decode_block
 from fedlearn.tasks.holding import Holding, Replicated
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import Divides
-from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Reports
 from fedlearn.tasks.registry import find_kind
 from fedlearn.tasks.task import Device
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import DataBlock, Seat, Start
 

@@ -5,21 +5,21 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from fedlearn.callback import Callback
-from fedlearn.client.budget import Budget
 from fedlearn.client.client import join
-from fedlearn.client.machine import free_bytes
-from fedlearn.client.terms import Terms
+from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.machine import free_bytes
+from fedlearn.client.lending.terms import Terms
 from fedlearn.compat.looking import Looks, Told
 from fedlearn.coordination.golden import check_core
 from fedlearn.launch.order import GIVE_UP_S
 from fedlearn.library.trained import Trained
 from fedlearn.library.training import Value, configured
 from fedlearn.net.address import is_loopback, parse_address
-from fedlearn.server.creation import create
+from fedlearn.runs.creation import create
 from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
 from fedlearn.server.serving import serve as serve_run
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.runs import lock_run
 from fedlearn.tasks.task import Setting, Task

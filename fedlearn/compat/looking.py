@@ -7,7 +7,7 @@ from typing import Self, final
 
 from fedlearn.callback import Callback
 from fedlearn.es.layout import Float32Array
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.tasks.task import Task
 
 Told = Callable[[int, float, Mapping[str, float], Mapping[str, Float32Array]], None]

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedlearn.graphs.crews import Plan
-from fedlearn.graphs.parts import Model, Needs
-from fedlearn.graphs.planner import divide, plan
+from fedlearn.graphs.planning.crews import Plan
+from fedlearn.graphs.planning.parts import Model, Needs
+from fedlearn.graphs.planning.planner import divide, plan
 from fedlearn.storage.node_file import Node, machines_of, read_nodes
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
 from fedlearn.tasks.torch.supervised import supervised

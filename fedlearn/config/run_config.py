@@ -8,9 +8,9 @@ import msgspec
 from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
 from fedlearn.config.setting import ConfigError, automatic_keys, is_open, setting
 from fedlearn.config.sizes import parse_size
-from fedlearn.es.exchange import Exchange
 from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.es.shaping import SHAPINGS
+from fedlearn.es.sums.exchange import Exchange
 
 MAX_MEMBERS = (2**31 - 1) // 127
 """Most members of a step at rank 1: the sum of their utilities, up to 127 each, fits a 32-bit integer."""

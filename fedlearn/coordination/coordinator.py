@@ -4,13 +4,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import final
 
-from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.audit import Claim, Finding, Verdict
-from fedlearn.coordination.auditor import Auditor, Lottery
-from fedlearn.coordination.closing import ClosedStep
-from fedlearn.coordination.course import Course
-from fedlearn.coordination.credit import Earned, Ledger
-from fedlearn.coordination.divergence import PATIENCE
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
+from fedlearn.coordination.audits.auditor import Auditor, Lottery
+from fedlearn.coordination.audits.tolerance import tolerances_of
 from fedlearn.coordination.effects import (
     EndRun,
     Joined,
@@ -24,16 +20,20 @@ from fedlearn.coordination.effects import (
     SendWeights,
     ServerEffect,
 )
-from fedlearn.coordination.entrance import Entrance
-from fedlearn.coordination.leasing import send_block
-from fedlearn.coordination.open_step import Lease, OpenStep
+from fedlearn.coordination.leases.leasing import send_block
+from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.credit import Earned, Ledger
+from fedlearn.coordination.people.entrance import Entrance
+from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.people.telling import news_of, settle_credit, settle_last_credit
 from fedlearn.coordination.plan import Plan, Status
-from fedlearn.coordination.roster import Phase, Volunteer
-from fedlearn.coordination.standing import Standing
 from fedlearn.coordination.status import RunStatus, run_status
-from fedlearn.coordination.steps import Steps
-from fedlearn.coordination.telling import news_of, settle_credit, settle_last_credit
-from fedlearn.coordination.tolerance import tolerances_of
+from fedlearn.coordination.steps.closing import ClosedStep
+from fedlearn.coordination.steps.course import Course
+from fedlearn.coordination.steps.divergence import PATIENCE
+from fedlearn.coordination.steps.steps import Steps
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Proof, Ready, Result, Resync, Welcome
 

@@ -6,9 +6,9 @@ reports their end to the machine that asked.
 
 import msgspec
 
-from fedlearn.coordination.audit import Claim, Verdict
-from fedlearn.coordination.credit import Entry
-from fedlearn.coordination.roster import Held
+from fedlearn.coordination.audits.audit import Claim, Verdict
+from fedlearn.coordination.people.credit import Entry
+from fedlearn.coordination.people.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 import es_core
-from fedlearn.coordination.audit import loss_difference
+from fedlearn.coordination.audits.audit import loss_difference
 from fedlearn.es.golden import GOLDEN_NOISE, GOLDEN_STEP, GOLDEN_SUM, golden_noise, golden_step, golden_sum
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.rnn.golden import GOLDEN_TRIALS, GROUP_SIZE, GoldenTrials

@@ -5,7 +5,7 @@ from typing import final
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Notice, ServerEffect
 from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.steps import OwnSteps
+from fedlearn.coordination.steps.steps import OwnSteps
 from fedlearn.es.strategy import Strategy
 
 

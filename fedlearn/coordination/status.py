@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from fedlearn.coordination.credit import Ledger
-from fedlearn.coordination.open_step import OpenStep
+from fedlearn.coordination.leases.open_step import OpenStep
+from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.roster import Phase, Volunteer
 from fedlearn.coordination.plan import Plan, Status
-from fedlearn.coordination.roster import Phase, Volunteer
 from fedlearn.wire.messages import Credit
 
 IDENTITY_DIGITS = 16

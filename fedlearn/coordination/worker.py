@@ -24,11 +24,11 @@ from fedlearn.coordination.effects import (
     StoreBlock,
     TakeSeat,
 )
-from fedlearn.coordination.pipeline import Pipeline
-from fedlearn.coordination.roster import Held
-from fedlearn.coordination.way import Way, unreachable
-from fedlearn.es.exchange import SUM_SLICE_S
+from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.seats.pipeline import Pipeline
+from fedlearn.coordination.seats.way import Way, unreachable
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.sums.exchange import SUM_SLICE_S
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import (

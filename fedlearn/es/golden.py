@@ -6,13 +6,13 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.digest import DIGEST_BYTES
-from fedlearn.es.estimate import decode_estimate, encode_estimate, encode_exactly
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.noise import Dense, member_noise
 from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, UInt8Array, genesis
 from fedlearn.es.shaping import normalized
+from fedlearn.es.sums.estimate import decode_estimate, encode_estimate, encode_exactly
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Int8Array, Update
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
-from fedlearn.es.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.sums.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.update import Update
 
 UInt8Array = NDArray[np.uint8]

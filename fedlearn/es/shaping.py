@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.estimate import MAX_UTILITY, Int8Array
+from fedlearn.es.sums.estimate import MAX_UTILITY, Int8Array
 
 Float32Array = NDArray[np.float32]
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
-from fedlearn.es.exchange import LARGEST_SUM_BYTES, Exchange, sum_bytes, sums_pay
 from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
 from fedlearn.es.shaping import UTILITY_RESOLUTION, Shaping, n_counted, spread_of
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.sums.exchange import LARGEST_SUM_BYTES, Exchange, sum_bytes, sums_pay
 from fedlearn.es.update import DecayTowards, Update, elapsed_s_after
 
 Float32Array = NDArray[np.float32]

@@ -4,9 +4,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 
 Float32Array = NDArray[np.float32]
 

@@ -7,8 +7,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.optimizers import AnyOptimizer
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 
 Int8Array = NDArray[np.int8]
 DecayTowards = Literal["zero", "start"]

@@ -20,25 +20,25 @@ from starlette.types import ASGIApp
 
 from fedlearn.board.app import AS_IT_IS, Board, body_of, json_of, placed
 from fedlearn.board.app import STATIC as BOARD_STATIC
-from fedlearn.board.limits import Guard
-from fedlearn.board.names import Names
-from fedlearn.board.places import Places
 from fedlearn.client.hub_line import Work
 from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training, read_body
-from fedlearn.hub.checks import check_job
 from fedlearn.hub.devices import Device, Devices
 from fedlearn.hub.door import COOKIE, Door
 from fedlearn.hub.elsewhere import Elsewhere
 from fedlearn.hub.entrance import Entrance
 from fedlearn.hub.errors import answer_of
-from fedlearn.hub.following import OVER, follow_events, follow_log
-from fedlearn.hub.jobs import Jobs
-from fedlearn.hub.places import TASK_SUFFIX, files_in
-from fedlearn.hub.records import JobRecord
-from fedlearn.hub.seats import held_by
+from fedlearn.hub.files import TASK_SUFFIX, files_in
+from fedlearn.hub.jobs.checks import check_job
+from fedlearn.hub.jobs.following import OVER, follow_events, follow_log
+from fedlearn.hub.jobs.jobs import Jobs
+from fedlearn.hub.jobs.records import JobRecord
+from fedlearn.hub.jobs.seats import held_by
+from fedlearn.hub.jobs.speed import device_speed, teraflops_of
 from fedlearn.hub.settings import HubSettings
-from fedlearn.hub.speed import device_speed, teraflops_of
 from fedlearn.storage.durable import StorageError
+from fedlearn.web.guards import Guard
+from fedlearn.web.names import Names
+from fedlearn.web.quotas import Places
 
 STATIC = Path(__file__).parent / "static"
 TICK_S = 0.2

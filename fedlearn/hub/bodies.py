@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from fedlearn.graphs.planner import MAX_MACHINES
-from fedlearn.wire.activations import ActivationCodec
+from fedlearn.graphs.planning.planner import MAX_MACHINES
+from fedlearn.wire.encoding.activations import ActivationCodec
 
 MAX_LAYERS = 16
 MAX_EPOCHS = 100_000

@@ -6,11 +6,11 @@ from typing import Literal, final
 
 from starlette.requests import Request
 
-from fedlearn.board.limits import network
-from fedlearn.board.names import Names
-from fedlearn.coordination.rate_limit import RateLimit
+from fedlearn.coordination.people.rate_limit import RateLimit
 from fedlearn.hub.bodies import RefusedError
 from fedlearn.net.address import is_loopback
+from fedlearn.web.guards import network
+from fedlearn.web.names import Names
 
 GUESSES_PER_MINUTE = 10
 """The number of wrong tokens that one address may send in a minute."""

@@ -10,9 +10,9 @@ import msgspec
 
 from fedlearn.config import ServerSettings
 from fedlearn.hub.bodies import Asked, RefusedError
-from fedlearn.hub.job_task import STEPS_PER_EPOCH, TASK_FILE
-from fedlearn.hub.places import task_below
-from fedlearn.hub.records import JobFolder, JobRecord
+from fedlearn.hub.files import task_below
+from fedlearn.hub.jobs.job_task import STEPS_PER_EPOCH, TASK_FILE
+from fedlearn.hub.jobs.records import JobFolder, JobRecord
 from fedlearn.net.address import is_loopback
 from fedlearn.server.gate import Gate, open_gate
 from fedlearn.storage.credentials import keep_secret

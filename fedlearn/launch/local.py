@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import final
 
-from fedlearn.server.restarts import Restarts
+from fedlearn.system.restarts import Restarts
 from fedlearn.system.signals import how_it_ended, stop_signals_call
 
 WRONG_USAGE = 2

@@ -6,10 +6,10 @@ Source: https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html
 import os
 from typing import Any
 
-from fedlearn.client.budget import Budget
 from fedlearn.client.client import join
-from fedlearn.client.machine import free_bytes
-from fedlearn.client.terms import Terms
+from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.machine import free_bytes
+from fedlearn.client.lending.terms import Terms
 from fedlearn.coordination.golden import check_core
 from fedlearn.launch.order import GIVE_UP_S
 from fedlearn.net.address import parse_address

@@ -7,7 +7,7 @@ from typing import TextIO, final
 
 from fedlearn.callback import Begun, Callback
 from fedlearn.coordination.status import RunStatus
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.terminal import format_count, format_duration, format_figures
 from fedlearn.terminal.redrawn_line import RedrawnLine
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, final
 
 from fedlearn.callback import Begun, Callback
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 
 
 @final

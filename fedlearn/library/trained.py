@@ -15,19 +15,19 @@ import numpy as np
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import Replica
 from fedlearn.library.progress import is_watched
-from fedlearn.server import run as runs_on_disk
-from fedlearn.server.export import Format, export
-from fedlearn.server.history import newest
-from fedlearn.server.plot import Axis, figure
-from fedlearn.server.replaying import replaying
-from fedlearn.server.run import Run, load_run_config
-from fedlearn.storage.columns import columns_of
-from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics, each_once
+from fedlearn.runs import run as runs_on_disk
+from fedlearn.runs.export import Format, export
+from fedlearn.runs.history import newest
+from fedlearn.runs.plot import Axis, figure
+from fedlearn.runs.replaying import replaying
+from fedlearn.runs.run import Run, load_run_config
+from fedlearn.storage.logs.columns import columns_of
+from fedlearn.storage.logs.lines import read_lines
+from fedlearn.storage.logs.metrics import StepMetrics, each_once
 from fedlearn.storage.runs import resolve_run
 from fedlearn.tasks.kind import WritesText
-from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Task
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal.bars import Bars
 from fedlearn.text.beam_search import Search
 from fedlearn.text.language_model import last_of

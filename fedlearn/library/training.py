@@ -8,20 +8,20 @@ from pathlib import Path
 
 from fedlearn.callback import Callback
 from fedlearn.config import ConfigError, RunConfig, Schema, SourceFile, load_config, task_of
-from fedlearn.coordination.divergence import NO_LOSS
+from fedlearn.coordination.steps.divergence import NO_LOSS
 from fedlearn.library.progress import ProgressLine, is_watched
 from fedlearn.library.trained import Trained
-from fedlearn.server.creation import create
-from fedlearn.server.examination import Agenda
-from fedlearn.server.run import kind_named, named_task
-from fedlearn.server.status_file import StatusFile
-from fedlearn.server.trainer import Trainer
+from fedlearn.runs.creation import create
+from fedlearn.runs.run import kind_named, named_task
+from fedlearn.runs.status_file import StatusFile
+from fedlearn.server.training.examination import Agenda
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
 from fedlearn.storage.runs import lock_run
 from fedlearn.system.signals import interrupts
 from fedlearn.tasks.kind import Kind
-from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Setting, Task
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal.bars import Bars
 
 Value = Setting | Path | Sequence[str | Path]

@@ -8,9 +8,9 @@ from typing import final
 
 from fedlearn.net.stream import Stream
 from fedlearn.wire.connection import Connection
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.errors import FloodError, RemoteProtocolError
 from fedlearn.wire.messages import Message
-from fedlearn.wire.parcel import Parcel
 
 READ_BYTES = 64 * 1024
 WRITE_BYTES = 64 * 1024

@@ -11,26 +11,26 @@ import numpy as np
 
 from fedlearn.callback import Begun
 from fedlearn.client.volunteer import Volunteer
-from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.audit import Claim, Finding, Verdict
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.credit import Entry
 from fedlearn.coordination.effects import StepReport
-from fedlearn.coordination.leased_steps import LeasedSteps
+from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.credit import Entry
+from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.roster import KEPT_BLOCKS, Held
+from fedlearn.coordination.relay.leased_steps import LeasedSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address, is_loopback
-from fedlearn.server.examination import Examination
-from fedlearn.server.recent import Outgoing, RecentUpdates
-from fedlearn.server.recomputation import audit
-from fedlearn.storage.metrics import StepMetrics, StepTraffic
+from fedlearn.server.training.examination import Examination
+from fedlearn.server.training.recent import Outgoing, RecentUpdates
+from fedlearn.server.training.recomputation import audit
+from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.system.invocation import invocation
 from fedlearn.tasks.objective import MasksRows
+from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.messages import DataBlock, Start, Welcome
-from fedlearn.wire.parcel import Parcel, pack
 
 
 @final

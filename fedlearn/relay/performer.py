@@ -6,7 +6,7 @@ from typing import Protocol, final
 from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Compute, Forward, Leave, Link, Notice, Reply, ServerEffect
-from fedlearn.coordination.relay import Relay, RelayEffect
+from fedlearn.coordination.relay.relay import Relay, RelayEffect
 from fedlearn.wire.messages import Message
 
 

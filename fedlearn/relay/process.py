@@ -7,15 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
-from fedlearn.client.budget import Budget, in_words
 from fedlearn.client.failures import in_short, own_lines
+from fedlearn.client.lending.budget import Budget, in_words
 from fedlearn.client.line import Line
 from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, ServerEffect
-from fedlearn.coordination.leased_steps import LeasedSteps
-from fedlearn.coordination.relay import Relay
+from fedlearn.coordination.relay.leased_steps import LeasedSteps
+from fedlearn.coordination.relay.relay import Relay
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.route import Route
 from fedlearn.net.silence import why_silent

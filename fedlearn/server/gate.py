@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from fedlearn.config import ConfigError, ServerSettings
-from fedlearn.coordination.admission import AdmissionRules
+from fedlearn.coordination.people.admission import AdmissionRules
 from fedlearn.net.address import ANY_ADDRESS, Address, fingerprint_of, is_loopback
 from fedlearn.net.tcp import READ_LIMIT_BYTES
 from fedlearn.net.tls import binding_of, make_certificate, read_certificate, server_context

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import final
 
 from fedlearn.config import RunConfig
-from fedlearn.server.restarts import Restarts
 from fedlearn.storage.runs import RunFolder
 from fedlearn.system.processes import program, step_back
+from fedlearn.system.restarts import Restarts
 from fedlearn.terminal.guards import printable
 
 NICENESS = 5

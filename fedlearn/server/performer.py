@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar, final
 
 from fedlearn.callback import Callback
-from fedlearn.coordination.audit import Claim
+from fedlearn.coordination.audits.audit import Claim
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crew import Tensors
+from fedlearn.coordination.crews.crew import Tensors
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
@@ -32,13 +32,13 @@ from fedlearn.coordination.effects import (
     StepReport,
 )
 from fedlearn.es.update import Update
-from fedlearn.server.keeper import Seating, Serves
 from fedlearn.server.lasting import Lasting
-from fedlearn.server.recent import Outgoing
+from fedlearn.server.training.keeper import Seating, Serves
+from fedlearn.server.training.recent import Outgoing
 from fedlearn.storage.checkpoint import step_of
-from fedlearn.storage.metrics import Kinds, StepMetrics, StepTraffic
+from fedlearn.storage.logs.metrics import Kinds, StepMetrics, StepTraffic
+from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.messages import Message
-from fedlearn.wire.parcel import Parcel, pack
 from fedlearn.wire.tally import grown
 
 WAITING_S = 3.0

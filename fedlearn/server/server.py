@@ -23,18 +23,18 @@ from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import TcpStream
 from fedlearn.server.budget import MAX_HELD_BYTES, over_budget
 from fedlearn.server.door import Door
-from fedlearn.server.examination import Agenda
 from fedlearn.server.gate import Gate
-from fedlearn.server.keeper import Keeper
 from fedlearn.server.performer import Performer
 from fedlearn.server.renewal import Renewal
+from fedlearn.server.training.examination import Agenda
+from fedlearn.server.training.keeper import Keeper
 from fedlearn.server.viewing import View
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.system.signals import STOP_SIGNALS, listen
 from fedlearn.wire.connection import Connection
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import Message
-from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES
 from fedlearn.wire.tally import Kinds, Tally
 

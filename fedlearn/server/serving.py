@@ -10,16 +10,16 @@ from contextlib import asynccontextmanager
 from fedlearn.callback import Callback
 from fedlearn.config import ServerSettings, flag_of
 from fedlearn.config.setting import start_keys
-from fedlearn.coordination.divergence import DIVERGED, NO_LOSS
+from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
+from fedlearn.runs.run import Run, task_flag
+from fedlearn.runs.status_file import StatusFile
 from fedlearn.server.board_process import show_board
 from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
-from fedlearn.server.run import Run, task_flag
 from fedlearn.server.server import Server
-from fedlearn.server.status_file import StatusFile
-from fedlearn.server.trainer import Trainer
-from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics, each_once
+from fedlearn.server.training.trainer import Trainer
+from fedlearn.storage.logs.lines import read_lines
+from fedlearn.storage.logs.metrics import StepMetrics, each_once
 from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars

@@ -9,7 +9,7 @@ import msgspec
 
 from fedlearn.callback import Callback
 from fedlearn.coordination.status import RunStatus
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 
 INTERVAL_S = 1.0
 

@@ -3,7 +3,7 @@
 from typing import final
 
 from fedlearn.callback import Callback
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 
 
 @final

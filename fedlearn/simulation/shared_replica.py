@@ -7,9 +7,9 @@ import numpy as np
 from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Apply, Begin, Compute, Evaluate, Load
-from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.trials import TrialResults
-from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.user.named_task import NamedTask
 
 
 @final

@@ -11,7 +11,7 @@ from typing import TypeVar, final
 
 from es_core import usable_processors
 from fedlearn.callback import Callback, Callbacks
-from fedlearn.client.budget import Budget
+from fedlearn.client.lending.budget import Budget
 from fedlearn.client.performer import Computed
 from fedlearn.client.performer import Performer as ClientPerformer
 from fedlearn.client.volunteer import Volunteer
@@ -19,13 +19,13 @@ from fedlearn.coordination.effects import Leave, Peer, ServerEffect
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.memory import MemoryLink
 from fedlearn.server.performer import Performer as ServerPerformer
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.server.viewing import View
 from fedlearn.simulation.kept import Kept
-from fedlearn.storage.metrics import StepMetrics
-from fedlearn.tasks.named_task import NamedTask
+from fedlearn.storage.logs.metrics import StepMetrics
+from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.messages import Activations, Message, Neighbours
-from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity
 from fedlearn.wire.tally import Kinds, Tally
 

@@ -13,16 +13,16 @@ from fedlearn.coordination.effects import Peer
 from fedlearn.es.update import Update
 from fedlearn.server.performer import Performer
 from fedlearn.server.server import TICK_S
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.costs import Costs, Lines
 from fedlearn.simulation.kept import Kept
 from fedlearn.simulation.shared_replica import SharedReplica
 from fedlearn.simulation.timed_volunteer import TimedVolunteer, taken, update_s
 from fedlearn.simulation.timeline import Lane, Line, Timeline
-from fedlearn.storage.metrics import Kinds, StepMetrics
-from fedlearn.tasks.named_task import NamedTask
+from fedlearn.storage.logs.metrics import Kinds, StepMetrics
+from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.messages import Message, Result
-from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES
 
 T = TypeVar("T")

@@ -13,14 +13,14 @@ import numpy as np
 from blake3 import blake3
 from safetensors import SafetensorError, safe_open
 
-from fedlearn.es.estimate import NO_ESTIMATE
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.sums.estimate import NO_ESTIMATE
 from fedlearn.es.update import Update
 from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError
 from fedlearn.storage.named_tensors import read_tensors, write_tensors
 from fedlearn.storage.runs import RunFolder
-from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.encoding.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
 
 KEPT_CHECKPOINTS = 3

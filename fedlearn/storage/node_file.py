@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fedlearn.graphs.crews import Machine
+from fedlearn.graphs.planning.crews import Machine
 
 GFLOPS_PER_GB = 5.0
 """Speed of machines that nobody measured: by their memory, as larger machines tend to be the faster ones."""

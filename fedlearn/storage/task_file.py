@@ -10,8 +10,8 @@ from blake3 import blake3
 
 import es_core
 from fedlearn.storage.packages import add_remedy
-from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.task import Task
+from fedlearn.tasks.user.named_task import NamedTask
 
 _HASH_BYTES = 16
 _INSTALLED = {"site-packages", "dist-packages"}

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import final
 
-from fedlearn.es.exact_sum import exact_sum
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import Replica, UInt8Array, genesis
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.sums.exact_sum import exact_sum
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK, Columns

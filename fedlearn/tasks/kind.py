@@ -14,13 +14,13 @@ from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns, NamedBlocks, block_name
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import UNBOUNDED
-from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective, PartObjective
 from fedlearn.tasks.reason import Reasons
 from fedlearn.tasks.task import Device
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.text.language_model import LanguageModel
 from fedlearn.text.source import Progress, Source, Texts
-from fedlearn.text.tokenizer import Tokenizer
+from fedlearn.text.tokenizers.tokenizer import Tokenizer
 
 
 class DataFolder(Protocol):

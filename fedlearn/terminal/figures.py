@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 
 
 def format_step(metrics: StepMetrics, run_left_s: float | None, unit: str) -> str:

@@ -9,7 +9,7 @@ from typing import TextIO, final
 
 from fedlearn.callback import Begun, Callback
 from fedlearn.coordination.status import RunStatus
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import (
     LABEL_COLUMNS,

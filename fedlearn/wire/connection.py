@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Literal, cast, final, get_args
 
-from fedlearn.es.estimate import MAX_EXACT_BYTES, exact_width
+from fedlearn.es.sums.estimate import MAX_EXACT_BYTES, exact_width
 from fedlearn.wire import limits
 from fedlearn.wire.allowance import Allowance
-from fedlearn.wire.arrays import twin_of
-from fedlearn.wire.assembly import Assembly
-from fedlearn.wire.codec import decode
+from fedlearn.wire.encoding.arrays import twin_of
+from fedlearn.wire.encoding.assembly import Assembly
+from fedlearn.wire.encoding.codec import decode
+from fedlearn.wire.encoding.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES, Frame, FrameParser, tag_of
+from fedlearn.wire.encoding.parcel import PARTING, Parcel, keep, pack, stream_of
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES, Frame, FrameParser, tag_of
 from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
     PROTOCOL_VERSION,
@@ -40,7 +41,6 @@ from fedlearn.wire.messages import (
     Seat,
 )
 from fedlearn.wire.outbox import Outbox
-from fedlearn.wire.parcel import PARTING, Parcel, keep, pack, stream_of
 from fedlearn.wire.states import MessageType, State, next_state
 from fedlearn.wire.tally import Tally
 from fedlearn.wire.versions import version_mismatch, version_said

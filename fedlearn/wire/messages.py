@@ -11,13 +11,13 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from fedlearn.es.digest import DIGEST_BYTES
-from fedlearn.es.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Count, Digest, Snapshot
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.wire.activations import ActivationCodec
+from fedlearn.wire.encoding.activations import ActivationCodec
 
 PROTOCOL_VERSION = 9
 

@@ -6,9 +6,9 @@ from itertools import chain, takewhile
 from typing import final
 
 from fedlearn.es.update import Update
-from fedlearn.wire.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES
+from fedlearn.wire.encoding.frames import CHUNK_BYTES, CONTROL_STREAM, HEADER_BYTES
+from fedlearn.wire.encoding.parcel import PARTING, Parcel, stream_of
 from fedlearn.wire.messages import Assignment
-from fedlearn.wire.parcel import PARTING, Parcel, stream_of
 from fedlearn.wire.states import MessageType
 
 _STEPS: frozenset[MessageType] = frozenset([Update, Assignment])

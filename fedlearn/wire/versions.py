@@ -3,7 +3,7 @@
 import msgspec
 
 from fedlearn.es.snapshot import Count
-from fedlearn.wire.codec import decode
+from fedlearn.wire.encoding.codec import decode
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import PROTOCOL_VERSION
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fedlearn.server import history
-from fedlearn.server.run import load, load_run_config
-from fedlearn.server.seating import Draftsman
+from fedlearn.coordination.crews.seating import Draftsman
+from fedlearn.runs import history
+from fedlearn.runs.run import load, load_run_config
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.task_file import load_task
 

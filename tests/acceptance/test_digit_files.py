@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedlearn.hub.datasets import ARRAYS, MNIST_FILES, small_digits
+from fedlearn.hub.jobs.datasets import ARRAYS, MNIST_FILES, small_digits
 from tests.acceptance.hubs import Place, devices_of, hub_in, skip_without
 
 skip_without("torch", "sklearn", "starlette")

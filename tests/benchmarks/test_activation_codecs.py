@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs import write_text
+from tests.run_folders import write_text
 
 ReadJson = Callable[..., dict[str, Any]]
 

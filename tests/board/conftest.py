@@ -7,10 +7,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedlearn.board.app import Board
-from fedlearn.board.names import Names
 from fedlearn.config import RunConfig
-from fedlearn.server.run import Run
-from tests.runs import created
+from fedlearn.runs.run import Run
+from fedlearn.web.names import Names
+from tests.run_folders import created
 
 TOKEN = "a token of this board"
 NAMES = Names(80, is_public=False)

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from fedlearn.coordination.status import Earnings, RunStatus, StepStatus, VolunteerStatus
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from fedlearn.storage import orders
-from fedlearn.storage.lines import LineLog
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.lines import LineLog
+from fedlearn.storage.logs.metrics import StepMetrics
+from fedlearn.storage.logs.samples import Sample
 from fedlearn.storage.runs import RunFolder
-from fedlearn.storage.samples import Sample
 from fedlearn.storage.status import write_status
 from tests.patience import LIMIT_S
 

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from fedlearn.board import app as module
 from fedlearn.board.app import Board
 from fedlearn.board.wishes import Abilities, Piece
-from fedlearn.server.run import KIND_FILE, Run
+from fedlearn.runs.run import KIND_FILE, Run
 from fedlearn.storage.checkpoint import checkpoint_at
 from tests.board.conftest import ADDRESS, NAMES
 from tests.board.folders import made_anew, show_status, write_sample, write_steps
@@ -225,7 +225,7 @@ def test_prometheus_is_told_of_runs_that_go_on(client: TestClient, run: Run) -> 
 
 
 def test_requests_of_one_address_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedlearn.board.limits.Guard.__init__.__kwdefaults__", {"requests_per_minute": 3})
+    monkeypatch.setattr("fedlearn.web.guards.Guard.__init__.__kwdefaults__", {"requests_per_minute": 3})
     with TestClient(Board(root, token="", names=NAMES).app(), ADDRESS) as client:
         answers = [client.get("/api/runs") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200] * 3 + [429]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.conftest import TOKEN
 from tests.board.folders import append, metrics_of, show_status, volunteer, write_sample, write_steps

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.folders import write_steps
 from tests.board.live import listening_board
-from tests.runs import created
+from tests.run_folders import created
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -12,12 +12,12 @@ from fedlearn.board import inference, models
 from fedlearn.board.inference import Model, Scribe
 from fedlearn.board.models import BusyError, Models
 from fedlearn.board.wishes import Piece, Request, Wish
-from fedlearn.server.run import Run
-from fedlearn.server.trainer import Trainer
+from fedlearn.runs.run import Run
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.aside import Aside
-from fedlearn.storage.cutting import cut_lines
+from fedlearn.storage.journal.cutting import cut_lines
 from tests.board.folders import made_anew, write_steps
-from tests.runs import created, fit_task, task_config, update_of
+from tests.run_folders import created, fit_task, task_config, update_of
 
 ECHO = """
 import sys, time

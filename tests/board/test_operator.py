@@ -4,7 +4,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedlearn.board import operator as module
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from fedlearn.storage import orders
 from tests.board.conftest import TOKEN
 from tests.board.folders import answered, show_status

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from fedlearn.server.run import Run
-from fedlearn.storage.changes import Change
+from fedlearn.runs.run import Run
+from fedlearn.storage.logs.changes import Change
 from fedlearn.tasks.reason import Reason
 from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.conftest import TOKEN

@@ -8,12 +8,12 @@ import pytest
 
 from fedlearn.board import public as module
 from fedlearn.board.public import describe, status_of, summarize
-from fedlearn.server.run import KIND_FILE, Run, load_run_config
-from fedlearn.server.status_file import live_status
-from fedlearn.storage.changes import Change
+from fedlearn.runs.run import KIND_FILE, Run, load_run_config
+from fedlearn.runs.status_file import live_status
+from fedlearn.storage.logs.changes import Change
 from fedlearn.tasks.reason import Reason
 from tests.board.folders import IDENTITY, append, show_status, volunteer, write_steps
-from tests.runs import created, rnn_config
+from tests.run_folders import created, rnn_config
 
 
 def test_settings_are_shown_with_their_reasons_and_without_paths(run: Run, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fedlearn.board import watching as module
 from fedlearn.board.history import History
 from fedlearn.board.watching import Watch
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from tests.board.folders import made_anew, show_status, write_sample, write_steps
 
 

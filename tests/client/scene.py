@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import final
 
-from fedlearn.client.budget import Budget
 from fedlearn.client.conversation import Conversation
+from fedlearn.client.lending.budget import Budget
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.net.channel import Channel
 from fedlearn.net.tcp import TcpStream
-from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Hello, Message

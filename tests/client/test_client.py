@@ -11,9 +11,9 @@ from typing import Any, ClassVar, final
 import pytest
 
 from fedlearn.client import client
-from fedlearn.client.budget import Budget
 from fedlearn.client.client import FIRST_RETRY_S, LONGEST_RETRY_S, QUIET_S, join
-from fedlearn.client.terms import Facts, Terms
+from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.terms import Facts, Terms
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.client.budget import Budget
+from fedlearn.client.lending.budget import Budget
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.digest import DIGEST_BYTES
@@ -19,7 +19,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.net.address import Address
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.messages import (
@@ -41,7 +41,7 @@ from fedlearn.wire.proof import NONCE_BYTES, is_signed
 from tests.client.scene import Scene
 from tests.identities import CHALLENGE, hello_of
 from tests.patience import LIMIT_S
-from tests.runs import created, fit_task, task_config, update_of
+from tests.run_folders import created, fit_task, task_config, update_of
 
 ENDED = Farewell("run_ended", "all steps are done")
 

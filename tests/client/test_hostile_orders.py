@@ -7,15 +7,15 @@ from typing import final
 import msgspec
 import pytest
 
-from fedlearn.client.budget import Budget
 from fedlearn.client.failures import in_short
+from fedlearn.client.lending.budget import Budget
 from fedlearn.client.performer import Computed, Performer
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.update import MAX_SPANS, Update
 from fedlearn.net.memory import MemoryLink
-from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.encoding.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Activations, DataBlock, Goodbye, Message, Neighbours
 from tests.client.hostile import ATTACKS, UPDATE, Attack, answers

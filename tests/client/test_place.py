@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.client.budget import Budget
+from fedlearn.client.lending.budget import Budget
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Build, Load, Pass, StoreBlock, TakeSeat
 from fedlearn.es.perturbation import Perturbation
@@ -16,7 +16,7 @@ from fedlearn.graphs.graph import ArraySpec, Call, GraphError
 from fedlearn.tasks.blocks import block_name, encode_block
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.objective import PartObjective
-from fedlearn.wire.activations import ActivationCodec, member_bytes
+from fedlearn.wire.encoding.activations import ActivationCodec, member_bytes
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import DataBlock, Seat, Welcome
 

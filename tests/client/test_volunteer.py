@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 
 from fedlearn.client import volunteer as module
-from fedlearn.client.budget import Budget
+from fedlearn.client.lending.budget import Budget
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Begin, Build, Evaluate, Load, StoreBlock
-from fedlearn.coordination.roster import KEPT_BLOCKS
+from fedlearn.coordination.people.roster import KEPT_BLOCKS
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import START
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from fedlearn.storage.checkpoint import load_checkpoint
 from fedlearn.tasks.blocks import NO_BLOCK, block_name, encode_block
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import DataBlock, Start, Welcome
-from tests.runs import created, fit_task, task_config, update_of
+from tests.run_folders import created, fit_task, task_config, update_of
 
 TRIALS = Trials(step=0, perturbation=Perturbation(sigma=0.02, rank=1), group_size=8, first_member=16, n_members=24)
 

@@ -1,8 +1,8 @@
 import pytest
 
-from fedlearn.commands import join
+from fedlearn.commands.join import join
 from fedlearn.config import RunConfig
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from tests.commands.recorded_run import recorded_run
 
 

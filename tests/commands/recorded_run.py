@@ -6,10 +6,10 @@ from typing import Any
 
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import StepReport
-from fedlearn.server.run import Run
-from fedlearn.server.trainer import Trainer
-from fedlearn.storage.metrics import StepTraffic
-from tests.runs import created, update_of
+from fedlearn.runs.run import Run
+from fedlearn.server.training.trainer import Trainer
+from fedlearn.storage.logs.metrics import StepTraffic
+from tests.run_folders import created, update_of
 
 
 def recorded_run(config: RunConfig, *, begin: int = 1, end: int = 5, checkpoints: Collection[int] = (3,)) -> Run:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from fedlearn.commands.arguments import DEFAULT_RUNS, add_root, add_run, add_server, checked_name
-from fedlearn.commands.board import add_board
-from fedlearn.commands.hub import add_hub
+from fedlearn.commands.look.board import add_board
+from fedlearn.commands.train.hub import add_hub
 
 
 def test_name_and_threads_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from fedlearn.commands.command_line import GROUPS, main
 from fedlearn.config import RunConfig, flag_of
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.wire.messages import PROTOCOL_VERSION
-from tests.runs import created
+from tests.run_folders import created
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +159,7 @@ def test_every_verb_has_its_help_and_its_command(capsys: pytest.CaptureFixture[s
 def test_verb_that_is_interrupted_while_it_is_imported_ends_quietly(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedlearn.commands.runs.add_runs", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("fedlearn.commands.look.runs.add_runs", Mock(side_effect=KeyboardInterrupt))
     assert outcome(capsys, "runs") == (130, "")
 
 
@@ -191,7 +191,7 @@ def test_help_of_serve_shows_first_what_people_change_first(capsys: pytest.Captu
 def test_exit_code_says_what_went_wrong(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-    monkeypatch.setattr("fedlearn.commands.runs.list_runs", Mock(side_effect=error))
+    monkeypatch.setattr("fedlearn.commands.look.runs.list_runs", Mock(side_effect=error))
     found, shown = outcome(capsys, "runs")
     assert found == code
     assert shown == ("fedlearn: why\n" if error.args else "")
@@ -202,7 +202,7 @@ def test_what_was_added_to_an_error_is_told(
 ) -> None:
     error = ValueError("no product")
     error.add_note("the loss failed on rows with the columns x")
-    monkeypatch.setattr("fedlearn.commands.runs.list_runs", Mock(side_effect=error))
+    monkeypatch.setattr("fedlearn.commands.look.runs.list_runs", Mock(side_effect=error))
     assert outcome(capsys, "runs") == (1, "fedlearn: no product; the loss failed on rows with the columns x\n")
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from fedlearn.commands.evaluate import eval_command
-from fedlearn.commands.replay import replay_command
-from fedlearn.commands.sample import sample_command
+from fedlearn.commands.look.evaluate import eval_command
+from fedlearn.commands.look.replay import replay_command
+from fedlearn.commands.look.sample import sample_command
 from fedlearn.config import RunConfig
-from fedlearn.server.run import Run, edited_settings, find, load_run_config
-from fedlearn.server.trainer import Trainer
+from fedlearn.runs.run import Run, edited_settings, find, load_run_config
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.metrics import read_last_metrics
-from fedlearn.storage.segment import segments_in
+from fedlearn.storage.journal.segment import segments_in
+from fedlearn.storage.logs.metrics import read_last_metrics
 from tests.commands.recorded_run import options_of, recorded_run
 
 POSITIONS = 12

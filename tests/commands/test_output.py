@@ -6,10 +6,10 @@ from typing import final
 
 import pytest
 
-from fedlearn.commands import sample as sample_module
+from fedlearn.commands.look import sample as sample_module
+from fedlearn.commands.look.sample import sample_command
 from fedlearn.commands.output import add_output, bars_of, terminal_of
-from fedlearn.commands.sample import sample_command
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from fedlearn.terminal.bars import Bar, Bars
 from tests.commands.recorded_run import options_of
 from tests.terminal.emulator import Emulator

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 
 pytest.importorskip("torch")
 
 from fedlearn.compat.looking import Looks, Told
-from tests.runs import fit_task
+from tests.run_folders import fit_task
 
 
 def metrics(step: int) -> StepMetrics:

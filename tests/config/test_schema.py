@@ -5,7 +5,7 @@ import pytest
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, StrType
 
 from fedlearn.config import ConfigError, RunSettings, Schema, StrategySettings, setting
-from fedlearn.tasks.task_options import TaskOptions
+from fedlearn.tasks.user.task_options import TaskOptions
 
 
 class Clash(msgspec.Struct):

@@ -2,7 +2,7 @@ import pytest
 
 from fedlearn.config import ConfigError, RunConfig, Schema, journal_bytes_kept
 from fedlearn.config.sizes import parse_size
-from fedlearn.tasks.task_options import TaskOptions
+from fedlearn.tasks.user.task_options import TaskOptions
 
 
 @pytest.mark.parametrize(

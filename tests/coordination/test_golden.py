@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import es_core
-import fedlearn.es.estimate
-from fedlearn.coordination.audit import loss_difference
+import fedlearn.es.sums.estimate
+from fedlearn.coordination.audits.audit import loss_difference
 from fedlearn.coordination.golden import AlteredCoreError, check_core
 from fedlearn.tasks.rnn.golden import GOLDEN_TRIALS, GROUP_SIZE, GoldenTrials
 
@@ -90,7 +90,7 @@ def test_a_sum_that_is_coded_otherwise_is_told(function: str, monkeypatch: pytes
         return (coded[0], coded[1][::-1].copy()) if isinstance(coded, tuple) else coded + 1
 
     # The module's own name: what is imported from the core is not looked up there again.
-    monkeypatch.setattr(fedlearn.es.estimate, function, altered(getattr(es_core, function), change))
+    monkeypatch.setattr(fedlearn.es.sums.estimate, function, altered(getattr(es_core, function), change))
     with pytest.raises(AlteredCoreError, match="sum: expected "):
         check_core()
 

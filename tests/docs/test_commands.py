@@ -11,7 +11,7 @@ from fedlearn.tasks.registry import find_kind, kind_names
 from tests.docs.pages import REPOSITORY, Command, commands
 from tests.end_to_end.processes import ended_at_exit, output_of, start
 from tests.patience import LIMIT_S
-from tests.runs import write_text
+from tests.run_folders import write_text
 
 ALL = sorted(set(commands()))
 OWN = [command for command in ALL if command.own_arguments is not None]

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlearn.server.export import export
-from fedlearn.server.history import newest
+from fedlearn.runs.export import export
+from fedlearn.runs.history import newest
 from fedlearn.tasks.kind import WritesText
 from tests.commands.recorded_run import recorded_run
 from tests.docs.pages import REPOSITORY
-from tests.runs import rnn_config
+from tests.run_folders import rnn_config
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])

@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from fedlearn.text.tokenizer import tokenizer_from_json
+from fedlearn.text.tokenizers.tokenizer import tokenizer_from_json
 from tests.end_to_end.processes import SHORT_STEPS, ended_at_exit, fedlearn, metrics_of, start, wait_for
 from tests.patience import LIMIT_S
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedlearn.storage.journal import read_journal
+from fedlearn.storage.journal.journal import read_journal
 from tests.end_to_end.processes import SHORT_STEPS, ended_at_exit, fedlearn, final_digest, metrics_of, start, wait_for
 from tests.patience import LIMIT_S
 

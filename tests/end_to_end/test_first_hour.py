@@ -23,7 +23,7 @@ from tests.end_to_end.processes import (
     wait_for,
 )
 from tests.patience import LIMIT_S
-from tests.runs import write_text
+from tests.run_folders import write_text
 
 pytest.importorskip("starlette", reason="the board is an extra")
 pytest.importorskip("uvicorn", reason="the board is an extra")

@@ -18,8 +18,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from fedlearn.config import Schema
-from fedlearn.server.creation import create
-from fedlearn.server.trainer import Trainer
+from fedlearn.runs.creation import create
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
 from fedlearn.tasks.rnn.kind import KIND
 

@@ -15,7 +15,7 @@ import pytest
 from fedlearn.system.invocation import invocation
 from tests.end_to_end.processes import ROOT, ended_at_exit
 from tests.patience import LIMIT_S
-from tests.runs import write_text
+from tests.run_folders import write_text
 from tests.terminal.emulator import Emulator
 
 FLAGS = ["--data", "corpus.txt", "--hidden-size", "16", "--context", "8", "--volunteers", "1", "--port", "0"]

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.replica import Replica
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.update import Update
 
 WHOLE = ParameterLayout(

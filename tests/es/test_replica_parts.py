@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from fedlearn.es.digest import run_digest, tensor_digests
-from fedlearn.es.estimate import encode_estimate, encode_exactly
-from fedlearn.es.exact_sum import complaint_of, exact_sum
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.noise import member_noise, perturbed
 from fedlearn.es.optimizers import Adam, AnyOptimizer, Sgd
@@ -17,6 +15,8 @@ from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.strategy import Strategy, ask, tell
+from fedlearn.es.sums.estimate import encode_estimate, encode_exactly
+from fedlearn.es.sums.exact_sum import complaint_of, exact_sum
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from tests.es.parts import N_GROUPS, PARTS, SEED, WHOLE, Encode, assert_equal_to_the_bit, pieces, row_masks, seated

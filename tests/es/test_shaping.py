@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedlearn.es.estimate import MAX_UTILITY
 from fedlearn.es.shaping import SHAPINGS, UTILITY_RESOLUTION, bounded, n_counted, spread_of
+from fedlearn.es.sums.estimate import MAX_UTILITY
 
 METHODS: list[str] = list(SHAPINGS)
 

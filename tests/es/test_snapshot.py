@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fedlearn.es.snapshot import Snapshot
-from fedlearn.wire.codec import decode, encode
+from fedlearn.wire.encoding.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
 
 WEIGHTS = np.linspace(-1, 1, 7, dtype=np.float32)

@@ -4,13 +4,13 @@ import pytest
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.shaping import SHAPINGS
 from fedlearn.es.strategy import Population, Strategy, ask, members_wanted, tell
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.update import Update
 
 Float32Array = NDArray[np.float32]

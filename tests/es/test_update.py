@@ -1,8 +1,8 @@
 import msgspec
 import numpy as np
 
-from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.optimizers import Adam
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.update import Update, elapsed_s_after
 
 UPDATE = Update(

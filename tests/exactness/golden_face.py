@@ -16,7 +16,7 @@ from fedlearn.es.golden import golden_noise, golden_step, golden_sum
 from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.update import Update
-from fedlearn.storage.journal import read_journal
+from fedlearn.storage.journal.journal import read_journal
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.text.windows import WindowShape
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import es_core
 import fedlearn.es.replica
 from fedlearn.es.golden import GOLDEN_NOISE, GOLDEN_STEP, GOLDEN_SUM
-from fedlearn.storage.journal import Journal
-from fedlearn.storage.segment import Header
+from fedlearn.storage.journal.journal import Journal
+from fedlearn.storage.journal.segment import Header
 
 Digests = dict[str, str]
 OddArithmetic = Callable[[], AbstractContextManager[None]]

@@ -120,7 +120,7 @@ def serve(limit_s: float, imports: Sequence[str]) -> None:
     """Forks and sends signals as it is told; kills what is left when nobody is there to tell."""
     import fedlearn.client.client
     import fedlearn.commands.command_line
-    import fedlearn.commands.join
+    import fedlearn.commands.join.join
     import fedlearn.storage.task_file
     import fedlearn.tasks.function  # noqa: F401 (so that children need not)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Ping, Result
-from fedlearn.wire.parcel import pack
 from tests.faults.callers import Caller
 from tests.faults.hatchery import Hatchery
 from tests.identities import named

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fedlearn.wire.codec import encode
+from fedlearn.wire.encoding.codec import encode
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Welcome
-from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import prove
 from tests.end_to_end.processes import ROOT, ended_at_exit, metrics_of, wait_for
 from tests.faults.callers import Caller, refusal_of, serving, volunteer

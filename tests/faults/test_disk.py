@@ -12,15 +12,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fedlearn.server.run import find
-from fedlearn.server.trainer import Trainer
+from fedlearn.runs.run import find
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.checkpoint import checkpoint_at, read_checkpoint, write_checkpoint
-from fedlearn.storage.journal import Journal, read_records, stretches_of
-from fedlearn.storage.metrics import read_last_metrics
-from fedlearn.storage.segment import Header, segments_in
+from fedlearn.storage.journal.journal import Journal, read_records, stretches_of
+from fedlearn.storage.journal.segment import Header, segments_in
+from fedlearn.storage.logs.metrics import read_last_metrics
 from tests.end_to_end.processes import ended_at_exit, fedlearn, output_of, start, wait_for
 from tests.patience import LIMIT_S
-from tests.runs import created, fit_task, reopened, rnn_config, task_config, update_of, write_text
+from tests.run_folders import created, fit_task, reopened, rnn_config, task_config, update_of, write_text
 
 SMALL = ["--hidden-size", "8", "--context", "4", "--sequence-length", "8", "--population-limit", "64"]
 SMALL += ["--group-size", "8", "--sigma", "0.02", "--learning-rate", "0.02", "--time-per-step", "10"]

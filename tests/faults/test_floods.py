@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import Assignment, Farewell, Ping, Ready, Result, Start
-from fedlearn.wire.parcel import pack
 from tests.faults.callers import OPEN, Caller, serving
 from tests.faults.measures import members_per_s, until_step
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.server.door import Door
-from fedlearn.wire.frames import headers
+from fedlearn.wire.encoding.frames import headers
 from fedlearn.wire.messages import Ready, Start
 from tests.faults.callers import OPEN, Caller, serving
 from tests.faults.measures import longest_pause_s, memory_mb, n_sockets, peak_memory_mb, until_more, until_step

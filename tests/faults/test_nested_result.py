@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlearn.wire.frames import CHUNK_BYTES, headers
+from fedlearn.wire.encoding.frames import CHUNK_BYTES, headers
 from tests.end_to_end.processes import wait_for
 from tests.faults.callers import OPEN, Caller, serving
 from tests.faults.measures import longest_pause_s, peak_memory_mb, until_more, until_step

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import msgspec
 
-from fedlearn.wire.frames import headers
+from fedlearn.wire.encoding.frames import headers
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello
-from fedlearn.wire.parcel import pack
 from tests.faults.callers import Caller, serving
 
 

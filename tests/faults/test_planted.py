@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 import es_core
-from fedlearn.coordination.audit import Verdict
-from fedlearn.coordination.credit import Earned, Entry
+from fedlearn.coordination.audits.audit import Verdict
+from fedlearn.coordination.audits.tolerance import tolerances_of
 from fedlearn.coordination.effects import Compute, Evaluate
-from fedlearn.coordination.standing import PROOF_GROUPS
-from fedlearn.coordination.tolerance import tolerances_of
+from fedlearn.coordination.people.credit import Earned, Entry
+from fedlearn.coordination.people.standing import PROOF_GROUPS
 from fedlearn.es.trials import TrialResults
-from fedlearn.server.ledger import read_credit
-from fedlearn.server.run import Run
+from fedlearn.runs.ledger import read_credit
+from fedlearn.runs.run import Run
 from fedlearn.simulation.planting import Planter
 from fedlearn.simulation.swarm import Participant
-from fedlearn.storage.lines import LineLog, read_lines
+from fedlearn.storage.logs.lines import LineLog, read_lines
 from fedlearn.wire.proof import Identity
-from tests.runs import created, rnn_config
+from tests.run_folders import created, rnn_config
 from tests.simulation.swarm.stage import Stage, StageOf, stage_of
 
 __all__ = ["stage_of"]

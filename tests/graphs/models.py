@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from fedlearn.graphs.crews import Machine
-from fedlearn.graphs.parts import Model, Needs
 from fedlearn.graphs.pieces import Piece
+from fedlearn.graphs.planning.crews import Machine
+from fedlearn.graphs.planning.parts import Model, Needs
 
 NEEDS = Needs(parameter_bytes=10, members=2)
 

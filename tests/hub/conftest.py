@@ -7,14 +7,14 @@ from typing import Any, Self
 import pytest
 from starlette.testclient import TestClient
 
-from fedlearn.board.names import Names
 from fedlearn.hub.app import Hub
 from fedlearn.hub.devices import Devices
-from fedlearn.hub.jobs import Jobs
-from fedlearn.hub.records import Process
+from fedlearn.hub.jobs.jobs import Jobs
+from fedlearn.hub.jobs.records import Process
 from fedlearn.hub.settings import HubSettings
 from fedlearn.server.supervision import Serving
 from fedlearn.storage.runs import RunFolder
+from fedlearn.web.names import Names
 from tests.board.folders import show_status
 
 PORT = 4000
@@ -73,7 +73,7 @@ class Scripted:
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
     Scripted.alive, Scripted.started = {}, []
-    monkeypatch.setattr("fedlearn.hub.jobs.Served", Scripted)
+    monkeypatch.setattr("fedlearn.hub.jobs.jobs.Served", Scripted)
     # What a job needs is as if installed, as nothing is trained; test_checks.py has what is missing.
     monkeypatch.setattr("fedlearn.hub.app.find_spec", lambda name: name)
     return Scripted.started

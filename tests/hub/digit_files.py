@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.hub.datasets import ARRAYS, MNIST_FILES
+from fedlearn.hub.jobs.datasets import ARRAYS, MNIST_FILES
 
 
 def arrays(n_training: int = 40, n_held_out: int = 10, side: int = 28) -> list[NDArray[np.uint8]]:

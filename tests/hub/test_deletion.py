@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 from fedlearn.hub import app
 from fedlearn.hub.app import Hub
 from fedlearn.hub.devices import Devices
-from fedlearn.hub.jobs import Jobs
+from fedlearn.hub.jobs.jobs import Jobs
 from fedlearn.hub.settings import HubSettings
 from tests.hub.conftest import TEXT, Scripted, ended
 

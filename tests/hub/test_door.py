@@ -1,10 +1,10 @@
 import pytest
 from starlette.requests import Request
 
-from fedlearn.board.names import Names
 from fedlearn.hub import door as module
 from fedlearn.hub.bodies import RefusedError
 from fedlearn.hub.door import COOKIE, Door, is_of_this_machine
+from fedlearn.web.names import Names
 
 OWN = Names(4000, is_public=False)
 

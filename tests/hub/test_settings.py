@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedlearn.hub.bodies import RefusedError, Training
-from fedlearn.hub.records import JobFolder, JobRecord
+from fedlearn.hub.jobs.records import JobFolder, JobRecord
 from fedlearn.hub.settings import HubSettings
 from tests.hub.conftest import TEXT
 

@@ -11,10 +11,10 @@ import pytest
 import fedlearn
 from fedlearn.library.trained import Trained, load
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.terminal.bars import Bar
 from tests.library.test_training import SETTINGS, TEXT_SETTINGS
-from tests.runs import fit_task, write_text
+from tests.run_folders import fit_task, write_text
 
 
 @pytest.fixture(scope="module")

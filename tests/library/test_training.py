@@ -12,18 +12,18 @@ import pytest
 
 import fedlearn
 from fedlearn.callback import Callback
-from fedlearn.commands.replay import replay_command
+from fedlearn.commands.look.replay import replay_command
 from fedlearn.config import ConfigError
-from fedlearn.coordination.divergence import LOST_STEPS
 from fedlearn.coordination.status import RunStatus
+from fedlearn.coordination.steps.divergence import LOST_STEPS
 from fedlearn.library import training
-from fedlearn.server.creation import create
-from fedlearn.server.run import Run
+from fedlearn.runs.creation import create
+from fedlearn.runs.run import Run
 from fedlearn.simulation.kept import Kept
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.storage.status import read_status
 from fedlearn.text.source import Progress
-from tests.runs import TARGET, fit_task, write_text
+from tests.run_folders import TARGET, fit_task, write_text
 
 SETTINGS: dict[str, Any] = {
     "group_size": 8,

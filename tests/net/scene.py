@@ -6,8 +6,8 @@ from typing import Any
 
 from fedlearn.net.channel import Channel
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import DataBlock, Hello, Message, Welcome
-from fedlearn.wire.parcel import pack
 from fedlearn.wire.states import State
 from tests.identities import hello_of
 from tests.net.peers import SOON_S

@@ -9,10 +9,10 @@ import pytest
 
 from fedlearn.net import channel as module
 from fedlearn.wire import limits
+from fedlearn.wire.encoding.frames import FrameParser
+from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.frames import FrameParser
 from fedlearn.wire.messages import MAX_REASON_LENGTH, PROTOCOL_VERSION, Farewell, Goodbye, Hello, Message, Ping, Welcome
-from fedlearn.wire.parcel import Parcel, pack
 from tests.net.peers import SOON_S, admit, closed, joined
 from tests.net.scene import BLOCK, HELLO, WELCOME, ignore, run
 

@@ -17,9 +17,9 @@ from fedlearn.net.channel import Channel
 from fedlearn.net.memory import MemoryStream
 from fedlearn.net.tcp import TcpStream
 from fedlearn.wire.connection import Connection
-from fedlearn.wire.frames import HEADER_BYTES
+from fedlearn.wire.encoding.frames import HEADER_BYTES
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import Goodbye, Ping
-from fedlearn.wire.parcel import pack
 from fedlearn.wire.states import State
 from tests.net.peers import SOON_S, closed, joined
 from tests.net.scene import HELLO, MIB, N_BLOCKS, NEVER_S, PARCEL, fail, flooding, ignore, run

@@ -11,10 +11,10 @@ import pytest
 
 from fedlearn.net import channel as module
 from fedlearn.net.channel import Channel
+from fedlearn.wire.encoding.frames import CHUNK_BYTES
+from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.frames import CHUNK_BYTES
 from fedlearn.wire.messages import Assignment, Message, Ping, Result
-from fedlearn.wire.parcel import Parcel, pack
 from fedlearn.wire.states import State
 from tests.net.peers import Peer, joined
 from tests.net.scene import HELLO, MIB, run

@@ -9,9 +9,9 @@ import pytest
 
 from fedlearn.net import channel as module
 from fedlearn.net.channel import Channel
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Ping, Proof
-from fedlearn.wire.parcel import pack
 from fedlearn.wire.states import State
 from tests.identities import hello_of
 from tests.net.peers import SOON_S, Peer, joined

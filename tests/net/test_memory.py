@@ -2,8 +2,8 @@ import pytest
 
 from fedlearn.net.memory import MemoryLink
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.wire.encoding.frames import CHUNK_BYTES
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.frames import CHUNK_BYTES
 from fedlearn.wire.messages import DataBlock, Ping, Welcome
 from fedlearn.wire.states import State
 from tests.identities import CHALLENGE, hello_of, proof_of

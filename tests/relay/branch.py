@@ -9,8 +9,8 @@ from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
-from fedlearn.coordination.leased_steps import LeasedSteps
-from fedlearn.coordination.relay import Relay
+from fedlearn.coordination.relay.leased_steps import LeasedSteps
+from fedlearn.coordination.relay.relay import Relay
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.address import Address
 from fedlearn.net.memory import MemoryLink
@@ -19,10 +19,10 @@ from fedlearn.relay.performer import Performer
 from fedlearn.server.performer import Performer as ServerPerformer
 from fedlearn.simulation.kept import Kept
 from fedlearn.simulation.swarm import Participant, Swarm
-from fedlearn.storage.metrics import StepMetrics
-from fedlearn.tasks.named_task import NamedTask
+from fedlearn.storage.logs.metrics import StepMetrics
+from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.messages import Assignment, DataBlock, Message, Result, Welcome
-from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.coordination import worker
-from fedlearn.server.run import Run
+from fedlearn.runs.run import Run
 from fedlearn.simulation.swarm import Participant
 from tests.relay.branch import Branch, branch_of
-from tests.runs import created
+from tests.run_folders import created
 from tests.simulation.swarm.stage import Stage, StageOf
 
 STEPS = 6

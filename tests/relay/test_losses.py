@@ -10,11 +10,11 @@ from fedlearn.coordination import worker
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
-from fedlearn.storage.journal import read_journal
+from fedlearn.storage.journal.journal import read_journal
 from fedlearn.wire.messages import Result
 from tests.relay.branch import Branch, add_to
 from tests.relay.test_equality import STEPS, WAYS, digest_of, finish, flat, relay_of
-from tests.runs import created
+from tests.run_folders import created
 from tests.simulation.swarm.stage import Stage, StageOf
 
 way = pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)

@@ -1,7 +1,7 @@
 """A relay is given a seat: it holds no part of a model, and says so."""
 
 from fedlearn.coordination.effects import Leave, Reply
-from fedlearn.coordination.relay import NO_SEAT, Relay
+from fedlearn.coordination.relay.relay import NO_SEAT, Relay
 from fedlearn.coordination.worker import Worker
 from fedlearn.wire.messages import MAX_REASON_LENGTH, Goodbye, Seat
 from tests.identities import ADA, NONCE

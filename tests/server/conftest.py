@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedlearn.tasks.named_task import NamedTask
-from tests.runs import created, fit_task, task_config
+from fedlearn.tasks.user.named_task import NamedTask
+from tests.run_folders import created, fit_task, task_config
 from tests.server.scene import Scene, SceneOf
 
 

@@ -10,13 +10,13 @@ from fedlearn.callback import Callback
 from fedlearn.client.conversation import Conversation
 from fedlearn.client.volunteer import Volunteer
 from fedlearn.coordination.effects import Leave
+from fedlearn.runs.run import Run
+from fedlearn.runs.status_file import StatusFile
 from fedlearn.server.gate import open_gate
 from fedlearn.server.listening import listen
-from fedlearn.server.run import Run
 from fedlearn.server.server import Server
-from fedlearn.server.status_file import StatusFile
-from fedlearn.server.trainer import Trainer
-from fedlearn.tasks.named_task import NamedTask
+from fedlearn.server.training.trainer import Trainer
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.proof import Credentials
 from tests.identities import ADA

@@ -4,8 +4,8 @@ import pytest
 
 from fedlearn.server import budget
 from fedlearn.server.budget import over_budget
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.messages import DataBlock
-from fedlearn.wire.parcel import Parcel
 
 ONE, TWO = Parcel(DataBlock, bytes(100)), Parcel(DataBlock, bytes(30))
 

@@ -11,7 +11,7 @@ from fedlearn.coordination.status import RunStatus
 from fedlearn.es.layout import Float32Array
 from fedlearn.server.listening import listen
 from fedlearn.server.serving import serve
-from fedlearn.storage.metrics import StepMetrics, read_last_metrics
+from fedlearn.storage.logs.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.runs import RunFolder
 from tests.server.scene import Scene, SceneOf
 

@@ -6,11 +6,11 @@ import pytest
 
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.coordination.operator import Operator
-from fedlearn.server.run import edited_settings, load_run_config
-from fedlearn.server.trainer import Trainer
-from fedlearn.storage.changes import Change
-from fedlearn.storage.lines import read_lines
-from tests.runs import created, reopened
+from fedlearn.runs.run import edited_settings, load_run_config
+from fedlearn.server.training.trainer import Trainer
+from fedlearn.storage.logs.changes import Change
+from fedlearn.storage.logs.lines import read_lines
+from tests.run_folders import created, reopened
 
 
 def test_changed_setting_reaches_the_steps_and_the_next_checkpoint(config: RunConfig) -> None:

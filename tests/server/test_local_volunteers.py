@@ -14,7 +14,7 @@ import pytest
 from fedlearn.config import RunConfig, Schema
 from fedlearn.server import local_volunteers
 from fedlearn.server.local_volunteers import TERMS, LocalVolunteers
-from fedlearn.tasks.task_options import TaskOptions
+from fedlearn.tasks.user.task_options import TaskOptions
 from tests.patience import LIMIT_S
 
 Started = Callable[..., LocalVolunteers]

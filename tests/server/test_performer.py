@@ -21,18 +21,18 @@ from fedlearn.coordination.effects import (
     ServerEffect,
     StepReport,
 )
-from fedlearn.coordination.roster import Held
+from fedlearn.coordination.people.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
+from fedlearn.runs.run import Run
 from fedlearn.server.performer import Performer
-from fedlearn.server.run import Run
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.kept import Kept
-from fedlearn.storage.journal import read_journal
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.journal.journal import read_journal
+from fedlearn.storage.logs.metrics import StepMetrics
+from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.messages import DataBlock, Farewell, Message, Pong, Resync, Start
-from fedlearn.wire.parcel import Parcel, pack
-from tests.runs import bytes_of, created, fit_task, task_config, update_of
+from tests.run_folders import bytes_of, created, fit_task, task_config, update_of
 
 T = TypeVar("T")
 

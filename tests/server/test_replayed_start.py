@@ -8,20 +8,20 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
-from fedlearn.coordination.roster import Held
+from fedlearn.coordination.people.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.server.recent import Outgoing
-from fedlearn.server.run import Run
-from fedlearn.server.trainer import Trainer
+from fedlearn.runs.run import Run
+from fedlearn.server.training.recent import Outgoing
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.checkpoint import load_checkpoint
-from fedlearn.storage.segment import HEADER_BYTES, read_places, segments_in
-from fedlearn.tasks import task_kind
+from fedlearn.storage.journal.segment import HEADER_BYTES, read_places, segments_in
 from fedlearn.tasks.blocks import cut
-from fedlearn.tasks.named_task import NamedTask
+from fedlearn.tasks.user import task_kind
+from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import Start
-from fedlearn.wire.parcel import pack
-from tests.runs import bytes_of, created, fit_task, task_config, update_of
+from tests.run_folders import bytes_of, created, fit_task, task_config, update_of
 from tests.storage.journals import flip
 
 WIDE = {"vector": np.zeros(6), "wide": np.zeros(1000)}

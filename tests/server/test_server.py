@@ -13,11 +13,11 @@ from fedlearn.callback import Callback
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.metrics import read_last_metrics
+from fedlearn.storage.logs.metrics import read_last_metrics
 from fedlearn.storage.status import read_status
 from fedlearn.system.invocation import invocation
 from tests.patience import LIMIT_S
-from tests.runs import fit_task
+from tests.run_folders import fit_task
 from tests.server.scene import SceneOf
 
 

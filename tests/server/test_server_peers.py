@@ -17,10 +17,10 @@ from fedlearn.net.channel import Channel
 from fedlearn.server import budget, door
 from fedlearn.server import server as module
 from fedlearn.wire.connection import Connection
+from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello, Message, Ping, Pong, Resync, Start
-from fedlearn.wire.parcel import Parcel, pack
 from tests.identities import BOB
-from tests.runs import fit_task
+from tests.run_folders import fit_task
 from tests.server.scene import SceneOf
 
 

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.coordination.divergence import DIVERGED, NO_LOSS
+from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.server import serving as module
 from fedlearn.server.gate import Gate
 from fedlearn.server.serving import conclude, serve, sweep
-from fedlearn.server.trainer import Trainer
-from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.server.training.trainer import Trainer
+from fedlearn.storage.logs.lines import read_lines
+from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.storage.runs import resolve_run
 from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.commands.recorded_run import recorded_run
-from tests.runs import reopened
+from tests.run_folders import reopened
 
 
 class Line:

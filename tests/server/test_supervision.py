@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from fedlearn.server import restarts
-from fedlearn.server.restarts import MOST_AT_ONCE
 from fedlearn.server.supervision import Serving, Supervisor, tell
+from fedlearn.system import restarts
+from fedlearn.system.restarts import MOST_AT_ONCE
 from fedlearn.system.signals import STOP_SIGNALS
 
 SERVING = Serving("/runs/1", 4711)

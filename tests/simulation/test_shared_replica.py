@@ -7,11 +7,11 @@ import pytest
 from fedlearn.coordination.effects import Apply, Begin, Build, Evaluate, Load, StoreBlock
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.shared_replica import SharedReplica
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.wire.messages import DataBlock, Start, Welcome
-from tests.runs import created, fit_task, rnn_config, task_config, update_of
+from tests.run_folders import created, fit_task, rnn_config, task_config, update_of
 
 
 @pytest.fixture

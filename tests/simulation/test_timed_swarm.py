@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fedlearn.server.trainer import Trainer
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.costs import Costs, Lines
 from fedlearn.simulation.timed_swarm import TimedSwarm
-from fedlearn.storage.journal import read_journal
-from fedlearn.storage.metrics import StepMetrics
-from fedlearn.wire.parcel import pack
-from tests.runs import created, fit_task, rnn_config, task_config
+from fedlearn.storage.journal.journal import read_journal
+from fedlearn.storage.logs.metrics import StepMetrics
+from fedlearn.wire.encoding.parcel import pack
+from tests.run_folders import created, fit_task, rnn_config, task_config
 from tests.simulation.swarm.stage import Stage
 
 MEMBERS = 64

@@ -8,8 +8,8 @@ import numpy as np
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.update import Update
-from fedlearn.storage.journal import Journal, read_journal
-from fedlearn.storage.segment import Header, segments_in
+from fedlearn.storage.journal.journal import Journal, read_journal
+from fedlearn.storage.journal.segment import Header, segments_in
 
 IDENTITY = b"the run's own id"
 

@@ -18,7 +18,7 @@ from fedlearn.storage.checkpoint import (
 )
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, create_run
-from fedlearn.wire.codec import encode
+from fedlearn.wire.encoding.codec import encode
 from tests.storage.journals import layout_text, update_of
 
 

@@ -13,21 +13,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedlearn.coordination.credit import Earned
+from fedlearn.coordination.people.credit import Earned
 from fedlearn.es.update import Update
 from fedlearn.storage import checkpoint as checkpoint_module
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import read_checkpoint
-from fedlearn.storage.cutting import cut_lines
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.journal import read_records, stretches_of
-from fedlearn.storage.lines import read_lines
-from fedlearn.storage.metrics import StepMetrics, read_last_metrics
+from fedlearn.storage.journal.cutting import cut_lines
+from fedlearn.storage.journal.journal import read_records, stretches_of
+from fedlearn.storage.journal.records import record_of
+from fedlearn.storage.journal.segment import HEADER_BYTES
+from fedlearn.storage.logs.lines import read_lines
+from fedlearn.storage.logs.metrics import StepMetrics, read_last_metrics
 from fedlearn.storage.origin import load_origin
-from fedlearn.storage.records import record_of
 from fedlearn.storage.runs import RunFolder
-from fedlearn.storage.segment import HEADER_BYTES
-from fedlearn.wire.codec import encode
+from fedlearn.wire.encoding.codec import encode
 from tests.steps import step_metrics
 from tests.storage.journals import digest_of, layout_text, open_journal, update_of
 

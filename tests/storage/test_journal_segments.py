@@ -4,11 +4,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from fedlearn.storage import journal as journal_module
-from fedlearn.storage import syncer
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.journal import MissingStepsError, read_records, stretches_of
-from fedlearn.storage.segment import HEADER_BYTES, Header, create_segment, read_header, read_places, segments_in
+from fedlearn.storage.journal import journal as journal_module
+from fedlearn.storage.journal import syncer
+from fedlearn.storage.journal.journal import MissingStepsError, read_records, stretches_of
+from fedlearn.storage.journal.segment import HEADER_BYTES, Header, create_segment, read_header, read_places, segments_in
 from tests.storage.journals import (
     IDENTITY,
     digest_of,

@@ -29,8 +29,8 @@ def test_every_module_of_a_client_can_be_imported() -> None:
     program = """
 import importlib, pathlib
 for folder in ("client", "net", "system", "storage", "wire", "coordination"):
-    for path in sorted(pathlib.Path("fedlearn", folder).glob("*.py")):
-        importlib.import_module(f"fedlearn.{folder}.{path.stem}")
+    for path in sorted(pathlib.Path("fedlearn", folder).rglob("*.py")):
+        importlib.import_module(".".join(path.with_suffix("").parts))
 import fcntl
 """
     done = subprocess.run(

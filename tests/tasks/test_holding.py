@@ -2,15 +2,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.es.estimate import NO_ESTIMATE
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import START, genesis
+from fedlearn.es.sums.estimate import NO_ESTIMATE
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, block_name
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.tasks.task_objective import TaskObjective
+from fedlearn.tasks.user.task_objective import TaskObjective
 from tests.es.replicas import update_of
 from tests.tasks.counting import CountingTask
 from tests.tasks.rnn.networks import rnn_of, text_of, weights_of

@@ -13,7 +13,7 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.objective import NamesItsMemory
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.tasks.task_objective import TaskObjective
+from fedlearn.tasks.user.task_objective import TaskObjective
 from tests.client.hostile import OPTIONS
 from tests.tasks.counting import CountingTask
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.tasks.blocks import Columns, group_words, row_numbers
 from fedlearn.tasks.row_masks import RowReader
-from tests.runs import spanning
+from tests.run_folders import spanning
 
 WORDS, PLACES, ROWS = 7, 4, 30
 BATCH_SIZE = 2

@@ -8,7 +8,7 @@ from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.tasks.strategy import strategy_of
-from fedlearn.tasks.task_options import TaskOptions
+from fedlearn.tasks.user.task_options import TaskOptions
 
 
 def config_of(**settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)

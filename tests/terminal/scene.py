@@ -4,7 +4,7 @@ from typing import final
 
 from fedlearn.callback import Begun
 from fedlearn.coordination.status import Earnings, RunStatus, StepStatus, VolunteerStatus
-from fedlearn.storage.metrics import StepMetrics
+from fedlearn.storage.logs.metrics import StepMetrics
 from tests.steps import step_metrics
 
 BEGUN = Begun("12", folder=None, unit="episodes", step=0, n_parameters=1, settings={})

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlearn.text import documents
-from fedlearn.text.byte_tokenizer import ByteTokenizer
 from fedlearn.text.documents import LEAST_PIECE, DocumentMode, EncodedText, bits_per_character, mark_documents
+from fedlearn.text.tokenizers.byte import ByteTokenizer
 from fedlearn.text.tokens import DOCUMENT_END
 
 MODES: tuple[DocumentMode, ...] = ("stream", "blank-lines", "lines", "files")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, block_name, encode_block
 from fedlearn.tasks.invitation import Invitation

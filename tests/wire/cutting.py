@@ -1,6 +1,6 @@
 """Frames as any peer may send them, legal or not."""
 
-from fedlearn.wire.frames import CHUNK_BYTES, headers
+from fedlearn.wire.encoding.frames import CHUNK_BYTES, headers
 
 
 def split(payload: bytes, *, message_type: int, stream: int) -> list[bytes]:

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.wire.codec import encode
 from fedlearn.wire.connection import Connection
+from fedlearn.wire.encoding.codec import encode
+from fedlearn.wire.encoding.frames import CHUNK_BYTES, HEADER_BYTES, FrameParser
+from fedlearn.wire.encoding.parcel import stream_of
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES, FrameParser
 from fedlearn.wire.messages import (
     Assignment,
     Challenge,
@@ -31,7 +32,6 @@ from fedlearn.wire.messages import (
     Start,
     Welcome,
 )
-from fedlearn.wire.parcel import stream_of
 from fedlearn.wire.states import MessageType, State, next_state
 from tests.wire.conftest import EXAMPLES
 from tests.wire.cutting import split

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import MAX_BLOCK_BYTES, cut, encode_block
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import MAX_PARAMETERS
-from fedlearn.wire.codec import encode
+from fedlearn.wire.encoding.codec import encode
 from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES, max_message_bytes, message_limit_s, result_limit_bytes
 from fedlearn.wire.messages import DataBlock, Goodbye, Message, Result, Welcome
 from fedlearn.wire.states import MessageType

@@ -2,9 +2,9 @@ import pytest
 
 from fedlearn.wire import limits
 from fedlearn.wire.connection import Connection
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Challenge
-from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.states import State
 
 

@@ -1,9 +1,9 @@
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES, FrameParser
+from fedlearn.wire.encoding.frames import CHUNK_BYTES, HEADER_BYTES, FrameParser
+from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Goodbye, Hello, Ping, Result
 from fedlearn.wire.outbox import Outbox
-from fedlearn.wire.parcel import Parcel
 from fedlearn.wire.states import MessageType
 
 NAMES = {

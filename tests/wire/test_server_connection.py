@@ -4,16 +4,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.es.estimate import CodedEstimate
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.update import Update
 from fedlearn.wire import limits
 from fedlearn.wire.allowance import MESSAGES, MESSAGES_PER_LEASE, STRANGERS_MESSAGES
 from fedlearn.wire.connection import Connection
+from fedlearn.wire.encoding.frames import CHUNK_BYTES, HEADER_BYTES
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.errors import FloodError, RemoteProtocolError
-from fedlearn.wire.frames import CHUNK_BYTES, HEADER_BYTES
 from fedlearn.wire.messages import (
     PROTOCOL_VERSION,
     Activations,
@@ -31,7 +32,6 @@ from fedlearn.wire.messages import (
     Seat,
     Welcome,
 )
-from fedlearn.wire.parcel import pack
 from fedlearn.wire.states import MessageType, State
 from tests.wire.cutting import split
 

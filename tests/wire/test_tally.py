@@ -1,5 +1,5 @@
+from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import DataBlock, Hello, Message, Result
-from fedlearn.wire.parcel import pack
 from fedlearn.wire.states import MessageType
 from fedlearn.wire.tally import OTHERS, Tally, grown
 from tests.wire.pair import CONVERSATION, ConnectionPair

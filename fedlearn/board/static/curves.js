@@ -8,7 +8,7 @@ const MAX_DIFFERENCES = 4;
 const by = (id) => document.getElementById(id);
 
 // The height of a line through the neighbours on both sides, which count by share ** distance: a mean of what came
-// before would lie above a curve that falls (fedlearn/server/plot.py does the same).
+// before would lie above a curve that falls (fedlearn/runs/plot.py does the same).
 function smoothed(values, share) {
   const reach = Math.ceil(Math.log(0.01) / Math.log(share));
   const weights = Array.from({ length: reach + 1 }, (_, away) => share ** away);

@@ -10,9 +10,9 @@ from typing import Self, final
 import msgspec
 
 import es_core
-from fedlearn.es.estimate import Int32Array
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.optimizer import Numbers
+from fedlearn.es.sums.estimate import Int32Array
 
 SMALLEST_POWER = 2.0**-1000
 """Below it `1 - power` is exactly 1; powers stop here, since a process may flush subnormal numbers to zero."""

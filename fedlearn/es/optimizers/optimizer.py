@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol, Self
 
-from fedlearn.es.estimate import Int32Array
 from fedlearn.es.layout import Float32Array
+from fedlearn.es.sums.estimate import Int32Array
 
 Numbers = Mapping[str, float]
 """An optimizer's running numbers by name, such as Adam's products of betas."""

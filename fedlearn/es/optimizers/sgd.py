@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 
 import es_core
-from fedlearn.es.estimate import Int32Array
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.optimizer import Numbers
+from fedlearn.es.sums.estimate import Int32Array
 
 
 @final

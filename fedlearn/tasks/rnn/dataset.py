@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedlearn.tasks.kind import DataFolder
 from fedlearn.text.documents import DocumentMode, EncodedText
-from fedlearn.text.tokenizer import Tokenizer, tokenizer_from_json
+from fedlearn.text.tokenizers.tokenizer import Tokenizer, tokenizer_from_json
 from fedlearn.text.tokens import TokenArray, stored_type
 
 PARTS = ("train", "validation", "test")

@@ -11,7 +11,6 @@ from fedlearn.tasks.blocks import Columns, block_name
 from fedlearn.tasks.invitation import Invitation, Option
 from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import MAX_PARAMETERS, MAX_SUMMED_PARAMETERS, UNBOUNDED
-from fedlearn.tasks.named_task import NamedTask
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.dataset import Dataset, dataset_files, dataset_in
@@ -30,6 +29,7 @@ from fedlearn.tasks.rnn.text_blocks import TextBlocks, text_blocks
 from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import Device
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.text.source import Progress
 
 BLOCKS_FILE = "blocks.json"

@@ -13,10 +13,10 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.estimate import encode_estimate
 from fedlearn.es.layout import Float32Array, ParameterLayout
-from fedlearn.es.partial_sum import partial_sum
 from fedlearn.es.replica import UInt8Array
+from fedlearn.es.sums.estimate import encode_estimate
+from fedlearn.es.sums.partial_sum import partial_sum
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, column_of

@@ -13,7 +13,7 @@ from fedlearn.tasks.rnn.dataset import PARTS, Dataset, DatasetRecord, PartRecord
 from fedlearn.text.documents import DocumentMode, mark_documents
 from fedlearn.text.source import Progress, Source, Untold
 from fedlearn.text.splitting import Cuts, Survey, split
-from fedlearn.text.tokenizer import Tokenizer, TokenizerKind, train_tokenizer
+from fedlearn.text.tokenizers.tokenizer import Tokenizer, TokenizerKind, train_tokenizer
 from fedlearn.text.tokens import DOCUMENT_END, TokenArray, stored_type
 
 MIN_CHARACTERS = 1000

@@ -15,12 +15,12 @@ from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.tasks.torch.devices import use_device
-from fedlearn.tasks.torch.kept import keepers
-from fedlearn.tasks.torch.members import TorchMembers
-from fedlearn.tasks.torch.noise import as_tensors
-from fedlearn.tasks.torch.one_by_one import load_flat
-from fedlearn.tasks.torch.refusals import refuse_module
-from fedlearn.tasks.torch.ways import Ways
+from fedlearn.tasks.torch.members.kept import keepers
+from fedlearn.tasks.torch.members.members import TorchMembers
+from fedlearn.tasks.torch.members.noise import as_tensors
+from fedlearn.tasks.torch.members.one_by_one import load_flat
+from fedlearn.tasks.torch.members.refusals import refuse_module
+from fedlearn.tasks.torch.members.ways import Ways
 
 Model = nn.Module | Callable[[], nn.Module]
 """A module, or a function that makes one; it is called when first needed, after `torch.manual_seed(0)`."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Batch, Members, Setting
-from fedlearn.tasks.torch.members import TorchMembers
+from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
 from fedlearn.tasks.torch.writing import CausalWriter, Tokenizer, padded
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from fedlearn.tasks.torch.sight import is_true_of_all
+from fedlearn.tasks.torch.members.sight import is_true_of_all
 
 
 @runtime_checkable

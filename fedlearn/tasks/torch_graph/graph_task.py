@@ -14,13 +14,13 @@ from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.operators import DRAWS
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Batch, Members, Setting
-from fedlearn.tasks.torch.members import TorchMembers
+from fedlearn.tasks.torch.members.members import TorchMembers
+from fedlearn.tasks.torch.members.ways import N_TRIED
 from fedlearn.tasks.torch.module_task import ModuleTask
-from fedlearn.tasks.torch.ways import N_TRIED
 from fedlearn.tasks.torch_graph.arrays import to_tensor
+from fedlearn.tasks.torch_graph.export.refusals import first_line
 from fedlearn.tasks.torch_graph.measure import Extent, measure_whole
 from fedlearn.tasks.torch_graph.program import Program
-from fedlearn.tasks.torch_graph.refusals import first_line
 
 
 @final

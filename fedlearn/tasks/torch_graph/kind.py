@@ -7,12 +7,12 @@ from fedlearn.config import RunConfig
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
-from fedlearn.tasks.named_task import NamedTask, check_identity
 from fedlearn.tasks.objective import Objective, PartObjective
 from fedlearn.tasks.task import Device
-from fedlearn.tasks.task_objective import TaskObjective
-from fedlearn.tasks.task_options import TaskOptions
 from fedlearn.tasks.torch_graph.sharing import received
+from fedlearn.tasks.user.named_task import NamedTask, check_identity
+from fedlearn.tasks.user.task_objective import TaskObjective
+from fedlearn.tasks.user.task_options import TaskOptions
 from fedlearn.text.source import Progress
 
 

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits, check, in_words
 from fedlearn.graphs.graph import Form, Graph, GraphError, GraphTooLargeError
 from fedlearn.tasks.torch_graph.arrays import DTYPES, NAMES
+from fedlearn.tasks.torch_graph.export.refusals import first_line
 from fedlearn.tasks.torch_graph.recurrent import GATES, refuse_other_shapes
-from fedlearn.tasks.torch_graph.refusals import first_line
 from fedlearn.tasks.torch_graph.steps import Step, plan
 
 _META = torch.device("meta")

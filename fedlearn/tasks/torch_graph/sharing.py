@@ -32,7 +32,7 @@ def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:
     Raises:
         GraphError: it can't, or is too large to be sent to everybody who joins.
     """
-    from fedlearn.tasks.torch_graph.export import export
+    from fedlearn.tasks.torch_graph.export.export import export
 
     exported = export(module, loss, rows, learned)
     frozen = {name: np.ascontiguousarray(array) for name, array in exported.frozen.items()}

@@ -17,14 +17,14 @@ from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.stages import Stage
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.torch.devices import use_device
+from fedlearn.tasks.torch.members.noise import as_tensors, number_of_members
+from fedlearn.tasks.torch.members.one_by_one import load_flat
+from fedlearn.tasks.torch.members.trial import Subject
 from fedlearn.tasks.torch.module_task import computing
-from fedlearn.tasks.torch.noise import as_tensors, number_of_members
-from fedlearn.tasks.torch.one_by_one import load_flat
 from fedlearn.tasks.torch.trees import as_tensors as columns_as_tensors
-from fedlearn.tasks.torch.trial import Subject
+from fedlearn.tasks.torch_graph.export.refusals import first_line
 from fedlearn.tasks.torch_graph.measure import Extent, measure
 from fedlearn.tasks.torch_graph.program import Program
-from fedlearn.tasks.torch_graph.refusals import first_line
 
 Values = Mapping[str, Float32Array]
 """What crosses a cut, by name."""

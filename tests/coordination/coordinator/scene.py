@@ -7,9 +7,8 @@ from typing import Any, TypeVar, final
 import msgspec
 import numpy as np
 
-from fedlearn.coordination.admission import AdmissionRules
-from fedlearn.coordination.audit import Claim, compare
-from fedlearn.coordination.auditor import Lottery
+from fedlearn.coordination.audits.audit import Claim, compare
+from fedlearn.coordination.audits.auditor import Lottery
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import (
     AppendToJournal,
@@ -23,10 +22,11 @@ from fedlearn.coordination.effects import (
     ServerEffect,
 )
 from fedlearn.coordination.operator import Operator
+from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
+from fedlearn.coordination.people.standing import PROOF_GROUPS, Standing
 from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.roster import KEPT_BLOCKS, Held
-from fedlearn.coordination.standing import PROOF_GROUPS, Standing
-from fedlearn.coordination.steps import OwnSteps
+from fedlearn.coordination.steps.steps import OwnSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation

@@ -5,16 +5,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from fedlearn.coordination.audit import MOST_DIFFERENCE, Claim, Finding, compare, judge
-from fedlearn.coordination.auditor import LEAST_CHANCE, MAX_PENDING, Auditor
-from fedlearn.coordination.credit import Ledger
+from fedlearn.coordination.audits.audit import MOST_DIFFERENCE, Claim, Finding, compare, judge
+from fedlearn.coordination.audits.auditor import LEAST_CHANCE, MAX_PENDING, Auditor
 from fedlearn.coordination.effects import AppendToJournal, Notice, Recompute, RecordVerdict, ServerEffect
-from fedlearn.coordination.open_step import Lease
-from fedlearn.coordination.standing import MAX_CAUGHT, PROOF_GROUPS, Standing
-from fedlearn.es.estimate import NO_ESTIMATE, encode_exactly
+from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.standing import MAX_CAUGHT, PROOF_GROUPS, Standing
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
+from fedlearn.es.sums.estimate import NO_ESTIMATE, encode_exactly
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.wire.messages import Assignment
 from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, TIME_PER_STEP, Scene, of, parted, sent

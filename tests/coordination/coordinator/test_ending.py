@@ -2,8 +2,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.coordination.divergence import PATIENCE
 from fedlearn.coordination.effects import EndRun, Part, RecordCredit, SaveCheckpoint, Send, StepReport
+from fedlearn.coordination.steps.divergence import PATIENCE
 from fedlearn.es.schedules import Schedule
 from fedlearn.wire.messages import Assignment, Goodbye
 from tests.coordination.coordinator.scene import GROUP, LIMIT, STRATEGY, TIME_PER_STEP, Scene, of, parted, sent

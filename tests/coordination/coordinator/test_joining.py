@@ -1,6 +1,6 @@
-from fedlearn.coordination.admission import ADMISSION_LIMIT_S, AdmissionRules
 from fedlearn.coordination.effects import Joined, Left, Notice, Part, Send, SendBlock, SendWeights
-from fedlearn.coordination.roster import Held
+from fedlearn.coordination.people.admission import ADMISSION_LIMIT_S, AdmissionRules
+from fedlearn.coordination.people.roster import Held
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import PROTOCOL_VERSION, Assignment, Challenge, Hello, Proof, Ready, Resync, Welcome

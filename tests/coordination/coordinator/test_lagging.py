@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from fedlearn.coordination.closing import EXCHANGES
 from fedlearn.coordination.effects import Joined, Notice, SendWeights
+from fedlearn.coordination.steps.closing import EXCHANGES
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment, Ready, Resync
 from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, STRATEGY, TIME_PER_STEP, Scene, digest_of, of, sent

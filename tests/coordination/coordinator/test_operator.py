@@ -3,8 +3,8 @@ from random import Random
 import msgspec
 import pytest
 
-from fedlearn.coordination.admission import AdmissionRules
 from fedlearn.coordination.effects import EndRun, Notice, Recompute, SaveCheckpoint
+from fedlearn.coordination.people.admission import AdmissionRules
 from fedlearn.es.update import elapsed_s_after
 from fedlearn.wire.messages import Assignment
 from tests.coordination.coordinator.scene import (

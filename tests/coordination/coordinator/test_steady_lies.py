@@ -7,10 +7,10 @@ from typing import final
 import numpy as np
 import pytest
 
-from fedlearn.coordination.divergence import DIVERGED, PATIENCE
+from fedlearn.coordination.audits.tolerance import LOOSE
 from fedlearn.coordination.effects import EndRun, Notice, RecordVerdict
-from fedlearn.coordination.standing import MAX_CAUGHT
-from fedlearn.coordination.tolerance import LOOSE
+from fedlearn.coordination.people.standing import MAX_CAUGHT
+from fedlearn.coordination.steps.divergence import DIVERGED, PATIENCE
 from fedlearn.es.layout import Float32Array
 from tests.coordination.coordinator.scene import GROUP, Scene, of, parted
 

@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 from fedlearn.coordination.effects import Part, Send
-from fedlearn.coordination.telling import TELL_S
+from fedlearn.coordination.people.telling import TELL_S
 from fedlearn.wire.messages import Credit, News, Ready
 from tests.coordination.coordinator.scene import LIMIT, Scene, digest_of, sent
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedlearn.coordination.closing import STRETCH
 from fedlearn.coordination.effects import AppendToJournal
+from fedlearn.coordination.steps.closing import STRETCH
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment
 from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, TIME_PER_STEP, Scene, of, sent

@@ -9,10 +9,10 @@ from typing import TypeVar, final
 import msgspec
 import numpy as np
 
-from fedlearn.coordination.audit import Claim, Finding, Verdict
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crew import Draft, Place, Tensors
-from fedlearn.coordination.crews import Crews
+from fedlearn.coordination.crews.crew import Draft, Place, Tensors
+from fedlearn.coordination.crews.crews import Crews
 from fedlearn.coordination.effects import (
     Apply,
     Begin,
@@ -31,22 +31,22 @@ from fedlearn.coordination.effects import (
     TakeSeat,
 )
 from fedlearn.coordination.operator import Operator
-from fedlearn.coordination.roster import Held
-from fedlearn.coordination.steps import OwnSteps
+from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.steps.steps import OwnSteps
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
-from fedlearn.server.keeper import Seating
 from fedlearn.server.performer import Performer
-from fedlearn.server.recent import Outgoing
+from fedlearn.server.training.keeper import Seating
+from fedlearn.server.training.recent import Outgoing
 from fedlearn.simulation.kept import Kept
-from fedlearn.storage.metrics import StepMetrics, StepTraffic
-from fedlearn.wire.activations import ActivationCodec
+from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
+from fedlearn.wire.encoding.activations import ActivationCodec
+from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.messages import Activations, Assignment, DataBlock, Farewell, Message, Neighbours
-from fedlearn.wire.parcel import Parcel, pack
 from tests.coordination.coordinator.scene import PLAN, STRATEGY
 from tests.identities import NONCE, named
 

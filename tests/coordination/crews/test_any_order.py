@@ -3,8 +3,8 @@
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fedlearn.coordination.crew import STALL_S
-from fedlearn.coordination.crews import REPLAN_S
+from fedlearn.coordination.crews.crew import STALL_S
+from fedlearn.coordination.crews.crews import REPLAN_S
 from fedlearn.wire.states import State
 from tests.coordination.coordinator.scene import TIME_PER_STEP
 from tests.coordination.crews.scene import HONEST, MEMORY, N_SEATS, Scene

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.coordination.crew import STALL_S
-from fedlearn.coordination.crews import REPLAN_S
-from fedlearn.wire.codec import decode, encode
+from fedlearn.coordination.crews.crew import STALL_S
+from fedlearn.coordination.crews.crews import REPLAN_S
+from fedlearn.wire.encoding.codec import decode, encode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.limits import LOADING_LIMIT_S
 from fedlearn.wire.messages import Activations, Message, Ready, Result

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from fedlearn.coordination.crew import STALL_S
-from fedlearn.wire.codec import encode
+from fedlearn.coordination.crews.crew import STALL_S
+from fedlearn.wire.encoding.codec import encode
 from fedlearn.wire.messages import Activations
 from tests.coordination.crews.scene import HONEST, MEMBER_BYTES, N_SEATS, Scene
 

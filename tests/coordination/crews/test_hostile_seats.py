@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedlearn.coordination.crew import STALL_S
+from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from fedlearn.wire.messages import Activations, Message, Ready, Result
 from tests.coordination.crews.scene import HONEST, MEMBER_BYTES, MEMORY, N_SEATS, Machine, Scene, digest_of

@@ -1,6 +1,6 @@
 """Seats that are alive and slow: they are waited for where nobody gains by their seats, and answer in the end."""
 
-from fedlearn.coordination.crew import STALL_S
+from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from tests.coordination.crews.scene import MEMORY, N_SEATS, Scene
 

@@ -1,5 +1,5 @@
 from fedlearn.coordination.effects import Apply, Begin, Build, Load, Reply, StoreBlock
-from fedlearn.coordination.roster import Held
+from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.worker import Worker
 from fedlearn.wire.messages import Proof, Ready, Resync
 from tests.coordination.worker.scene import DATA, WELCOME, Scene, digest_of, replies, snapshot, start, update

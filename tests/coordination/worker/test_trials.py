@@ -4,11 +4,11 @@ import pytest
 
 from fedlearn.coordination.effects import Apply, Evaluate, StoreBlock
 from fedlearn.coordination.worker import MAX_SLICE_MEMBERS, SLICE_S
-from fedlearn.es.exchange import SUM_SLICE_S
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
+from fedlearn.es.sums.exchange import SUM_SLICE_S
 from fedlearn.es.trials import Trials
-from fedlearn.wire.codec import encode
+from fedlearn.wire.encoding.codec import encode
 from fedlearn.wire.limits import max_message_bytes
 from fedlearn.wire.messages import Credit, Result
 from tests.coordination.worker.scene import (

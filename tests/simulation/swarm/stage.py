@@ -5,15 +5,15 @@ from typing import Self, final
 
 import pytest
 
-from fedlearn.client.budget import Budget
+from fedlearn.client.lending.budget import Budget
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.trials import TrialResults
-from fedlearn.server.run import Run
-from fedlearn.server.trainer import Trainer
+from fedlearn.runs.run import Run
+from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.swarm import Participant, Swarm
-from fedlearn.storage.journal import read_journal
-from fedlearn.tasks.named_task import NamedTask
-from fedlearn.wire.codec import encode
+from fedlearn.storage.journal.journal import read_journal
+from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.wire.encoding.codec import encode
 
 
 @final

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from fedlearn.coordination.audit import Verdict
+from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.effects import Compute, Pass
-from fedlearn.coordination.standing import Standing
+from fedlearn.coordination.people.standing import Standing
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
 from tests.simulation.swarm.stage import Stage, StageOf

@@ -7,14 +7,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from fedlearn.coordination.audit import Claim, Finding, Verdict
-from fedlearn.coordination.auditor import Auditor
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
+from fedlearn.coordination.audits.auditor import Auditor
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.trials import TrialResults, Trials
-from fedlearn.server import trainer
+from fedlearn.server.training import trainer
 from fedlearn.simulation.swarm import Participant
-from fedlearn.storage.lines import read_lines
-from tests.runs import created, rnn_config
+from fedlearn.storage.logs.lines import read_lines
+from tests.run_folders import created, rnn_config
 from tests.simulation.swarm.stage import Stage, StageOf, slow_down
 
 N_VOLUNTEERS, LIARS = 10, (0, 5)

@@ -15,20 +15,20 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from fedlearn.client.budget import Budget
-from fedlearn.commands.traffic import traffic_command
+from fedlearn.client.lending.budget import Budget
+from fedlearn.commands.look.traffic import traffic_command
 from fedlearn.config import ConfigError
-from fedlearn.coordination.crew import STALL_S
-from fedlearn.coordination.crews import REPLAN_S
-from fedlearn.server import history
-from fedlearn.server.creation import create
-from fedlearn.server.run import Run, load, load_run_config
+from fedlearn.coordination.crews.crew import STALL_S
+from fedlearn.coordination.crews.crews import REPLAN_S
+from fedlearn.runs import history
+from fedlearn.runs.creation import create
+from fedlearn.runs.run import Run, load, load_run_config
 from fedlearn.simulation.swarm import Participant
-from fedlearn.tasks.named_task import NamedTask
-from fedlearn.tasks.task_kind import SUPERVISED
 from fedlearn.tasks.torch.supervised import Supervised, supervised
+from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.tasks.user.task_kind import SUPERVISED
 from fedlearn.wire.messages import Activations
-from tests.runs import reopened, task_config
+from tests.run_folders import reopened, task_config
 from tests.simulation.swarm.stage import StageOf, journal_of
 
 STEPS = 6

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.server import history
+from fedlearn.runs import history
 from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint
-from fedlearn.storage.journal import read_journal
-from tests.runs import created
+from fedlearn.storage.journal.journal import read_journal
+from tests.run_folders import created
 from tests.simulation.swarm.stage import StageOf, journal_of
 
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.coordination.audit import MOST_DIFFERENCE, Verdict
+from fedlearn.coordination.audits.audit import MOST_DIFFERENCE, Verdict
 from fedlearn.coordination.effects import Compute, Evaluate
-from fedlearn.es import exchange
-from fedlearn.es.estimate import decode_estimate, encode_exactly
 from fedlearn.es.layout import Float32Array
+from fedlearn.es.sums import exchange
+from fedlearn.es.sums.estimate import decode_estimate, encode_exactly
 from fedlearn.es.trials import TrialResults, Trials
-from fedlearn.server import history
+from fedlearn.runs import history
 from fedlearn.simulation.swarm import Participant
-from fedlearn.storage.journal import read_journal
-from fedlearn.storage.lines import read_lines
+from fedlearn.storage.journal.journal import read_journal
+from fedlearn.storage.logs.lines import read_lines
 from fedlearn.tasks.blocks import Columns
-from tests.runs import created, rnn_config, task_config
+from tests.run_folders import created, rnn_config, task_config
 from tests.simulation.swarm.stage import Stage, StageOf
 from tests.simulation.swarm.test_tasks import word_task
 

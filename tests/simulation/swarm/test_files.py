@@ -1,11 +1,11 @@
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.server import history
+from fedlearn.runs import history
 from fedlearn.storage.checkpoint import latest_checkpoint
-from fedlearn.storage.journal import read_journal
-from fedlearn.storage.segment import read_places
-from tests.runs import created, reopened
+from fedlearn.storage.journal.journal import read_journal
+from fedlearn.storage.journal.segment import read_places
+from tests.run_folders import created, reopened
 from tests.simulation.swarm.stage import Stage, StageOf, journal_of
 
 

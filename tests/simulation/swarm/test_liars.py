@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedlearn.coordination.audit import Verdict
+from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.effects import Compute, Evaluate
-from fedlearn.es.estimate import CodedEstimate
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
-from fedlearn.storage.lines import read_lines
-from tests.runs import created, rnn_config
+from fedlearn.storage.logs.lines import read_lines
+from tests.run_folders import created, rnn_config
 from tests.simulation.swarm.stage import Stage, StageOf
 
 N_VOLUNTEERS, N_LIARS = 10, 2

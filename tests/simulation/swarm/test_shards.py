@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from fedlearn.config import ConfigError
-from fedlearn.server.creation import create
-from fedlearn.server.run import Run
-from fedlearn.tasks.named_task import NamedTask
-from fedlearn.tasks.task_kind import SUPERVISED
+from fedlearn.runs.creation import create
+from fedlearn.runs.run import Run
 from fedlearn.tasks.torch.supervised import supervised
-from tests.runs import task_config
+from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.tasks.user.task_kind import SUPERVISED
+from tests.run_folders import task_config
 from tests.simulation.swarm.stage import StageOf
 
 VOCABULARY = 50

@@ -11,15 +11,15 @@ from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import START
 from fedlearn.es.trials import TrialResults
-from fedlearn.server import history
-from fedlearn.server.run import Run
+from fedlearn.runs import history
+from fedlearn.runs.run import Run
 from fedlearn.simulation.swarm import Participant
-from fedlearn.storage.journal import read_journal
-from fedlearn.tasks import task_kind
+from fedlearn.storage.journal.journal import read_journal
 from fedlearn.tasks.blocks import NO_BLOCK, cut
 from fedlearn.tasks.function import function
-from fedlearn.tasks.named_task import NamedTask
-from tests.runs import TARGET, created, fit_task, named, reopened, task_config
+from fedlearn.tasks.user import task_kind
+from fedlearn.tasks.user.named_task import NamedTask
+from tests.run_folders import TARGET, created, fit_task, named, reopened, task_config
 from tests.simulation.swarm.stage import StageOf, journal_of
 
 

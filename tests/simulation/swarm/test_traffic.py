@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.server.forecast import forecast
-from fedlearn.storage.journal import read_journal
-from fedlearn.storage.segment import encode_step
+from fedlearn.runs.forecast import forecast
+from fedlearn.storage.journal.journal import read_journal
+from fedlearn.storage.journal.segment import encode_step
 from fedlearn.tasks.strategy import strategy_of
-from tests.runs import created
+from tests.run_folders import created
 from tests.simulation.swarm.stage import StageOf
 
 

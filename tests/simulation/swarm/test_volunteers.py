@@ -4,7 +4,7 @@ from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Compute
 from fedlearn.coordination.worker import SLICE_S
 from fedlearn.es.trials import TrialResults
-from tests.runs import created
+from tests.run_folders import created
 from tests.simulation.swarm.stage import StageOf, slow_down
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedlearn.tasks.rnn.dataset import Dataset, dataset_files, dataset_in
 from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.text.documents import DocumentMode
-from fedlearn.text.tokenizer import TokenizerKind
+from fedlearn.text.tokenizers.tokenizer import TokenizerKind
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 
 PARAGRAPHS = "\n\n".join(f"Paragraph {number} says hello." for number in range(100))

@@ -18,7 +18,7 @@ from fedlearn.text.documents import DocumentMode
 from fedlearn.text.ngrams import ngram_loss
 from fedlearn.text.source import Texts
 from fedlearn.text.windows import WindowShape
-from tests.runs import created
+from tests.run_folders import created
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 from tests.tasks.rnn.networks import TOLERANCE, TorchRnn, rnn_of, text_of, weights_of
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import es_core
-from fedlearn.es.estimate import decode_estimate
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Head, Perturbation
+from fedlearn.es.sums.estimate import decode_estimate
 from fedlearn.es.trials import Trials
 from fedlearn.text.windows import cut_windows
 from tests.tasks.rnn.networks import SEED, VOCAB, rnn_of, text_of, weights_of

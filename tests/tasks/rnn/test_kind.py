@@ -16,7 +16,7 @@ from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.kind import KIND
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.text.source import Untold
-from tests.runs import STRATEGY, fit_task
+from tests.run_folders import STRATEGY, fit_task
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 
 TEXT = "\n\n".join(f"Paragraph {number} says hello." for number in range(100))

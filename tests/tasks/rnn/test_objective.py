@@ -17,7 +17,7 @@ from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import Cell
 from fedlearn.text.windows import Windows, cut_windows
-from tests.runs import spanning
+from tests.run_folders import spanning
 from tests.tasks.rnn.networks import SEED, TOLERANCE, VOCAB, TorchRnn, rnn_of, text_of, weights_of
 
 CELLS: list[Cell] = ["tanh", "gru"]

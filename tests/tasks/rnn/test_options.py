@@ -2,7 +2,7 @@ import pytest
 
 from fedlearn.config import ConfigError, RunConfig, Schema, load_config
 from fedlearn.tasks.rnn.options import RnnOptions, check_abilities, options_of
-from fedlearn.tasks.task_options import TaskOptions
+from fedlearn.tasks.user.task_options import TaskOptions
 
 SCHEMA = Schema(RnnOptions)
 

@@ -8,7 +8,7 @@ from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.text import documents
 from fedlearn.text.documents import DocumentMode
-from fedlearn.text.tokenizer import TokenizerKind
+from fedlearn.text.tokenizers.tokenizer import TokenizerKind
 from tests.tasks.followed import Followed
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 

@@ -7,7 +7,7 @@ import pytest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedlearn.tasks.torch.noise import Noise
+    from fedlearn.tasks.torch.members.noise import Noise
 
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
 
@@ -30,7 +30,7 @@ def draw() -> Draw:
     import torch
 
     from fedlearn.es.layout import TensorSpec
-    from fedlearn.tasks.torch.noise import Factors, Shift
+    from fedlearn.tasks.torch.members.noise import Factors, Shift
 
     def signs(generator: torch.Generator, *shape: int) -> "Tensor":
         return torch.randint(0, 2, shape, generator=generator) * 2.0 - 1.0
@@ -55,9 +55,9 @@ def losses(draw: Draw) -> Losses:
     """What members give at once and one by one, and the mode: `losses(model, function, *data, rank=1)`."""
     import torch
 
-    from fedlearn.tasks.torch.mode import Perturbed
-    from fedlearn.tasks.torch.one_by_one import one_by_one
-    from fedlearn.tasks.torch.together import together
+    from fedlearn.tasks.torch.members.mode import Perturbed
+    from fedlearn.tasks.torch.members.one_by_one import one_by_one
+    from fedlearn.tasks.torch.members.together import together
     from fedlearn.tasks.torch.trees import stacked
 
     @torch.no_grad()

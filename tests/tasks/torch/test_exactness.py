@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
-from fedlearn.tasks.torch import sight
-from fedlearn.tasks.torch.mode import Perturbed, name_of
+from fedlearn.tasks.torch.members import sight
+from fedlearn.tasks.torch.members.mode import Perturbed, name_of
 
 Losses = Callable[..., tuple[Tensor, Tensor, Perturbed]]
 Case = tuple[nn.Module, Callable[..., Tensor], tuple[Tensor, ...]]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedlearn.tasks.task import flat_weights
-from fedlearn.tasks.torch.refusals import Refused
+from fedlearn.tasks.torch.members.refusals import Refused
 from fedlearn.tasks.torch.supervised import Supervised, supervised
 
 

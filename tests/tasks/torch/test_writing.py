@@ -13,10 +13,10 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.task import Batch, flat_weights
 from fedlearn.tasks.torch import writing
-from fedlearn.tasks.torch.noise import Noise
-from fedlearn.tasks.torch.one_by_one import one_by_one
+from fedlearn.tasks.torch.members.noise import Noise
+from fedlearn.tasks.torch.members.one_by_one import one_by_one
+from fedlearn.tasks.torch.members.together import together
 from fedlearn.tasks.torch.reward import reward
-from fedlearn.tasks.torch.together import together
 from fedlearn.tasks.torch.writing import CausalWriter, padded
 
 transformers = pytest.importorskip("transformers")

@@ -37,7 +37,7 @@ def case(request: pytest.FixtureRequest, models: Any, made: dict[str, Any]) -> A
     """One by name, in evaluation mode and exported, with a model that the test may change."""
     import torch
 
-    from fedlearn.tasks.torch_graph.export import export
+    from fedlearn.tasks.torch_graph.export.export import export
 
     if request.param not in made:
         torch.manual_seed(0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from fedlearn.tasks.torch_graph.export import Exported
+from fedlearn.tasks.torch_graph.export.export import Exported
 
 Rows = dict[str, Tensor]
 Loss = Callable[[nn.Module, Rows], Tensor]

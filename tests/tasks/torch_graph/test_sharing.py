@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST  # noqa: E402
-from fedlearn.tasks.torch_graph.export import MAX_CONSTANT_BYTES  # noqa: E402
+from fedlearn.tasks.torch_graph.export.export import MAX_CONSTANT_BYTES  # noqa: E402
 from fedlearn.tasks.torch_graph.graph_task import GraphTask, _load  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received, share  # noqa: E402
 

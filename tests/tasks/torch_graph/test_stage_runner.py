@@ -18,7 +18,7 @@ import safetensors.torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
-from fedlearn.tasks.torch_graph.export import Exported  # noqa: E402
+from fedlearn.tasks.torch_graph.export.export import Exported  # noqa: E402
 from fedlearn.tasks.torch_graph.stage_runner import StageRunner, Values  # noqa: E402
 
 Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], Exported]

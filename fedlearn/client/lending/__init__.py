@@ -1,0 +1,1 @@
+"""How much of a machine is lent, and when."""

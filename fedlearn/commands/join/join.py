@@ -1,0 +1,166 @@
+"""`fedlearn join`: lend this machine to a server."""
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from typing import get_args
+
+from fedlearn.client.client import join
+from fedlearn.client.device import Device as HubDevice
+from fedlearn.client.ending import end, end_soon, end_with_input
+from fedlearn.client.hub_line import HubLine, hub_url
+from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.machine import free_bytes, limit_memory, total_bytes
+from fedlearn.client.lending.terms import Terms, parse_bytes, parse_hours, parse_share
+from fedlearn.commands.arguments import add_identity, add_server, addresses_of, check_device, checked_name
+from fedlearn.commands.output import add_output, terminal_of
+from fedlearn.coordination.golden import check_core
+from fedlearn.net.direct import parse_place
+from fedlearn.storage.credentials import own_identity, read_token
+from fedlearn.storage.task_file import load_task
+from fedlearn.system.processes import give_way, keep_memory, program
+from fedlearn.tasks.task import Device
+from fedlearn.terminal import Terminal
+from fedlearn.wire.proof import Credentials
+
+
+def add_join(parser: argparse.ArgumentParser) -> None:
+    """Whom to join, with what."""
+    add_server(parser)
+    add_identity(parser)
+    parser.add_argument(
+        "--token-file",
+        "--token",
+        default="",
+        metavar="FILE",
+        help="file with the token that the server asks for; the variable FEDLEARN_TOKEN may hold the token itself",
+    )
+    parser.add_argument(
+        "--task",
+        metavar="FILE.py:NAME",
+        help="your copy of the task that the server trains, if its code does not travel",
+    )
+    parser.add_argument(
+        "--device",
+        choices=get_args(Device),
+        default="cpu",
+        help="where the trials of PyTorch models run (default: cpu)",
+    )
+    parser.add_argument(
+        "--hub", "--api-url", metavar="URL", help="ask this hub which server to join, one after another"
+    )
+    parser.add_argument(
+        "--job", "--job-id", type=int, metavar="N", help="with --hub: work for this job only, and leave when it ends"
+    )
+    parser.add_argument(
+        "--direct",
+        nargs="?",
+        const="",
+        metavar="[HOST:]PORT",
+        help="where a server with --direct divides its model: listen here for the neighbour that it names, on any free "
+        "port by default, and call the next one, so that activations need not go through the server",
+    )
+    comfort = parser.add_argument_group("limits that the owner sets")
+    comfort.add_argument(
+        "--max-cpu",
+        default="100%",
+        metavar="SHARE",
+        help="most processor time, as a share of all cores (default: 100%%)",
+    )
+    comfort.add_argument(
+        "--max-memory",
+        default="50%",
+        metavar="SIZE",
+        help="most memory for what a server asks to hold, such as 4GB, or a share of the free memory (default: 50%%)",
+    )
+    comfort.add_argument(
+        "--priority", choices=("low", "normal"), default="low", help="low: every other process goes first (default)"
+    )
+    comfort.add_argument(
+        "--only-when-idle", action="store_true", help="pause while other processes need the processors"
+    )
+    comfort.add_argument(
+        "--on-battery", choices=("yes", "no"), default="no", help="whether to work on battery (default: no)"
+    )
+    comfort.add_argument(
+        "--hours",
+        metavar="FROM-TO",
+        help="work only at these hours of local time, e.g. 22-7 or 22:30-6:45 (default: always)",
+    )
+    parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
+    parser.add_argument("--once", action="store_true", help="do not come back when the connection is lost")
+    parser.add_argument(
+        "--give-up",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="leave when no server has answered for so long (default: never)",
+    )
+    add_output(parser)
+
+
+def join_command(options: argparse.Namespace) -> int:
+    """Volunteers until the run ends; gives the exit code."""
+    if options.hub:
+        return _ask_hub(options)
+    if options.companion:
+        end_with_input()
+    if options.job is not None and options.hub is None:
+        raise ValueError(f"--job: expected --hub with it, got {options.job} alone; name the hub, or a server's address")
+    address, *others = addresses_of(options)
+    name = checked_name(options.name)
+    if options.threads < 0:
+        raise ValueError(f"--threads: expected 0 or more, got {options.threads}")
+    task = load_task(options.task) if options.task else None
+    check_device(options.device)
+    token = read_token(options.token_file, os.environ)
+    identity, notice = own_identity(options.identity, os.environ)
+    if notice:
+        print(notice, flush=True)
+    check_core()
+    terms = Terms(
+        max_cpu=parse_share(options.max_cpu),
+        only_when_idle=options.only_when_idle,
+        on_battery=options.on_battery == "yes",
+        hours=parse_hours(options.hours) if options.hours else None,
+    )
+    lent = parse_bytes(options.max_memory, free_bytes())
+    # A server that is told of memory which is not there would seat a part of a model here that does not fit.
+    budget = Budget(min(lent, total_bytes()) if options.device == "cpu" else lent)
+    if options.priority == "low":
+        give_way()
+    keep_memory()
+    if options.device == "cpu":
+        limit_memory(budget.max_bytes, options.threads)
+    code = join(
+        address,
+        Credentials(identity, token),
+        name=name,
+        threads=options.threads,
+        once=options.once,
+        give_up_s=options.give_up,
+        task=task,
+        device=options.device,
+        terms=terms,
+        budget=budget,
+        direct=parse_place(options.direct) if options.direct is not None else None,
+        others=others,
+        on_leave=end_soon,
+        terminal=terminal_of(options),
+    )
+    return end(code)
+
+
+def _ask_hub(options: argparse.Namespace) -> int:
+    """Volunteers for whatever the hub names, each time in a process of its own; gives the exit code."""
+    if options.address or options.server:
+        raise ValueError("--hub: expected no server's address with it, got one; the hub names the server")
+    name, token = checked_name(options.name), read_token(options.token_file, os.environ)
+
+    def command(server: str) -> Sequence[str]:
+        # An empty hub is none; what stands last counts.
+        return program([*options.given, "--hub", "", "--once", "--companion", "--server", server])
+
+    line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
+    return HubDevice(line, name=name, job_id=options.job, command=command, terminal=terminal).run()

@@ -1,0 +1,121 @@
+"""`fedlearn sample`: text that a run's newest weights write, by chance or by beam search."""
+
+import argparse
+import sys
+
+import numpy as np
+
+from fedlearn.commands.arguments import add_run
+from fedlearn.commands.look.evaluate import newest
+from fedlearn.commands.output import add_output, bars_of
+from fedlearn.runs.run import find
+from fedlearn.tasks.kind import WritesText
+from fedlearn.text.beam_search import Search
+from fedlearn.text.sampling import Manner
+from fedlearn.text.writing import CIRCLE_CHARACTERS, up_to_a_word, written
+
+MAX_BEAMS = 4096
+
+_CONTROL_CHARACTERS = {
+    code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
+"""What a terminal would obey: a model that read such characters writes them too."""
+
+
+def add_sample(parser: argparse.ArgumentParser) -> None:
+    """How text is written."""
+    add_run(parser)
+    parser.add_argument("--prompt", default="", metavar="TEXT", help="text to go on from (default: a new line)")
+    parser.add_argument(
+        "--length",
+        type=int,
+        default=200,
+        metavar="N",
+        help="tokens to write; a word begun last is left out (default: 200)",
+    )
+    _add(
+        parser,
+        "no_repeat_ngram",
+        int,
+        "write no N tokens in a row twice; 0 = no such rule "
+        f"(default: 0, with --beams as many as {CIRCLE_CHARACTERS} characters take)",
+    )
+    sampling = parser.add_argument_group("sampling")
+    _add(
+        sampling,
+        "temperature",
+        float,
+        f"below 1 is safer, 0 always takes the likeliest (default: {Manner().temperature})",
+    )
+    _add(sampling, "top_k", int, "choose among the N likeliest; 0 = all (default: 0)")
+    _add(sampling, "top_p", float, "choose among the likeliest whose probabilities add up to this (default: 1)")
+    _add(
+        sampling,
+        "repetition_penalty",
+        float,
+        "above 1: tokens that are in the text already become less likely (default: 1)",
+    )
+    _add(sampling, "seed", int, "seed of the random choices (default: another each time)")
+    search = parser.add_argument_group("beam search, in place of sampling")
+    _add(search, "beams", int, "write the likeliest text that a search with N beams finds")
+    _add(
+        search,
+        "length_penalty",
+        float,
+        "1 compares texts by mean log-probability, 0 by the sum, which favours short ones (default: 1)",
+    )
+    add_output(parser)
+
+
+def _add(group: argparse._ActionsContainer, name: str, kind: type[int] | type[float], help_text: str) -> None:
+    """A flag that is None where it is not given."""
+    metavar = "N" if kind is int else "NUMBER"
+    group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=help_text)
+
+
+def sample_command(options: argparse.Namespace) -> int:
+    """`fedlearn sample RUN`: prints the prompt and what the model makes of it; the step goes to stderr."""
+    check_flags(options)
+    chosen = find(options.runs, options.run)
+    examiner = chosen.prepared.examiner
+    if not isinstance(examiner, WritesText):
+        raise ValueError(f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval")
+    bars = bars_of(options)
+    replica = newest(chosen, bars)
+    print(f"run {chosen.folder.path.name}, step {replica.step}", file=sys.stderr)
+    tokenizer = examiner.tokenizer
+    prompt = tokenizer.encode(options.prompt)
+    if unknown := np.count_nonzero(prompt == tokenizer.unknown_token):
+        print(f"--prompt: {unknown} of {len(prompt)} characters are unknown to the run's tokenizer", file=sys.stderr)
+    with bars.bar("writing", "tokens", total=options.length) as bar:
+        for text in written(
+            examiner.language_model(replica.weights),
+            prompt,
+            length=options.length,
+            n_beams=options.beams,
+            given=vars(options),
+            characters_per_token=examiner.characters_per_token,
+            generator=np.random.default_rng(options.seed),
+        ):
+            bar.reach(len(text.tokens))
+    said = tokenizer.decode(text.tokens)
+    print((options.prompt + (said if text.is_stopped else up_to_a_word(said))).translate(_CONTROL_CHARACTERS))
+    return 0
+
+
+def check_flags(options: argparse.Namespace) -> None:
+    """Checks the flags.
+
+    Raises:
+        ValueError: a flag is out of its range, or has no meaning beside the others.
+    """
+    if options.seed is not None and options.seed < 0:
+        raise ValueError(f"--seed: expected 0 or more, got {options.seed}")
+    if options.beams is not None and not 1 <= options.beams <= MAX_BEAMS:
+        raise ValueError(f"--beams: expected 1 to {MAX_BEAMS}, got {options.beams}")
+    searches, samples = {*Search.__struct_fields__}, {*Manner.__struct_fields__, "seed"}
+    idle = searches - samples if options.beams is None else samples - searches
+    for name in sorted(idle):
+        if getattr(options, name) is not None:
+            way = "sampling, without --beams" if options.beams is None else "beam search"
+            raise ValueError(f"--{name.replace('_', '-')}: expected none for {way}; leave it out")

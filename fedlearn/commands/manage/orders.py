@@ -1,0 +1,161 @@
+"""`fedlearn pause | go-on | checkpoint | send-away | set | finish | stop RUN`: orders to a running server."""
+
+import argparse
+import getpass
+import math
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from fedlearn.commands.arguments import add_run
+from fedlearn.coordination.status import RunStatus
+from fedlearn.runs.run import load_run_config, task_flag
+from fedlearn.runs.status_file import live_status
+from fedlearn.server.training.changing import AT_WORK
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.orders import (
+    Answer,
+    Finish,
+    GoOn,
+    Order,
+    Pause,
+    SendAway,
+    Set,
+    Slip,
+    Stop,
+    WriteCheckpoint,
+    answer_to,
+    give,
+    is_taken,
+    withdraw,
+)
+from fedlearn.storage.runs import RunFolder, resolve_run
+from fedlearn.storage.status import read_status
+from fedlearn.system.invocation import invocation
+from fedlearn.terminal import escape
+
+INTERVAL_S = 0.05
+TAKEN_WITHIN_S = 10.0
+"""A server looks once a second."""
+
+ENDED_WITHIN_S = 120.0
+"""Volunteers of its own are given time to go, and the last checkpoint is written."""
+
+SILENT_S = 3.0
+"""After which a person is told what the wait is for."""
+
+
+add_pause = add_go_on = add_checkpoint = add_finish = add_stop = add_run
+"""Verbs that need to know no more than the run."""
+
+
+def add_send_away(parser: argparse.ArgumentParser) -> None:
+    """Which run, and whom."""
+    add_run(parser)
+    parser.add_argument("who", metavar="NAME", help="the volunteer's name, or the first digits of its identity")
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Which run, and what."""
+    add_run(parser)
+    parser.add_argument("key", metavar="KEY", help=f"one of {', '.join(sorted(AT_WORK))}")
+    parser.add_argument("value", metavar="VALUE", help="its value from the next step on that is opened")
+
+
+def pause_command(options: argparse.Namespace) -> int:
+    """`fedlearn pause RUN`: returns once the open step has ended."""
+    return _order(options, Pause(_by()))
+
+
+def go_on_command(options: argparse.Namespace) -> int:
+    """`fedlearn go-on RUN`."""
+    return _order(options, GoOn(_by()))
+
+
+def checkpoint_command(options: argparse.Namespace) -> int:
+    """`fedlearn checkpoint RUN`: returns once it is written."""
+    return _order(options, WriteCheckpoint(_by()))
+
+
+def send_away_command(options: argparse.Namespace) -> int:
+    """`fedlearn send-away RUN NAME`."""
+    return _order(options, SendAway(_by(), options.who))
+
+
+def set_command(options: argparse.Namespace) -> int:
+    """`fedlearn set RUN KEY VALUE`."""
+    return _order(options, Set(_by(), options.key, options.value))
+
+
+def finish_command(options: argparse.Namespace) -> int:
+    """`fedlearn finish RUN`: returns once the open step and the run have ended."""
+    return _order(options, Finish(_by()))
+
+
+def stop_command(options: argparse.Namespace) -> int:
+    """`fedlearn stop RUN`: returns once the server has ended."""
+    return _order(options, Stop(_by()))
+
+
+def _order(options: argparse.Namespace, order: Order) -> int:
+    """Gives an order and prints what came of it; 1 where it was refused."""
+    folder = resolve_run(Path(options.runs), options.run)
+    if live_status(folder) is None:
+        flags = f"--resume {shlex.quote(str(folder.path))}{task_flag(load_run_config(folder))}"
+        command = f"{invocation('serve')} {flags}"
+        raise StorageError(f"run {folder.path.name}: expected a server that runs it, got none; go on with: {command}")
+    slip = give(folder.orders, order)
+    try:
+        answer = _ended(folder, within_s=ENDED_WITHIN_S) if isinstance(order, Stop) else _awaited(slip, folder)
+        if isinstance(order, Finish):
+            answer = _finished(answer, slip, folder)
+    finally:
+        withdraw(slip)
+    print(escape(f"run {folder.path.name}: {answer.text}"), file=sys.stdout if answer.is_done else sys.stderr)
+    return 0 if answer.is_done else 1
+
+
+def _awaited(slip: Slip, folder: RunFolder) -> Answer:
+    begun, has_said = time.monotonic(), False
+    while (answer := answer_to(slip)) is None:
+        waited_s = time.monotonic() - begun
+        if live_status(folder) is None:
+            # Its last words may have come between the two looks.
+            return answer_to(slip) or Answer(False, "the server ended before it answered")
+        if waited_s > TAKEN_WITHIN_S and not is_taken(slip):
+            return Answer(False, f"the server did not take the order within {TAKEN_WITHIN_S:g} s; see what it says")
+        if waited_s > SILENT_S and not has_said:
+            print("waiting for the open step to end; Ctrl-C ends the wait, not the order", file=sys.stderr)
+            has_said = True
+        time.sleep(INTERVAL_S)
+    return answer
+
+
+def _finished(answer: Answer, slip: Slip, folder: RunFolder) -> Answer:
+    """Whether the run ends, once it is taken; the open step may be a long one, or so short that the answer is late."""
+    if answer.is_done:
+        print(escape(f"{answer.text}; Ctrl-C ends the wait, not the order"), file=sys.stderr)
+    elif not is_taken(slip) or live_status(folder) is not None:
+        return answer
+    return _ended(folder, within_s=math.inf)
+
+
+def _ended(folder: RunFolder, *, within_s: float) -> Answer:
+    """Whatever it answers, what counts is that it ends."""
+    begun = time.monotonic()
+    while live_status(folder) is not None:
+        if time.monotonic() - begun > within_s:
+            return Answer(False, f"the server did not end within {within_s:g} s; see what it says")
+        time.sleep(INTERVAL_S)
+    status = read_status(folder.status, RunStatus)
+    return Answer(True, f"{status.reason}, at step {status.step}" if status is not None else "the server has ended")
+
+
+def _by() -> str:
+    """Who gives the order, as the system knows them."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # nobody, in some containers
+        return "the operator"
+    return "".join(c for c in name if c.isprintable())[:64] or "the operator"

@@ -1,0 +1,33 @@
+"""`fedlearn rollback`: back to an earlier step, from which the run can go on."""
+
+import argparse
+import shlex
+
+from fedlearn.commands.arguments import add_run
+from fedlearn.commands.output import add_output, bars_of
+from fedlearn.runs.replaying import replaying
+from fedlearn.runs.rollback import roll_back
+from fedlearn.runs.run import find, task_flag
+from fedlearn.storage.runs import lock_run
+from fedlearn.system.invocation import invocation
+from fedlearn.terminal import printable
+
+
+def add_rollback(parser: argparse.ArgumentParser) -> None:
+    """Which run, and how far back."""
+    add_run(parser)
+    parser.add_argument("step", type=int, metavar="STEP", help="the step that the run is to go on with")
+    add_output(parser)
+
+
+def rollback_command(options: argparse.Namespace) -> int:
+    """`fedlearn rollback RUN STEP`: nothing is deleted; what is later lies in a folder of the run."""
+    chosen = find(options.runs, options.run)
+    with lock_run(chosen.folder), replaying(bars_of(options), chosen, until=options.step) as progress:
+        aside = roll_back(chosen, options.step, progress=progress)
+    name = chosen.folder.path.name
+    if aside.names:
+        print(printable(f"set aside in {aside.folder}: {', '.join(aside.names)}"))
+    command = f"{invocation('serve')} --resume {shlex.quote(str(chosen.folder.path))}{task_flag(chosen.config)}"
+    print(printable(f"run {name} stands at step {options.step}; go on with: {command}"))
+    return 0

@@ -1,0 +1,1 @@
+"""Whether results are true: which are checked, by what tolerance, and what follows."""

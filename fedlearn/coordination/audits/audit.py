@@ -1,0 +1,161 @@
+"""Whether results are true: the server computes the same trials and compares."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.coordination.audits.tolerance import LOOSE, Tolerance
+from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.seats.trail import Trail
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.shaping import bounded
+from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate
+from fedlearn.es.sums.length import length_of
+from fedlearn.es.trials import TrialResults, Trials
+
+MOST_DIFFERENCE = 1e9
+"""The greatest difference, in tolerances: the journal of audits is JSON, which has no infinity."""
+
+
+class Claim(msgspec.Struct, frozen=True, eq=False):
+    """What somebody said about these trials."""
+
+    standing: Standing
+    trials: Trials
+    block: bytes
+    losses: Float32Array
+    """float32 [n_members]"""
+    estimate: CodedEstimate
+    lease: Lease
+    """The lease that they belong to."""
+    tolerance: Tolerance = LOOSE
+    """How far honest machines may be from one another here."""
+    whole: "Claim | None" = None
+    """The whole Result that these trials are from, where its exact sum is checked too."""
+    is_owed: bool = False
+    """Whether members wait for the verdict, so that nothing else may take its place."""
+    trail: Trail | None = None
+    """How they went through a crew; None where one machine computed them."""
+
+    def through(self, trail: Trail) -> "Claim":
+        """The same of a crew, where a last digit may turn a value of what travels in few bits."""
+        tolerance = self.tolerance if trail.wire == "float32" else LOOSE
+        return msgspec.structs.replace(self, trail=trail, tolerance=tolerance)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The outcome of checking a claim, as an entry of `audits.jsonl`."""
+
+    step: int
+    first_member: int
+    n_members: int
+    identity: str
+    name: str
+    difference: float
+    """In tolerances: the claim is false above 1."""
+    place: int | None = None
+    """Of a crew: which seat sent the first false thing, whose name and identity these then are; None where that is not
+    known, and all of them answer for it."""
+    adds_up: bool = False
+    """Whether this is false only together with what was checked before: results that are always a little off."""
+
+    @property
+    def is_true(self) -> bool:
+        return self.difference <= 1.0
+
+
+class Finding(Enum):
+    """Whether a claim is true."""
+
+    TRUE = "it is what the server found"
+    FALSE = "it is not"
+    UNDECIDABLE = "the server does not find the same twice itself"
+
+
+def compare(claim: Claim, evaluate: Callable[[], TrialResults], layout: ParameterLayout) -> tuple[Finding, Verdict]:
+    """Checks a claim; `evaluate` is called a second time only where the claim seems false.
+
+    `evaluate` gives the losses of the claim's trials, and their rounded sum, or, where the claim has a `whole`, the
+    exact sum of the losses in that.
+    """
+    first = evaluate()
+    verdict = judge(claim, first, layout)
+    if verdict.is_true:
+        return Finding.TRUE, verdict
+    second = evaluate()
+    own = msgspec.structs.replace(claim, losses=second.losses, estimate=second.estimate, whole=None)
+    return (Finding.FALSE if judge(own, first, layout).is_true else Finding.UNDECIDABLE), verdict
+
+
+def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
+    """How far the claim is from the server's own results, which are as in `compare`."""
+    tolerance = claim.tolerance
+    difference = loss_difference(claim.losses, own.losses, claim.trials.group_size, tolerance)
+    if claim.trials.perturbation.is_summed:
+        difference = max(difference, sum_difference(claim.estimate, own.estimate, layout, tolerance))
+    if claim.whole is not None and not is_same_sum(claim.whole.estimate, own.estimate, layout):
+        difference = MOST_DIFFERENCE
+    return Verdict(
+        step=claim.trials.step,
+        first_member=claim.trials.first_member,
+        n_members=claim.trials.n_members,
+        identity=claim.standing.identity,
+        name=claim.standing.name,
+        difference=min(difference, MOST_DIFFERENCE),
+    )
+
+
+def loss_difference(claimed: Float32Array, own: Float32Array, group_size: int, tolerance: Tolerance = LOOSE) -> float:
+    """The greatest difference of any group, in tolerances."""
+    return float(loss_differences(claimed, own, group_size, tolerance).max())
+
+
+def loss_differences(
+    claimed: Float32Array, own: Float32Array, group_size: int, tolerance: Tolerance = LOOSE
+) -> NDArray[np.float64]:
+    """The difference of each group, in tolerances; infinite where of two losses only one is finite."""
+    differences: NDArray[np.float64] = loss_gaps(own, claimed, group_size) / tolerance.allowed(own, group_size)
+    return differences
+
+
+def loss_gaps(one: Float32Array, other: Float32Array, group_size: int) -> NDArray[np.float64]:
+    """Root mean square of the differences in each group; infinite where of two losses only one is finite."""
+    ours, theirs = (bounded(losses).reshape(-1, group_size) for losses in (one, other))
+    is_alike = (np.isfinite(ours) == np.isfinite(theirs)).all(axis=1)
+    gap = np.where(np.isfinite(ours), ours, 0.0).astype(np.float64) - np.where(np.isfinite(theirs), theirs, 0.0)
+    return np.where(is_alike, np.sqrt(np.mean(gap**2, axis=1)), np.inf)
+
+
+def first_false(stages: Sequence[Float32Array], group_size: int, tolerance: Tolerance = LOOSE) -> int:
+    """The seat of a crew that sent the first false thing of a group whose losses are false.
+
+    `stages` has the losses [group_size] that the server finds by itself, those that follow from what the first seat
+    sent if all behind it are honest, from what the second one sent, and so on; at last those that the crew claimed. So
+    each seat turns one entry into the next. The differences of all n add up to more than a tolerance, so that one of
+    them is an n-th of it or more, which is far more than honest machines differ.
+    """
+    found = [loss_gaps(before, after, group_size) for before, after in pairwise(stages)]
+    gaps = np.concatenate(found) / tolerance.allowed(stages[0], group_size)
+    return int(np.argmax(gaps >= min(1.0 / gaps.size, gaps.max())))
+
+
+def is_same_sum(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout) -> bool:
+    """Whether two sums are equal to the bit, as integers that follow from the same losses must be."""
+    return np.array_equal(decode_estimate(layout, claimed), decode_estimate(layout, own))
+
+
+def sum_difference(
+    claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout, tolerance: Tolerance = LOOSE
+) -> float:
+    """The difference of two rounded sums, in tolerances."""
+    ours = decode_estimate(layout, own).astype(np.float64)
+    gap = decode_estimate(layout, claimed) - ours
+    length = length_of(ours)
+    if length == 0.0:
+        return float("inf") if gap.any() else 0.0
+    return length_of(gap) / (tolerance.sums * length)

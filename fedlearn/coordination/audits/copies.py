@@ -1,0 +1,53 @@
+"""Audits that volunteers do for the server: a copy is a lease of members that others have leased, too.
+
+A volunteer that the lottery names is given as many of others' members in place of its own. Neither its Assignment nor
+theirs shows that, and its Results come while the step is open, so that no step lasts longer for it.
+"""
+
+from collections.abc import Sequence
+
+from fedlearn.coordination.audits.auditor import Auditor
+from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.people.roster import Share, Volunteer
+
+
+def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tuple[Volunteer, Lease]]:
+    """Gives everybody a lease: mostly members of their own, and copies to those whom the lottery names.
+
+    A step that is closed elsewhere has no copies: all its members are wanted, and passed on as soon as they are in.
+    """
+    if step.awaits_update:
+        return [_own(step, share, auditor) for share in shares]
+    able = [share for share in shares if _is_able(share)]
+    holders = [(share.volunteer.standing, share.n_groups) for share in able]
+    named = auditor.appoint(holders, is_summed=step.population.perturbation.is_summed)
+    if named is None:
+        return [_own(step, share, auditor) for share in shares]
+    chosen = set(named)
+    owners = [share for number, share in enumerate(able) if number not in chosen]
+    # The beginning of its members must not show a volunteer that it has a copy: the first one differs in every step.
+    turn = auditor.place(len(owners))
+    others = [share for share in shares if not _is_able(share)]
+    dealt = [_own(step, share, auditor) for share in (*owners[turn:], *owners[:turn], *others)]
+    size, n_owned = step.population.group_size, sum(share.n_groups for share in owners)
+    for share in [able[number] for number in named]:
+        n_groups = min(share.n_groups, n_owned)
+        first_member = step.first_member + auditor.place(n_owned - n_groups + 1) * size
+        dealt.append((share.volunteer, step.copy(first_member, n_groups * size, share.volunteer.standing)))
+    return dealt
+
+
+def _is_able(share: Share) -> bool:
+    """Whether it can check others, and be checked by them.
+
+    Crews can't: for a copy activations would travel once more, and those of whole steps would have to be kept until all
+    copies are in, as it is from them that the server finds out which seat was false.
+    """
+    standing = share.volunteer.standing
+    return share.gates and standing.is_proven and not standing.is_shared
+
+
+def _own(step: OpenStep, share: Share, auditor: Auditor) -> tuple[Volunteer, Lease]:
+    standing = share.volunteer.standing
+    quota, is_held = share.n_groups * step.population.group_size, not auditor.trusts(standing)
+    return share.volunteer, step.lease(quota, standing, gates=share.gates, is_held=is_held)

@@ -1,0 +1,1 @@
+"""Crews: volunteers that hold one replica between them."""

@@ -1,0 +1,38 @@
+"""Seats of a crew that may send to each other without the server: each hears from it who its neighbours are."""
+
+from fedlearn.coordination.crews.crew import Crew, Sitter
+from fedlearn.coordination.effects import Send, ServerEffect
+from fedlearn.wire.messages import Neighbours, NextSeat, SeatBefore
+
+
+def introduce(crew: Crew) -> list[ServerEffect]:
+    """Settles which places of a complete crew send straight to the next one, and tells all their neighbours.
+
+    A volunteer is only ever named with the address from which it is connected itself: so nobody can have others call a
+    machine that is not its own.
+    """
+    pairs = zip(crew.seated, crew.seated[1:], strict=False)
+    willing = {before.place for before, after in pairs if _can_listen(before) and _can_listen(after)}
+    crew.direct = frozenset(willing - crew.through_server)
+    return [Send(sitter.peer, _neighbours_of(crew, sitter)) for sitter in crew.seated if _can_listen(sitter)]
+
+
+def _neighbours_of(crew: Crew, sitter: Sitter) -> Neighbours:
+    next_seat = before = None
+    if sitter.place in crew.direct:
+        volunteer = crew.seated[sitter.place + 1].volunteer
+        next_seat = NextSeat(volunteer.address, volunteer.listens_at, _key_of(crew.seated[sitter.place + 1]))
+    if sitter.place - 1 in crew.direct:
+        sizes = crew.places[sitter.place - 1]
+        key = _key_of(crew.seated[sitter.place - 1])
+        before = SeatBefore(key, sizes.batch, sizes.member_bytes, sizes.group_bytes)
+    assert crew.peer is not None, "neighbours of a crew that is not there"
+    return Neighbours(-crew.peer, next_seat, before)
+
+
+def _can_listen(sitter: Sitter) -> bool:
+    return sitter.volunteer.listens_at > 0 and bool(sitter.volunteer.address)
+
+
+def _key_of(sitter: Sitter) -> bytes:
+    return bytes.fromhex(sitter.volunteer.standing.identity)

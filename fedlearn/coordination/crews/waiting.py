@@ -1,0 +1,39 @@
+"""Which seats are not ready to work, and why, in words for the server's owner."""
+
+from collections.abc import Sequence
+
+from fedlearn.coordination.crews.crew import Crew, Planner, Sitter
+
+_LOADING = (
+    (0.0, ""),
+    (10.0, " for more than 10 s"),
+    (30.0, " for more than 30 s"),
+    (60.0, " for more than a minute"),
+    (300.0, " for more than 5 min"),
+    (1800.0, " for more than half an hour"),
+)
+"""How long, in words that stay the same for a while, so that they are not said again and again."""
+
+
+def who_waits(spares: Sequence[Sitter], crews: Sequence[Crew], planner: Planner, now: float) -> str:
+    """Who has no seat, which seats are empty, and who loads its part since when; empty where nobody waits."""
+    texts = []
+    if spares:
+        lack = planner.lack([sitter.volunteer.memory_bytes for sitter in spares])
+        who = "1 volunteer waits" if len(spares) == 1 else f"{len(spares)} volunteers wait"
+        texts.append(f"{who} for a part of the model: {lack}")
+    for crew in crews:
+        if n_empty := crew.sitters.count(None):
+            texts.append(f"crew {crew.number} waits: {n_empty} of its {len(crew.sitters)} seats are empty")
+        texts += [
+            f"crew {crew.number} waits: {sitter.volunteer.name} loads its part{_since(sitter.loading_since, now)}"
+            for sitter in crew.seated
+            if sitter.loading_since is not None and not sitter.is_awaited
+        ]
+        awaited = [sitter.volunteer.name for sitter in crew.seated if sitter.is_awaited]
+        texts += [f"{name} has a seat and does not answer, and nobody else is there for it" for name in awaited]
+    return "; ".join(texts)
+
+
+def _since(began: float, now: float) -> str:
+    return [text for least_s, text in _LOADING if now - began >= least_s][-1]

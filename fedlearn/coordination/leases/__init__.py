@@ -1,0 +1,1 @@
+"""Leases of members to volunteers while a step is open."""

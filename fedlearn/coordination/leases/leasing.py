@@ -1,0 +1,48 @@
+"""Leasing members to volunteers, with the messages that tell them."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from fedlearn.coordination.audits.auditor import Auditor
+from fedlearn.coordination.audits.copies import deal
+from fedlearn.coordination.effects import Send, SendBlock, ServerEffect
+from fedlearn.coordination.leases.limiting import counted_speeds
+from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.people.roster import Volunteer, share_step
+from fedlearn.tasks.blocks import NO_BLOCK
+
+
+def lease_out(
+    step: OpenStep, ready: Sequence[Volunteer], auditor: Auditor, *, last_s: float, most: float = 1.0
+) -> list[ServerEffect]:
+    """Shares the step among those who are ready, nobody more than `most` of it; the last step took `last_s`."""
+    auditor.begin_step()
+    effects: list[ServerEffect] = []
+    number, group_size = step.population.step, step.population.group_size
+    n_groups = step.population.limit // group_size
+    expected = last_s / group_size  # groups of a volunteer that does one member a second
+    shares = share_step(
+        ready,
+        n_groups,
+        step=number,
+        trusts=auditor.trusts,
+        expected=expected,
+        counted=partial(counted_speeds, most=most),
+    )
+    for volunteer, lease in deal(step, shares, auditor):
+        effects += give(volunteer, lease, step)
+    return effects
+
+
+def give(volunteer: Volunteer, lease: Lease, step: OpenStep) -> list[ServerEffect]:
+    """Leases members to a volunteer, and sends it what it needs for them."""
+    volunteer.lease = lease
+    return [*send_block(volunteer, step.block), Send(volunteer.peer, step.assignment(lease))]
+
+
+def send_block(volunteer: Volunteer, block: bytes) -> list[ServerEffect]:
+    """Sends a block of data, unless there is none or the volunteer holds it."""
+    if block == NO_BLOCK or block in volunteer.blocks:
+        return []
+    volunteer.blocks.append(block)
+    return [SendBlock(volunteer.peer, block)]

@@ -1,0 +1,47 @@
+"""The most that one owner of volunteers has of a step: speeds as they count where nobody may do more than a share."""
+
+from collections.abc import Sequence
+
+from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.wire.networks import LOOPBACK, network_of
+
+
+def counted_speeds(ready: Sequence[Volunteer], most: float) -> list[float | None]:
+    """Members per second of each, lowered where an owner would do more than the share `most` of what is counted.
+
+    Whoever shares an identity or an address is one owner. The server's own are not limited. Where there are so few
+    owners that shares of `most` make no whole, all are as fast as the slowest.
+    """
+    speeds = [volunteer.members_per_s for volunteer in ready]
+    owners = _owners(ready) if most < 1.0 else []
+    own = [sum(speeds[place] or 0.0 for place in places) for places in owners]
+    limit = _limit(own, sum(speed or 0.0 for speed in speeds) - sum(own), most)
+    for places, speed in zip(owners, own, strict=True):
+        if speed > limit:
+            for place in places:
+                speeds[place] = (speeds[place] or 0.0) * limit / speed
+    return speeds
+
+
+def _owners(ready: Sequence[Volunteer]) -> list[set[int]]:
+    """The places of the volunteers of each owner."""
+    found: list[tuple[set[str], set[int]]] = []
+    for place, volunteer in enumerate(ready):
+        if volunteer.standing.is_local:
+            continue
+        network = network_of(volunteer.address) if volunteer.address else LOOPBACK
+        marks = {volunteer.standing.identity} | ({network} - {LOOPBACK})
+        same = [owner for owner in found if owner[0] & marks]
+        found = [owner for owner in found if not owner[0] & marks]
+        found.append((marks.union(*(owner[0] for owner in same)), {place}.union(*(owner[1] for owner in same))))
+    return [places for _, places in found]
+
+
+def _limit(own: Sequence[float], others: float, most: float) -> float:
+    """The speed L to which the fastest are limited: `most` of what all do, once those do no more than L."""
+    ordered = sorted(own, reverse=True)
+    for n, speed in enumerate(ordered):
+        limit = most * (sum(ordered[n:]) + others) / (1.0 - n * most)
+        if speed <= limit:
+            return limit
+    return most * others / (1.0 - len(ordered) * most) if others > 0.0 else min(ordered, default=0.0)

@@ -1,0 +1,1 @@
+"""Who takes part: admission, the roster, reputation and credit."""

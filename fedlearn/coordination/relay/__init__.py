@@ -1,0 +1,1 @@
+"""Relays: volunteers to the server above, and coordinators to the volunteers below."""

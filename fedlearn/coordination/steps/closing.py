@@ -1,0 +1,143 @@
+"""The end of a step: its Update, what its leases say about their holders, and how long the next steps may be open."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import final
+
+import msgspec
+
+from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.leases.open_step import OpenStep
+from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.steps.divergence import DivergenceWatch
+from fedlearn.coordination.steps.middle import group_means, middle_mean
+from fedlearn.es.strategy import Strategy, tell
+from fedlearn.es.sums.clipping import Clipping
+from fedlearn.es.update import Update
+
+STRETCH = 4.0
+"""After a step in which nobody was in time, steps are open this many times as long as the first result takes."""
+
+EXCHANGES = 10.0
+"""How many times longer a step should be open than Assignment and Result travel, for three quarters of the volunteers.
+
+The last ones of hundreds wait for the server twice as long as the median, and the step waits for them.
+"""
+
+
+class ClosedStep(msgspec.Struct, frozen=True):
+    """A step whose Update is made and which the server's own replica has not taken."""
+
+    update: Update
+    loss: float
+    """The step's loss as StepReport has it."""
+    duration_s: float
+    volunteers: int
+    problem: str = ""
+    """Why the run should not go on after it; otherwise empty."""
+    variance_left: float | None = None
+    """The share that StepReport has."""
+    is_alarming: bool = False
+    """Whether its losses are such that somebody must look at them before they end the run."""
+
+    def report(self, digest: bytes) -> StepReport:
+        """The step's figures; `digest` is that of the replica after it."""
+        return StepReport(
+            step=self.update.step,
+            loss=self.loss,
+            members=self.update.n_members,
+            duration_s=self.duration_s,
+            volunteers=self.volunteers,
+            digest=digest,
+            variance_left=self.variance_left,
+        )
+
+
+def close_step(
+    step: OpenStep, strategy: Strategy, *, clipping: Clipping, watch: DivergenceWatch, now: float
+) -> ClosedStep:
+    """The Update of the results that are in, and the step's figures."""
+    spans, losses = step.collect()
+    duration_s = now - step.opened_at
+    update = tell(
+        strategy,
+        step.population,
+        block=step.block,
+        spans=spans,
+        losses=losses,
+        estimate=step.total_estimate(clipping),
+        duration_s=duration_s,
+    )
+    loss = middle_mean(group_means(losses, step.population.group_size))
+    problem = watch.took(losses)
+    return ClosedStep(
+        update, loss, duration_s, step.n_contributors, problem, step.variance_left, is_alarming=watch.is_alarmed
+    )
+
+
+def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:
+    """Takes every lease back: credits what counts, and notes who was late."""
+    best = step.most_done
+    for volunteer in volunteers:
+        take_back(step, volunteer, best, now=now)
+    for lease in step.leases:
+        if lease.n_counted:
+            for holder, n_members in _shared(lease.standing.holders, lease.n_counted):
+                ledger.add(holder.identity, holder.name, n_members, lease.duration_s)
+    for copy in step.copies:
+        if copy.n_received:
+            ledger.add_check(copy.standing.identity, copy.standing.name, copy.n_received, copy.duration_s)
+
+
+def _shared(holders: Sequence[Standing], n_members: int) -> list[tuple[Standing, int]]:
+    """What each has of them: seats of a crew alike, and together as many as there are."""
+    n = len(holders)
+    return [(holder, n_members * (place + 1) // n - n_members * place // n) for place, holder in enumerate(holders)]
+
+
+def take_back(step: OpenStep, volunteer: Volunteer, best: float, *, now: float) -> None:
+    """Takes a lease back; `best` is the greatest share that anybody has done of a lease."""
+    lease, volunteer.lease = volunteer.lease, None
+    if lease is None or lease.is_done:
+        return
+    volunteer.measure(lease.n_finite, now - lease.leased_at)
+    if lease.is_late(best):
+        volunteer.standing.was_late()
+    if lease.n_received == 0:
+        volunteer.standing.rest(step.population.step)
+
+
+@final
+class Pace:
+    """How long steps may be open: as planned, or longer where a group takes longer."""
+
+    def __init__(self, planned_s: float) -> None:
+        self._planned_s = planned_s
+        self.time_per_step = planned_s
+        """Seconds that the next step may be open."""
+        self.last_s = 0.0
+        """Seconds that the last step was open."""
+
+    def plan(self, planned_s: float) -> None:
+        """Changes the seconds that steps may be open from now on."""
+        self._planned_s = self.time_per_step = planned_s
+
+    def least_s(self, volunteers: Iterable[Volunteer]) -> float:
+        """How long a step should be so that little of it is spent on the line: at most half of `time_per_step`."""
+        known = sorted(volunteer.exchange_s for volunteer in volunteers if volunteer.exchange_s is not None)
+        if not known:
+            return 0.0
+        # The second of three, so that one slow line among few does not set the pace.
+        return min(EXCHANGES * known[3 * (len(known) - 1) // 4], self.time_per_step / 2)
+
+    def stretch(self, waited_s: float) -> None:
+        """Lengthens steps: nobody finished a group in `waited_s`."""
+        self.time_per_step = STRETCH * waited_s
+
+    def closed(self, duration_s: float, *, first_s: float) -> None:
+        """Takes the seconds that a step was open, and those until its first result, which may shorten the next ones."""
+        self.last_s = duration_s
+        longest = math.inf if first_s >= self.time_per_step else self.time_per_step
+        self.time_per_step = max(self._planned_s, min(STRETCH * first_s, longest))

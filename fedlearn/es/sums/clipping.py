@@ -1,0 +1,81 @@
+"""Clips sums of gradients by the length that such sums usually have.
+
+A sum over g groups is mostly noise, whose length grows with the square root of g. A sum that is longer than `MOST`
+times the median of the latest ones is scaled down to that length, and so is the total of a step. A single false sum of
+the greatest numbers would otherwise stay in Adam's second moment for thousands of steps.
+
+Sources: clipping by a multiple of the median norm, as in Pillutla et al., "Robust Aggregation for Federated Learning",
+arXiv 1912.13445, and centred clipping, Karimireddy et al., arXiv 2012.10333.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.es.sums.length import PIECE, length_of
+
+Int64Array = NDArray[np.int64]
+
+MOST = 4.0
+"""The longest that a sum may be, in multiples of the median length."""
+
+MEMORY = 64
+"""Number of the latest lengths whose median is taken."""
+
+
+@final
+class Clipping:
+    """Clips the sums of a run; `n_clipped` of them were scaled down."""
+
+    def __init__(self) -> None:
+        self._parts = _Usual()
+        self._totals = _Usual()
+        self.n_clipped = 0
+
+    def total(self, sums: Sequence[tuple[Int64Array, int]], size: int) -> Int64Array:
+        """The total, int64 [size], of sums that come each with its number of groups."""
+        lengths = [_length(numbers, n_groups) for numbers, n_groups in sums]
+        limit = self._parts.limit(lengths)
+        if len(sums) == 1 and lengths[0] <= limit:
+            (total, _), length = sums[0], lengths[0]  # measured already
+        else:
+            total = np.zeros(size, dtype=np.int64)
+            for (numbers, _), own in zip(sums, lengths, strict=True):
+                total += self._scaled(numbers, own, limit)
+            length = _length(total, sum(n_groups for _, n_groups in sums))
+        return self._scaled(total, length, self._totals.limit([length]))
+
+    def _scaled(self, numbers: Int64Array, length: float, limit: float) -> Int64Array:
+        if length <= limit:
+            return numbers
+        self.n_clipped += 1
+        factor, scaled = limit / length, np.empty_like(numbers)
+        for begin in range(0, numbers.size, PIECE):
+            piece = slice(begin, begin + PIECE)
+            scaled[piece] = np.rint(numbers[piece] * factor)
+        return scaled
+
+
+@final
+class _Usual:
+    """The latest lengths, and the limit that they set."""
+
+    def __init__(self) -> None:
+        self._lengths: deque[float] = deque(maxlen=MEMORY)
+
+    def limit(self, lengths: Sequence[float]) -> float:
+        """The greatest length allowed, with these new ones among the latest; remembers them."""
+        known: list[float] = sorted([*self._lengths, *(length for length in lengths if length > 0.0)])
+        # The lower of two middle values: of two sums without a past, the shorter one is believed.
+        limit = MOST * known[(len(known) - 1) // 2] if known else 0.0
+        self._lengths.extend(min(length, limit) for length in lengths if length > 0.0)
+        return limit
+
+
+def _length(numbers: Int64Array, n_groups: int) -> float:
+    """Length per square root of the number of groups."""
+    return length_of(numbers) / math.sqrt(max(n_groups, 1))

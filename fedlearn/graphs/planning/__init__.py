@@ -1,0 +1,1 @@
+"""Plans of crews: which machine holds which part of a model."""

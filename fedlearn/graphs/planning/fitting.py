@@ -1,0 +1,97 @@
+"""What does not fit in whole tensors: the vocabulary is cut into as few shards as the memories at hand ask for."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self, final
+
+from msgspec import Struct
+
+from fedlearn.graphs.graph import Graph, GraphError
+from fedlearn.graphs.planning.crews import LacksMemory, Machine, Plan
+from fedlearn.graphs.planning.parts import Model, Needs
+from fedlearn.graphs.planning.planner import can_hold, divide, plan
+from fedlearn.graphs.shards import sharded
+
+MAX_SHARDS = 12
+"""As many as a crew has seats at most; with more, more crosses the cuts and nothing gets smaller that a crew holds."""
+
+
+class Cutting(Struct, frozen=True, eq=False):
+    """A model whose vocabulary is in so many shards."""
+
+    n_shards: int
+    graph: Graph
+    model: Model
+
+    @classmethod
+    def of(cls, graph: Graph, n_shards: int) -> Self:
+        """Raises:
+        GraphError: the model has no vocabulary that can be cut so.
+        """
+        cut = sharded(graph, n_shards)
+        return cls(n_shards, cut, Model.of(cut))
+
+
+@final
+class Cuttings:
+    """One model with its vocabulary in more and more shards, each made once."""
+
+    def __init__(self, graph: Graph, *, least: int = 1) -> None:
+        """`least` shards are the fewest.
+
+        Raises:
+            GraphError: the model has no vocabulary that can be cut into these.
+        """
+        self._graph = graph
+        self._made = [Cutting.of(graph, least)]
+        self._is_all = False
+
+    @property
+    def first(self) -> Cutting:
+        """The one in the fewest shards."""
+        return self._made[0]
+
+    def __iter__(self) -> Iterator[Cutting]:
+        yield from tuple(self._made)
+        while (following := self._following()) is not None:
+            yield following
+
+    def _following(self) -> Cutting | None:
+        """The one in one shard more; None where there is no other."""
+        n_shards = self._made[-1].n_shards + 1
+        if self._is_all or n_shards > MAX_SHARDS:
+            return None
+        try:
+            self._made.append(Cutting.of(self._graph, n_shards))
+        except GraphError:
+            self._is_all = True
+            return None
+        return self._made[-1]
+
+
+def fitting_plan(cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs) -> tuple[Cutting, Plan]:
+    """The first of these that any crew of the machines can hold, and its plan.
+
+    Raises:
+        LacksMemory: they can hold none of them; what is missing for the last.
+    """
+    for cutting in cuttings:
+        if can_hold(cutting.model, machines, needs):
+            break
+    return cutting, plan(cutting.model, machines, needs)
+
+
+def fitting_division(cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs) -> tuple[Cutting, Plan]:
+    """The first of these that the machines can hold as one crew in their order, and its division.
+
+    Raises:
+        LacksMemory: they can hold none of them; what is missing for the last.
+        PlanError: as `divide`.
+    """
+    refusal: LacksMemory | None = None
+    for cutting in cuttings:
+        try:
+            return cutting, divide(cutting.model, machines, needs)
+        except LacksMemory as error:
+            refusal = error
+    assert refusal is not None, "no model to divide"
+    raise refusal

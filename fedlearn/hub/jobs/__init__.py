@@ -1,0 +1,1 @@
+"""Jobs of a hub: their folders, tasks and processes."""

@@ -1,0 +1,109 @@
+"""The process that serves a job's run: started by this hub, or found alive by it."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self, final
+
+import msgspec
+import psutil
+
+from fedlearn.hub.jobs.records import Process
+from fedlearn.server.supervision import Serving
+from fedlearn.system.processes import program
+
+FEDLEARN = tuple(program([]))
+
+MAX_TOLD_BYTES = 64 * 1024
+
+GONE = 256
+"""This stands for the exit code of a process that another hub started, which can't be known."""
+
+
+@final
+class Served:
+    """One process; `poll` gives its exit code once it has ended, None meanwhile, or GONE."""
+
+    def __init__(self, process: Process, child: subprocess.Popen[bytes] | None, reading: int | None) -> None:
+        self.process = process
+        self._child, self._reading = child, reading
+        self._told = b""
+
+    @classmethod
+    def start(cls, arguments: Sequence[str], *, log: Path) -> Self:
+        """Starts `fedlearn` with arguments; what it prints goes into the log."""
+        reading, writing = os.pipe()
+        try:
+            with open(log, "ab") as output:
+                child = subprocess.Popen(
+                    [*FEDLEARN, *arguments, "--tell", str(writing)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=(writing,),
+                    start_new_session=True,  # Ctrl-C is for the hub, which tells them
+                    # Settings of the hub's own are not the run's; its lines come as they are printed.
+                    env={k: v for k, v in os.environ.items() if not k.startswith("FEDLEARN_")}
+                    | {"PYTHONUNBUFFERED": "1"},
+                )
+        except OSError:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        os.set_blocking(reading, False)
+        return cls(Process(child.pid, _created(child.pid) or 0.0), child, reading)
+
+    @classmethod
+    def find(cls, process: Process) -> Self | None:
+        """The process of a record, if it is still alive."""
+        return cls(process, None, None) if _created(process.pid) == process.created else None
+
+    def told(self) -> Serving | None:
+        """Which run it has and where it listens, once, as soon as it says so."""
+        if self._reading is None:
+            return None
+        try:
+            piece = os.read(self._reading, MAX_TOLD_BYTES)
+        except BlockingIOError:
+            return None
+        self._told += piece
+        if piece and len(self._told) < MAX_TOLD_BYTES:
+            return None
+        os.close(self._reading)
+        self._reading = None
+        try:
+            return msgspec.json.decode(self._told, type=Serving)
+        except msgspec.DecodeError:
+            return None  # it died first
+
+    def poll(self) -> int | None:
+        """See the class."""
+        if self._child is not None:
+            return self._child.poll()
+        return None if _created(self.process.pid) == self.process.created else GONE
+
+    def terminate(self) -> None:
+        """Asks the process to end, as Ctrl-C does."""
+        if self._child is not None:
+            self._child.terminate()
+        elif self.poll() is None:
+            psutil.Process(self.process.pid).terminate()
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+        elif self.poll() is None:
+            psutil.Process(self.process.pid).kill()
+
+
+def _created(pid: int) -> float | None:
+    """When the process began; None where there is none that runs."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.Error:
+        return None

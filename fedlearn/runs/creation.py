@@ -1,0 +1,116 @@
+"""How a run begins: its folder, with everything that is needed to replay it."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from fedlearn.config import ConfigError, RunConfig, Schema, to_json
+from fedlearn.coordination.crews.seating import draftsman_of
+from fedlearn.data.folder import RunData
+from fedlearn.es.replica import genesis
+from fedlearn.es.strategy import Strategy
+from fedlearn.runs.forecast import forecast
+from fedlearn.runs.noise_place import place_noise
+from fedlearn.runs.run import KIND_FILE, Run, settings_of
+from fedlearn.runs.throughput import Throughput
+from fedlearn.storage.checkpoint import write_checkpoint
+from fedlearn.storage.durable import write_durably
+from fedlearn.storage.origin import Origin, hash_of, to_text
+from fedlearn.storage.runs import create_run
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.kind import Kind, Measure, Prepared
+from fedlearn.tasks.limits import MAX_PARAMETERS
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.strategy import strategy_of
+from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.text.source import Progress, Untold
+
+
+def create(
+    kind: Kind,
+    config: RunConfig,
+    task: NamedTask | None = None,
+    *,
+    trust: str = "",
+    measure: Measure | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """A new run; where an error is raised, no folder stays.
+
+    Values that the configuration leaves open are chosen by the kind; `measure` is called only where there are any.
+    `trust` says why all volunteers are the run's owner's; empty: anybody may join. `progress` is told how far the
+    preparation is.
+
+    Raises:
+        ConfigError: the task or its model cannot be had, or not be divided among the seats that are wanted.
+        StorageError: the disk refuses.
+    """
+    progress = progress or Untold()
+    config, places = place_noise(config, kind, trust)
+    measure = _told(measure or Throughput(config), progress)
+    folder, n_parameters = create_run(Path(config.run.runs)), 0
+    try:
+        prepared = kind.start(config, task, folder=RunData(folder.data), measure=measure, progress=progress)
+        prepared = _with_forecast(msgspec.structs.replace(prepared, reasons=(*places, *prepared.reasons)))
+        n_parameters = prepared.objective.layout.size
+        _check_size(n_parameters)
+        draftsman_of(prepared.invitation, prepared.config.server)  # a run that can't be served must not become a run
+        files = {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}
+        for name, payload in files.items():
+            write_durably(folder.data / name, payload)
+        snapshot = genesis(
+            prepared.objective.layout,
+            prepared.objective.initial_weights(),
+            step=prepared.config.run.step_num,
+            keeps_start=prepared.config.optimizer.weight_decay_towards == "start",
+        )
+        progress.begin("hashing the files of the run")
+        origin = Origin(
+            step=snapshot.step,
+            digest=snapshot.digest.hex(),
+            settings=settings_of(Schema(kind.options), prepared.config),
+            files={path.name: hash_of(path) for path in sorted(folder.data.iterdir())},
+        )
+        run = Run(folder, prepared, origin)
+        write_checkpoint(folder.genesis, snapshot, None, run.context(step=snapshot.step))
+        write_durably(folder.reasons, msgspec.json.encode(prepared.reasons))
+        write_durably(folder.origin, to_text(origin).encode())
+        write_durably(folder.config, to_json(run.config).encode())
+    except BaseException as error:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        if isinstance(error, MemoryError) and n_parameters:
+            raise ConfigError(
+                f"task: expected a model that fits in memory, got {n_parameters} parameters; choose a smaller one"
+            ) from error
+        raise
+    return run
+
+
+def _with_forecast(prepared: Prepared) -> Prepared:
+    """With a sentence about what the run sends; crews send activations, as many as their cuts say."""
+    config = prepared.config
+    if config.server.seats:
+        return prepared
+    expected = forecast(
+        strategy_of(config),
+        prepared.objective.layout,
+        n_volunteers=max(config.volunteers.volunteers, 1),
+        members_per_s=prepared.members_per_s,
+    )
+    return msgspec.structs.replace(prepared, reasons=(*prepared.reasons, expected.reason()))
+
+
+def _told(measure: Measure, progress: Progress) -> Measure:
+    """The same, of which `progress` is told."""
+
+    def measured(objective: Objective, strategy: Strategy, data: Columns) -> float:
+        progress.begin("measuring this machine")
+        return measure(objective, strategy, data)
+
+    return measured
+
+
+def _check_size(size: int) -> None:
+    if not 0 < size <= MAX_PARAMETERS:
+        raise ConfigError(f"task: expected a model of 1 to {MAX_PARAMETERS} parameters, got {size}")

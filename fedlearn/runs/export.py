@@ -1,0 +1,109 @@
+"""What other programs can use of a run: its weights for PyTorch or ONNX, its figures as a table."""
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.runs.history import StepDone, newest
+from fedlearn.runs.run import Run
+from fedlearn.storage.durable import write_durably
+from fedlearn.storage.logs.columns import columns_of
+from fedlearn.storage.logs.lines import read_lines
+from fedlearn.storage.logs.metrics import StepMetrics
+from fedlearn.tasks.kind import Exports
+
+Format = Literal["safetensors", "onnx", "csv"]
+
+FORMATS: tuple[Format, ...] = ("safetensors", "onnx", "csv")
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """A file that was written."""
+
+    path: Path
+    content: str
+    """What is in it, as a phrase."""
+    notes: tuple[str, ...] = ()
+    """What to know about it."""
+
+
+def format_of(path: Path | None) -> Format:
+    """The format that the ending of a path says.
+
+    Raises:
+        ValueError: no format has this ending.
+    """
+    if path is None:
+        return "safetensors"
+    for form in FORMATS:
+        if path.suffix == f".{form}":
+            return form
+    raise ValueError(
+        f"{path}: expected a name that ends in {', '.join(f'.{form}' for form in FORMATS)}; or give the format"
+    )
+
+
+def export(
+    run: Run, path: Path | None = None, form: Format | None = None, *, progress: StepDone | None = None
+) -> Exported:
+    """Writes the run's newest weights, or its figures, in a format, which by default the ending of `path` says.
+
+    Without a path the file is `run-<name>` with the format's ending, in the working directory.
+
+    Raises:
+        ValueError: the run's model cannot be written in this format.
+        StorageError: a file cannot be read or written.
+    """
+    form = form or format_of(path)
+    path = path or Path(f"run-{run.folder.path.name}.{form}")
+    if form == "csv":
+        payload, n_lines = table(run.folder.metrics)
+        write_durably(path, payload)
+        return Exported(path, f"the figures of {n_lines} steps")
+    rebuilt = newest(run, progress=progress)
+    replica = rebuilt.holding.replica
+    about = {"run": run.folder.path.name, "step": str(replica.step), "digest": replica.digest.hex()}
+    payload, notes = weights_as(run, replica.weights, form, about)
+    write_durably(path, payload)
+    names = {"safetensors": "the state_dict", "onnx": "one step of the model"}
+    return Exported(path, f"{names[form]}, with the weights of step {replica.step}", (*rebuilt.problems, *notes))
+
+
+def weights_as(
+    run: Run, weights: Float32Array, form: Literal["safetensors", "onnx"], about: dict[str, str]
+) -> tuple[bytes, tuple[str, ...]]:
+    """The bytes of a file of these weights, and notes about it.
+
+    Raises:
+        ValueError: the model cannot be written in this format.
+    """
+    examiner = run.prepared.examiner
+    if isinstance(examiner, Exports):
+        make: dict[str, Callable[..., bytes]] = {"safetensors": examiner.state_dict, "onnx": examiner.onnx}
+        return make[form](weights, about), ()
+    if form == "onnx":
+        raise ValueError("onnx: expected the recurrent network, got a task whose code is not here; export safetensors")
+    import safetensors.numpy
+
+    note = (
+        "the task's code was not named (--task FILE.py:NAME, in Python task=): only what was learned is in the file; "
+        "use load_state_dict(..., strict=False)"
+    )
+    parts = run.prepared.objective.layout.split(weights)
+    return safetensors.numpy.save(parts, {"format": "pt", **about}), (note,)
+
+
+def table(metrics: Path) -> tuple[bytes, int]:
+    """`metrics.jsonl` as CSV with a header, and how many steps it has; a figure that a step has not is left empty."""
+    columns = {name: column.tolist() for name, column in columns_of(read_lines(metrics, StepMetrics)).items()}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow("" if value != value else value for value in row)  # NaN alone is not equal to itself
+    return text.getvalue().encode(), len(columns["step"])

@@ -1,0 +1,31 @@
+"""Takes a run back to an earlier step: what is later is set aside."""
+
+from fedlearn.runs.history import StepDone, back_to
+from fedlearn.runs.run import Run
+from fedlearn.storage.aside import Aside
+from fedlearn.storage.checkpoint import checkpoint_at, checkpoints_in, step_of, write_checkpoint
+from fedlearn.storage.durable import write_durably
+from fedlearn.storage.journal.cutting import cut_journal, cut_lines
+
+
+def roll_back(run: Run, step: int, *, progress: StepDone | None = None) -> Aside:
+    """Takes a run back to stand before `step`; gives what was set aside. The caller holds the run's lock.
+
+    If it is killed on the way, the run stands at this or a later step.
+
+    Raises:
+        StorageError: the step cannot be rebuilt, and nothing has changed; or the disk refuses.
+    """
+    rebuilt = back_to(run, step, progress=progress)
+    aside, context = Aside(run.folder.path), run.context(step=step)
+    if rebuilt.begun.step != step:
+        snapshot = rebuilt.holding.replica.snapshot()
+        write_checkpoint(checkpoint_at(run.folder, step), snapshot, rebuilt.last, context)
+    for path in checkpoints_in(run.folder):
+        if step_of(path) > step:
+            aside.move(path)
+    cut_journal(run.folder.journal, step, aside)
+    for path in sorted(run.folder.path.glob("*.jsonl")):
+        cut_lines(path, step, aside)
+    write_durably(run.folder.config, context.config.encode())
+    return aside

@@ -1,0 +1,176 @@
+"""A run on disk: its folder and its task, ready to be trained, replayed or examined."""
+
+import shlex
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fedlearn.config import ConfigError, RunConfig, Schema, load_config, to_json
+from fedlearn.data.folder import RunData
+from fedlearn.storage.checkpoint import Context, checkpoints_in, load_metadata
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.journal.segment import segments_in
+from fedlearn.storage.origin import Origin, check_files, load_origin, to_text
+from fedlearn.storage.runs import RunFolder, resolve_run
+from fedlearn.storage.task_file import is_task_file, load_task
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.kind import Kind, Prepared
+from fedlearn.tasks.registry import find_kind
+from fedlearn.tasks.user.named_task import NamedTask
+
+KIND_FILE = "kind"
+"""The file in the run's data folder that names the kind of its task."""
+
+
+class Run(msgspec.Struct, frozen=True, eq=False):
+    """What never changes about a run while it goes on."""
+
+    folder: RunFolder
+    prepared: Prepared
+    origin: Origin
+    notices: tuple[str, ...] = ()
+    """Texts about what was passed over when the run was opened."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings, with a value for each key."""
+        return self.prepared.config
+
+    def holding(self, *, threads: int = 0) -> Holding:
+        """Objective and all blocks of data, without a replica yet."""
+        return Holding(
+            self.prepared.objective, seed=self.config.run.seed, threads=threads, blocks=self.prepared.named_blocks
+        )
+
+    def context(self, *, step: int) -> Context:
+        """What a checkpoint at this step says about the run."""
+        return Context(
+            layout=msgspec.json.encode(self.prepared.objective.layout).decode(),
+            config=to_json(self.config.replace({"step_num": step})),
+            origin=to_text(self.origin),
+        )
+
+
+def kind_of(folder: RunFolder) -> Kind:
+    """The kind of a run's task.
+
+    Raises:
+        StorageError: the folder does not say.
+    """
+    try:
+        name = (folder.data / KIND_FILE).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(
+            f"{folder.data / KIND_FILE}: expected the kind of the run's task: {error}; "
+            "the run may be of an older version of fedlearn; use that version"
+        ) from error
+    return find_kind(name)
+
+
+def load_run_config(folder: RunFolder) -> RunConfig:
+    """The configuration in a run's folder.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    try:
+        file = (str(folder.config), folder.config.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{folder.config}: expected JSON: {error}; restore it from a copy") from error
+    config = load_config(Schema(kind_of(folder).options), file, {}, {})
+    if not config.is_settled:
+        missing = ", ".join(config.open_keys)
+        raise ConfigError(f"{missing}: expected the values of the run, got 0 from {folder.config}; put them back")
+    return config
+
+
+def load(folder: RunFolder, config: RunConfig, *, task: NamedTask | None = None) -> Run:
+    """The run in a folder, with these settings; without the code of its task it can be replayed only.
+
+    Everything that opens a run comes through here: its files and settings are compared with those that it began with.
+
+    Raises:
+        ValueError: settings or files cannot be used, or the task is not the run's.
+        StorageError: files cannot be read, or are not the run's.
+    """
+    origin, notices = load_origin(folder)
+    check_files(folder, origin)
+    kind = kind_of(folder)
+    for key, now in settings_of(Schema(kind.options), config).items():
+        if (was := origin.settings.get(key, now)) != now:
+            raise ConfigError(
+                f"{key}: expected {was!r}, as when the run began, got {now!r} from {folder.config}; "
+                "put it back, or start a new run"
+            )
+    prepared = kind.reopen(config, task, folder=RunData(folder.data))
+    return Run(folder, prepared, origin, notices)
+
+
+def edited_settings(folder: RunFolder, config: RunConfig) -> list[str]:
+    """A sentence for each setting that was edited in the run's file since its newest checkpoint."""
+    schema = Schema(kind_of(folder).options)
+    for path in [*reversed(checkpoints_in(folder)), folder.genesis]:
+        with suppress(StorageError, ConfigError):
+            saved = load_config(schema, (f"{path}: config.json", load_metadata(path, "config")), {}, {})
+            keys = [key for key in schema.fields if key != "step_num" and saved.get(key) != config.get(key)]
+            return [
+                f"{key}: {config.get(key)!r} in {folder.config}, it was {saved.get(key)!r} when {path.name} was written"
+                for key in keys
+            ]
+    return []
+
+
+def settings_of(schema: Schema, config: RunConfig) -> dict[str, Any]:
+    """The settings that determine a run: the keys that a resumed run may not change, with their values."""
+    changing = {"step_num", *schema.resumable}
+    values: dict[str, Any] = {key: config.get(key) for key in schema.fields if key not in changing}
+    # As they are in JSON, which has no tuples.
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def named_task(text: str) -> NamedTask | None:
+    """The task in the file that a configuration's `task` names; None where it names a kind."""
+    return load_task(text) if is_task_file(text) else None
+
+
+def kind_named(text: str, task: NamedTask | None) -> Kind:
+    """The kind of the task that a configuration's `task` names."""
+    return find_kind(task.task.kind if task is not None else text)
+
+
+def find(root: str, text: str, *, task: str | None = None) -> Run:
+    """The run that `text` names under `root`: a number, `latest`, or a folder.
+
+    Of a task in a file this has the code only where the caller names the file: a folder may come from anybody.
+    """
+    folder = resolve_run(Path(root), text)
+    config = load_run_config(folder)
+    named = load_task(task) if task is not None else None
+    if named is not None and named.task.kind != (kind := kind_of(folder)).name:
+        raise ConfigError(
+            f"--task: expected a task of kind {kind.name}, as the run's, got {named.entry} of kind {named.task.kind}; "
+            "leave it out, or name the run's own"
+        )
+    return load(folder, config, task=named)
+
+
+def task_flag(config: RunConfig) -> str:
+    """What a command about this run takes in addition, since code has to be named: ` --task FILE`, or nothing."""
+    return f" --task {shlex.quote(config.run.task)}" if is_task_file(config.run.task) else ""
+
+
+def needing_task(config: RunConfig, what: str) -> ConfigError:
+    """The refusal to import code that nobody named but the run's folder."""
+    return ConfigError(
+        f"--task: expected the file of the run's task, since {what} takes its code, and what only a run's folder names "
+        f"is never executed; if you trust it, add:{task_flag(config)}"
+    )
+
+
+def age_of(folder: RunFolder) -> float:
+    """Seconds since the run last wrote anything."""
+    files = [folder.config, *segments_in(folder.journal)[-1:], folder.metrics]
+    return time.time() - max(file.stat().st_mtime for file in files if file.exists())

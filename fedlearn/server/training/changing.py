@@ -1,0 +1,97 @@
+"""Settings that may change while a server runs: of those that a resumed run may change, all but where it listens, whom
+it lets in, and the processes that it starts.
+
+What is part of a step acts from the next step on that is opened: the open one ends as it began. Nothing else has to
+know: every Update carries the rates that it was made with, and checkpoints the settings of the day.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+from fedlearn.config import LARGEST_OF, ConfigError, RunConfig, Schema, flag_of, resume_config
+from fedlearn.storage.logs.changes import Change, as_written
+
+AT_WORK = frozenset(
+    {
+        "audit",
+        "beta1",
+        "beta2",
+        "checkpoint_time",
+        "duration",
+        "exchange",
+        "keep_journal",
+        "learning_rate",
+        "learning_rate_schedule",
+        "max_learning_rate",
+        "max_population",
+        "population_limit",
+        "sample_every",
+        "sample_time",
+        "sigma",
+        "sigma_schedule",
+        "steps",
+        "time_per_step",
+        "warmup_steps",
+        "weight_decay",
+    }
+)
+
+
+def changes_of(before: RunConfig, after: RunConfig, ordered: str, *, step: int, time: float) -> list[Change]:
+    """What an order for the setting `ordered` changed, with what followed it; `time` is in seconds since 1970."""
+    return [
+        Change(
+            step=step,
+            time=time,
+            key=key,
+            value=as_written(after.get(key)),
+            before=as_written(before.get(key)),
+            along_with="" if key == ordered else ordered,
+        )
+        for key in Schema(type(before.options)).fields
+        if before.get(key) != after.get(key)
+    ]
+
+
+def told(config: RunConfig, ordered: str, changes: Iterable[Change]) -> str:
+    """A sentence about the new value in `config` of the setting that was ordered, and about each that followed it."""
+    by_key = {change.key: change for change in changes}
+    was = by_key[ordered].before if ordered in by_key else as_written(config.get(ordered))
+    followed = "".join(
+        f"; {key} is now {change.value}, it was {change.before}, since {change.along_with} stays as it is set"
+        for key, change in by_key.items()
+        if change.along_with
+    )
+    return f"{ordered}: {config.get(ordered)}, it was {was}{followed}"
+
+
+def bound_of(key: str, config: RunConfig) -> str:
+    """The setting that would become 0 if this one were set now; empty where none would."""
+    bound = LARGEST_OF.get(key, "")
+    return bound if bound and config.get(bound) else ""
+
+
+def changed(config: RunConfig, key: str, text: str) -> RunConfig:
+    """The settings with another value of a key, as a resumed run would have them.
+
+    Raises:
+        ConfigError: the key cannot change, or not while the server runs, or the value is out of its range.
+    """
+    schema, name = Schema(type(config.options)), key.replace("-", "_")
+    if name not in schema.fields:
+        nearest = difflib.get_close_matches(name, AT_WORK, n=1)
+        remedy = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(AT_WORK))}"
+        raise ConfigError(f"{key}: expected a setting that may change while the server runs; {remedy}")
+    if name not in schema.resumable:
+        raise ConfigError(
+            f"{name}: expected a setting that may change, but this one is fixed when a run begins; begin another run"
+        )
+    if name not in AT_WORK:
+        raise ConfigError(
+            f"{name}: expected a setting that may change while the server runs, but this one is read when it starts; "
+            f"stop it, and resume with {flag_of(name)} {text}"
+        )
+    value = schema.checked(name, text, "the order", strict=False)
+    if name in schema.automatic and not value:
+        raise ConfigError(f"{name}: expected a value above 0, since a run chooses only when it begins, got {text!r}")
+    return resume_config(schema, config, None, {}, {name: value})

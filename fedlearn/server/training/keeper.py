@@ -1,0 +1,125 @@
+"""What a server serves from: a replica, blocks of data, the latest Updates, and a place to record what happened."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from fedlearn.callback import Begun
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.crews.crew import Tensors
+from fedlearn.coordination.crews.crews import Crews
+from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.credit import Entry
+from fedlearn.coordination.people.roster import Held
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.update import Update
+from fedlearn.net.address import Address
+from fedlearn.server.training.desk import Desk
+from fedlearn.server.training.examination import Examination
+from fedlearn.server.training.recent import Outgoing
+from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
+from fedlearn.wire.encoding.parcel import Parcel
+
+
+class Serves(Protocol):
+    """What a performer needs for the effects of a coordinator, except for sending."""
+
+    def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
+        """What brings a joiner up to date: weights, or, where they may be replayed and are shorter, all Updates."""
+
+    def missed(self, held: Held) -> list[Outgoing] | None:
+        """What brings a volunteer that comes back with weights up to date; None where it needs a Snapshot."""
+
+    def data_block(self, name: bytes) -> Outgoing:
+        """A block of data, ready to send."""
+
+    def append(self, update: Update) -> Parcel:
+        """Keeps the Update of the replica's next step; gives its parcel."""
+
+    def apply(self, update: Update) -> bytes:
+        """Takes the step; gives the digest after it."""
+
+    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
+        """Whether a claim is true; the replica must stand before its step."""
+
+    def record_verdict(self, verdict: Verdict) -> None:
+        """Writes down that a claim was false."""
+
+    def record_credit(self, entry: Entry) -> None:
+        """Writes down what identities have contributed."""
+
+    def save_checkpoint(self) -> Path | None:
+        """Writes a checkpoint of the replica, and gives its path; None where none is kept."""
+
+    def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
+        """Writes the figures of a step."""
+
+    def ending(self, reason: str) -> str:
+        """Why the run ends, with what can be found out about it here."""
+
+
+class Divides(Protocol):
+    """What a performer needs for the effects of crews."""
+
+    def part_message(self, tensors: Tensors) -> Outgoing:
+        """What brings a seat that holds these tensors to where the replica is."""
+
+    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+        """The step that the replica stands before, and the digests of some parts of it."""
+
+
+class Seating(NamedTuple):
+    """Crews, and where their parts come from."""
+
+    crews: Crews
+    parts: Divides
+
+
+class Keeper(Serves, Protocol):
+    """What a whole server needs."""
+
+    update_bytes: int
+    """Length of the last Update on the wire."""
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """The layout of the weights."""
+
+    @property
+    def run_name(self) -> str:
+        """The name of the run that is served."""
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of the weights and of what travels with them."""
+
+    @property
+    def sample_time(self) -> float:
+        """Seconds after which the model is looked at again; 0: never."""
+
+    @property
+    def sample_every(self) -> int:
+        """Steps after which it is looked at as well; 0: never."""
+
+    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+        """A coordinator that goes on where the replica stands."""
+
+    def crews(self, coordinator: Coordinator) -> Seating | None:
+        """What seats those who can't hold a whole replica; None where nobody is seated."""
+
+    def begun(self) -> Begun:
+        """What callbacks are told first."""
+
+    def desk(self, coordinator: Coordinator) -> Desk | None:
+        """Takes orders for this coordinator; None where nobody gives any."""
+
+    def copy(self) -> Float32Array:
+        """A copy of the weights, which can be looked at while training goes on."""
+
+    def examine(self, weights: Float32Array) -> Examination:
+        """What the model can do with these weights."""
+
+    def invitation(self, address: Address) -> str:
+        """The command with which volunteers join at this address."""

@@ -1,0 +1,38 @@
+"""Parts of the server's replica, for those who hold one together."""
+
+from collections.abc import Sequence
+from typing import final
+
+from fedlearn.coordination.crews.crew import Tensors
+from fedlearn.es.layout import ParameterLayout
+from fedlearn.server.training.recent import Outgoing
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.parts import part_layout
+from fedlearn.wire.encoding.parcel import pack
+
+
+@final
+class Parts:
+    """Implements `fedlearn.server.training.keeper.Divides`."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+        self._layouts: dict[Tensors, ParameterLayout] = {}
+        """Of each part that was asked for: the same ones are digested in every step."""
+
+    def part_message(self, tensors: Tensors) -> Outgoing:
+        """The message that brings a seat with these tensors to where the replica is."""
+        replica = self._holding.replica
+        snapshot = replica.snapshot(self._layout_of(tensors))
+        return snapshot, pack(snapshot)
+
+    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+        """The step that the replica stands before, and the digests of some parts of it."""
+        replica = self._holding.replica
+        digests = replica.digests([self._layout_of(tensors) for tensors in parts])
+        return replica.step, dict(zip(parts, digests, strict=True))
+
+    def _layout_of(self, tensors: Tensors) -> ParameterLayout:
+        if tensors not in self._layouts:
+            self._layouts[tensors] = part_layout(self._holding.replica.layout, tensors)
+        return self._layouts[tensors]

@@ -1,0 +1,19 @@
+"""What the server computes itself to check a claim."""
+
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
+from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.holding import Holding
+
+
+def audit(holding: Holding, claim: Claim) -> tuple[Finding, Verdict]:
+    """Whether a claim is true; the replica must stand before its step."""
+    return compare(claim, lambda: _own_results(holding, claim), holding.objective.layout)
+
+
+def _own_results(holding: Holding, claim: Claim) -> TrialResults:
+    found = holding.evaluate(claim.trials, claim.block)
+    if (whole := claim.whole) is None:
+        return found
+    # The sum of the losses that were sent: equal to the last bit, whoever computes it.
+    summed = holding.summed(whole.trials, whole.block, whole.losses)
+    return TrialResults(found.losses, summed.estimate)

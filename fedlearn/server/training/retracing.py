@@ -1,0 +1,106 @@
+"""What the seats of a crew should have made of a group, each from what it was really sent: the server does it again.
+
+It runs the parts one by one, as the seats do, on its own weights: the same values travel in the same few bits, so
+activations that are sent in short blame nobody.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from msgspec.structs import replace
+
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare, first_false
+from fedlearn.coordination.seats.passage import Passage
+from fedlearn.coordination.seats.trail import Trail
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.kind import Divides
+from fedlearn.tasks.objective import PartObjective
+from fedlearn.tasks.registry import find_kind
+from fedlearn.wire.errors import RemoteProtocolError
+
+Division = tuple[tuple[int, ...], int]
+"""Cuts and shards."""
+
+
+@final
+class Retracer:
+    """Has the parts of the division that was asked for last: that is memory of the model's weights once more."""
+
+    def __init__(self, holding: Holding, invitation: Invitation) -> None:
+        self._holding = holding
+        self._invitation = invitation
+        self._division: Division | None = None
+        self._parts: list[PartObjective] = []
+
+    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
+        """Whether what a crew claims is true, and if not, whose fault it is; the replica must stand before its step."""
+        trail, layout = claim.trail, self._holding.objective.layout
+        assert trail is not None, "a claim of a crew"
+        finding, verdict = compare(claim, lambda: TrialResults(self._own_losses(claim, trail)), layout)
+        if finding is Finding.FALSE and trail.is_whole:
+            place = self._guilty_place(claim, trail)
+            guilty = claim.standing.seats[place]
+            verdict = replace(verdict, identity=guilty.identity, name=guilty.name, place=place)
+        return finding, verdict
+
+    def _own_losses(self, claim: Claim, trail: Trail) -> Float32Array:
+        """The losses of a crew whose seats are all honest, [n_members]."""
+        return self._losses(claim, trail, _orders(claim.trials, trail), 0)
+
+    def _guilty_place(self, claim: Claim, trail: Trail) -> int:
+        """The seat that sent the first false thing of a group whose losses are false."""
+        stages = [self._own_losses(claim, trail)]
+        for place, sent in enumerate(trail.sent):
+            orders = [(said.first_member, said.n_members, said.payload) for said in sent]
+            try:
+                stages.append(self._losses(claim, trail, orders, place + 1))
+            except (ValueError, RemoteProtocolError):
+                # Nothing can be computed from it.
+                stages.append(np.full_like(stages[0], np.nan))
+        return first_false([*stages, claim.losses], claim.trials.group_size, claim.tolerance)
+
+    def _losses(
+        self, claim: Claim, trail: Trail, orders: Sequence[tuple[int, int, bytes]], first_place: int
+    ) -> Float32Array:
+        """Of members (the first, how many, what they come with) that go through the parts from a place on."""
+        passages = self._passages(trail)[first_place:]
+        data, found = self._holding.block(claim.block), list[Float32Array]()
+        for first_member, n_members, given in orders:
+            trials = replace(claim.trials, first_member=first_member, n_members=n_members, shaping=None)
+            passed: bytes | Float32Array = given
+            for passage in passages:
+                assert isinstance(passed, bytes), "only the last part gives losses"
+                passed = passage.passed(trials, data, passed)
+            assert not isinstance(passed, bytes), "the last part gives losses"
+            found.append(passed)
+        return np.concatenate(found)
+
+    def _passages(self, trail: Trail) -> list[Passage]:
+        """The parts with the weights of today."""
+        if self._division != (trail.cuts, trail.shards):
+            self._parts, self._division = self._divided(trail), (trail.cuts, trail.shards)
+        for part in self._parts:
+            part.load(self._holding.replica.weights_of(part.layout))
+        last = len(self._parts) - 1
+        return [Passage(part, trail.wire, is_last=place == last, threads=0) for place, part in enumerate(self._parts)]
+
+    def _divided(self, trail: Trail) -> list[PartObjective]:
+        kind = find_kind(self._invitation.kind)
+        assert isinstance(kind, Divides), "a crew of a model that can't be divided"
+        return [
+            kind.part(self._invitation, trail.cuts, place, shards=trail.shards, device="cpu")
+            for place in range(len(trail.cuts) + 1)
+        ]
+
+
+def _orders(trials: Trials, trail: Trail) -> list[tuple[int, int, bytes]]:
+    """Members as the first seat took them, where that is known: how many share a product decides about last digits."""
+    if trail.sent[0]:
+        return [(said.first_member, said.n_members, b"") for said in trail.sent[0]]
+    end = trials.first_member + trials.n_members
+    firsts = range(trials.first_member, end, trail.batch)
+    return [(first, min(trail.batch, end - first), b"") for first in firsts]

@@ -1,0 +1,393 @@
+"""The server's half of the work: its own replica, and the journal, checkpoints and metrics of a run."""
+
+import time
+from functools import cached_property
+from pathlib import Path
+from random import SystemRandom
+from typing import Self, final
+
+import msgspec
+
+from fedlearn.callback import Begun
+from fedlearn.config import journal_bytes_kept
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
+from fedlearn.coordination.coordinator import Coordinator
+from fedlearn.coordination.crews.crews import Crews
+from fedlearn.coordination.crews.seating import Draftsman, draftsman_of
+from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.operator import Operator
+from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.credit import Entry
+from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.steps.divergence import NO_LOSS
+from fedlearn.coordination.steps.steps import OwnSteps
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.replica import START, Replica
+from fedlearn.es.trials import Trials
+from fedlearn.es.update import Update, elapsed_s_after
+from fedlearn.net.address import Address, is_loopback
+from fedlearn.runs.history import Rebuilt, StepDone, newest
+from fedlearn.runs.ledger import read_credit, standings_of
+from fedlearn.runs.run import Run
+from fedlearn.server.training.changing import changed, changes_of, told
+from fedlearn.server.training.desk import Desk
+from fedlearn.server.training.examination import Examination, examine
+from fedlearn.server.training.figures import step_metrics
+from fedlearn.server.training.keeper import Seating
+from fedlearn.server.training.no_loss import cause
+from fedlearn.server.training.parts import Parts
+from fedlearn.server.training.recent import Outgoing, RecentUpdates
+from fedlearn.server.training.recomputation import audit
+from fedlearn.server.training.retracing import Retracer
+from fedlearn.storage.aside import Aside
+from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
+from fedlearn.storage.durable import StorageError, write_durably
+from fedlearn.storage.journal.journal import Journal, read_records
+from fedlearn.storage.journal.segment import Header
+from fedlearn.storage.logs.lines import LineLog
+from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
+from fedlearn.storage.logs.samples import Sample
+from fedlearn.system.invocation import invocation
+from fedlearn.tasks.blocks import encode_block
+from fedlearn.tasks.objective import MasksRows
+from fedlearn.tasks.strategy import strategy_of
+from fedlearn.wire.encoding.parcel import Parcel, pack
+from fedlearn.wire.messages import DataBlock, Message, Start
+
+
+@final
+class Trainer:
+    """Performs what a Coordinator asks for, except for sending."""
+
+    def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes) -> None:
+        self.run = run
+        self._holding = rebuilt.holding
+        self._retracer = Retracer(rebuilt.holding, run.prepared.invitation)
+        self._digest = digest
+        """Digest of the replica as it is."""
+        self._journal = journal
+        self._metrics = LineLog(run.folder.metrics)
+        self._samples = LineLog(run.folder.samples)
+        self._credit = LineLog(run.folder.credit)
+        self._audits = LineLog(run.folder.audits)
+        self._changes = LineLog(run.folder.changes)
+        self._last = rebuilt.last
+        self._steps: OwnSteps | None = None
+        self._recent = RecentUpdates()
+        self._encoded_weights: tuple[int, Outgoing] | None = None
+        self._encoded_block: tuple[bytes, Outgoing] | None = None
+        self.update_bytes = 0
+        """Length of the last Update on the wire."""
+        self.validation: dict[str, float] = {}
+        """Figures of the unperturbed weights, for the next line of metrics."""
+
+    @classmethod
+    def open(cls, run: Run, *, progress: StepDone | None = None) -> tuple[Self, list[str]]:
+        """The trainer of a run, new or resumed from its newest good state, and texts about what was repaired.
+
+        Files that the run cannot go on with are set aside.
+
+        Raises:
+            StorageError: the run's files cannot be used.
+        """
+        rebuilt = newest(run, progress=progress)
+        replica, aside, notices = rebuilt.holding.replica, Aside(run.folder.path), list(rebuilt.problems)
+        # Only the newest few checkpoints are kept: damaged ones would replace good ones.
+        for path in checkpoints_in(run.folder):
+            if step_of(path) > rebuilt.begun.step:
+                aside.move(path)
+        digest = replica.digest
+        header = Header(run.origin.identity, replica.step, digest)
+        journal = Journal.open(run.folder.journal, header, keep_bytes=journal_bytes_kept(run.config.run), aside=aside)
+        if journal.cut_bytes:
+            notices.append(
+                f"journal: an incomplete last record of {journal.cut_bytes} bytes was removed; its step is repeated"
+            )
+        if not journal.is_joined and replica.step > run.origin.step:
+            notices.append(f"journal: it ends before step {replica.step}; a new segment begins there")
+        if aside.names:
+            notices.append(f"set aside in {aside.folder}: {', '.join(aside.names)}")
+        return cls(run, rebuilt, journal, digest), notices
+
+    @property
+    def replica(self) -> Replica:
+        """The server's own replica."""
+        return self._holding.replica
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """The layout of the weights."""
+        return self.run.prepared.objective.layout
+
+    @property
+    def run_name(self) -> str:
+        """The name of the run, as volunteers are told."""
+        return self.run.folder.path.name
+
+    @property
+    def sample_time(self) -> float:
+        """Seconds after which the model is looked at again; 0: never."""
+        return self.run.config.run.sample_time
+
+    @property
+    def sample_every(self) -> int:
+        """Steps after which it is looked at as well; 0: never."""
+        return self.run.config.run.sample_every
+
+    def copy(self) -> Float32Array:
+        """A copy of the weights."""
+        return self.replica.weights.copy()
+
+    def examine(self, weights: Float32Array) -> Examination:
+        """Examines these weights and writes down the result; the next line of metrics has its figures, too.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        found, step = examine(self.run.prepared.examiner, weights), self.replica.step
+        self.validation = found.figures
+        text = found.sample.encode(errors="replace").decode()  # a model may write what cannot be encoded
+        self._samples.append(Sample(step=step, time=time.time(), figures=dict(found.figures), text=text))
+        return found
+
+    def invitation(self, address: Address) -> str:
+        """The command with which volunteers join at this address."""
+        prepared = self.run.prepared
+        entry = f" --task {prepared.entry}" if prepared.needs_task else ""
+        return f"{invocation('join', is_elsewhere=not is_loopback(address.host))}{entry} {address}"
+
+    def begun(self) -> Begun:
+        """What callbacks are told first."""
+        groups = msgspec.to_builtins(self.run.config)
+        return Begun(
+            run=self.run_name,
+            folder=self.run.folder.path,
+            unit=self.run.prepared.objective.unit,
+            step=self.replica.step,
+            n_parameters=self.layout.size,
+            settings={key: value for group in groups.values() for key, value in group.items()},
+        )
+
+    @property
+    def step(self) -> int:
+        """The step before which the replica stands."""
+        return self.replica.step
+
+    def desk(self, coordinator: Coordinator) -> Desk:
+        """Takes the orders for this coordinator."""
+        assert self._steps is not None, "orders to a coordinator of this trainer"
+        return Desk(self.run.folder.orders, self, Operator(coordinator, self._steps))
+
+    def change(self, operator: Operator, key: str, text: str, now: float) -> str:
+        """Goes on with another value of a setting, which the next checkpoint has too; gives a sentence about it.
+
+        Raises:
+            ConfigError: the setting cannot be changed.
+            StorageError: the change cannot be written down.
+        """
+        before = self.run.config
+        config = changed(before, key, text)
+        name = key.replace("-", "_")
+        changes = changes_of(before, config, name, step=self.step, time=time.time())
+        for change in changes:
+            self._changes.append(change)
+        self.run = msgspec.structs.replace(self.run, prepared=msgspec.structs.replace(self.run.prepared, config=config))
+        operator.change(self._plan, strategy_of(config), now)
+        self._journal.keep(journal_bytes_kept(config.run))
+        return told(config, name, changes)
+
+    @property
+    def _plan(self) -> Plan:
+        config = self.run.config
+        return Plan(
+            run=self.run_name,
+            invitation=self.run.prepared.invitation,
+            layout=self.layout,
+            blocks=tuple(self.run.prepared.named_blocks),
+            steps_per_block=self.run.prepared.steps_per_block,
+            work_per_member=self.run.prepared.objective.work_per_member,
+            audit=config.server.audit,
+            max_share=config.server.max_share,
+            time_per_step=config.strategy.time_per_step,
+            checkpoint_time=config.run.checkpoint_time,
+            steps=config.run.steps,
+            duration_s=config.run.duration,
+            seats=config.server.seats,
+            show=self.run.prepared.examiner.show,
+            replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else 0,
+        )
+
+    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+        """The coordinator that goes on where this replica stands."""
+        plan, earned = self._plan, read_credit(self.run.folder)
+        self._steps = OwnSteps(plan, strategy_of(self.run.config))
+        return Coordinator(
+            plan,
+            self._steps,
+            step=self.replica.step,
+            last=self._last,
+            digest=self.replica.digest,
+            now=now,
+            standings=standings_of(earned),
+            earned=earned,
+            lottery=SystemRandom(),
+            rules=rules,
+        )
+
+    def crews(self, coordinator: Coordinator) -> Seating | None:
+        """What seats those who can't hold a whole replica; None where the model is not shared as a graph."""
+        if self._draftsman is None:
+            return None
+        crews = Crews(coordinator, self._draftsman, begun_at=self.replica.step, is_direct=self.run.config.server.direct)
+        return Seating(crews, Parts(self._holding))
+
+    @cached_property
+    def _draftsman(self) -> Draftsman | None:
+        return draftsman_of(self.run.prepared.invitation, self.run.config.server)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of training behind the replica."""
+        return elapsed_s_after(self._last)
+
+    @property
+    def has_all_steps(self) -> bool:
+        """Whether the run has taken as many steps as it was given."""
+        return 0 < self.run.config.run.steps <= self.replica.step
+
+    @property
+    def has_all_time(self) -> bool:
+        """Whether the run has used the training time that it was given."""
+        return 0.0 < self.run.config.run.duration <= self.elapsed_s
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has done what it was given to do."""
+        return self.has_all_steps or self.has_all_time
+
+    def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
+        """What brings a joiner up to date: a Snapshot, or the Start and all Updates where those are fewer bytes."""
+        if may_replay and self._can_replay() and (updates := self._all_updates()) is not None:
+            origin = self.run.origin
+            start = Start(bytes.fromhex(origin.digest), origin.step, self.replica.step, START in self.replica.slots)
+            messages: list[Message] = [start, *updates]
+            return [(message, pack(message)) for message in messages]
+        if self._encoded_weights is None or self._encoded_weights[0] != self.replica.step:
+            snapshot = self.replica.snapshot()
+            self._encoded_weights = (self.replica.step, (snapshot, pack(snapshot)))
+        return [self._encoded_weights[1]]
+
+    def missed(self, held: Held) -> list[Outgoing] | None:
+        """What brings a volunteer that comes back with weights up to date; None where it needs a Snapshot."""
+        if held.step == self.replica.step:
+            updates: list[Outgoing] | None = [] if held.digest == self._digest else None
+        else:
+            updates = self._recent.since(held.step, held.digest)
+        if updates is None or not self._has_masks_of_all_steps:
+            return None
+        start = Start(held.digest, held.step, self.replica.step, START in self.replica.slots)
+        return [(start, pack(start)), *updates]
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of the weights and of what travels with them."""
+        return self.replica.weights.nbytes * (1 + len(self.replica.slots))
+
+    def _can_replay(self) -> bool:
+        is_possible = self.run.prepared.is_start_shared and self._has_masks_of_all_steps
+        return is_possible and self._journal.length_bytes < self.snapshot_bytes
+
+    @property
+    def _has_masks_of_all_steps(self) -> bool:
+        """Whether a joiner can replay steps: row masks follow from the data of each step, and it is sent only one
+        block."""
+        prepared = self.run.prepared
+        return not isinstance(prepared.objective, MasksRows) or len(prepared.blocks) < 2
+
+    def _all_updates(self) -> list[Update] | None:
+        """The Updates of all steps so far; None where the journal does not have all of them."""
+        begun, updates = self.run.origin.step, []
+        try:
+            for record in read_records(self.run.folder.journal, start=begun):
+                if record.step >= self.replica.step:
+                    break
+                updates.append(record.update)
+        except StorageError:
+            return None
+        return updates if len(updates) == self.replica.step - begun else None
+
+    def data_block(self, name: bytes) -> Outgoing:
+        """A block of data, ready to send; it is encoded once for all."""
+        if self._encoded_block is None or self._encoded_block[0] != name:
+            block = DataBlock(name, encode_block(self._holding.block(name)))
+            self._encoded_block = (name, (block, pack(block)))
+        return self._encoded_block[1]
+
+    def append(self, update: Update) -> Parcel:
+        """Appends the Update of the replica's step to the journal; gives its parcel.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        assert update.step == self.replica.step, "the digest before a step is known once the one before is taken"
+        self._journal.append(update, self._digest)
+        parcel = self._recent.add(update, self._digest, weights_bytes=self.snapshot_bytes)
+        self.update_bytes = parcel.length_bytes
+        return parcel
+
+    def apply(self, update: Update) -> bytes:
+        """Takes the step; gives the digest after it."""
+        self._digest = self._holding.apply(update)
+        self._last, self._encoded_weights = update, None
+        return self._digest
+
+    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
+        """Whether a claim is true; the replica must stand before its step."""
+        return self._retracer.audit(claim) if claim.trail is not None else audit(self._holding, claim)
+
+    def record_verdict(self, verdict: Verdict) -> None:
+        """Writes down that a claim was false."""
+        self._audits.append(verdict)
+
+    def record_credit(self, entry: Entry) -> None:
+        """Writes down what identities have contributed."""
+        self._credit.append(entry)
+
+    def save_checkpoint(self) -> Path:
+        """Writes a checkpoint and the step in the configuration, and shortens the journal; gives the checkpoint's path.
+
+        The steps of the journal reach the disk first, since no checkpoint may be ahead of it.
+        """
+        self._journal.sync()
+        context = self.run.context(step=self.replica.step)
+        path = save_checkpoint(self.run.folder, self.replica.snapshot(), self._last, context)
+        write_durably(self.run.folder.config, context.config.encode())
+        self._journal.trim(before=step_of(checkpoints_in(self.run.folder)[0]))
+        return path
+
+    def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
+        """Writes the step's line of metrics.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        metrics = step_metrics(self.run.prepared, report, traffic, elapsed_s=self.elapsed_s, validation=self.validation)
+        self.validation = {}
+        self._metrics.append(metrics)
+        return metrics
+
+    def ending(self, reason: str) -> str:
+        """Why the run ends; where no loss was finite, with the cause that a group of the server's own shows."""
+        if not reason.startswith(NO_LOSS):
+            return reason
+        strategy, block = strategy_of(self.run.config), self._plan.block_of(self.step)
+        trials = Trials(self.step, strategy.perturbation, strategy.group_size, 0, strategy.group_size)
+        losses = self._holding.evaluate(trials, block).losses
+        return f"{reason}: {cause(losses, self._holding.block(block), self.layout.split(self.replica.weights))}"
+
+    def close(self) -> None:
+        """Closes the files."""
+        for log in (self._metrics, self._samples, self._credit, self._audits, self._changes):
+            log.close()
+        self._journal.close()

@@ -1,0 +1,1 @@
+"""The journal of a run: segments of checked records."""

@@ -1,0 +1,1 @@
+"""Files to which a run appends a JSON object a line."""

@@ -1,0 +1,74 @@
+"""What happened in a run: one JSON object per step, each on a line of `metrics.jsonl`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from fedlearn.storage.logs.lines import read_last
+
+Relayed = dict[str, tuple[int, int, int]]
+"""Members, bytes of their activations through the server, and bytes that their seats say went straight to the next
+seat, by the cut of a crew that they crossed, such as "crew 1, cut 2"."""
+
+
+Kinds = dict[str, tuple[int, int]]
+"""Bytes in and out by what they are, such as "updates"."""
+
+
+class StepTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What went over the server's lines in one step."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    kinds: Kinds = {}
+    """What `bytes_in` and `bytes_out` are."""
+    relayed: Relayed = {}
+    """What seats of crews sent to one another; through the server it is part of `bytes_in`, and as much of
+    `bytes_out`."""
+
+
+class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The figures of one step."""
+
+    step: int
+    loss: float | None
+    """Mean over the members of the groups in the middle; None (or NaN, which JSON cannot hold) where none is finite."""
+    shown: dict[str, float]
+    """The loss as people read it, by its name, such as bits_per_character; empty where it is not finite."""
+    members: int
+    work_per_s: float
+    """Work of the members' trials per second, in the task's unit."""
+    work: int = 0
+    """Work of all these trials; divided by `work_per_s` it gives the seconds that the step took."""
+    volunteers: int
+    bytes_in: int
+    """This and the other figures of traffic are those of `StepTraffic`."""
+    bytes_out: int
+    digest: str
+    """Digest of the replica after the step, hexadecimal."""
+    time: float
+    """Seconds since 1970."""
+    elapsed_s: float = 0.0
+    """Seconds of training since the run began, without the time in which no server had it."""
+    validation: dict[str, float] = {}
+    """Figures of the unperturbed weights on held-out data; measured from time to time, and empty in between."""
+    relayed: Relayed = {}
+    kinds: Kinds = {}
+    variance_left: float | None = None
+    """Share of the losses' variance that control variates left: the less, the more each trial tells. None where there
+    are none."""
+
+
+def each_once(lines: Iterable[StepMetrics]) -> list[StepMetrics]:
+    """The steps in order, each once; of a step that was taken again after a crash, the last figures stay."""
+    steps = {line.step: line for line in lines}
+    return [steps[number] for number in sorted(steps)]
+
+
+def read_last_metrics(path: Path, count: int = 1) -> list[StepMetrics]:
+    """The last `count` steps, oldest first, read from the end of the file; fewer if there are fewer.
+
+    Torn lines are passed over, and a missing file has none.
+    """
+    return read_last(path, StepMetrics, count)

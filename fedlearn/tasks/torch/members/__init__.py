@@ -1,0 +1,1 @@
+"""Members of one module, and the ways in which they are run."""

@@ -1,0 +1,141 @@
+"""The members of some groups around one module, ready to be tried."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.torch.members.noise import Noise, number_of_members, of_members
+from fedlearn.tasks.torch.members.refusals import Refused
+from fedlearn.tasks.torch.members.trial import Subject
+from fedlearn.tasks.torch.members.ways import N_TRIED, Way, Ways
+from fedlearn.tasks.torch.seeds import seeded
+from fedlearn.tasks.torch.trees import Tree, as_tensors, between, joined, pick, repeated, stacked
+
+
+@final
+class TorchMembers:
+    """Implements `fedlearn.tasks.task.Members`; functions are given tensors, and give tensors."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        weights: Sequence[Tensor],
+        noise: Sequence[Noise],
+        *,
+        n_groups: int,
+        ways: Ways,
+    ) -> None:
+        """`parameters` hold `weights`, which are in memory of their own."""
+        self.n_groups = n_groups
+        self.group_size = number_of_members(noise) // n_groups
+        self._parameters, self._weights, self._noise, self._ways = parameters, list(weights), list(noise), ways
+        self._device = self._weights[0].device
+
+    def __len__(self) -> int:
+        return self.n_groups * self.group_size
+
+    def __call__(
+        self, function: Callable[..., Tree], *grouped: Tree, own: Sequence[Tree] = (), seeds: Sequence[int] = ()
+    ) -> Tree:
+        """Calls `function(*grouped, *own)` for each member; results are tensors [members, ...] in its own structure.
+
+        Arrays and tensors in `grouped` are [groups, ...], and a member is given its group's entry; those in `own` are
+        [members, ...]. They may lie in dictionaries, lists and tuples. With `seeds`, one per group, what the function
+        draws from PyTorch's generators is the same for all members of a group, on every machine.
+
+        Raises:
+            Refused: the function does something by which members cannot be compared, or reads no parameter.
+        """
+        grouped, own = as_tensors((grouped, tuple(own)), self._device)
+        subject = partial(self._subject, function, grouped, own, seeds)
+        way = self._ways.find(function)
+        results: list[Tree] = []
+        first = 0
+        if way is None:
+            first = min(N_TRIED, self.group_size)
+            way = self._ways.hold_trial(subject(0, first), first)
+            results.append(way.verdict.results)
+        while first < len(self):
+            end = self._end_of_piece(first, way)
+            results.append(self._run(subject(first, end), way))
+            first = end
+        return joined(results)
+
+    def each(self) -> Iterator[Mapping[str, Float32Array]]:
+        """Each member's tensors as plain arrays, by name."""
+        for member in range(len(self)):
+            noises = of_members(self._noise, member, member + 1)
+            named = zip(self._parameters, self._weights, noises, strict=True)
+            yield {name: np.asarray(noise.added_to(tensor)[0].cpu()) for name, tensor, noise in named}
+
+    def _end_of_piece(self, first: int, way: Way) -> int:
+        """The end of the next piece, which is a part of a group or whole groups."""
+        rest_of_group = self.group_size - first % self.group_size
+        full = self._full_piece(way)
+        if way.is_alone(self._most(way)):
+            return first + rest_of_group
+        if full < self.group_size or rest_of_group < self.group_size:
+            return first + min(full, rest_of_group)
+        return min(first + full, len(self))
+
+    def _full_piece(self, way: Way) -> int:
+        """Members of a piece, where there are enough of them."""
+        size = min(way.pace.size(self._most(way)), self._most(way))
+        return size if size < self.group_size else size // self.group_size * self.group_size
+
+    def _most(self, way: Way) -> int:
+        """Members of the largest piece: a function that draws random numbers may not mix groups."""
+        return self.group_size if way.verdict.draws else len(self)
+
+    def _subject(
+        self,
+        function: Callable[..., Tree],
+        grouped: Sequence[Tree],
+        own: Sequence[Tree],
+        seeds: Sequence[int],
+        first: int,
+        end: int,
+    ) -> Subject:
+        """The trial of members `first` to before `end`, of one group or of whole groups."""
+        group, end_group = first // self.group_size, (end - 1) // self.group_size + 1
+        own, shared = between(own, first, end), ()
+        if end_group - group == 1:
+            shared = pick(grouped, group)
+        else:
+            own = (*repeated(between(grouped, group, end_group), self.group_size), *own)
+        noise = of_members(self._noise, first, end)
+        seed = partial(seeded, seeds[group] if seeds else None, self._device)
+        return Subject(function, self._parameters, self._weights, noise, shared, own, seed)
+
+    def _run(self, subject: Subject, way: Way) -> Tree:
+        """What the members give, and how long that took, told to the way."""
+        started = self._ways.now(self._device)
+        is_alone = way.is_alone(self._most(way))
+        results = None if is_alone else self._run_at_once(subject, way, started)
+        if results is None:
+            results = stacked(subject.alone())
+        way.worked(self._ways.now(self._device) - started, alone=is_alone)
+        return results
+
+    def _run_at_once(self, subject: Subject, way: Way, started: float) -> Tree | None:
+        """What the members give; None where they can't be run at once after all."""
+        most, n_members = self._most(way), number_of_members(subject.noise)
+        size, is_full = way.pace.size(most), n_members == self._full_piece(way)
+        try:
+            results = subject.together()
+        except Refused:
+            raise
+        except torch.cuda.OutOfMemoryError:
+            way.pace.shrink(n_members)
+            return None
+        except Exception as error:  # whatever vmap refuses now and did not refuse in the first trial
+            way.give_up(error)
+            return None
+        if is_full:
+            way.pace.record(size, (self._ways.now(self._device) - started) / n_members)
+        return results

@@ -1,0 +1,54 @@
+"""Runs an unmodified function for many members at once: by `torch.vmap` over members, with the mode and its rules."""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedlearn.tasks.torch.members import refusals
+from fedlearn.tasks.torch.members.mode import Perturbed, Rules
+from fedlearn.tasks.torch.members.noise import Noise, number_of_members
+from fedlearn.tasks.torch.members.sight import Sight
+from fedlearn.tasks.torch.rules import attention, convolutions, norms, recurrent
+from fedlearn.tasks.torch.rules import matrices as rules
+from fedlearn.tasks.torch.trees import Tree
+
+RULES: Rules = {
+    function: rule
+    for part in (refusals, rules, attention, norms, convolutions, recurrent)
+    for function, rule in part.RULES.items()
+}
+
+
+def together(
+    function: Callable[..., Tree],
+    parameters: Sequence[Tensor],
+    noise: Sequence[Noise],
+    shared: Sequence[Tree] = (),
+    own: Sequence[Tree] = (),
+    *,
+    seen: Callable[[Perturbed], object] | None = None,
+) -> Tree:
+    """Calls `function(*shared, *own)` for each member; results, and tensors in `own`, are [members, ...].
+
+    `seen` is called with the mode after the function has run in it.
+
+    Raises:
+        Refused: the function does something by which members cannot be compared.
+        Exception: vmap refuses the function, for instance because it branches on values.
+    """
+    n_members = number_of_members(noise)
+
+    def one(member: Tensor, own: Sequence[Tree]) -> Tree:
+        with Perturbed(parameters, noise, RULES, Sight(member, n_members)) as mode:
+            results = function(*shared, *own)
+        if seen is not None:
+            seen(mode)
+        return results
+
+    members = torch.arange(n_members, device=parameters[0].device)
+    with warnings.catch_warnings():
+        # It is right all the same, and the trial measures how long it takes.
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        return torch.vmap(one, randomness="same")(members, tuple(own))

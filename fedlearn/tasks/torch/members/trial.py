@@ -1,0 +1,224 @@
+"""Tries the first members of a function both ways: one by one, which is right, and at once, which should be faster."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from fedlearn.tasks.torch.members.agreement import agree
+from fedlearn.tasks.torch.members.mode import Perturbed, name_of
+from fedlearn.tasks.torch.members.noise import Noise, number_of_members, of_members
+from fedlearn.tasks.torch.members.one_by_one import one_by_one
+from fedlearn.tasks.torch.members.refusals import (
+    Refused,
+    refuse_memory,
+    refuse_no_result,
+    refuse_one_loss,
+    refuse_unread,
+)
+from fedlearn.tasks.torch.members.together import together
+from fedlearn.tasks.torch.members.watch import Watch, refuse_changed, states
+from fedlearn.tasks.torch.seeds import random_states
+from fedlearn.tasks.torch.trees import Tree, between, leaves, pick, stacked
+
+LOUDER = (1.0, 1e2, 1e4)
+"""Factors on the noise of a parameter that seems to have no effect, before it counts as one that nothing reads."""
+
+
+class Subject(msgspec.Struct, frozen=True, eq=False):
+    """A function, and members that run it."""
+
+    function: Callable[..., Tree]
+    parameters: Mapping[str, Tensor]
+    weights: Sequence[Tensor]
+    """The unperturbed tensors, in memory of their own."""
+    noise: Sequence[Noise]
+    shared: Sequence[Tree]
+    """Arguments that are the same for all these members."""
+    own: Sequence[Tree]
+    """Arguments that differ between members, [members, ...]."""
+    seeded: Callable[[], AbstractContextManager[None]]
+    """A context in which the function draws the same random numbers for every member of the group."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device on which members run."""
+        return self.weights[0].device
+
+    def alone(self) -> list[Tree]:
+        """The results of all members, one by one."""
+        parameters = list(self.parameters.values())
+        return one_by_one(
+            self.function, parameters, self.weights, self.noise, self.shared, self.own, seeded=self.seeded
+        )
+
+    def together(self, seen: Callable[[Perturbed], object] | None = None) -> Tree:
+        """The results of all members at once."""
+        parameters = list(self.parameters.values())
+        with self.seeded():
+            return together(self.function, parameters, self.noise, self.shared, self.own, seen=seen)
+
+    def together_or_alone(self) -> Tree:
+        """What all of the members give, at once; one by one where they cannot be run at once.
+
+        Raises:
+            Refused: the function does what members can't be compared by.
+        """
+        try:
+            return self.together()
+        except Refused:
+            raise
+        except Exception:  # Whatever vmap refuses, or the function itself: that is raised again.
+            return stacked(self.alone())
+
+    def member(self, member: int) -> "Subject":
+        """The same function with one of the members."""
+        noise = of_members(self.noise, member, member + 1)
+        return msgspec.structs.replace(self, noise=noise, own=between(self.own, member, member + 1))
+
+
+class Verdict(msgspec.Struct, frozen=True, eq=False):
+    """What a trial found."""
+
+    results: Any
+    """Results of the members that were tried, [members, ...]."""
+    alone_s: float
+    """Seconds per member, one by one."""
+    draws: bool
+    """Whether the function draws random numbers."""
+    refusal: str = ""
+    """Why members cannot run at once; empty where they can."""
+    together_s: float = 0.0
+    """Seconds per member, at once."""
+    by_rule: tuple[str, ...] = ()
+    """Operations that share the unperturbed weights, or are otherwise done for all members at once."""
+    by_tensor: tuple[str, ...] = ()
+    """Operations that need members' own matrices."""
+    own_numbers: int = 0
+    """How many numbers the own tensors of one member have."""
+    losses: tuple[tuple[float, float], ...] = ()
+    """Losses of two members, one by one and at once, where the function gives a number."""
+
+
+def hold_trial(
+    subject: Subject,
+    n_tried: int,
+    frozen: Callable[[], Mapping[str, Tensor]],
+    clock: Callable[[], float],
+    *,
+    keepers: Callable[[], Mapping[str, str]] = dict,
+) -> Verdict:
+    """Runs the subject's members, `n_tried` of them, both ways; the `frozen` tensors must stay as they are.
+
+    What the first call of all makes and keeps, such as a buffer of positions, is not a change. `keepers` gives, by
+    module, an attribute that keeps tensors.
+
+    Raises:
+        Refused: the function does something by which members cannot be compared, or reads no parameter.
+        Exception: the function itself raises for a single member.
+    """
+    plain, draws, hidden = _look(subject, keepers)
+    before = states(frozen())
+    each, times_s = [], []
+    for member in range(n_tried):
+        started = clock()
+        each += subject.member(member).alone()
+        times_s.append(clock() - started)
+    refuse_changed(before, states(frozen()))
+    results = stacked(each)
+    if _is_one_loss(results) and not any(_is_heard(subject, name, plain) for name in subject.parameters):
+        refuse_one_loss(results[0].item())
+    verdict = Verdict(results, min(times_s), draws)
+    if hidden:
+        why = f"{', '.join(hidden)}: read in code that PyTorch does not show"
+        return msgspec.structs.replace(verdict, refusal=why)
+    return _with_together(subject, verdict, n_tried, clock)
+
+
+def _with_together(subject: Subject, verdict: Verdict, n_tried: int, clock: Callable[[], float]) -> Verdict:
+    modes: list[Perturbed] = []
+    try:
+        results = subject.together(modes.append)
+        started = clock()
+        subject.together()
+        together_s = (clock() - started) / n_tried
+    except Refused:
+        raise
+    except Exception as error:  # whatever vmap refuses
+        return msgspec.structs.replace(verdict, refusal=first_line(error))
+    losses: tuple[tuple[float, float], ...] = ()
+    if isinstance(verdict.results, Tensor) and verdict.results.dim() == 1:
+        losses = tuple(zip(verdict.results[:2].tolist(), results[:2].tolist(), strict=True))
+    return msgspec.structs.replace(
+        verdict,
+        refusal="" if agree(verdict.results, results) else "members gave other results at once than one by one",
+        together_s=together_s,
+        by_rule=tuple(sorted({name_of(function) for function in modes[0].by_rule})),
+        by_tensor=tuple(sorted({name_of(function) for function in modes[0].by_tensor})),
+        own_numbers=modes[0].own_numbers,
+        losses=losses,
+    )
+
+
+def first_line(error: Exception) -> str:
+    """The message of an error in one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _look(subject: Subject, keepers: Callable[[], Mapping[str, str]]) -> tuple[Tree, bool, list[str]]:
+    """The result of a plain run, whether it draws random numbers, and parameters that PyTorch does not show.
+
+    A second run must be like the first: it gives the same, and reads the same parameters.
+    """
+    first = subject.member(0)
+    given = {str(i): leaf for i, leaf in enumerate(leaves((first.shared, first.own))) if isinstance(leaf, Tensor)}
+    before = states(given)
+    plain, draws, unmet_at_first = _run_plainly(first)
+    if states(given) != before:
+        raise Refused(
+            "the model or its loss changes the data it is given, and other members are given the same; work on a copy"
+        )
+    again, _, unmet = _run_plainly(first)
+    if not draws and not agree(stacked([plain]), stacked([again])):
+        refuse_memory(plain, again)
+    if unread := [name for name in unmet if not _is_heard(subject, name, plain)]:
+        refuse_unread(unread, [name for name in unread if name not in unmet_at_first], keepers())
+    return plain, draws, unmet
+
+
+def _run_plainly(first: Subject) -> tuple[Tree, bool, list[str]]:
+    """The result around which members lie, whether random numbers were drawn, and which parameters were not seen."""
+    with first.seeded():
+        random_before = random_states(first.device)
+        with Watch(first.parameters) as watch:
+            result = first.function(*first.shared, *pick(first.own, 0))
+        draws = not all(map(torch.equal, random_before, random_states(first.device)))
+    refuse_no_result(result)
+    return result, draws, [name for name, parameter in first.parameters.items() if id(parameter) in watch.unmet]
+
+
+def _is_one_loss(results: Tree) -> bool:
+    """Whether members gave one finite loss, all the same."""
+    is_loss = isinstance(results, Tensor) and results.dim() == 1 and results.is_floating_point() and len(results) > 1
+    return is_loss and bool(results.isfinite().all()) and bool((results == results[0]).all())
+
+
+def _is_heard(subject: Subject, name: str, plain: Tree) -> bool:
+    """Whether noise on a parameter changes the result of the first member at all."""
+    index = list(subject.parameters).index(name)
+    member = msgspec.structs.replace(
+        subject.member(0), parameters={name: subject.parameters[name]}, weights=[subject.weights[index]]
+    )
+    # A loss may be coarse, such as a share of right answers: so the noise of several members is tried, ever larger.
+    for factor in LOUDER:
+        louder = subject.noise[index].times(factor)
+        for other in range(number_of_members(subject.noise)):
+            noise = of_members([louder], other, other + 1)
+            (heard,) = msgspec.structs.replace(member, noise=noise).alone()
+            same = zip(leaves(plain), leaves(heard), strict=True)
+            if not all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in same):
+                return True
+    return False

@@ -1,0 +1,1 @@
+"""Rules for PyTorch's operators, which compute with perturbed matrices without making them."""

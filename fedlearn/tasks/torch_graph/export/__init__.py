@@ -1,0 +1,1 @@
+"""A module and its loss as a graph."""

@@ -1,0 +1,81 @@
+"""What `torch.export` makes of a model and its loss: a program of ATen's operators without changes in place."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+
+from fedlearn.graphs.graph import GraphError
+from fedlearn.tasks.torch_graph.export.refusals import REMEDY, cannot_be_exported
+from fedlearn.tasks.torch_graph.export.stand_ins import standing_in
+
+Loss = Callable[[nn.Module, dict[str, Tensor]], Tensor | float]
+"""`loss(model, rows)`: one number, lower is better."""
+
+MODEL = "model"
+"""Where `_Whole` has the model, so that names of its tensors begin with it and a point."""
+
+
+def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> ExportedProgram:
+    """The program whose inputs are the columns of `rows` in order, and whose only output is the loss.
+
+    Raises:
+        GraphError: the model or its loss branches on values, changes itself, or does what torch cannot follow.
+    """
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise GraphError(f"TorchScript does not show its operators; give the module that it was made of, or, {REMEDY}")
+    whole = _Whole(model, loss, tuple(rows))
+    with torch.no_grad(), _quiet(), standing_in():
+        try:
+            whole(*rows.values())  # makes what a model keeps from its first call, such as positions
+            program: ExportedProgram = torch.export.export(
+                whole, tuple(rows.values()), strict=False
+            ).run_decompositions({})
+        except GraphError:
+            raise
+        except Exception as error:
+            # Whatever the user's code raises when it meets tensors without numbers comes out here.
+            raise cannot_be_exported(error) from error
+    program.graph.eliminate_dead_code()
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is not OutputKind.USER_OUTPUT:
+            name = str(spec.target).removeprefix(f"{MODEL}.")
+            raise GraphError(
+                f"the model changes {name!r} while it runs, so that a member's loss depends on those before it; "
+                f"call model.eval() if that is a running average, or, {REMEDY}"
+            )
+    return program
+
+
+class _Whole(nn.Module):
+    """A function of columns that gives the loss, as `torch.export` wants it."""
+
+    def __init__(self, model: nn.Module, loss: Loss, columns: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model, self._loss, self._columns = model, loss, columns
+
+    def forward(self, *columns: Tensor) -> Tensor:
+        result = self._loss(self.model, dict(zip(self._columns, columns, strict=True)))
+        if not isinstance(result, Tensor) or result.numel() != 1:
+            got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise GraphError(f"loss: expected a tensor of one number, got {got}; let it end in a mean")
+        return result
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says of its own workings; what concerns the model is raised."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,95 @@
+"""A module and its loss as a graph, and the arrays that go with it."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedlearn.graphs.checks import values_read
+from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
+from fedlearn.tasks.torch.seeds import seeded
+from fedlearn.tasks.torch_graph.arrays import spec_of, to_array, to_constant
+from fedlearn.tasks.torch_graph.export.capture import Loss, capture
+from fedlearn.tasks.torch_graph.export.given import given_to
+from fedlearn.tasks.torch_graph.export.refusals import REMEDY
+from fedlearn.tasks.torch_graph.export.translate import Translation
+from fedlearn.tasks.torch_graph.measure import measure_whole
+from fedlearn.tasks.torch_graph.program import Program
+
+MAX_CONSTANT_BYTES = 256
+"""Of a tensor that is part of the graph, such as the frequencies of a rotary embedding; others are beside it."""
+
+_TOLERANCE = 1e-5
+"""Relative, and absolute a tenth of it; where tensors lie in memory otherwise, kernels may sum in another order."""
+
+
+class Exported(Struct, frozen=True, eq=False):
+    """What a model and its loss come to, but for where learning starts."""
+
+    graph: Graph
+    frozen: Mapping[str, NDArray[Any]]
+    """The graph's frozen tensors, by name."""
+
+
+def export(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor], learned: Mapping[str, Tensor]) -> Exported:
+    """The graph of a model's loss on the rows of one group.
+
+    `rows` are those of some group, [batch_size, ...] of each column as trials are given them; `learned` are parameters
+    of the model by their names.
+
+    Raises:
+        GraphError: the loss is not a function of rows and tensors alone, or not one that a graph can say.
+    """
+    program = capture(model, loss, rows)
+    names, tensors = given_to(program, model, rows, learned)
+    calls, output = Translation(program.graph, names).calls()
+    read = {name for call in calls for name in values_read(call)}
+    frozen: list[ArraySpec] = []
+    constants: list[ArraySpec] = []
+    for name, tensor in tensors.items():
+        if name in read:
+            spec = spec_of(name, tensor)
+            (constants if spec.n_bytes <= MAX_CONSTANT_BYTES else frozen).append(spec)
+    graph = Graph(
+        inputs=tuple(spec_of(name, column) for name, column in rows.items()),
+        learned=tuple(spec_of(name, tensor) for name, tensor in learned.items()),
+        frozen=tuple(frozen),
+        constants=tuple(to_constant(spec, tensors[spec.name]) for spec in constants),
+        calls=calls,
+        outputs=(output,),
+    )
+    graph = replace(graph, forms=measure_whole(graph).forms)
+    exported = Exported(graph, {spec.name: to_array(tensors[spec.name]) for spec in frozen})
+    _compare(exported, learned, partial(loss, model), rows)
+    return exported
+
+
+def _compare(
+    exported: Exported,
+    learned: Mapping[str, Tensor],
+    loss: Callable[[dict[str, Tensor]], Any],
+    rows: Mapping[str, Tensor],
+) -> None:
+    """Refuses a loss that depends on more than rows and tensors, such as a counter, a clock or random numbers."""
+    program = Program(exported.graph, exported.frozen)
+    for parameter, start in zip(program.module.parameters(), learned.values(), strict=True):
+        parameter.data = start.detach()
+    device = next(iter(learned.values())).device
+    program.module.to(device)
+
+    def seeded_number(function: Callable[[dict[str, Tensor]], Any]) -> float:
+        with torch.no_grad(), seeded(0, device):
+            return float(function(dict(rows)))
+
+    expected, again, got = seeded_number(loss), seeded_number(loss), seeded_number(program)
+    for what, value in (("the second time", again), ("as a graph", got)):
+        if not torch.isclose(torch.tensor(expected), torch.tensor(value), _TOLERANCE, _TOLERANCE / 10, equal_nan=True):
+            raise GraphError(
+                f"loss: expected {expected} of the same rows and weights, got {value} {what}; "
+                f"it depends on something else, such as earlier calls or random numbers of its own: {REMEDY}"
+            )

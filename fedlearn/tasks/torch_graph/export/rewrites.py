@@ -1,0 +1,176 @@
+"""Which calls of the table stand for a call of ATen's."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from fedlearn.graphs.graph import GraphError
+from fedlearn.graphs.operators import OPERATORS
+from fedlearn.tasks.torch_graph.export.refusals import REMEDY, line_of, outside_the_table
+
+Given = dict[str, Any]
+"""Arguments of an operator by ATen's names, defaults filled in."""
+
+
+class Replacement(NamedTuple):
+    """One call in place of (a part of) another."""
+
+    operator: str
+    arguments: Given
+
+
+Rewrite = Callable[[fx.Node, Given], list[Replacement]]
+
+_WITHOUT_MEANING = (
+    "cudnn_enable", "cudnn_enabled", "device", "implicit", "layout", "memory_format", "momentum", "non_blocking",
+    "output_size", "padding_idx", "path", "pin_memory", "scale_grad_by_freq", "sparse", "sparse_grad",
+)  # fmt: skip
+"""Parameters that are not in the table since no value hangs on them where gradients are not wanted."""
+
+
+def replacements_of(node: fx.Node) -> list[Replacement]:
+    """The calls whose results together are those of the node; none where its result is its first argument.
+
+    Raises:
+        GraphError: the operator is outside the table, or an argument that the table leaves out is not the usual one.
+    """
+    name = str(node.target).removeprefix("aten.")
+    if not isinstance(node.target, torch._ops.OpOverload) or (name not in OPERATORS and name not in _REWRITES):
+        raise outside_the_table(node)
+    given = _bound(node)
+    rewrite = _REWRITES.get(name)
+    replacements = rewrite(node, given) if rewrite else [Replacement(name, given)]
+    return [_with_number(replacement) for replacement in replacements]
+
+
+def _bound(node: fx.Node) -> Given:
+    """The arguments of a call by name.
+
+    Raises:
+        GraphError: one that the table leaves out has a value that the table does not stand for.
+    """
+    assert isinstance(node.target, torch._ops.OpOverload)
+    name = str(node.target).removeprefix("aten.")
+    given: Given = {}
+    known = {parameter.name for parameter in OPERATORS[name].parameters} if name in OPERATORS else None
+    for place, parameter in enumerate(node.target._schema.arguments):
+        default = parameter.default_value if parameter.has_default_value() else None
+        value = node.args[place] if place < len(node.args) else node.kwargs.get(parameter.name, default)
+        given[parameter.name] = value
+        if known is None or parameter.name in known or parameter.name in _WITHOUT_MEANING:
+            continue
+        if value != default and parameter.name not in _CHECKED.get(name, ()):
+            raise GraphError(f"{name}{line_of(node)}: expected {parameter.name} {default}, got {value}; {REMEDY}")
+    return given
+
+
+def _with_number(replacement: Replacement) -> Replacement:
+    """The operator for a number where one stands in place of a tensor, as Python's operators put it."""
+    if not isinstance(replacement.arguments.get("other"), int | float):
+        return replacement
+    packet, overload = replacement.operator.split(".")
+    variant = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode", "default": "Scalar"}.get(overload, overload)
+    name = f"{packet}.{variant}"
+    return Replacement(name, replacement.arguments) if name in OPERATORS else replacement
+
+
+def _pieces(node: fx.Node, given: Given) -> list[Replacement]:
+    dim = given["dim"]
+    sizes = [part.shape[dim] for part in node.meta["val"]]
+    return [Replacement("split_with_sizes.default", {"self": given["self"], "split_sizes": sizes, "dim": dim})]
+
+
+def _selections(node: fx.Node, given: Given) -> list[Replacement]:
+    parts = range(len(node.meta["val"]))
+    return [Replacement("select.int", {"self": given["self"], "dim": given["dim"], "index": index}) for index in parts]
+
+
+def _expansions(node: fx.Node, given: Given) -> list[Replacement]:
+    shapes = [list(part.shape) for part in node.meta["val"]]
+    return [
+        Replacement("expand.default", {"self": x, "size": shape})
+        for x, shape in zip(given["tensors"], shapes, strict=True)
+    ]
+
+
+def _joined(_: fx.Node, given: Given) -> list[Replacement]:
+    """Without empty tensors, which caches begin with, and which no graph may have."""
+    filled = [x for x in given["tensors"] if x.meta["val"].numel()]
+    return [Replacement("cat.default", {**given, "tensors": filled})]
+
+
+def _conversion(_: fx.Node, given: Given) -> list[Replacement]:
+    return [Replacement("to.dtype", given)] if given["dtype"] is not None else []
+
+
+def _copy(_: fx.Node, given: Given) -> list[Replacement]:
+    # Nothing is changed in place, so that a copy is worth as much as what it copies.
+    return [Replacement("contiguous.default", given)] if given["memory_format"] is torch.contiguous_format else []
+
+
+def _division(name: str) -> Rewrite:
+    def rewrite(_: fx.Node, given: Given) -> list[Replacement]:
+        return [Replacement(f"{name}_mode" if given["rounding_mode"] else name, given)]
+
+    return rewrite
+
+
+def _recurrent(node: fx.Node, given: Given) -> list[Replacement]:
+    if given["train"] and given["dropout"] > 0:
+        raise GraphError(f"{node.target}{line_of(node)}: dropout draws random numbers; call model.eval(), or, {REMEDY}")
+    return [Replacement(str(node.target).removeprefix("aten."), given)]
+
+
+def _instance_norm(_: fx.Node, given: Given) -> list[Replacement]:
+    if given["use_input_stats"]:
+        return [Replacement("instance_norm.default", given)]
+    return [Replacement("batch_norm.default", given)]
+
+
+def _reshape(_: fx.Node, given: Given) -> list[Replacement]:
+    return [Replacement("reshape.default", {"self": given["self"], "shape": given["size"]})]
+
+
+def _drawn_like(name: str) -> Rewrite:
+    def rewrite(node: fx.Node, given: Given) -> list[Replacement]:
+        drawn = node.meta["val"]
+        return [Replacement(name, {"low": 0, **given, "size": list(drawn.shape), "dtype": drawn.dtype})]
+
+    return rewrite
+
+
+def _same_as(name: str) -> Rewrite:
+    return lambda _, given: [Replacement(name, given)]
+
+
+_RECURRENT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+
+_REWRITES: Mapping[str, Rewrite] = {
+    "__and__.Tensor": _same_as("bitwise_and.Tensor"),
+    "__or__.Tensor": _same_as("bitwise_or.Tensor"),
+    "_native_batch_norm_legit_no_training.default": _same_as("batch_norm.default"),
+    "_to_copy.default": _conversion,
+    "_unsafe_view.default": _reshape,
+    "broadcast_tensors.default": _expansions,
+    "cat.default": _joined,
+    "chunk.default": _pieces,
+    "clone.default": _copy,
+    "div.Scalar_mode": _division("div.Scalar"),
+    "div.Tensor_mode": _division("div.Tensor"),
+    "instance_norm.default": _instance_norm,
+    "rand_like.default": _drawn_like("rand.default"),
+    "randint.default": _drawn_like("randint.low"),
+    "randint.low": _drawn_like("randint.low"),
+    "randn_like.default": _drawn_like("randn.default"),
+    "split.Tensor": _pieces,
+    "unbind.int": _selections,
+    "view.default": _reshape,
+    **dict.fromkeys(_RECURRENT, _recurrent),
+}
+_CHECKED: Mapping[str, tuple[str, ...]] = {
+    "instance_norm.default": ("running_mean", "running_var", "use_input_stats"),
+    **dict.fromkeys(_RECURRENT, ("dropout", "train")),
+}
+"""Parameters that the table leaves out, which a rewrite looks at."""

@@ -1,0 +1,1 @@
+"""Tasks that users bring in files."""

@@ -1,0 +1,83 @@
+"""Settings that a run of a user's task chooses where neither the task nor the configuration does, with reasons."""
+
+import math
+
+from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, StrategySettings
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.kind import Measure
+from fedlearn.tasks.reason import Reason, Reasons
+from fedlearn.tasks.strategy import strategy_of
+from fedlearn.tasks.user.task_objective import TaskObjective
+
+GROUP_SIZE = 32
+SIGMA = 0.02
+LEARNING_RATE = 0.01
+
+STEP_S = 0.2
+"""Seconds of trials in a step: besides them a step takes a few milliseconds, and learning needs many steps."""
+
+CHEAP_MEMBERS = 128
+"""Members that are tried in STEP_S where they need not be shared out: a step may have as few as suit the task."""
+
+LEAST_GROUPS = 4
+MOST_GROUPS = 128
+GROWTH = 16
+"""How many times larger the population may become as volunteers join."""
+
+DEADLINE_S = (10.0, 3600.0)
+"""The least and the greatest `time_per_step`; it only cuts stragglers off: steps close when the population is in."""
+
+
+def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
+    """The configuration with a value for each automatic key, and the reason for each that was chosen here."""
+    reasons = []
+    usual = objective.task.usual_population
+    for key, value in (
+        ("group_size", _group_size(config.strategy, usual)),
+        ("sigma", SIGMA),
+        ("learning_rate", LEARNING_RATE),
+    ):
+        if not config.get(key):
+            config = config.replace({key: value})
+            reasons.append(Reason("a starting point for networks with weights of about 0.1 to 1", key, f"{value:g}"))
+    if config.is_settled:
+        return config, tuple(reasons)
+    members_per_s = measure(objective, strategy_of(config), data)
+    reasons.append(Reason(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s"))
+    if not config.strategy.population_limit:
+        is_cheap = usual > 0 and STEP_S * members_per_s >= CHEAP_MEMBERS
+        limit, most = _population(config.strategy, members_per_s, usual if is_cheap else 0)
+        config = config.replace({"population_limit": limit, "max_population": most})
+        why = f"{STEP_S:g} s of trials, {LEAST_GROUPS} to {MOST_GROUPS} groups"
+        if is_cheap:
+            why = f"about two for each of {objective.layout.size} numbers: more steps learn more of so many evaluations"
+        reasons.append(Reason(why, "population_limit", str(limit)))
+    if not config.strategy.time_per_step:
+        expected_s = config.strategy.population_limit / members_per_s
+        deadline = min(max(float(math.ceil(4.0 * expected_s)), DEADLINE_S[0]), DEADLINE_S[1])
+        config = config.replace({"time_per_step": deadline})
+        why = f"four times the {expected_s:.2g} s that this machine needs"
+        reasons.append(Reason(why, "time_per_step", f"{deadline:g}"))
+    return config, tuple(reasons)
+
+
+def _group_size(strategy: StrategySettings, usual: int) -> int:
+    """GROUP_SIZE, or the next smaller power of two that fits into a configured population, or the usual one."""
+    size = GROUP_SIZE
+    population = strategy.population_limit or min(filter(None, (strategy.max_population, usual)), default=size)
+    while size > population:
+        size //= 2
+    return size
+
+
+def _population(strategy: StrategySettings, members_per_s: float, usual: int) -> tuple[int, int]:
+    """Members of a step now, and when volunteers have joined; in whole groups, and as many as an estimate can sum.
+
+    Where a population is usual it stays as it is: its steps cost more in what surrounds them than in trials.
+    """
+    size = strategy.group_size
+    largest = min(MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
+    largest = min(strategy.max_population or largest, largest) // size * size
+    groups = min(max(int(STEP_S * members_per_s / size), LEAST_GROUPS), MOST_GROUPS)
+    limit = min(max(usual // size, 1) * size if usual else groups * size, largest)
+    return limit, strategy.max_population or (limit if usual else min(GROWTH * limit, largest))

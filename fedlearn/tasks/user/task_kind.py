@@ -1,0 +1,193 @@
+"""The kinds of tasks that users bring in a file: they are prepared alike, since the task itself says what differs."""
+
+from collections.abc import Mapping
+from typing import final
+
+import msgspec
+
+from fedlearn.config import ConfigError, RunConfig
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.blocks import Columns, cut, decode_block, encode_block, n_rows
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.kind import DataFolder, Measure, Prepared
+from fedlearn.tasks.limits import UNBOUNDED
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.reason import Reason, Reasons
+from fedlearn.tasks.task import Device, Task
+from fedlearn.tasks.user.named_task import NamedTask, check_identity, differences
+from fedlearn.tasks.user.recommendation import settle
+from fedlearn.tasks.user.record import RecordedExaminer, RecordedObjective, TaskRecord
+from fedlearn.tasks.user.task_objective import TaskObjective
+from fedlearn.tasks.user.task_options import TaskOptions, options_of
+from fedlearn.text.source import Progress
+
+GRAPH = "graph"
+"""The kind of tasks that travel as data."""
+
+RECORD_FILE = "task.json"
+
+
+@final
+class TaskExaminer:
+    """Examines a run as its task says, while no trials of it are under way."""
+
+    def __init__(self, objective: TaskObjective) -> None:
+        self._task, self._in_use = objective.task, objective.in_use
+
+    def show(self, loss: float) -> tuple[str, float]:
+        return self._task.show(loss)
+
+    def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
+        with self._in_use:
+            return self._task.evaluate(weights, threads=threads)
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        return self._task.state_dict(weights, about)
+
+    def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        del weights, about
+        raise ValueError(
+            f"onnx: expected the recurrent network, got a task of kind {self._task.kind}; export safetensors, load "
+            "them into your module, and call torch.onnx.export with an input of yours"
+        )
+
+
+@final
+class TaskKind:
+    """A kind whose tasks say everything but the settings of the run."""
+
+    options = TaskOptions
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def start(
+        self,
+        config: RunConfig,
+        task: NamedTask | None,
+        *,
+        folder: DataFolder,
+        measure: Measure,
+        progress: Progress,
+    ) -> Prepared:
+        del folder, progress
+        named = self._needed(task)
+        blocks = _blocks(named.task)
+        objective = TaskObjective(named.task, seed=config.run.seed, device=config.volunteers.device)
+        settled, reasons = settle(config, objective, blocks[0] if blocks else {}, measure)
+        prepared, notes = _prepared(self.name, settled, named, objective, blocks)
+        record = TaskRecord(
+            layout=objective.layout,
+            reads=dict(named.task.reads),
+            batch_size=named.task.batch_size,
+            unit=objective.unit,
+            work_per_member=objective.work_per_member,
+            identity=named.identity,
+            n_blocks=len(blocks),
+        )
+        files = {_block_file(number): encode_block(block) for number, block in enumerate(blocks)}
+        files[RECORD_FILE] = msgspec.json.encode(record)
+        return msgspec.structs.replace(prepared, files=files, reasons=(*reasons, *notes))
+
+    def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
+        try:
+            record = msgspec.json.decode(folder.read(RECORD_FILE), type=TaskRecord)
+            blocks = tuple(decode_block(folder.read(_block_file(number))) for number in range(record.n_blocks))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ValueError(f"{RECORD_FILE}: expected the files of the run's task, got: {error}") from error
+        if task is not None:
+            changed = _changed(task, record)
+            objective = TaskObjective(task.task, seed=config.run.seed, device=config.volunteers.device)
+            prepared, notes = _prepared(self.name, config, task, objective, blocks)
+            return msgspec.structs.replace(prepared, reasons=(*changed, *notes))
+        return Prepared(
+            config=config,
+            objective=RecordedObjective(record, seed=config.run.seed),
+            examiner=RecordedExaminer(),
+            invitation=Invitation(self.name, config.run.seed, {}, record.identity),
+            blocks=blocks,
+            steps_per_block=_steps_per_block(config, blocks),
+        )
+
+    def join(
+        self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
+    ) -> Objective:
+        del max_bytes  # the sizes come from the person's own file
+        named = self._needed(task)
+        check_identity(named.identity, invitation.identity)
+        return TaskObjective(named.task, seed=invitation.seed, device=device)
+
+    def _needed(self, task: NamedTask | None) -> NamedTask:
+        if task is None:
+            raise ValueError(
+                f"task: expected a file, since this run trains a task of kind {self.name} whose code does not travel; "
+                "name your copy of it with --task FILE.py:NAME"
+            )
+        return task
+
+
+SUPERVISED, FUNCTION, ENVIRONMENT, REWARD = (
+    TaskKind(name) for name in ("supervised", "function", "environment", "reward")
+)
+
+
+def _changed(task: NamedTask, record: TaskRecord) -> Reasons:
+    """A note about a task whose source has changed since the run began.
+
+    Raises:
+        ValueError: more than its source has changed.
+    """
+    different = differences(task.identity, record.identity)
+    if vital := [what for what in different if what != "source"]:
+        raise ValueError(
+            f"task: expected the {' and '.join(vital)} that the run began with, got other ones from {task.entry}; "
+            "put them back, or start a new run"
+        )
+    sentence = "task: its source has changed since the run began; volunteers need the present one"
+    return (Reason(sentence),) if different else ()
+
+
+def _prepared(
+    name: str, config: RunConfig, named: NamedTask, objective: TaskObjective, blocks: tuple[Columns, ...]
+) -> tuple[Prepared, Reasons]:
+    """The task ready for training, and notes about whether it travels."""
+    attachment, notes = _attachment(named.task, options_of(config))
+    prepared = Prepared(
+        config=config,
+        objective=objective,
+        examiner=TaskExaminer(objective),
+        invitation=Invitation(GRAPH if attachment else name, config.run.seed, {}, named.identity, attachment),
+        blocks=blocks,
+        steps_per_block=_steps_per_block(config, blocks),
+        entry=named.entry,
+        needs_task=not attachment,
+        is_start_shared=not attachment,
+    )
+    return prepared, notes
+
+
+def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, Reasons]:
+    """The task as data, or empty; with a note that says why."""
+    if options.share == "nothing":
+        return b"", ()
+    try:
+        return task.as_graph(), (Reason("volunteers need no file of the task's", "share", "graph"),)
+    except ValueError as error:
+        if options.share == "graph":
+            raise ConfigError(f"share: expected a task that travels as a graph, got another: {error}") from error
+        return b"", (Reason(str(error), "share", "nothing"),)
+
+
+def _blocks(task: Task) -> tuple[Columns, ...]:
+    """The data, cut into blocks where they are too large for one."""
+    if task.data and n_rows(task.data) == 0:
+        raise ConfigError("data: expected rows to train on, got none")
+    return tuple(cut(task.data))
+
+
+def _steps_per_block(config: RunConfig, blocks: tuple[Columns, ...]) -> int:
+    return options_of(config).steps_per_block if len(blocks) > 1 else 0
+
+
+def _block_file(number: int) -> str:
+    return f"block-{number}.safetensors"

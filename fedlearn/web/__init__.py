@@ -1,0 +1,1 @@
+"""What the pages of board and hub share: guards, quotas, names and connections."""

@@ -1,0 +1,179 @@
+"""What a connection may do before it is cut: come in numbers, be slow to ask, be slow to read.
+
+Uvicorn waits for the rest of a request, and for a reader, as long as they like. Where an address has all connections
+that it may have, a new one takes the place of the one that has asked nothing for longest, or that does not read: so
+nobody locks others out by holding connections.
+"""
+
+import asyncio
+import ipaddress
+from typing import Any, final
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from fedlearn.web.quotas import NOBODY, Places
+from fedlearn.wire.networks import network_of
+
+REQUEST_S = 15.0
+"""For a whole request, from its connection on or from its first byte."""
+
+READING_S = 30.0
+"""For what is written at once to be read: 64 KiB of a download, so about 2 KiB a second."""
+
+MAX_CONNECTIONS = 1000
+MAX_OF_ADDRESS = 160
+"""Streams of as many viewers as one address may have, and what their pages fetch."""
+
+_ASKING = (h11.IDLE, h11.SEND_BODY)
+"""States of a peer that has asked nothing, or half of something."""
+
+Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+
+@final
+class Porter:
+    """Makes the protocols of a server."""
+
+    def __init__(self, *, proxies: Networks = (), total: int = MAX_CONNECTIONS) -> None:
+        self._proxies = proxies
+        self.places = Places(total, of_one=MAX_OF_ADDRESS)
+        self._inside: dict[Watched, None] = {}
+        """The connections, those that asked for something last at the end."""
+
+    def protocol(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> asyncio.Protocol:
+        """As uvicorn asks for one for each connection."""
+        return Watched(H11Protocol(config, server_state, app_state, _loop), self)
+
+    def enter(self, watched: "Watched", key: str) -> bool:
+        """Whether the connection has a place, which it keeps until it leaves."""
+        if not self.places.take(key):
+            if (idle := self._idle(None if self.places.is_full else key)) is None:
+                return False
+            idle.leave()
+            self.places.take(key)
+        self._inside[watched] = None
+        return True
+
+    def asked(self, watched: "Watched") -> None:
+        """Takes note that something came from a connection."""
+        self._inside[watched] = self._inside.pop(watched)
+
+    def left(self, watched: "Watched", key: str) -> None:
+        """Gives the place of a connection back."""
+        del self._inside[watched]
+        self.places.free(key)
+
+    def _idle(self, key: str | None) -> "Watched | None":
+        """The connection of this key that may lose its place, None: of whoever has most; None where all are at work."""
+        able = [watched for watched in self._inside if key is None or watched.key == key]
+        idle = [watched for watched in able if not watched.is_answering] or [one for one in able if not one.is_read]
+        return max(idle, key=lambda watched: self.places.taken_by(watched.key or NOBODY), default=None)
+
+    def key_of(self, address: str) -> str:
+        """Whom a connection counts for."""
+        try:
+            is_proxy = any(ipaddress.ip_address(address) in network for network in self._proxies)
+        except ValueError:
+            is_proxy = False
+        return NOBODY if is_proxy else network_of(address)
+
+
+@final
+class Watched(asyncio.Protocol):
+    """A connection of uvicorn's, which is cut when it takes too long."""
+
+    def __init__(self, inner: H11Protocol, porter: Porter) -> None:
+        self._inner = inner
+        self._porter = porter
+        self.key: str | None = None
+        """The address that its place counts for; None where it has none."""
+        self._is_known = False
+        """Whether uvicorn knows of it."""
+        self._transport: asyncio.Transport | None = None
+        self._asking: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a whole request came that is not answered yet."""
+        return self._inner.conn.their_state not in _ASKING
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the peer takes what is written."""
+        return self._reading is None
+
+    def leave(self) -> None:
+        """Ends the connection now."""
+        assert self._transport is not None
+        self._leave_place()
+        self._transport.abort()
+
+    def _leave_place(self) -> None:
+        if self.key is not None:
+            self._porter.left(self, self.key)
+            self.key = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        key = self._porter.key_of(peer[0] if peer else "")
+        if not self._porter.enter(self, key):
+            transport.abort()
+            return
+        self.key, self._is_known = key, True
+        transport.set_write_buffer_limits(high=0)  # told as soon as anything waits to be read
+        self._inner.connection_made(transport)
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        if self.key is None:
+            return
+        self._porter.asked(self)
+        self._inner.data_received(data)
+        self._await_request()
+
+    def eof_received(self) -> None:
+        if self.key is not None:
+            self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        assert self._transport is not None
+        self._inner.pause_writing()
+        self._reading = asyncio.get_running_loop().call_later(READING_S, self._transport.abort)
+
+    def resume_writing(self) -> None:
+        _stop(self._reading)
+        self._reading = None
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _stop(self._asking)
+        _stop(self._reading)
+        self._leave_place()
+        if self._is_known:
+            self._inner.connection_lost(exc)
+
+    def _await_request(self) -> None:
+        """Starts the clock of a request that is not whole, and stops it for one that is."""
+        assert self._transport is not None
+        if self.is_answering:
+            _stop(self._asking)
+            self._asking = None
+        elif self._asking is None:
+            self._asking = asyncio.get_running_loop().call_later(REQUEST_S, self._transport.abort)
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -1,0 +1,1 @@
+"""Messages as bytes: encodings, chunks and frames."""

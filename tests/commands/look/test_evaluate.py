@@ -1,0 +1,125 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fedlearn.commands.command_line import main
+from fedlearn.commands.look.evaluate import eval_command
+from fedlearn.commands.look.sample import sample_command
+from fedlearn.runs import history
+from fedlearn.runs.run import Run, named_task
+from fedlearn.storage.journal.segment import read_places, segments_in
+from tests.commands.recorded_run import options_of
+from tests.run_folders import created, task_config, write_text
+from tests.storage.journals import flip
+
+
+def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert eval_command(options_of(run)) == 0
+    holding = history.replay(run).holding
+    (expected,) = run.prepared.examiner.validate(holding.replica.weights, threads=1).values()
+    assert f"step 5: {expected:.3f} bits/character on the run's held-out data" in capsys.readouterr().out
+
+
+def test_programs_are_told_figures_as_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert eval_command(options_of(run, json=True)) == 0
+    told = json.loads(capsys.readouterr().out)
+    figures = run.prepared.examiner.validate(history.newest(run).holding.replica.weights, threads=1)
+    assert told == {"run": "1", "step": 5, "data": None, "figures": figures}
+
+
+def test_eval_measures_another_text(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = write_text(tmp_path / "other.txt", length=1000)
+    assert eval_command(options_of(run, data=[str(other)])) == 0
+    assert f"bits/character on {other}" in capsys.readouterr().out
+
+
+FIT = """import fedlearn
+task = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": [3.0, 4.0]})
+data = {"y": [1.0, 2.0]}
+silent = fedlearn.function(lambda arrays, rows: 0.0, {"x": [3.0, 4.0]}, data)
+"""
+
+
+def fitted(folder: Path, name: str) -> Run:
+    """A run of a task in a file, which has taken no step yet."""
+    (folder / "fit.py").write_text(FIT)
+    entry = f"{folder / 'fit.py'}:{name}"
+    return created(task_config(folder, task=entry), named_task(entry))
+
+
+def test_eval_measures_a_task_by_its_own_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert eval_command(options_of(fitted(tmp_path, "task"), task=f"{tmp_path / 'fit.py'}:task")) == 0
+    assert capsys.readouterr().out == "run 1, step 0: loss 25 on the run's held-out data\n"
+
+
+def test_what_a_task_can_not_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = fitted(tmp_path, "silent")
+    entry = f"{tmp_path / 'fit.py'}:silent"
+    with pytest.raises(ValueError, match="run 1: expected a task with metrics, got one without"):
+        eval_command(options_of(run, task=entry))
+    with pytest.raises(ValueError, match="--data: expected a run that trains on text, got another; leave it out"):
+        eval_command(options_of(run, data=["text.txt"], task=entry))
+    with pytest.raises(ValueError, match="run 1: expected a model that writes text, got another; try eval"):
+        sample_command(options_of(run))
+
+
+def test_damage_behind_the_newest_checkpoint_is_told_and_the_last_good_state_shown(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (segment,) = segments_in(run.folder.journal)
+    flip(segment, [*read_places(segment)][2].begin + 20)
+    assert eval_command(options_of(run)) == 0
+    shown = capsys.readouterr()
+    assert "run 1, step 3: " in shown.out
+    assert f"{segment}: damaged at byte" in shown.err
+
+
+def test_task_whose_source_has_changed_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = fitted(tmp_path, "task")
+    (tmp_path / "fit.py").write_text(FIT + "# a remark\n")
+    assert eval_command(options_of(run, task=f"{tmp_path / 'fit.py'}:task")) == 0
+    assert "its source has changed since the run began" in capsys.readouterr().err
+
+
+def called(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize("verb", ["eval", "sample", "export", "replay"])
+def test_code_that_only_the_runs_folder_names_is_never_run(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = fitted(tmp_path, "task")
+    (tmp_path / "fit.py").write_text("raise AssertionError('this code was run')")
+    called(verb, "1", "--runs", run.config.run.runs)
+    shown = capsys.readouterr()
+    assert "this code was run" not in shown.err + shown.out
+    if verb == "eval":
+        assert f"if you trust it, add: --task {tmp_path / 'fit.py'}:task" in shown.err
+    if verb == "export":
+        assert "the task's code was not named (--task FILE.py:NAME" in shown.err
+        assert (tmp_path / "run-1.safetensors").exists()
+
+
+def test_code_that_is_named_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run, entry = fitted(tmp_path, "task"), f"{tmp_path / 'fit.py'}:task"
+    for verb in ("eval", "export"):
+        assert called(verb, "1", "--runs", run.config.run.runs, "--task", entry) == 0
+    (tmp_path / "fit.py").write_text("raise AssertionError('this code was run')")
+    with pytest.raises(AssertionError, match="this code was run"):
+        called("eval", "1", "--runs", run.config.run.runs, "--task", entry)

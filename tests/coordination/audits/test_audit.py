@@ -1,0 +1,175 @@
+import math
+
+import numpy as np
+import pytest
+
+from fedlearn.coordination.audits.audit import (
+    Claim,
+    Finding,
+    compare,
+    first_false,
+    loss_difference,
+    sum_difference,
+)
+from fedlearn.coordination.audits.tolerance import LOOSE
+from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.people.standing import Standing
+from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate, encode_estimate
+from fedlearn.es.trials import TrialResults, Trials
+
+GROUP = 64
+LAYOUT = ParameterLayout((TensorSpec("vector", (500,)),))
+GENERATOR = np.random.default_rng(0)
+
+
+def losses(n_groups: int = 1) -> Float32Array:
+    return GENERATOR.normal(3.0, 0.02, n_groups * GROUP).astype(np.float32)
+
+
+def coded(numbers: Float32Array) -> CodedEstimate:
+    return encode_estimate(LAYOUT, numbers.astype(np.int64))
+
+
+def test_honest_losses_differ_by_nothing_that_counts() -> None:
+    own = losses()
+    assert loss_difference(own, own, GROUP) == 0.0
+    assert loss_difference(own + np.float32(1e-5), own, GROUP) < 0.1
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda own: 6.0 - own,
+        lambda own: GENERATOR.permutation(own),
+        lambda own: np.full_like(own, own.mean()),
+        lambda own: own * 1.01,
+        lambda own: np.zeros_like(own),
+        lambda own: np.where(np.arange(own.size) < 4, own - 1, own).astype(np.float32),
+        lambda own: np.where(np.arange(own.size) < 1, np.nan, own).astype(np.float32),
+    ],
+)
+def test_false_losses_differ(lie: "object") -> None:
+    assert callable(lie)
+    own = losses()
+    assert loss_difference(lie(own), own, GROUP) > 1.0
+
+
+def test_one_false_group_among_many_is_enough() -> None:
+    own = losses(50)
+    claimed = own.copy()
+    claimed[-GROUP:] = own[-GROUP:][::-1]
+    assert loss_difference(claimed, own, GROUP) > 1.0
+
+
+def test_tolerance_is_a_share_of_the_spread_and_what_rounding_leaves() -> None:
+    own = np.tile(np.array([-1.0, 1.0], dtype=np.float32), GROUP // 2)
+    allowed = LOOSE.share + LOOSE.relative
+    for factor in (0.99, 1.01):
+        assert (loss_difference(own + np.float32(factor * allowed), own, GROUP) > 1.0) == (factor > 1.0)
+
+
+def test_members_that_hardly_differ_may_differ_by_rounding() -> None:
+    own = np.full(GROUP, 5.0, dtype=np.float32)
+    assert loss_difference(own + np.float32(1e-4), own, GROUP) < 1.0
+    assert loss_difference(own + np.float32(5e-3), own, GROUP) > 1.0
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, 1e30])
+def test_broken_losses_must_be_broken_for_both(broken: float) -> None:
+    own = losses()
+    own[3] = broken
+    assert loss_difference(own, own, GROUP) == 0.0
+    assert loss_difference(losses(), own, GROUP) == math.inf
+
+
+def test_honest_sums_differ_by_what_rounding_to_bytes_does() -> None:
+    own = GENERATOR.normal(0, 1e5, 500).astype(np.float32)
+    assert sum_difference(coded(own * np.float32(1.0001)), coded(own), LAYOUT) < 0.5
+
+
+def test_false_sums_differ() -> None:
+    own = GENERATOR.normal(0, 1e5, 500).astype(np.float32)
+    one_more = own.copy()
+    one_more[7] += 1e6
+    for claimed in (-own, own * 2, own * 0, GENERATOR.permutation(own), one_more):
+        assert sum_difference(coded(claimed), coded(own), LAYOUT) > 1.0
+    assert sum_difference(coded(own * np.float32(1 + 0.8 * LOOSE.sums)), coded(own), LAYOUT) < 1.0
+
+
+def test_sum_of_nothing_must_be_nothing() -> None:
+    nothing = np.zeros(500, dtype=np.float32)
+    assert sum_difference(coded(nothing), coded(nothing), LAYOUT) == 0.0
+    assert sum_difference(coded(nothing + 1), coded(nothing), LAYOUT) == math.inf
+
+
+def test_losses_that_are_all_zero_may_differ_by_next_to_nothing() -> None:
+    own = np.zeros(GROUP, dtype=np.float32)
+    assert loss_difference(own + np.float32(1e-8), own, GROUP) < 1.0
+    assert loss_difference(own + np.float32(1e-6), own, GROUP) > 1.0
+
+
+def test_small_losses_may_differ_by_little() -> None:
+    own = (losses() * np.float32(1e-4)).astype(np.float32)
+    assert loss_difference(own * np.float32(1 + 1e-5), own, GROUP) < 0.5
+    assert loss_difference(own[::-1], own, GROUP) > 1.0
+
+
+def claim(found: Float32Array) -> Claim:
+    trials = Trials(3, Perturbation(0.1, 1), GROUP, 0, found.size)
+    return Claim(Standing("Ada"), trials, b"", found, NO_ESTIMATE, Lease(0, found.size))
+
+
+@pytest.mark.parametrize(
+    ("own", "finding", "n_evaluated"),
+    [
+        ([1.0, 1.0], Finding.TRUE, 1),
+        ([-1.0, -1.0], Finding.FALSE, 2),
+        ([-1.0, 2.0], Finding.UNDECIDABLE, 2),
+    ],
+)
+def test_claim_is_evaluated_again_only_where_it_does_not_agree(
+    own: list[float], finding: Finding, n_evaluated: int
+) -> None:
+    claimed = losses()
+    evaluated: list[Float32Array] = []
+
+    def evaluate() -> TrialResults:
+        evaluated.append(np.float32(own[len(evaluated)]) * claimed)
+        return TrialResults(evaluated[-1])
+
+    found, verdict = compare(claim(claimed), evaluate, LAYOUT)
+    assert (found, len(evaluated)) == (finding, n_evaluated)
+    assert (verdict.identity, verdict.is_true) == ("Ada", finding is Finding.TRUE)
+
+
+def test_the_seat_after_which_losses_are_false_is_the_first_false_one() -> None:
+    own = losses()
+    lie, other = 6.0 - own, GENERATOR.permutation(own)
+    assert first_false([own, lie, lie, lie], GROUP) == 0
+    assert first_false([own, own, lie, lie], GROUP) == 1
+    assert first_false([own, own, own, lie], GROUP) == 2
+    assert first_false([own, lie, own, other], GROUP) == 0, "the first of several"
+    assert first_false([own, lie, lie, 1000 * lie], GROUP) == 0, "by the tolerance of what is right"
+
+
+def test_honest_seats_on_other_processors_are_not_the_false_ones() -> None:
+    own = losses()
+    near = own + np.float32(1e-5)
+    assert first_false([own, near, near + np.float32(1e-5), 6.0 - own], GROUP) == 2
+
+
+def test_among_lies_that_are_false_together_only_the_first_of_an_equal_part_is_found() -> None:
+    own = losses()
+    spread = own.std() * LOOSE.share
+    steps = [own + np.float32(share * spread) for share in (0.0, 0.1, 0.6, 1.2)]
+    assert loss_difference(steps[-1], own, GROUP) > 1.0
+    assert first_false(steps, GROUP) == 1
+
+
+def test_losses_that_are_no_numbers_are_false_where_they_begin() -> None:
+    own, none = losses(), np.full(GROUP, np.nan, np.float32)
+    assert first_false([own, own, none, none], GROUP) == 1
+    assert first_false([none, none, own, own], GROUP) == 1
+    assert first_false([own, own, own, none], GROUP) == 2

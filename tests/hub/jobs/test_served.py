@@ -1,0 +1,99 @@
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedlearn.hub.jobs import served as module
+from fedlearn.hub.jobs.records import Process
+from fedlearn.hub.jobs.served import GONE, Served
+from fedlearn.server.supervision import Serving
+
+PROGRAM = """
+import os, sys, time
+print("begins", os.environ.get("FEDLEARN_TOKEN"), os.environ["PYTHONUNBUFFERED"], flush=True)
+if sys.argv[1] == "tells":
+    with os.fdopen(int(sys.argv[3]), "wb") as stream:
+        stream.write(b'{"folder": "runs/1", "port": 5001}')
+elif sys.argv[1] == "ends":
+    sys.exit(3)
+elif sys.argv[1] == "babbles":
+    with os.fdopen(int(sys.argv[3]), "wb") as stream:
+        stream.write(b"x" * 100000)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Served]:
+    """Starts a program in the place of fedlearn."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr(module, "FEDLEARN", (sys.executable, str(tmp_path / "program.py")))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDLEARN_TOKEN", "a secret of the hub's")
+    return lambda how: Served.start([how], log=tmp_path / "log")
+
+
+def soon(what: Callable[[], object]) -> object:
+    ticks = threading.Event()
+    for _ in range(3000):
+        if (found := what()) is not None:
+            return found
+        ticks.wait(0.01)
+    raise AssertionError("it never came")
+
+
+def test_a_server_says_once_which_run_it_has(start: Callable[[str], Served], tmp_path: Path) -> None:
+    served = start("tells")
+    try:
+        assert soon(served.told) == Serving("runs/1", 5001)
+        assert (served.told(), served.poll()) == (None, None)
+        assert (tmp_path / "log").read_text() == "begins None 1\n"
+        served.terminate()
+        assert soon(served.poll) == -15
+    finally:
+        served.kill()
+
+
+def test_a_server_that_ends_before_it_says_anything_has_said_nothing(start: Callable[[str], Served]) -> None:
+    served = start("ends")
+    assert soon(served.poll) == 3
+    assert (served.told(), served.told()) == (None, None)
+
+
+def test_what_is_no_word_of_a_server_is_none(start: Callable[[str], Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TOLD_BYTES", 100)
+    served = start("babbles")
+    try:
+        soon(lambda: served._reading is None or (served.told(), None)[1])
+        assert served._reading is None
+    finally:
+        served.kill()
+
+
+def test_a_process_is_found_again_by_its_number_and_its_beginning(start: Callable[[str], Served]) -> None:
+    served = start("tells")
+    try:
+        found = Served.find(served.process)
+        assert found is not None
+        assert found.poll() is None
+        assert Served.find(Process(served.process.pid, served.process.created - 1)) is None
+        found.terminate()
+        assert soon(found.poll) == GONE
+        found.terminate()  # nobody else of that number
+        found.kill()
+        assert Served.find(served.process) is None
+    finally:
+        served.kill()
+
+
+def test_a_program_that_can_not_be_started_leaves_no_pipe(
+    start: Callable[[str], Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FEDLEARN", ("/nowhere/python", "-m", "fedlearn"))
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    with pytest.raises(OSError, match="nowhere"):
+        start("tells")
+    assert before == (len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0)

@@ -1,0 +1,99 @@
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fedlearn.config import RunConfig, ServerSettings
+from fedlearn.runs.noise_place import on_strangers, place_noise
+from fedlearn.server.gate import open_gate
+from fedlearn.tasks.rnn.kind import KIND as RNN
+from fedlearn.tasks.user.task_kind import FUNCTION
+from tests.run_folders import rnn_config, task_config
+
+TRUST = "only this machine reaches the server"
+
+
+def open_config(folder: Path, **settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
+    return rnn_config(folder, **{"perturb": "auto", "head": "auto", **settings})
+
+
+def placed(config: RunConfig, trust: str) -> tuple[str, str]:
+    strategy = place_noise(config, RNN, trust)[0].strategy
+    return strategy.perturb, strategy.head
+
+
+def trust_of(folder: Path, host: str = "127.0.0.1", token: str = "", **settings: str) -> str:
+    environ = {"FEDLEARN_TOKEN": token} if token else {}
+    return open_gate(msgspec.convert({"host": host, **settings}, ServerSettings), folder, environ).trust
+
+
+def test_noise_goes_on_activations_where_all_volunteers_are_the_owners(tmp_path: Path) -> None:
+    config = open_config(tmp_path)
+    assert placed(config, TRUST) == ("activations", "closed-form")
+    assert placed(config, "") == ("weights", "perturbed")
+
+
+def test_the_place_is_said_with_its_reason(tmp_path: Path) -> None:
+    config = open_config(tmp_path)
+    assert [*map(str, place_noise(config, RNN, TRUST)[1])] == [
+        "perturb = activations: only this machine reaches the server, so all volunteers are yours, and they learn far "
+        "more from a trial",
+        "head = closed-form: it learns more, and volunteers send sums anyway",
+    ]
+    (reason,) = place_noise(config, RNN, "")[1]
+    assert str(reason).startswith("perturb = weights: anybody may join, and everybody can audit losses")
+
+
+def test_what_was_given_stays_whoever_joins(tmp_path: Path) -> None:
+    for perturb in ("weights", "activations"):
+        for head in ("perturbed", "closed-form"):
+            config = open_config(tmp_path, perturb=perturb, head=head)
+            assert place_noise(config, RNN, "") == place_noise(config, RNN, TRUST) == (config, ())
+    assert placed(open_config(tmp_path, head="perturbed"), TRUST) == ("activations", "perturbed")
+    assert placed(open_config(tmp_path, perturb="activations"), "") == ("activations", "closed-form")
+    assert placed(open_config(tmp_path, perturb="weights"), TRUST) == ("weights", "perturbed")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cell": "gru"}, "cell = gru"),
+        ({"antithetic": True}, "antithetic = true"),
+        ({"rank": 0}, "rank = 0"),
+        ({"fitness_shaping": "sign"}, "fitness_shaping = sign"),
+        ({"exchange": "auto"}, "exchange = auto"),
+    ],
+    ids=str,
+)
+def test_settings_of_noise_on_weights_keep_it_there(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    config = open_config(tmp_path, **given)
+    assert placed(config, TRUST) == ("weights", "perturbed")
+    (reason,) = place_noise(config, RNN, TRUST)[1]
+    assert reason.why == f"{said} goes with noise on weights alone"
+
+
+def test_a_task_of_ones_own_has_noise_on_weights_without_a_word(tmp_path: Path) -> None:
+    config = task_config(tmp_path, perturb="auto", head="auto")
+    chosen, reasons = place_noise(config, FUNCTION, TRUST)
+    assert (chosen.strategy.perturb, chosen.strategy.head, reasons) == ("weights", "perturbed", ())
+
+
+def test_a_server_trusts_its_machine_a_token_and_a_list(tmp_path: Path) -> None:
+    token, allowed = tmp_path / "token", tmp_path / "allowed"
+    token.write_text("a long secret")
+    token.chmod(0o600)
+    allowed.write_text("")
+    assert trust_of(tmp_path) == trust_of(tmp_path, "::1") == TRUST
+    assert trust_of(tmp_path, "0.0.0.0") == trust_of(tmp_path, "10.1.2.3", tls="off") == ""
+    assert trust_of(tmp_path, "0.0.0.0", token_file=str(token)) == "whoever joins knows the token"
+    assert trust_of(tmp_path, "0.0.0.0", token="a long secret") == "whoever joins knows the token"
+    assert trust_of(tmp_path, "0.0.0.0", allow=str(allowed)) == "whoever joins is on the list"
+
+
+def test_strangers_who_may_send_sums_are_pointed_out(tmp_path: Path) -> None:
+    losses, sums = rnn_config(tmp_path), rnn_config(tmp_path, perturb="activations")
+    assert on_strangers(losses, "") == on_strangers(losses, TRUST) == on_strangers(sums, TRUST) == []
+    for summed in (sums, rnn_config(tmp_path, head="closed-form")):
+        (notice,) = on_strangers(summed, "")
+        assert notice.startswith("anybody may join, and volunteers of this run send sums of gradients")

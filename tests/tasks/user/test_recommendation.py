@@ -1,0 +1,171 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, Schema
+from fedlearn.es.strategy import Strategy
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.function.task import function
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.user.recommendation import settle
+from fedlearn.tasks.user.task_objective import TaskObjective
+from fedlearn.tasks.user.task_options import TaskOptions
+from tests.tasks.counting import CountingTask
+
+SCHEMA = Schema(TaskOptions)
+DATA: Columns = {"x": np.arange(10.0)}
+OBJECTIVE = TaskObjective(CountingTask({"x": np.ones(3, dtype=np.float32)}, DATA, batch_size=5), seed=1)
+
+
+PLACED = {"perturb": "weights", "head": "perturbed"}
+"""What is chosen before, as no task but the recurrent network says anything of it."""
+
+
+def settled(members_per_s: float = 1000.0, **given: Any) -> RunConfig:  # noqa: ANN401 (values of any key)
+    return settle(SCHEMA.build(PLACED | given), OBJECTIVE, DATA, lambda *_: members_per_s)[0]
+
+
+def test_what_nobody_says_is_a_beginning() -> None:
+    config = settled()
+    assert config.is_settled
+    assert (config.strategy.group_size, config.strategy.sigma, config.optimizer.learning_rate) == (32, 0.02, 0.01)
+
+
+def test_each_choice_has_its_reason_in_a_sentence() -> None:
+    _, reasons = settle(SCHEMA.build({"sigma": 0.5}), OBJECTIVE, DATA, lambda *_: 10_000.0)
+    assert [*map(str, reasons)] == [
+        "group_size = 32: a starting point for networks with weights of about 0.1 to 1",
+        "learning_rate = 0.01: a starting point for networks with weights of about 0.1 to 1",
+        "measured: 5e+04 trial-beans/s",
+        "population_limit = 1984: 0.2 s of trials, 4 to 128 groups",
+        "time_per_step = 10: four times the 0.2 s that this machine needs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "members_per_s", "expected"),
+    [
+        ({}, 1.0, (128, 2048)),
+        ({}, 799.0, (128, 2048)),
+        ({}, 800.0, (160, 2560)),
+        ({}, 10_000.0, (1984, 31_744)),
+        ({}, 1e9, (4096, 65_536)),
+        ({"group_size": 8}, 1e9, (1024, 16_384)),
+        ({"max_population": 100}, 1e9, (96, 100)),
+        ({"max_population": 64}, 1.0, (64, 64)),
+        ({"max_population": 5000}, 1e9, (4096, 5000)),
+        # As many members as a 32-bit estimate adds up, or as any run may have.
+        ({"group_size": 65536}, 1e9, (8_388_608, 15_990_784)),
+        ({"group_size": 65536, "rank": 8}, 1e9, (2_097_152, 2_097_152)),
+    ],
+    ids=str,
+)
+def test_a_step_is_a_fifth_of_a_second_within_bounds_and_grows_sixteenfold(
+    given: dict[str, Any], members_per_s: float, expected: tuple[int, int]
+) -> None:
+    strategy = settled(members_per_s, **given).strategy
+    assert (strategy.population_limit, strategy.max_population) == expected
+
+
+@pytest.mark.parametrize(("population", "expected"), [(2, 2), (31, 16), (32, 32), (1000, 32)])
+@pytest.mark.parametrize("key", ["population_limit", "max_population"])
+def test_groups_go_into_the_population_that_was_given(key: str, population: int, expected: int) -> None:
+    assert settled(**{key: population}).strategy.group_size == expected
+
+
+def test_a_population_that_was_given_stays() -> None:
+    strategy = settled(population_limit=100).strategy
+    assert (strategy.population_limit, strategy.max_population) == (100, 0)
+
+
+@pytest.mark.parametrize(
+    ("members_per_s", "expected"), [(400.0, 10.0), (40.0, 10.0), (30.0, 14.0), (1.0, 400.0), (0.1, 3600.0)]
+)
+def test_the_deadline_leaves_four_times_the_expected_time(members_per_s: float, expected: float) -> None:
+    assert settled(members_per_s, population_limit=100).strategy.time_per_step == expected
+
+
+def test_nothing_is_measured_where_it_changes_nothing() -> None:
+    def measure(objective: Objective, strategy: Strategy, data: Columns) -> float:
+        raise AssertionError(f"{objective} {strategy} {data}")
+
+    config, reasons = settle(
+        SCHEMA.build({**PLACED, "population_limit": 64, "time_per_step": 2.0}), OBJECTIVE, DATA, measure
+    )
+    assert config.is_settled
+    assert [reason.key for reason in reasons] == ["group_size", "sigma", "learning_rate"]
+    assert settle(config, OBJECTIVE, DATA, measure) == (config, ())
+
+
+def test_what_is_measured_is_the_strategy_on_the_first_data() -> None:
+    measured: list[tuple[Objective, Strategy, Columns]] = []
+
+    def measure(objective: Objective, strategy: Strategy, data: Columns) -> float:
+        measured.append((objective, strategy, data))
+        return 1.0
+
+    settle(SCHEMA.build({"rank": 3}), OBJECTIVE, DATA, measure)
+    ((objective, strategy, data),) = measured
+    assert objective is OBJECTIVE
+    assert data is DATA
+    assert (strategy.group_size, strategy.perturbation.sigma, strategy.perturbation.rank) == (32, 0.02, 3)
+
+
+@given(
+    given=st.fixed_dictionaries(
+        {},
+        optional={
+            "group_size": st.integers(2, 65536),
+            "rank": st.integers(0, 8),
+            "max_population": st.integers(65536, MAX_MEMBERS // 8),
+            "population_limit": st.integers(2, MAX_MEMBERS // 8),
+            "time_per_step": st.floats(0.01, 1000),
+        },
+    ).filter(
+        lambda given: (
+            given.get("group_size", 2) <= given.get("population_limit", 65536) <= given.get("max_population", 10**9)
+        )
+    ),
+    members_per_s=st.floats(1e-3, 1e12),
+)
+def test_nothing_that_was_given_changes_and_nothing_stays_open(given: dict[str, Any], members_per_s: float) -> None:
+    config = settled(members_per_s, **given)
+    assert config.is_settled
+    assert {key: config.get(key) for key in given} == given
+    strategy = config.strategy
+    assert strategy.population_limit <= MAX_POPULATION
+    if "population_limit" not in given:
+        assert strategy.population_limit % strategy.group_size == 0
+        assert strategy.group_size <= strategy.population_limit <= strategy.max_population
+
+
+def function_settled(n: int, members_per_s: float = 1e5, **given: Any) -> tuple[int, int, int]:  # noqa: ANN401
+    task = function(lambda arrays: arrays["x"].sum(), {"x": np.zeros(n)})
+    config, _ = settle(SCHEMA.build(PLACED | given), TaskObjective(task, seed=1), {}, lambda *_: members_per_s)
+    return config.strategy.group_size, config.strategy.population_limit, config.strategy.max_population
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"), [(1, (16, 16, 16)), (10, (16, 16, 16)), (40, (32, 64, 64)), (5000, (32, 256, 256))]
+)
+def test_a_cheap_function_has_as_many_members_as_its_numbers_ask_for(n: int, expected: tuple[int, int, int]) -> None:
+    assert function_settled(n) == expected
+
+
+def test_a_function_that_takes_long_has_members_for_several_volunteers() -> None:
+    assert function_settled(10, 639.0) == (16, 112, 1792)
+    assert function_settled(10, 641.0) == (16, 16, 16)
+
+
+def test_settings_that_were_given_stay_for_functions_too() -> None:
+    assert function_settled(40, group_size=8) == (8, 80, 80)
+    assert function_settled(10, max_population=1000) == (16, 16, 1000)
+    assert function_settled(10, population_limit=500) == (32, 500, 0)
+
+
+def test_losses_of_a_function_with_data_vary_so_that_more_members_help() -> None:
+    task = function(lambda arrays, rows: arrays["x"].sum() + rows["y"].sum(), {"x": np.zeros(2)}, {"y": np.ones(3)})
+    assert task.usual_population == 0
