@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from measure import Machine, Spread, describe_machine, print_report, spread
 
-from fedlearn.server.door import Door
+from fedlearn.server.connection_policy import ConnectionPolicy
 
 DOWN, UP = bytes(320), bytes(190)
 """Of a tiny model: an Update of a few spans with an Assignment, and a Result of 16 losses."""
@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=500, metavar="N", help="default: 500")
     parser.add_argument("--steps", type=int, default=100, metavar="N", help="of each round (default: 100)")
     options = parser.parse_args()
-    Door()  # which lets this process open as many files as the system grants
+    ConnectionPolicy()  # which lets this process open as many files as the system grants
     us_each = spread([measure(options.lines, options.steps) for _ in range(ROUNDS)])
     report = Report(Path(__file__).stem, describe_machine(), options.lines, us_each)
     words = f"{report.machine.processor}; {options.lines} lines: {us_each.show(1)} us of processor a line and step"

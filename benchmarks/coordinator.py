@@ -17,8 +17,8 @@ from measure import Machine, Spread, describe_machine, print_report, spread
 
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import ApplyUpdate, Send, ServerEffect
-from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.steps.steps import OwnSteps
+from fedlearn.coordination.plan import RunPlan
+from fedlearn.coordination.steps.step_source import LocalSteps
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -67,7 +67,7 @@ class Crowd:
             optimizer=Adam(0.01),
             fitness_shaping="normalized",
         )
-        plan = Plan(
+        plan = RunPlan(
             run="1",
             invitation=Invitation("rnn", 1, {}, {}),
             layout=ParameterLayout((TensorSpec("weights", (64, 64)),)),
@@ -81,7 +81,7 @@ class Crowd:
         self._now = 0.0
         self._n_volunteers = n_volunteers
         self._assignments: dict[int, Assignment] = {}
-        self.coordinator = Coordinator(plan, OwnSteps(plan, strategy), step=0, last=None, digest=DIGEST, now=0.0)
+        self.coordinator = Coordinator(plan, LocalSteps(plan, strategy), step=0, last=None, digest=DIGEST, now=0.0)
         volunteer = Credentials(Identity.of_seed(bytes(32)))
         key, nonce = volunteer.identity.public_key, bytes(NONCE_BYTES)
         hello = Hello(PROTOCOL_VERSION, "volunteer", 1, key, nonce)

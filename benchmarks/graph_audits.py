@@ -21,7 +21,7 @@ from fedlearn.coordination.audits.tolerance import FLOATS
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.torch.members.ways import Way
+from fedlearn.tasks.torch.members.execution_plans import ExecutionPlan
 from fedlearn.tasks.torch_graph.export.export import export
 from fedlearn.tasks.torch_graph.graph_task import GraphTask
 from fedlearn.tasks.user.task_objective import TaskObjective
@@ -90,9 +90,9 @@ def audit(name: str, model: nn.Module, audits: int) -> Row:
     found: list[float] = []
     while len(found) < audits:
         trials = Trials(len(found), Perturbation(0.01, 1), GROUP, 0, GROUP * GROUPS)
-        with mock.patch.object(Way, "is_alone", return_value=False):
+        with mock.patch.object(ExecutionPlan, "is_alone", return_value=False):
             at_once = objective.evaluate(weights, data, trials, threads=1)
-        with mock.patch.object(Way, "is_alone", return_value=True):
+        with mock.patch.object(ExecutionPlan, "is_alone", return_value=True):
             one_by_one = objective.evaluate(weights, data, trials, threads=1)
         found += loss_differences(at_once, one_by_one, GROUP, FLOATS.losses).tolist()
     return Row(name, len(found), max(found), sum(difference > 1.0 for difference in found))

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 import fedlearn
 from fedlearn.callback import Begun, Callback, Callbacks
 from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Phase, Volunteer
-from fedlearn.coordination.people.standing import Standing
-from fedlearn.coordination.plan import Plan, Status
+from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.coordination.status import RunStatus, run_status
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.storage.logs.metrics import StepMetrics
@@ -39,7 +39,7 @@ TURN_S = 0.02
 DIMENSIONS = 10
 IMPORT = "import time; began = time.process_time(); import fedlearn; print(time.process_time() - began)"
 
-PLAN = Plan(
+PLAN = RunPlan(
     run="1",
     invitation=Invitation("rnn", 1, {}, {}),
     layout=ParameterLayout((TensorSpec("vector", (1000,)),)),
@@ -148,7 +148,7 @@ def volunteers_of(number: int) -> list[Volunteer]:
     volunteers = [Volunteer(peer) for peer in range(number)]
     for volunteer in volunteers:
         volunteer.name, volunteer.phase = f"volunteer {volunteer.peer}", Phase.READY
-        volunteer.standing = Standing(f"{volunteer.peer:064x}", name=volunteer.name)
+        volunteer.standing = Reputation(f"{volunteer.peer:064x}", name=volunteer.name)
     return volunteers
 
 

@@ -14,7 +14,7 @@ from measure import describe_machine, print_report
 
 from fedlearn.graphs.pieces import Piece
 from fedlearn.graphs.planning.crews import Machine
-from fedlearn.graphs.planning.parts import Model, Needs
+from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import plan
 
 NEEDS = Needs(parameter_bytes=48, members=8)
@@ -64,7 +64,7 @@ def table(report: Report) -> str:
     return "\n".join(lines)
 
 
-def random_model(n_pieces: int) -> Model:
+def random_model(n_pieces: int) -> ModelCosts:
     """Tensors of a million numbers on average, and activations of up to a megabyte."""
     chance = random.Random(n_pieces)
     sizes = {f"t{number}": chance.randint(10**5, 2 * 10**6) for number in range(n_pieces)}
@@ -72,7 +72,7 @@ def random_model(n_pieces: int) -> Model:
         Piece(range(number, number + 1), (name,), 64.0 * size, chance.randint(10**5, 10**6), 10**6)
         for number, (name, size) in enumerate(sizes.items())
     ]
-    return Model(pieces, sizes, {})
+    return ModelCosts(pieces, sizes, {})
 
 
 def random_machines(count: int) -> list[Machine]:
@@ -84,7 +84,7 @@ def random_machines(count: int) -> list[Machine]:
     ]
 
 
-def measure(model: Model, count: int, repeats: int) -> Cost:
+def measure(model: ModelCosts, count: int, repeats: int) -> Cost:
     """Plans for so many machines again and again."""
     machines, took = random_machines(count), list[float]()
     for _ in range(repeats):

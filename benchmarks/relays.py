@@ -22,7 +22,7 @@ from crowd import GROUP_SIZE, Crowd, Light
 from measure import Machine, Spread, describe_machine, print_report, spread
 from swarm import TASK, WARM_UP, processor_s, until
 
-from fedlearn.server.door import Door
+from fedlearn.server.connection_policy import ConnectionPolicy
 from fedlearn.wire.messages import Goodbye
 
 
@@ -137,7 +137,7 @@ def main() -> int:
     parser.add_argument("--relays", type=int, nargs="+", default=[0, 2, 4], metavar="N", help="for each; 0: none")
     parser.add_argument("--steps", type=int, default=100, metavar="N", help="of each (default: 100)")
     options = parser.parse_args()
-    Door()  # which lets this process open as many files as the system grants
+    ConnectionPolicy()  # which lets this process open as many files as the system grants
     costs = []
     for volunteers in options.volunteers:
         for relays in options.relays:

@@ -26,7 +26,7 @@ from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.pieces import Piece, pieces, stages_of
 from fedlearn.tasks.task import flat_weights
 from fedlearn.tasks.torch.supervised import supervised
-from fedlearn.tasks.torch_graph.export.export import Exported, export
+from fedlearn.tasks.torch_graph.export.export import ExportedGraph, export
 from fedlearn.tasks.torch_graph.stage_runner import StageRunner, Values
 
 NEAR = 0.1
@@ -66,7 +66,7 @@ class Report(msgspec.Struct, frozen=True):
 class Chain:
     """Stages after one another in one process."""
 
-    def __init__(self, exported: Exported, cuts: Sequence[int], network: Network) -> None:
+    def __init__(self, exported: ExportedGraph, cuts: Sequence[int], network: Network) -> None:
         learned = {name: tensor.detach().numpy() for name, tensor in network.module.named_parameters()}
         self.rows = {name: column.numpy() for name, column in network.rows.items()}
         self.runners = [StageRunner(stage, exported.frozen) for stage in stages_of(exported.graph, cuts)]

@@ -27,7 +27,7 @@ import msgspec
 from crowd import GROUP_SIZE, Crowd, Light
 from measure import Machine, Spread, describe_machine, print_report, spread
 
-from fedlearn.server.door import Door
+from fedlearn.server.connection_policy import ConnectionPolicy
 from fedlearn.wire.limits import PING_AFTER_S
 from fedlearn.wire.messages import (
     Goodbye,
@@ -198,7 +198,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     member_s = 1e-3 * options.member_ms
-    Door()  # which lets this process open as many files as the system grants
+    ConnectionPolicy()  # which lets this process open as many files as the system grants
     with tempfile.TemporaryDirectory() as folder:
         costs = [
             measure(volunteers, options.steps, Path(folder), member_s=member_s) for volunteers in options.volunteers

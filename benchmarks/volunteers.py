@@ -27,7 +27,7 @@ from volunteers_results import Case, Cell, Report, Values, save, seconds_to, tab
 
 from fedlearn.config import ConfigError
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.simulation.costs import Costs, Lines
+from fedlearn.simulation.costs import Costs, LinkSpeeds
 from fedlearn.simulation.timed_swarm import TimedSwarm
 
 SPACES: dict[str, Values] = {
@@ -103,7 +103,9 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
                     exchange=exchange,
                     hidden_size=hidden_size,
                     target=target,
-                    lines=Lines(options.up_mbit, options.down_mbit, 1e-3 * options.latency_ms, options.server_mbit),
+                    lines=LinkSpeeds(
+                        options.up_mbit, options.down_mbit, 1e-3 * options.latency_ms, options.server_mbit
+                    ),
                     costs=costs,
                     trial_tokens_per_s=per_member / costs.member_s,
                     settings=settings,

@@ -6,7 +6,7 @@ import msgspec
 from learner import Look
 from measure import Machine
 
-from fedlearn.simulation.costs import Costs, Lines
+from fedlearn.simulation.costs import Costs, LinkSpeeds
 
 Values = dict[str, str | bool | int | float]
 
@@ -20,7 +20,7 @@ class Case(msgspec.Struct, frozen=True):
     hidden_size: int
     target: float
     """Bits per character at which a run ends."""
-    lines: Lines
+    lines: LinkSpeeds
     costs: Costs
     trial_tokens_per_s: float
     """Of one core."""

@@ -11,7 +11,7 @@ import os
 
 from tp import main
 
-from fedlearn.launch.gang import Place
+from fedlearn.launch.gang import GangRank
 
 if __name__ == "__main__":
-    main(shards=max(Place.of(os.environ).size // 2, 1))
+    main(shards=max(GangRank.of(os.environ).size // 2, 1))

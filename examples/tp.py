@@ -20,7 +20,7 @@ from torch import nn
 
 import fedlearn
 from fedlearn.compat import await_seat, serve
-from fedlearn.launch.gang import Place
+from fedlearn.launch.gang import GangRank
 
 CONTEXT = 8
 WIDTH = 32
@@ -66,7 +66,7 @@ def options():
 
 
 def main(shards=None):
-    given, place = options(), Place.of(os.environ)
+    given, place = options(), GangRank.of(os.environ)
     host = "127.0.0.1" if place.is_on_one_machine else place.master
     if place.rank > 0:
         raise SystemExit(await_seat(host, given.port, name=f"rank-{place.rank}"))

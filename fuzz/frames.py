@@ -21,12 +21,12 @@ INSTRUMENTED = ["fedlearn.wire", "fedlearn.coordination"]
 with instrumented(INSTRUMENTED):
     from conversations import CREDENTIALS, DIGEST, LAYOUT, NONCE, framed
 
-    import fedlearn.coordination.people.admission
+    import fedlearn.coordination.people.authentication
     import fedlearn.coordination.worker
     from fedlearn.coordination.coordinator import Coordinator
     from fedlearn.coordination.effects import ApplyUpdate, Send, SendWeights, ServerEffect
-    from fedlearn.coordination.plan import Plan
-    from fedlearn.coordination.steps.steps import OwnSteps
+    from fedlearn.coordination.plan import RunPlan
+    from fedlearn.coordination.steps.step_source import LocalSteps
     from fedlearn.coordination.worker import Worker
     from fedlearn.es.golden import GOLDEN_STEP
     from fedlearn.es.optimizers import Adam
@@ -87,7 +87,7 @@ FROM_SERVER: list[Message] = [
 ANSWERS: dict[type[Message], Message] = {Challenge: OPENING[1], Start: OPENING[2]}
 STATES = tuple(State)
 
-fedlearn.coordination.people.admission.is_signed = lambda *_: True
+fedlearn.coordination.people.authentication.is_signed = lambda *_: True
 fedlearn.coordination.worker.prove = lambda *_: OPENING[1]
 
 
@@ -103,7 +103,7 @@ def strategy(*, is_summed: bool) -> Strategy:
 
 
 STRATEGIES = (strategy(is_summed=False), strategy(is_summed=True))
-PLAN = Plan("1", Invitation("rnn", 1, {}, {}), LAYOUT, (NO_BLOCK,), 0, 1e6, 1e6, 0)
+PLAN = RunPlan("1", Invitation("rnn", 1, {}, {}), LAYOUT, (NO_BLOCK,), 0, 1e6, 1e6, 0)
 
 
 class Server:
@@ -112,7 +112,7 @@ class Server:
     def __init__(self, choice: int) -> None:
         self.now = 0.0
         self.coordinator = Coordinator(
-            PLAN, OwnSteps(PLAN, STRATEGIES[choice % 2]), step=0, last=None, digest=DIGEST, now=0.0
+            PLAN, LocalSteps(PLAN, STRATEGIES[choice % 2]), step=0, last=None, digest=DIGEST, now=0.0
         )
         n_bytes = LAYOUT.size + len(LAYOUT.row_lengths)
         self.connection = Connection("server", now=0.0, estimate_bytes=n_bytes)

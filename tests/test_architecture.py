@@ -1,7 +1,7 @@
 """The rules of the design that can be read off the sources: who imports whom, purity, and the size of files."""
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,7 +55,7 @@ SYSTEM_NAMES = {
 }
 """What only some systems have, or have in their own way."""
 HARMLESS = {
-    "fedlearn/tasks/torch/members/ways.py: time",  # how long ways take; no loss depends on it
+    "fedlearn/tasks/torch/members/execution_plans.py: time",  # how long ways take; no loss depends on it
     "fedlearn/tasks/torch_graph/export/capture.py: logging",  # torch.export's own messages are kept away
     "fedlearn/tasks/torch_graph/export/refusals.py: pathlib",  # an error names the user's file
 }
@@ -164,6 +164,16 @@ def drawers(root: Path) -> list[str]:
     ]
 
 
+def classes_that_share_a_name(root: Path) -> list[str]:
+    """Public classes of one name, which a reader cannot tell apart."""
+    places = defaultdict(list)
+    for path in python_files(root, ("fedlearn", "es_core")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(root)))
+    return [f"{name}: {', '.join(files)}" for name, files in places.items() if len(files) > 1]
+
+
 def files_that_know_python(root: Path) -> list[str]:
     names = ("pybind11", "Python.h")
     return [path.name for path in cpp_files(root) if any(name in path.read_text(encoding="utf-8") for name in names)]
@@ -256,6 +266,7 @@ def children_started_otherwise(root: Path) -> list[str]:
         impure_imports,
         long_files,
         drawers,
+        classes_that_share_a_name,
         init_files_that_do_something,
     ],
 )
@@ -333,6 +344,14 @@ def test_a_drawer_is_seen(tmp_path: Path) -> None:
     assert drawers(tmp_path) == [f"fedlearn/wire: {MAX_FILES + 1} files, at most {MAX_FILES}"]
     (tmp_path / "fedlearn/wire/file_0.py").unlink()
     assert drawers(tmp_path) == []
+
+
+def test_two_classes_of_one_name_are_seen(tmp_path: Path) -> None:
+    write(tmp_path, "fedlearn/wire/a.py", "class Seat: ...\nclass _Own: ...")
+    write(tmp_path, "fedlearn/wire/b.py", "class _Own: ...")
+    assert classes_that_share_a_name(tmp_path) == []
+    write(tmp_path, "fedlearn/wire/b.py", "class Seat: ...")
+    assert classes_that_share_a_name(tmp_path) == ["Seat: fedlearn/wire/a.py, fedlearn/wire/b.py"]
 
 
 def test_a_part_without_a_layer_is_seen(tmp_path: Path) -> None:

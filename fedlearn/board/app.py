@@ -19,21 +19,21 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from fedlearn.board.generation import Abilities, GenerationRequest, Request, TextDelta
 from fedlearn.board.marks import birth_of
 from fedlearn.board.models import BusyError, Models
-from fedlearn.board.operator import Given, Lock, carry_out
+from fedlearn.board.operator import Given, OperatorAccess, carry_out
 from fedlearn.board.prometheus import exposition
 from fedlearn.board.public import describe, status_of
-from fedlearn.board.watching import Watch
-from fedlearn.board.wishes import Abilities, Piece, Request, Wish
+from fedlearn.board.watching import RunWatcher
 from fedlearn.coordination.people.rate_limit import RateLimit
 from fedlearn.runs.status_file import live_status
 from fedlearn.storage.checkpoint import checkpoints_in, step_of
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, list_runs
-from fedlearn.web.guards import Guard, network, too_many
+from fedlearn.web.guards import RequestGuard, network, too_many
 from fedlearn.web.names import Names
-from fedlearn.web.quotas import Leaving, Places
+from fedlearn.web.quotas import Leaving, Quota
 
 STATIC = Path(__file__).parent / "static"
 MAX_STREAMS, STREAMS_OF_ONE = 500, 100
@@ -69,16 +69,16 @@ class Board:
     def __init__(self, root: Path, *, token: str, names: Names, models: Models | None = None) -> None:
         self._root = root
         self._names = names
-        self._lock = Lock(token)
-        self._watch = Watch(root)
+        self._lock = OperatorAccess(token)
+        self._watch = RunWatcher(root)
         self._models = models or Models()
         self._abilities: dict[str, tuple[str, Abilities | None, float]] = {}
         """Of each run: of which birth, what was found, and when."""
         self._finding = asyncio.Lock()
         self._wishes = RateLimit(WISHES_PER_MINUTE)
-        self._streams = Places(MAX_STREAMS, of_one=STREAMS_OF_ONE)
-        self._downloads = Places(MAX_DOWNLOADS, of_one=DOWNLOADS_OF_ONE)
-        self._texts = Places(MAX_TEXTS, of_one=TEXTS_OF_ONE)
+        self._streams = Quota(MAX_STREAMS, of_one=STREAMS_OF_ONE)
+        self._downloads = Quota(MAX_DOWNLOADS, of_one=DOWNLOADS_OF_ONE)
+        self._texts = Quota(MAX_TEXTS, of_one=TEXTS_OF_ONE)
 
     def app(self) -> Starlette:
         """The application."""
@@ -95,7 +95,10 @@ class Board:
             Route("/metrics", self.metrics),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ]
-        middleware = [Middleware(Guard, self._names), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)]
+        middleware = [
+            Middleware(RequestGuard, self._names),
+            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),
+        ]
         return Starlette(routes=routes, middleware=middleware, lifespan=self._lifespan)
 
     async def runs(self, _: Asked) -> Response:
@@ -148,7 +151,7 @@ class Board:
         if not self._wishes.take(network(asked.scope), time.monotonic()):
             return too_many("texts for your address")
         try:
-            wish = msgspec.json.decode(await body_of(asked), type=Wish)
+            wish = msgspec.json.decode(await body_of(asked), type=GenerationRequest)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise HTTPException(400, f"wish: {error}") from error
 
@@ -191,12 +194,12 @@ class Board:
 
         return PlainTextResponse(await asyncio.to_thread(statuses), media_type="text/plain; version=0.0.4")
 
-    async def _asked(self, request: Request) -> AsyncIterator[Piece]:
+    async def _asked(self, request: Request) -> AsyncIterator[TextDelta]:
         try:
             async for answer in self._models.ask(request):
                 yield answer
         except BusyError:
-            yield Piece(error="too many ask at once; try again in a minute", done=True)
+            yield TextDelta(error="too many ask at once; try again in a minute", done=True)
 
     def _folder(self, asked: Asked) -> RunFolder:
         if (folder := self._watch.folder(asked.path_params["name"])) is None:
@@ -213,7 +216,7 @@ class Board:
             await self._models.close()
 
 
-def placed(asked: Asked, places: Places, response: ASGIApp, what: str) -> ASGIApp:
+def placed(asked: Asked, places: Quota, response: ASGIApp, what: str) -> ASGIApp:
     """The response, for as long as it takes a place of whom it goes to; without one a word about that."""
     address = network(asked.scope)
     if not places.take(address):

@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Meta
 
 from fedlearn.board.curve import FIGURES, BucketedCurve, columns, rows_of
+from fedlearn.board.decimated_list import DecimatedList
 from fedlearn.board.growing import GrowingFile
-from fedlearn.board.spaced import Spaced
 from fedlearn.storage.logs.samples import Sample
 from fedlearn.storage.runs import RunFolder
 
@@ -24,7 +24,7 @@ Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 """No larger than a curve holds exactly."""
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class StepPoint(msgspec.Struct, frozen=True, gc=False):
     """The part of a line of metrics that a page shows; see StepMetrics."""
 
     step: Count
@@ -75,11 +75,11 @@ class History:
         self.version: int = after.version if after is not None else 0
         self._encoded: tuple[int, bytes] | None = None
         """Everything at a version."""
-        self._metrics = GrowingFile(folder.metrics, Step)
+        self._metrics = GrowingFile(folder.metrics, StepPoint)
         self._looks = GrowingFile(folder.samples, Sample)
         self._forget_steps()
         self._curve.epoch = after.epoch + 1 if after is not None else 0
-        self._samples: Spaced[Looked] = Spaced(MAX_SAMPLES)
+        self._samples: DecimatedList[Looked] = DecimatedList(MAX_SAMPLES)
 
     def read(self) -> dict[str, Any] | None:
         """Reads on to the end; gives what changed, None where nothing did.
@@ -118,14 +118,14 @@ class History:
 
     def _forget_steps(self) -> None:
         self._curve, self._shown = BucketedCurve(), ""
-        self._validations: Spaced[Validation] = Spaced(MAX_VALIDATIONS)
+        self._validations: DecimatedList[Validation] = DecimatedList(MAX_VALIDATIONS)
 
     def _read_looks(self) -> list[Looked]:
         found: list[Looked] = []
         while True:
             lines, is_other = self._looks.read()
             if is_other:
-                self._samples = Spaced(MAX_SAMPLES)
+                self._samples = DecimatedList(MAX_SAMPLES)
             if not lines:
                 return found[-MAX_SAMPLES:]
             for line in lines:
@@ -145,7 +145,7 @@ class History:
                 return found
             found = [*(found or []), *self._add(lines)][-MAX_VALIDATIONS:]
 
-    def _add(self, lines: list[Step]) -> list[Validation]:
+    def _add(self, lines: list[StepPoint]) -> list[Validation]:
         """Adds lines; a run that was taken back to an earlier step has some steps again."""
         turns = [place for place in range(1, len(lines)) if lines[place].step <= lines[place - 1].step]
         found = []
@@ -155,7 +155,7 @@ class History:
             found += self._add_ascending(lines[start:end])
         return found
 
-    def _add_ascending(self, lines: list[Step]) -> list[Validation]:
+    def _add_ascending(self, lines: list[StepPoint]) -> list[Validation]:
         if not self._shown:
             self._shown = next((name for line in lines for name in line.shown), "")
         axes = np.array([*map(_AXES_OF, lines)], dtype=np.float64)

@@ -15,8 +15,8 @@ from typing import final
 import msgspec
 import numpy as np
 
+from fedlearn.board.generation import Abilities, GenerationRequest, Request, TextDelta
 from fedlearn.board.marks import timeline_of
-from fedlearn.board.wishes import Abilities, Piece, Request, Wish
 from fedlearn.runs.history import follow_journal
 from fedlearn.runs.run import Run, find
 from fedlearn.storage.checkpoint import latest_checkpoint
@@ -38,7 +38,7 @@ class _LateError(Exception):
 
 
 @final
-class Model:
+class LoadedModel:
     """A run's model, which takes the run's new steps from request to request."""
 
     def __init__(self, folder: str) -> None:
@@ -74,18 +74,18 @@ class Model:
         self._holding = holding
         return holding
 
-    def write(self, wish: Wish) -> Iterator[Piece]:
+    def write(self, wish: GenerationRequest) -> Iterator[TextDelta]:
         """The prompt and its continuation as it grows."""
         examiner = self.run.prepared.examiner
         if not isinstance(examiner, WritesText):
-            yield Piece(error="this run's model does not write text", done=True)
+            yield TextDelta(error="this run's model does not write text", done=True)
             return
         replica = self.followed().replica
         tokenizer = examiner.tokenizer
         prompt = tokenizer.encode(wish.prompt)
         unknown = int(np.count_nonzero(prompt == tokenizer.unknown_token)) if tokenizer.unknown_token is not None else 0
         note = f"{unknown} of the prompt's characters are unknown to this model" if unknown else ""
-        yield Piece(step=replica.step, note=note)
+        yield TextDelta(step=replica.step, note=note)
         shown = ""
         for growing in written(
             examiner.language_model(replica.weights),
@@ -99,15 +99,15 @@ class Model:
             text = tokenizer.decode(growing.tokens).encode(errors="replace").decode()
             keep = _n_equal(shown, text)
             if text != shown:
-                yield Piece(keep=keep, add=text[keep:])
+                yield TextDelta(keep=keep, add=text[keep:])
             shown = text
-        yield Piece(keep=len(shown), done=True)
+        yield TextDelta(keep=len(shown), done=True)
 
-    def abilities(self) -> Piece:
+    def abilities(self) -> TextDelta:
         """Whether the model writes, and the losses of n-gram models on its text."""
         examiner = self.run.prepared.examiner
         baselines = examiner.baselines() if isinstance(examiner, CountsText) else {}
-        return Piece(abilities=Abilities(isinstance(examiner, WritesText), baselines), done=True)
+        return TextDelta(abilities=Abilities(isinstance(examiner, WritesText), baselines), done=True)
 
 
 def _n_equal(one: str, other: str) -> int:
@@ -121,14 +121,14 @@ class Scribe:
     """Answers requests, and keeps the model of the last one for the next."""
 
     def __init__(self) -> None:
-        self._model: Model | None = None
+        self._model: LoadedModel | None = None
 
-    def answers(self, request: Request) -> Iterator[Piece]:
+    def answers(self, request: Request) -> Iterator[TextDelta]:
         """The answer, line by line; the last line is `done`."""
         try:
             if self._model is None or not self._model.is_of(request.folder):
                 self._model = None  # before another one takes memory
-                self._model = Model(request.folder)
+                self._model = LoadedModel(request.folder)
             if request.what == "abilities":
                 yield self._model.abilities()
             else:
@@ -138,7 +138,7 @@ class Scribe:
             # What it says may name files: it is for the operator.
             name = Path(request.folder).name
             print(f"board: run {name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            yield Piece(error="this run's model can't be used here; the board's terminal says why", done=True)
+            yield TextDelta(error="this run's model can't be used here; the board's terminal says why", done=True)
 
 
 def main() -> None:

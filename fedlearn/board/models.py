@@ -8,7 +8,7 @@ from typing import final
 
 import msgspec
 
-from fedlearn.board.wishes import Piece, Request
+from fedlearn.board.generation import Request, TextDelta
 from fedlearn.system.processes import program
 
 MAX_WAITING = 8
@@ -37,7 +37,7 @@ class Models:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def ask(self, request: Request) -> AsyncGenerator[Piece, None]:
+    async def ask(self, request: Request) -> AsyncGenerator[TextDelta, None]:
         """The answer, line by line; the last one is `done`.
 
         Raises:
@@ -55,7 +55,7 @@ class Models:
                             is_done = answer.done
                             yield answer
                 except (TimeoutError, EOFError, OSError, ValueError):
-                    yield Piece(error="it took too long, or the model failed; try something shorter", done=True)
+                    yield TextDelta(error="it took too long, or the model failed; try something shorter", done=True)
                 finally:
                     if not is_done:  # what it goes on to write would answer the next request
                         await self.close()
@@ -72,7 +72,7 @@ class Models:
             if self._process is process:
                 self._process = None
 
-    async def _exchange(self, request: Request) -> AsyncIterator[Piece]:
+    async def _exchange(self, request: Request) -> AsyncIterator[TextDelta]:
         process = await self._started()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -83,7 +83,7 @@ class Models:
                 line = await process.stdout.readline()
             if not line:
                 raise EOFError
-            answer = msgspec.json.decode(line, type=Piece)
+            answer = msgspec.json.decode(line, type=TextDelta)
             yield answer
             if answer.done:
                 return

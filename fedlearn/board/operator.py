@@ -54,7 +54,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 return orders.Finish(BY)
 
 
-class Lock:
+class OperatorAccess:
     """Lets in who knows the token."""
 
     def __init__(self, token: str) -> None:

@@ -16,10 +16,10 @@ from starlette.types import ASGIApp
 
 from fedlearn.board.app import Board
 from fedlearn.net.address import ANY_ADDRESS, is_loopback
-from fedlearn.server.gate import own_address
+from fedlearn.server.security import own_address
 from fedlearn.storage.credentials import keep_secret
 from fedlearn.system.processes import open_files, step_back
-from fedlearn.web.connections import MAX_CONNECTIONS, Networks, Porter
+from fedlearn.web.connections import MAX_CONNECTIONS, ConnectionLimiter, Networks
 from fedlearn.web.names import Names, is_address
 
 TOKEN_FILE = "board-token"
@@ -90,7 +90,7 @@ def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) ->
     """A server that is to be run on this socket."""
     # Else the system keeps megabytes for each reader that does not read.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    porter = Porter(proxies=proxies, total=min(MAX_CONNECTIONS, open_files() - OWN_FILES))
+    porter = ConnectionLimiter(proxies=proxies, total=min(MAX_CONNECTIONS, open_files() - OWN_FILES))
     config = uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", porter.protocol),

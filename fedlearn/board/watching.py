@@ -44,7 +44,7 @@ def event(name: str, content: object) -> Event:
 
 
 @final
-class Watch:
+class RunWatcher:
     """Histories of the runs under one root, read on while anybody looks."""
 
     def __init__(self, root: Path) -> None:

@@ -11,14 +11,14 @@ from typing import final
 
 from es_core import usable_processors
 from fedlearn.client.conversation import Conversation, computes
-from fedlearn.client.lending.budget import Budget
-from fedlearn.client.lending.duty import Duty
-from fedlearn.client.lending.machine import Watch
-from fedlearn.client.lending.terms import Terms, reason_to_pause
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.client.lending.machine import MachineMonitor
+from fedlearn.client.lending.policy import LendingPolicy, reason_to_pause
+from fedlearn.client.lending.throttle import CpuThrottle
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
-from fedlearn.net.direct import Place
+from fedlearn.net.direct import LineAddress
 from fedlearn.net.route import Route
 from fedlearn.net.silence import why_silent
 from fedlearn.system.keys import keys
@@ -53,7 +53,7 @@ class _Stay:
         *,
         once: bool,
         give_up_s: float,
-        terms: Terms,
+        terms: LendingPolicy,
         begin: Callable[[Address, Terminal], Conversation],
         on_leave: Callable[[], None],
         terminal: Terminal,
@@ -62,7 +62,7 @@ class _Stay:
         self._once, self._terms, self._begin, self._on_leave = once, terms, begin, on_leave
         self._give_up_s = give_up_s
         self._terminal = terminal
-        self._watch = Watch()
+        self._watch = MachineMonitor()
         self._stopped = asyncio.Event()
         self._current: Conversation | None = None
         self._conversing: asyncio.Task[Leave] | None = None
@@ -228,9 +228,9 @@ def join(
     give_up_s: float = math.inf,
     task: NamedTask | None = None,
     device: Device = "cpu",
-    terms: Terms | None = None,
-    budget: Budget | None = None,
-    direct: Place | None = None,
+    terms: LendingPolicy | None = None,
+    budget: MemoryBudget | None = None,
+    direct: LineAddress | None = None,
     others: Sequence[Address] = (),
     on_leave: Callable[[], None] = lambda: None,
     terminal: Terminal | None = None,
@@ -244,13 +244,13 @@ def join(
     computation. `direct` is where it listens for neighbours in a crew.
     """
     n_processors = usable_processors()
-    terms = terms or Terms()
+    terms = terms or LendingPolicy()
     is_limited = terms.max_cpu < 1.0
     n_threads = threads or n_processors
     if is_limited:
         n_threads = min(n_threads, math.ceil(terms.max_cpu * n_processors))
 
-    volunteer = Volunteer(n_threads, task=task, device=device, budget=budget)
+    volunteer = VolunteerReplica(n_threads, task=task, device=device, budget=budget)
 
     def begin(address: Address, terminal: Terminal) -> Conversation:
         return Conversation(
@@ -261,7 +261,7 @@ def join(
             volunteer=volunteer,
             terminal=terminal,
             budget=budget,
-            duty=Duty(terms.max_cpu, n_processors) if is_limited else None,
+            duty=CpuThrottle(terms.max_cpu, n_processors) if is_limited else None,
             direct=direct,
         )
 

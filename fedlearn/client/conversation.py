@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
 from fedlearn.client.failures import in_short, own_lines
-from fedlearn.client.lending.budget import Budget, in_words
-from fedlearn.client.lending.duty import Duty
-from fedlearn.client.line import Line
-from fedlearn.client.neighbours import Lines
-from fedlearn.client.performer import Computed, Performer
+from fedlearn.client.lending.budget import MemoryBudget, in_words
+from fedlearn.client.lending.throttle import CpuThrottle
+from fedlearn.client.line import ServerLine
+from fedlearn.client.neighbours import NeighbourLines
+from fedlearn.client.performer import Computed, VolunteerPerformer
 from fedlearn.client.showing import Showing
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.address import Address
-from fedlearn.net.direct import Place
+from fedlearn.net.direct import LineAddress
 from fedlearn.terminal import Terminal
 from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
 from fedlearn.wire.messages import Activations, Message, Neighbours
@@ -42,15 +42,15 @@ class Conversation:
         *,
         name: str,
         threads: int,
-        volunteer: Volunteer,
+        volunteer: VolunteerReplica,
         terminal: Terminal,
-        budget: Budget | None = None,
-        duty: Duty | None = None,
-        direct: Place | None = None,
+        budget: MemoryBudget | None = None,
+        duty: CpuThrottle | None = None,
+        direct: LineAddress | None = None,
     ) -> None:
         """`direct`: where this machine listens for neighbours in a crew; None: nowhere, and it calls none."""
         self._terminal = terminal
-        self._budget = budget or Budget()
+        self._budget = budget or MemoryBudget()
         self._duty = duty
         self._worker = Worker(
             name=name,
@@ -61,12 +61,12 @@ class Conversation:
         )
         self._volunteer = volunteer
         has_block = terminal.screen.mode == "live"
-        self._performer = Performer(self._worker, self._volunteer, self, has_block=has_block)
+        self._performer = VolunteerPerformer(self._worker, self._volunteer, self, has_block=has_block)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=COMPUTING)
         max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
-        self._line = Line(address, max_snapshot_bytes=max_snapshot_bytes)
+        self._line = ServerLine(address, max_snapshot_bytes=max_snapshot_bytes)
         self._lines = (
-            Lines(credentials.identity, direct, self, name=name, has_tls=address.has_tls)
+            NeighbourLines(credentials.identity, direct, self, name=name, has_tls=address.has_tls)
             if direct is not None
             else None
         )

@@ -31,7 +31,7 @@ Begin = Callable[[bytes, bytes], Awaitable[None]]
 
 
 @final
-class Line:
+class ServerLine:
     """A line to a server, which ends when the connection does or when either side leaves."""
 
     def __init__(self, address: Address, *, max_snapshot_bytes: int) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol, final
 
 from fedlearn.net.channel import Channel
 from fedlearn.net.dialing import dial_directly
-from fedlearn.net.direct import Listening, Place
+from fedlearn.net.direct import LineAddress, Listening
 from fedlearn.net.silence import why_silent
 from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import TcpStream
@@ -48,10 +48,10 @@ class Told(Protocol):
 
 
 @final
-class Lines:
+class NeighbourLines:
     """Those of one conversation with a server; they are like the line to that, with TLS or without."""
 
-    def __init__(self, identity: Identity, place: Place, told: Told, *, name: str, has_tls: bool) -> None:
+    def __init__(self, identity: Identity, place: LineAddress, told: Told, *, name: str, has_tls: bool) -> None:
         self._identity, self._name, self._has_tls = identity, name, has_tls
         self._place, self._told = place, told
         self._listening: Listening | None = None

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
 from fedlearn.client.progress import Contribution, credit_in_short, credit_in_words
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Build, ClientEffect, Compute, Evaluate, Forward, Leave, Link, Notice, Reply
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
-from fedlearn.terminal.drawing import Block
+from fedlearn.terminal.drawing import LiveBlock
 from fedlearn.wire.messages import Activations, Message, Neighbours
 
 Computed = bytes | TrialResults | None
 
 
-class Shell(Protocol):
+class VolunteerShell(Protocol):
     """What surrounds a performer: a connection, a clock, and a place for computations."""
 
     def now(self) -> float:
@@ -44,10 +44,12 @@ _FIGURES = re.compile(r"[0-9][0-9.e+-]*")
 
 
 @final
-class Performer:
+class VolunteerPerformer:
     """Performs the effects of one conversation, in the order in which the worker gave them."""
 
-    def __init__(self, worker: Worker, volunteer: Volunteer, shell: Shell, *, has_block: bool = False) -> None:
+    def __init__(
+        self, worker: Worker, volunteer: VolunteerReplica, shell: VolunteerShell, *, has_block: bool = False
+    ) -> None:
         """`has_block`: whether the shell shows the block, which then replaces the lines."""
         self._worker = worker
         self._volunteer = volunteer
@@ -78,7 +80,7 @@ class Performer:
         credit = self._worker.credit
         return "" if credit is None else credit_in_words(credit, self._volunteer.unit)
 
-    def block(self) -> Block | None:
+    def block(self) -> LiveBlock | None:
         """The present state, for a terminal; None before this machine holds the run's weights."""
         replica, credit, now = self._volunteer.replica, self._worker.credit, self._shell.now()
         if replica is None:

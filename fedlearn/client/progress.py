@@ -11,7 +11,7 @@ from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.terminal import counted, format_count, format_duration, format_figures, format_share
 from fedlearn.terminal.curve import RunningCurve
-from fedlearn.terminal.drawing import Block, Goal, Loss
+from fedlearn.terminal.drawing import Goal, LiveBlock, Loss
 from fedlearn.wire.messages import Credit, News
 
 LINE_INTERVAL_S = 10.0
@@ -92,7 +92,7 @@ class Contribution:
             return
         self._news, self._news_at = news, now
 
-    def block(self, step: int, *, n_steps: int, now: float, unit: str = "", credited: str = "") -> Block:
+    def block(self, step: int, *, n_steps: int, now: float, unit: str = "", credited: str = "") -> LiveBlock:
         """The block, when this machine's replica stands before `step`; `unit` is that of the work."""
         share = share_of([(counts, own) for _, _, counts, own in self._steps])
         own = [f"{format_share(share / self._n_seats)} of the work"] if share is not None else []
@@ -105,7 +105,7 @@ class Contribution:
             facts.append(("others", counted(others, "other volunteer") if others else "none, this machine is alone"))
         if credited:
             facts.append(("credit", credited))
-        return Block(title=self._run, goal=self._goal(step, now), loss=self._loss(unit), facts=tuple(facts))
+        return LiveBlock(title=self._run, goal=self._goal(step, now), loss=self._loss(unit), facts=tuple(facts))
 
     def _share_of(self, members_per_s: float) -> str:
         """What is this machine's of members that it computes, or that pass through its part, in words."""

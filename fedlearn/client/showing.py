@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import final
 
-from fedlearn.client.line import Line
+from fedlearn.client.line import ServerLine
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import LINE_INTERVAL_S, Bar
-from fedlearn.terminal.drawing import Block, show_block
+from fedlearn.terminal.drawing import LiveBlock, show_block
 
 INTERVAL_S = 0.4
 
@@ -16,12 +16,12 @@ INTERVAL_S = 0.4
 class Showing:
     """Shows a bar while a large message arrives, and otherwise how things stand."""
 
-    def __init__(self, terminal: Terminal, block: Callable[[], Block | None]) -> None:
+    def __init__(self, terminal: Terminal, block: Callable[[], LiveBlock | None]) -> None:
         self._terminal, self._block = terminal, block
         self._bar: Bar | None = None
         self._line_due = 0.0
 
-    async def show(self, line: Line) -> None:
+    async def show(self, line: ServerLine) -> None:
         """Renews what is shown until it is cancelled."""
         try:
             while True:

@@ -3,8 +3,8 @@
 from typing import final
 
 from es_core import usable_processors
-from fedlearn.client.lending.budget import Budget, BudgetError
-from fedlearn.client.place import Place
+from fedlearn.client.lending.budget import BudgetError, MemoryBudget
+from fedlearn.client.seat_computation import SeatComputation
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, StoreBlock, TakeSeat
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.es.replica import Replica
@@ -23,7 +23,7 @@ from fedlearn.wire.messages import DataBlock, Seat, Start
 
 
 @final
-class Volunteer:
+class VolunteerReplica:
     """What this machine holds of a run, over any number of connections; 0 `threads` means all processors.
 
     `task` is what the person at this machine named, None for runs that need no code of a user's. Trials of PyTorch
@@ -31,14 +31,14 @@ class Volunteer:
     """
 
     def __init__(
-        self, threads: int, *, task: NamedTask | None = None, device: Device = "cpu", budget: Budget | None = None
+        self, threads: int, *, task: NamedTask | None = None, device: Device = "cpu", budget: MemoryBudget | None = None
     ) -> None:
-        self._budget = budget or Budget()
+        self._budget = budget or MemoryBudget()
         self._threads = threads
         self._task = task
         self._device: Device = device
         self._holding: Holding | None = None
-        self._place: Place | None = None
+        self._place: SeatComputation | None = None
         """Instead of a whole replica."""
         self._invitation: Invitation | None = None
         self._refusal = "objective: expected a Welcome first"
@@ -144,7 +144,7 @@ class Volunteer:
             max_bytes=self._budget.max_bytes,
         )
         self._budget.check_layout(part.layout)
-        self._place = Place(part, seat, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
+        self._place = SeatComputation(part, seat, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
         if before is not None:
             self._place.holding.take_blocks(before)
 

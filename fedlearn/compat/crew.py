@@ -6,18 +6,18 @@ from contextlib import ExitStack
 
 from fedlearn.callback import Callback
 from fedlearn.client.client import join
-from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.lending.machine import free_bytes
-from fedlearn.client.lending.terms import Terms
+from fedlearn.client.lending.policy import LendingPolicy
 from fedlearn.compat.looking import Looks, Told
 from fedlearn.coordination.golden import check_core
-from fedlearn.launch.order import GIVE_UP_S
+from fedlearn.launch.spec import GIVE_UP_S
 from fedlearn.library.trained import Trained
 from fedlearn.library.training import Value, configured
 from fedlearn.net.address import is_loopback, parse_address
 from fedlearn.runs.creation import create
-from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
+from fedlearn.server.security import open_gate, with_local
 from fedlearn.server.serving import serve as serve_run
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.credentials import own_identity, read_token
@@ -85,7 +85,7 @@ def await_seat(host: str, port: int, *, name: str, threads: int = 1) -> int:
         threads=threads,
         once=False,
         give_up_s=GIVE_UP_S,
-        terms=Terms(on_battery=True),
-        budget=Budget(int(_MEMORY_SHARE * free_bytes())),
+        terms=LendingPolicy(on_battery=True),
+        budget=MemoryBudget(int(_MEMORY_SHARE * free_bytes())),
         terminal=Terminal(plain=True),
     )

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedlearn.graphs.planning.crews import Plan
-from fedlearn.graphs.planning.parts import Model, Needs
+from fedlearn.graphs.planning.crews import PlannedCrews
+from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import divide, plan
 from fedlearn.storage.node_file import Node, machines_of, read_nodes
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
@@ -27,7 +27,7 @@ def set_seed(seed: int) -> None:
 
 def clusterize(
     *, model: nn.Module, example_args: Sequence[torch.Tensor], nodes: int | str | Path = "node_data/node_configs.json"
-) -> Plan:
+) -> PlannedCrews:
     """The clusters that nodes make, each of which holds one replica; their roles are logged.
 
     With the path of a file of nodes, those that try the most members per second, as `fedlearn plan --nodes` finds them:
@@ -43,7 +43,7 @@ def clusterize(
         {f"input_{number}": argument.numpy() for number, argument in enumerate(example_args)},
         batch_size=len(example_args[0]),
     )
-    graph = Model.of(unpacked(task.as_graph()).graph)
+    graph = ModelCosts.of(unpacked(task.as_graph()).graph)
     if isinstance(nodes, int):
         equal = [Node(str(number), "", 1.0, np.inf) for number in range(nodes)]
         found = divide(graph, machines_of(equal), _NEEDS)

@@ -8,11 +8,11 @@ from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.audits.auditor import Auditor, Lottery
 from fedlearn.coordination.audits.tolerance import tolerances_of
 from fedlearn.coordination.effects import (
+    Dismiss,
     EndRun,
     Joined,
     NeedsSeat,
     Notice,
-    Part,
     Peer,
     Recompute,
     SaveCheckpoint,
@@ -22,18 +22,18 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.leases.leasing import send_block
 from fedlearn.coordination.leases.open_step import Lease, OpenStep
-from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Earned, Ledger
-from fedlearn.coordination.people.entrance import Entrance
+from fedlearn.coordination.people.membership import Membership
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Phase, Volunteer
-from fedlearn.coordination.people.standing import Standing
 from fedlearn.coordination.people.telling import news_of, settle_credit, settle_last_credit
-from fedlearn.coordination.plan import Plan, Status
+from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.coordination.status import RunStatus, run_status
 from fedlearn.coordination.steps.closing import ClosedStep
-from fedlearn.coordination.steps.course import Course
 from fedlearn.coordination.steps.divergence import PATIENCE
-from fedlearn.coordination.steps.steps import Steps
+from fedlearn.coordination.steps.step_loop import StepLoop
+from fedlearn.coordination.steps.step_source import StepSource
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Proof, Ready, Result, Resync, Welcome
 
@@ -50,27 +50,27 @@ class Coordinator:
 
     def __init__(
         self,
-        plan: Plan,
-        steps: Steps,
+        plan: RunPlan,
+        steps: StepSource,
         *,
         step: int,
         last: Update | None,
         digest: bytes,
         now: float,
-        standings: Sequence[Standing] = (),
+        standings: Sequence[Reputation] = (),
         earned: Mapping[str, Earned] | None = None,
         lottery: Lottery | None = None,
-        rules: AdmissionRules | None = None,
+        rules: AuthenticationRules | None = None,
     ) -> None:
         self._ledger = Ledger(step, now, work_per_member=plan.work_per_member, before=earned)
         tolerances = tolerances_of(plan.invitation)
         self._auditor = Auditor(plan.audit, self._ledger, lottery=lottery, tolerances=tolerances)
         self._plan = plan
-        self._entrance = Entrance(Welcome(plan.run, plan.invitation), rules or AdmissionRules(), standings)
+        self._entrance = Membership(Welcome(plan.run, plan.invitation), rules or AuthenticationRules(), standings)
         self._steps = steps
         self._digest = digest
         self._volunteers = self._entrance.volunteers
-        self._course = Course(
+        self._course = StepLoop(
             steps,
             self._volunteers,
             step=step,
@@ -148,10 +148,10 @@ class Coordinator:
         return [*self._entrance.allow(allowed), *self._course.close_if_complete(now)]
 
     def send_away(self, who: str, now: float) -> list[ServerEffect]:
-        """Parts with a volunteer for good, as `Entrance.send_away` does, with the same errors."""
+        """Parts with a volunteer for good, as `Membership.send_away` does, with the same errors."""
         return [*self._entrance.send_away(who), *self._course.close_if_complete(now)]
 
-    def replan(self, plan: Plan, now: float) -> None:
+    def replan(self, plan: RunPlan, now: float) -> None:
         """The run has other times, another end and another share of audits from now on."""
         self._plan = plan
         self._auditor.plan(plan.audit)
@@ -387,6 +387,6 @@ class Coordinator:
         self._course.end()
         # A stopped run may be resumed: its volunteers look for it again.
         farewell = Farewell("run_ended" if self._course.completion else "try_again", reason)
-        parting: list[ServerEffect] = [Part(peer, farewell) for peer, v in self._volunteers.items() if v.name]
+        parting: list[ServerEffect] = [Dismiss(peer, farewell) for peer, v in self._volunteers.items() if v.name]
         credit = settle_last_credit(self._volunteers.values(), self._ledger, self._course.step)
         return [*credit, SaveCheckpoint(), *parting, EndRun(reason)]

@@ -69,7 +69,7 @@ class SendBlock(msgspec.Struct, frozen=True):
     block: bytes
 
 
-class Part(msgspec.Struct, frozen=True):
+class Dismiss(msgspec.Struct, frozen=True):
     """Server: say farewell to a peer and close the connection once it is sent."""
 
     peer: Peer
@@ -160,7 +160,7 @@ ServerEffect = (
     | SendPart
     | DigestParts
     | SendBlock
-    | Part
+    | Dismiss
     | AppendToJournal
     | ApplyUpdate
     | Recompute

@@ -4,16 +4,16 @@ from typing import final
 
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Notice, ServerEffect
-from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.steps.steps import OwnSteps
+from fedlearn.coordination.plan import RunPlan
+from fedlearn.coordination.steps.step_source import LocalSteps
 from fedlearn.es.strategy import Strategy
 
 
 @final
-class Operator:
+class RunOperator:
     """Acts on a coordinator and on where its steps come from."""
 
-    def __init__(self, coordinator: Coordinator, steps: OwnSteps) -> None:
+    def __init__(self, coordinator: Coordinator, steps: LocalSteps) -> None:
         self._coordinator = coordinator
         self._steps = steps
 
@@ -55,7 +55,7 @@ class Operator:
         effects = self._coordinator.send_away(who, now)
         return [Notice(f"{by} sends {who} away"), *effects]
 
-    def change(self, plan: Plan, strategy: Strategy, now: float) -> None:
+    def change(self, plan: RunPlan, strategy: Strategy, now: float) -> None:
         """Steps that are opened from now on follow these; each Update carries what replicas need to take it."""
         self._steps.change(plan, strategy)
         self._coordinator.replan(plan, now)

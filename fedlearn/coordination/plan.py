@@ -8,7 +8,7 @@ from fedlearn.es.layout import ParameterLayout
 from fedlearn.tasks.invitation import Invitation
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RunPlan(msgspec.Struct, frozen=True):
     """The settings of a run apart from its strategy."""
 
     run: str

@@ -9,7 +9,7 @@ import msgspec
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.roster import Phase, Volunteer
-from fedlearn.coordination.plan import Plan, Status
+from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.wire.messages import Credit
 
 IDENTITY_DIGITS = 16
@@ -110,7 +110,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_status(
-    plan: Plan,
+    plan: RunPlan,
     status: Status,
     volunteers: Iterable[Volunteer],
     step: OpenStep | None,

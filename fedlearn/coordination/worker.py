@@ -26,7 +26,7 @@ from fedlearn.coordination.effects import (
 )
 from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.seats.pipeline import Pipeline
-from fedlearn.coordination.seats.way import Way, unreachable
+from fedlearn.coordination.seats.route import ActivationRoute, unreachable
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.exchange import SUM_SLICE_S
 from fedlearn.es.trials import TrialResults, Trials
@@ -85,7 +85,7 @@ class Worker:
         self._memory_bytes = memory_bytes
         self._pipeline: Pipeline | None = None
         """Where this machine holds a part of the model."""
-        self._way = Way()
+        self._way = ActivationRoute()
         self._listens_at = 0
         self._hello: Hello | None = None
         self._held: Held | None = None
@@ -147,7 +147,7 @@ class Worker:
                     )
                 return self._queue(Build(message), now)
             case Seat():
-                self._pipeline, self._way = Pipeline(message), Way()
+                self._pipeline, self._way = Pipeline(message), ActivationRoute()
                 part = f"part {message.place + 1} of {len(message.cuts) + 1} of the model, in crew {message.crew}"
                 return [Notice(f"this machine holds {part}"), *self._queue(TakeSeat(message), now)]
             case Neighbours() if self._pipeline is not None and self._listens_at:

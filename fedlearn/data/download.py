@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self, final
 from urllib.parse import urldefrag, urlsplit
 
-from fedlearn.data.transfer import Extent, Transfer
+from fedlearn.data.transfer import ByteRange, Transfer
 from fedlearn.system.files import cache_folder
 from fedlearn.text.source import Progress, Untold
 
@@ -93,7 +93,7 @@ class Cache:
     def _attempt(self, url: str, transfer: Transfer, progress: Progress) -> None:
         request = urllib.request.Request(url, headers={"User-Agent": "fedlearn", **transfer.headers})
         with urllib.request.urlopen(request, timeout=30) as response:
-            extent = Extent.of(response.status, response.headers)
+            extent = ByteRange.of(response.status, response.headers)
             if (missing := extent.size - transfer.n_bytes) > (free := shutil.disk_usage(self._folder).free):
                 raise ValueError(
                     f"data: expected room for {missing / 1e6:,.0f} MB in {self._folder}, {free / 1e6:,.0f} MB are "

@@ -17,7 +17,7 @@ CHUNK_BYTES = 2**18
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
-class Extent(msgspec.Struct, frozen=True):
+class ByteRange(msgspec.Struct, frozen=True):
     """Which bytes of which file a web server sends."""
 
     start: int
@@ -71,7 +71,7 @@ class Transfer:
             return {}
         return {"Range": f"bytes={self.n_bytes}-"} | ({"If-Range": self._version} if self._version else {})
 
-    def receive(self, extent: Extent, response: Reads, told: Callable[[int], None]) -> None:
+    def receive(self, extent: ByteRange, response: Reads, told: Callable[[int], None]) -> None:
         """Keeps what comes; `told` is told how many bytes are there.
 
         Raises:

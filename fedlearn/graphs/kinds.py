@@ -50,7 +50,7 @@ _BASES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 }  # fmt: skip
 
 
-class Kind(Struct, frozen=True):
+class ArgumentKind(Struct, frozen=True):
     """What one argument may be."""
 
     base: str
@@ -82,16 +82,16 @@ class Kind(Struct, frozen=True):
         return _BASES[self.base][1](value)
 
 
-def parse_kind(text: str) -> Kind:
+def parse_kind(text: str) -> ArgumentKind:
     """The kind that a text describes."""
     rest, is_optional = text.removesuffix("?"), text.endswith("?")
     if not rest.endswith("[]"):
-        return _known(Kind(rest, item_may_be_none=False, is_list=False, may_be_none=is_optional))
+        return _known(ArgumentKind(rest, item_may_be_none=False, is_list=False, may_be_none=is_optional))
     item = rest.removesuffix("[]")
-    return _known(Kind(item.removesuffix("?"), item.endswith("?"), is_list=True, may_be_none=is_optional))
+    return _known(ArgumentKind(item.removesuffix("?"), item.endswith("?"), is_list=True, may_be_none=is_optional))
 
 
-def _known(kind: Kind) -> Kind:
+def _known(kind: ArgumentKind) -> ArgumentKind:
     if kind.base not in _BASES and not kind.base.startswith("word("):
         raise ValueError(f"kind: expected one of {', '.join(_BASES)} or word(...), got {kind.base!r}")
     return kind

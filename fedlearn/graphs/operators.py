@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from fedlearn.graphs.kinds import Kind, parse_kind
+from fedlearn.graphs.kinds import ArgumentKind, parse_kind
 
 _LINES = """
 abs.default(Tensor self) -> 1
@@ -302,7 +302,7 @@ class Parameter(Struct, frozen=True):
     """One parameter of an operator."""
 
     name: str
-    kind: Kind
+    kind: ArgumentKind
 
 
 class Operator(Struct, frozen=True):

@@ -21,11 +21,10 @@ from starlette.types import ASGIApp
 from fedlearn.board.app import AS_IT_IS, Board, body_of, json_of, placed
 from fedlearn.board.app import STATIC as BOARD_STATIC
 from fedlearn.client.hub_line import Work
+from fedlearn.hub.authentication import AuthenticationMiddleware
 from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training, read_body
 from fedlearn.hub.devices import Device, Devices
-from fedlearn.hub.door import COOKIE, Door
 from fedlearn.hub.elsewhere import Elsewhere
-from fedlearn.hub.entrance import Entrance
 from fedlearn.hub.errors import answer_of
 from fedlearn.hub.files import TASK_SUFFIX, files_in
 from fedlearn.hub.jobs.checks import check_job
@@ -35,10 +34,11 @@ from fedlearn.hub.jobs.records import JobRecord
 from fedlearn.hub.jobs.seats import held_by
 from fedlearn.hub.jobs.speed import device_speed, teraflops_of
 from fedlearn.hub.settings import HubSettings
+from fedlearn.hub.tokens import COOKIE, TokenAuthentication
 from fedlearn.storage.durable import StorageError
-from fedlearn.web.guards import Guard
+from fedlearn.web.guards import RequestGuard
 from fedlearn.web.names import Names
-from fedlearn.web.quotas import Places
+from fedlearn.web.quotas import Quota
 
 STATIC = Path(__file__).parent / "static"
 TICK_S = 0.2
@@ -68,13 +68,13 @@ class Hub:
         self._settings, self._names = settings, names
         self._devices = Devices()
         self.jobs = Jobs(settings, self._devices)
-        self._door = Door(
+        self._door = TokenAuthentication(
             operator_token=settings.operator_token,
             device_token=settings.device_token,
             open_to=Names(names.port, is_public=False) if settings.is_open_on_loopback else None,
         )
         self._board = Board(settings.runs, token=settings.operator_token, names=names).app()
-        self._streams = Places(MAX_STREAMS, of_one=STREAMS_OF_ONE)
+        self._streams = Quota(MAX_STREAMS, of_one=STREAMS_OF_ONE)
 
     def app(self) -> Starlette:
         """The application."""
@@ -105,7 +105,7 @@ class Hub:
         ]
         beside = [*(Route(path, self._board) for path in OF_BOARD), Route("/api/{rest:path}", Elsewhere(routes))]
         handlers = dict.fromkeys([RefusedError, HTTPException, StorageError, OSError, Exception], answer_of)
-        middleware = [Middleware(Entrance, self._door), Middleware(Guard, self._names)]
+        middleware = [Middleware(AuthenticationMiddleware, self._door), Middleware(RequestGuard, self._names)]
         return Starlette(
             routes=[*routes, *beside, Mount("/", self._board)],
             middleware=middleware,

@@ -11,10 +11,10 @@ import msgspec
 from fedlearn.config import ServerSettings
 from fedlearn.hub.bodies import Asked, RefusedError
 from fedlearn.hub.files import task_below
-from fedlearn.hub.jobs.job_task import STEPS_PER_EPOCH, TASK_FILE
 from fedlearn.hub.jobs.records import JobFolder, JobRecord
+from fedlearn.hub.jobs.spec import STEPS_PER_EPOCH, TASK_FILE
 from fedlearn.net.address import is_loopback
-from fedlearn.server.gate import Gate, open_gate
+from fedlearn.server.security import ServerSecurity, open_gate
 from fedlearn.storage.credentials import keep_secret
 from fedlearn.storage.durable import make_folder
 
@@ -36,7 +36,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Whether this machine's own requests need no token."""
     operator_token: str
     device_token: str
-    gate: Gate
+    gate: ServerSecurity
     """That of the jobs' servers, which are one like the other."""
     job_ports: range = range(0)
     """Where jobs' servers listen; empty: anywhere."""

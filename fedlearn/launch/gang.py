@@ -9,12 +9,12 @@ from typing import Self
 
 from msgspec import Struct
 
-from fedlearn.launch.order import GIVE_UP_S
+from fedlearn.launch.spec import GIVE_UP_S
 
 _LOOPBACK = "127.0.0.1"
 
 
-class Place(Struct, frozen=True):
+class GangRank(Struct, frozen=True):
     """Where a process stands in its gang."""
 
     rank: int
@@ -62,7 +62,7 @@ class Place(Struct, frozen=True):
         )
 
 
-def server_arguments(place: Place, task: str, port: int, flags: list[str], *, has_run: bool) -> list[str]:
+def server_arguments(place: GangRank, task: str, port: int, flags: list[str], *, has_run: bool) -> list[str]:
     """The arguments of `fedlearn` for rank 0, which serves a task, after a restart of the gang with its run."""
     resumed = ["--resume", "latest"] if place.n_restarts and has_run else []
     # The gang's machines trust their network, as those that torchrun connects always did.
@@ -71,7 +71,7 @@ def server_arguments(place: Place, task: str, port: int, flags: list[str], *, ha
     return ["serve", "--task", task, "--host", *host, "--port", str(port), *others, *resumed, *flags]
 
 
-def volunteer_arguments(place: Place, task: str, port: int, *, threads: int) -> list[str]:
+def volunteer_arguments(place: GangRank, task: str, port: int, *, threads: int) -> list[str]:
     """The arguments of `fedlearn` for any other rank, which joins rank 0."""
     server = f"{_LOOPBACK}:{port}" if place.is_on_one_machine else f"fedlearn+plain://{place.master}:{port}"
     named = ["--task", task] if ":" in task else []

@@ -5,7 +5,7 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/d
 
 from typing import Any
 
-from fedlearn.launch.order import LENT, Order
+from fedlearn.launch.spec import LENT, LaunchSpec
 
 NAME = "fedlearn-join"
 DEFAULT_IMAGE = "fedlearn"
@@ -16,7 +16,7 @@ _USER = 10001
 """The user of the image that `deploy/` builds."""
 
 
-def deployment(order: Order, *, image: str = DEFAULT_IMAGE) -> dict[str, Any]:
+def deployment(order: LaunchSpec, *, image: str = DEFAULT_IMAGE) -> dict[str, Any]:
     """The manifest, for `kubectl apply -f -`."""
     labels = {"app.kubernetes.io/name": NAME}
     pod = {
@@ -45,7 +45,7 @@ def deployment(order: Order, *, image: str = DEFAULT_IMAGE) -> dict[str, Any]:
     }
 
 
-def _container(order: Order, image: str) -> dict[str, Any]:
+def _container(order: LaunchSpec, image: str) -> dict[str, Any]:
     resources = {"cpu": str(order.cpus)} | ({"memory": f"{order.memory_mib}Mi"} if order.memory_bytes else {})
     token = {"secretKeyRef": {"name": SECRET, "key": "token", "optional": True}}
     return {

@@ -7,11 +7,11 @@ import os
 from typing import Any
 
 from fedlearn.client.client import join
-from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.lending.machine import free_bytes
-from fedlearn.client.lending.terms import Terms
+from fedlearn.client.lending.policy import LendingPolicy
 from fedlearn.coordination.golden import check_core
-from fedlearn.launch.order import GIVE_UP_S
+from fedlearn.launch.spec import GIVE_UP_S
 from fedlearn.net.address import parse_address
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
@@ -50,7 +50,9 @@ def ray(
     parse_address(server)
     secret = token.encode() if token is not None else read_token("", os.environ)
     cluster = _connected(address, count * cpus)
-    actor = cluster.remote(num_cpus=cpus, memory=memory_bytes or None, max_restarts=-1, max_task_retries=-1)(Volunteer)
+    actor = cluster.remote(num_cpus=cpus, memory=memory_bytes or None, max_restarts=-1, max_task_retries=-1)(
+        VolunteerActor
+    )
     actors = [actor.remote() for _ in range(count)]
     try:
         working = [
@@ -63,7 +65,7 @@ def ray(
             cluster.kill(each)
 
 
-class Volunteer:
+class VolunteerActor:
     """An actor, which runs on a node of the cluster."""
 
     def work(self, server: str, name: str, threads: int, count: int, task: str | None, token: bytes) -> int:
@@ -78,9 +80,9 @@ class Volunteer:
             once=False,
             give_up_s=GIVE_UP_S,
             task=load_task(task) if task is not None else None,
-            terms=Terms(on_battery=True),
+            terms=LendingPolicy(on_battery=True),
             # All of them may be on one node.
-            budget=Budget(int(_MEMORY_SHARE * free_bytes() / count)),
+            budget=MemoryBudget(int(_MEMORY_SHARE * free_bytes() / count)),
             terminal=Terminal(plain=True),
         )
 

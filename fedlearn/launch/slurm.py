@@ -5,7 +5,7 @@ Source: https://slurm.schedmd.com/sbatch.html
 
 import shlex
 
-from fedlearn.launch.order import LENT, Order
+from fedlearn.launch.spec import LENT, LaunchSpec
 from fedlearn.system.processes import program
 
 # Of the variable's value nothing is printed: scripts lie in shared folders.
@@ -21,7 +21,7 @@ exec {command} --name "slurm-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID"
 """
 
 
-def job_array(order: Order) -> str:
+def job_array(order: LaunchSpec) -> str:
     """The script, for `sbatch`."""
     memory = f"#SBATCH --mem={order.memory_mib}M\n" if order.memory_bytes else ""
     command = shlex.join(program(order.join(*LENT)))

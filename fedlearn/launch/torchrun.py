@@ -2,13 +2,13 @@
 
 import shlex
 
-from fedlearn.launch.order import Order
+from fedlearn.launch.spec import LaunchSpec
 from fedlearn.net.address import parse_address
 
 _RESTARTS = 3
 
 
-def torchrun_line(order: Order, task: str) -> str:
+def torchrun_line(order: LaunchSpec, task: str) -> str:
     """The command for one machine: rank 0 is the server, on the port of the order's address, the others volunteers."""
     address = parse_address(order.server)
     line = ["torchrun", "--nproc-per-node", str(order.count + 1), "--max-restarts", str(_RESTARTS)]

@@ -19,7 +19,7 @@ from fedlearn.net.tls import (
 )
 
 
-class Line(NamedTuple):
+class DialedLine(NamedTuple):
     """An open line to a server that may be trusted as far as its address says."""
 
     reader: asyncio.StreamReader
@@ -28,7 +28,7 @@ class Line(NamedTuple):
     """SHA-256 of the server's certificate, which proofs cover; empty without TLS."""
 
 
-async def dial(address: Address) -> Line:
+async def dial(address: Address) -> DialedLine:
     """Connects, and checks that this is the server that the address means; nothing of the protocol is said yet.
 
     Raises:
@@ -39,7 +39,7 @@ async def dial(address: Address) -> Line:
     sock = await open_tunnel(proxy, address) if proxy is not None else None
     host, port = (address.host, address.port) if sock is None else (None, None)
     if not address.has_tls:
-        return Line(*await asyncio.open_connection(host, port, sock=sock, limit=READ_LIMIT_BYTES), binding=b"")
+        return DialedLine(*await asyncio.open_connection(host, port, sock=sock, limit=READ_LIMIT_BYTES), binding=b"")
     try:
         reader, writer = await asyncio.open_connection(
             host,
@@ -64,17 +64,17 @@ async def dial(address: Address) -> Line:
         except UntrustedServerError:
             writer.transport.abort()
             raise
-    return Line(reader, writer, binding_of(certificate))
+    return DialedLine(reader, writer, binding_of(certificate))
 
 
-async def dial_directly(host: str, port: int, *, has_tls: bool) -> Line:
+async def dial_directly(host: str, port: int, *, has_tls: bool) -> DialedLine:
     """Connects to a volunteer; that it is the one that was meant, a signature over the binding must show.
 
     Raises:
         OSError: nobody answers there, or not with TLS.
     """
     if not has_tls:
-        return Line(*await asyncio.open_connection(host, port, limit=READ_LIMIT_BYTES), binding=b"")
+        return DialedLine(*await asyncio.open_connection(host, port, limit=READ_LIMIT_BYTES), binding=b"")
     reader, writer = await asyncio.open_connection(
         host,
         port,
@@ -85,7 +85,7 @@ async def dial_directly(host: str, port: int, *, has_tls: bool) -> Line:
         ssl_shutdown_timeout=SHUTDOWN_S,
     )
     certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    return Line(reader, writer, binding_of(certificate))
+    return DialedLine(reader, writer, binding_of(certificate))
 
 
 def _broken(address: Address) -> ConnectionError:

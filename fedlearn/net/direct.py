@@ -25,7 +25,7 @@ class Listening(msgspec.Struct, frozen=True, eq=False):
         self.listener.close()
 
 
-class Place(msgspec.Struct, frozen=True):
+class LineAddress(msgspec.Struct, frozen=True):
     """An address of this machine; an empty host is all networks, port 0 any free one."""
 
     host: str = ""
@@ -54,7 +54,7 @@ class Place(msgspec.Struct, frozen=True):
         return socket.create_server((self.host, self.port), family=family)
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> LineAddress:
     """The place of a text such as "55552" or "192.0.2.7:55552"; nothing is any.
 
     Raises:
@@ -63,4 +63,4 @@ def parse_place(text: str) -> Place:
     host, _, port = text.rpartition(":")
     if text and not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError(f"--direct: expected a port, or an address of this machine with one, e.g. 55552, got {text!r}")
-    return Place(host.strip("[]"), int(port or 0))
+    return LineAddress(host.strip("[]"), int(port or 0))

@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 
 from fedlearn.callback import Begun
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import StepReport
-from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
-from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.relay.leased_steps import LeasedSteps
+from fedlearn.coordination.plan import RunPlan
+from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START
 from fedlearn.es.update import Update
@@ -74,7 +74,7 @@ class RelayKeeper:
 
     def __init__(
         self,
-        volunteer: Volunteer,
+        volunteer: VolunteerReplica,
         blocks: Blocks,
         welcome: Welcome,
         settings: RelaySettings,
@@ -82,7 +82,7 @@ class RelayKeeper:
         step: int,
         digest: bytes,
     ) -> None:
-        self.steps = LeasedSteps(volunteer.holding.objective.layout)
+        self.steps = UpstreamSteps(volunteer.holding.objective.layout)
         self.update_bytes = 0
         self.sample_time, self.sample_every = 0.0, 0
         self._holding = volunteer.holding
@@ -109,10 +109,10 @@ class RelayKeeper:
         """Bytes of the weights and of what travels with them."""
         return self._holding.replica.weights.nbytes * (1 + len(self._holding.replica.slots))
 
-    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+    def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
         """A coordinator for the volunteers below."""
         welcome, (step, digest) = self._welcome, self._begun
-        plan = Plan(
+        plan = RunPlan(
             run=welcome.run,
             invitation=welcome.invitation,
             layout=self.layout,

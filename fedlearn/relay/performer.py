@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, final
 
 from fedlearn.client.performer import Computed
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Compute, Forward, Leave, Link, Notice, Reply, ServerEffect
 from fedlearn.coordination.relay.relay import Relay, RelayEffect
 from fedlearn.wire.messages import Message
 
 
-class Shell(Protocol):
+class RelayShell(Protocol):
     """What surrounds a performer: connections on two sides, a clock, and a place for computations."""
 
     def now(self) -> float:
@@ -33,10 +33,10 @@ class Shell(Protocol):
 
 
 @final
-class Performer:
+class RelayPerformer:
     """The effects of one relay on both sides, in the order in which the relay gave them."""
 
-    def __init__(self, relay: Relay, volunteer: Volunteer, shell: Shell) -> None:
+    def __init__(self, relay: Relay, volunteer: VolunteerReplica, shell: RelayShell) -> None:
         self._relay = relay
         self._volunteer = volunteer
         self._shell = shell

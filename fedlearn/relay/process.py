@@ -8,21 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
 from fedlearn.client.failures import in_short, own_lines
-from fedlearn.client.lending.budget import Budget, in_words
-from fedlearn.client.line import Line
+from fedlearn.client.lending.budget import MemoryBudget, in_words
+from fedlearn.client.line import ServerLine
 from fedlearn.client.performer import Computed
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, ServerEffect
-from fedlearn.coordination.relay.leased_steps import LeasedSteps
 from fedlearn.coordination.relay.relay import Relay
+from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.route import Route
 from fedlearn.net.silence import why_silent
 from fedlearn.relay.keeper import Blocks, RelayKeeper, RelaySettings
-from fedlearn.relay.performer import Performer
-from fedlearn.server.gate import Gate
+from fedlearn.relay.performer import RelayPerformer
 from fedlearn.server.listening import listen
+from fedlearn.server.security import ServerSecurity
 from fedlearn.server.server import Server
 from fedlearn.terminal import Terminal
 from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
@@ -56,18 +56,18 @@ class RelayProcess:
 
     def __init__(
         self,
-        volunteer: Volunteer,
+        volunteer: VolunteerReplica,
         credentials: Credentials,
-        gate: Gate,
+        gate: ServerSecurity,
         settings: RelaySettings,
         *,
         name: str,
         threads: int,
         terminal: Terminal,
-        budget: Budget | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """`budget` is the volunteer's as well."""
-        self._budget = budget or Budget()
+        self._budget = budget or MemoryBudget()
         self._volunteer, self._credentials = volunteer, credentials
         self._gate, self._settings = gate, settings
         self._name, self._threads = name, threads
@@ -77,7 +77,7 @@ class RelayProcess:
         self._blocks = Blocks()
         self._port = gate.settings.port
         self._worker: Worker | None = None
-        self._above: Line | None = None
+        self._above: ServerLine | None = None
         self._server: Server | None = None
         self._serving: asyncio.Task[str] | None = None
         self._is_turning = False
@@ -86,7 +86,7 @@ class RelayProcess:
 
     def _begin_anew(self) -> None:
         self._relay = Relay(self._serve)
-        self._performer = Performer(self._relay, self._volunteer, self)
+        self._performer = RelayPerformer(self._relay, self._volunteer, self)
         self._server = self._serving = None
 
     async def run(self) -> int:
@@ -132,7 +132,7 @@ class RelayProcess:
     async def _converse(self) -> tuple[Leave, str]:
         """Why the conversation above ended; and why everything has ended, or an empty text."""
         max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
-        self._above = above = Line(self._route.address, max_snapshot_bytes=max_snapshot_bytes)
+        self._above = above = ServerLine(self._route.address, max_snapshot_bytes=max_snapshot_bytes)
         self.say(f"connecting to {self._route.address}")
         conversing = asyncio.create_task(above.converse(self._begin, self._receive))
         leave = Leave("", is_welcome_back=False, is_refusal=False)
@@ -204,7 +204,7 @@ class RelayProcess:
             reason = f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting"
             self._performer.perform(self._worker.fail(reason, is_welcome_back=True))
 
-    def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, LeasedSteps]:
+    def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, UpstreamSteps]:
         keeper = RelayKeeper(self._volunteer, self._blocks, welcome, self._settings, step=step, digest=digest)
         listening = listen(self._gate.settings.host, self._port)
         self._port = listening.getsockname()[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from fedlearn.config import ConfigError, RunConfig, Schema, to_json
-from fedlearn.coordination.crews.seating import draftsman_of
+from fedlearn.coordination.crews.planning import crew_planner_of
 from fedlearn.data.folder import RunData
 from fedlearn.es.replica import genesis
 from fedlearn.es.strategy import Strategy
@@ -55,7 +55,7 @@ def create(
         prepared = _with_forecast(msgspec.structs.replace(prepared, reasons=(*places, *prepared.reasons)))
         n_parameters = prepared.objective.layout.size
         _check_size(n_parameters)
-        draftsman_of(prepared.invitation, prepared.config.server)  # a run that can't be served must not become a run
+        crew_planner_of(prepared.invitation, prepared.config.server)  # a run that can't be served must not become a run
         files = {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}
         for name, payload in files.items():
             write_durably(folder.data / name, payload)

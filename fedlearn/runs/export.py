@@ -22,7 +22,7 @@ Format = Literal["safetensors", "onnx", "csv"]
 FORMATS: tuple[Format, ...] = ("safetensors", "onnx", "csv")
 
 
-class Exported(msgspec.Struct, frozen=True):
+class ExportedFile(msgspec.Struct, frozen=True):
     """A file that was written."""
 
     path: Path
@@ -50,7 +50,7 @@ def format_of(path: Path | None) -> Format:
 
 def export(
     run: Run, path: Path | None = None, form: Format | None = None, *, progress: StepDone | None = None
-) -> Exported:
+) -> ExportedFile:
     """Writes the run's newest weights, or its figures, in a format, which by default the ending of `path` says.
 
     Without a path the file is `run-<name>` with the format's ending, in the working directory.
@@ -64,14 +64,14 @@ def export(
     if form == "csv":
         payload, n_lines = table(run.folder.metrics)
         write_durably(path, payload)
-        return Exported(path, f"the figures of {n_lines} steps")
+        return ExportedFile(path, f"the figures of {n_lines} steps")
     rebuilt = newest(run, progress=progress)
     replica = rebuilt.holding.replica
     about = {"run": run.folder.path.name, "step": str(replica.step), "digest": replica.digest.hex()}
     payload, notes = weights_as(run, replica.weights, form, about)
     write_durably(path, payload)
     names = {"safetensors": "the state_dict", "onnx": "one step of the model"}
-    return Exported(path, f"{names[form]}, with the weights of step {replica.step}", (*rebuilt.problems, *notes))
+    return ExportedFile(path, f"{names[form]}, with the weights of step {replica.step}", (*rebuilt.problems, *notes))
 
 
 def weights_as(

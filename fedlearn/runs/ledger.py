@@ -5,13 +5,13 @@ from collections.abc import Iterable
 import msgspec
 
 from fedlearn.coordination.people.credit import Earned, Entry
-from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.update import Update
 from fedlearn.storage.logs.lines import read_lines
 from fedlearn.storage.runs import RunFolder
 
 
-class Credit(msgspec.Struct, frozen=True):
+class RunCredit(msgspec.Struct, frozen=True):
     """The credit of a whole run."""
 
     earned: dict[str, Earned]
@@ -31,7 +31,7 @@ def read_credit(folder: RunFolder) -> dict[str, Earned]:
     return earned
 
 
-def check_credit(folder: RunFolder, journal: Iterable[Update]) -> Credit:
+def check_credit(folder: RunFolder, journal: Iterable[Update]) -> RunCredit:
     """The credit of a run, each entry compared with the Updates of its steps as far as the journal has them."""
     members = {update.step: update.n_members for update in journal}
     false, claimed = [], set[int]()
@@ -42,13 +42,13 @@ def check_credit(folder: RunFolder, journal: Iterable[Update]) -> Credit:
         if is_whole and sum(part.members for part in entry.earned.values()) != sum(members[step] for step in steps):
             false.append(entry)
     unclaimed = sum(count for step, count in members.items() if step not in claimed)
-    return Credit(read_credit(folder), tuple(false), unclaimed)
+    return RunCredit(read_credit(folder), tuple(false), unclaimed)
 
 
-def standings_of(earned: dict[str, Earned]) -> list[Standing]:
+def standings_of(earned: dict[str, Earned]) -> list[Reputation]:
     """What identities have shown so far in a run that is resumed."""
     return [
-        Standing(
+        Reputation(
             identity,
             part.name,
             n_agreed=0 if part.caught else part.agreed,

@@ -14,11 +14,11 @@ from fedlearn.coordination.effects import (
     ApplyUpdate,
     Broadcast,
     DigestParts,
+    Dismiss,
     EndRun,
     Joined,
     Left,
     Notice,
-    Part,
     Peer,
     Recompute,
     RecordCredit,
@@ -47,7 +47,7 @@ WAITING_S = 3.0
 T = TypeVar("T")
 
 
-class Shell(Protocol):
+class ServerShell(Protocol):
     """What surrounds a performer: connections, a clock, and a place for work that takes long."""
 
     def now(self) -> float:
@@ -73,11 +73,16 @@ class Shell(Protocol):
 
 
 @final
-class Performer:
+class ServerPerformer:
     """Performs the effects of one run, in the order in which the coordinator gave them."""
 
     def __init__(
-        self, trainer: Serves, coordinator: Coordinator, shell: Shell, told: Callback, seating: Seating | None = None
+        self,
+        trainer: Serves,
+        coordinator: Coordinator,
+        shell: ServerShell,
+        told: Callback,
+        seating: Seating | None = None,
     ) -> None:
         """`told` hears of everything but steps, of which the shell hears first."""
         self._trainer = trainer
@@ -161,7 +166,7 @@ class Performer:
                 self._digest(wanted)
             case SendBlock(peer, block):
                 self._send(peer, *self._trainer.data_block(block))
-            case Part(peer, farewell):
+            case Dismiss(peer, farewell):
                 self._behind_weights.pop(peer, None)
                 self._shell.send(peer, farewell)
             case AppendToJournal(update):

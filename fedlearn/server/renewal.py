@@ -8,7 +8,7 @@ import msgspec
 
 from fedlearn.config import ConfigError
 from fedlearn.net.tls import load_chain, read_certificate
-from fedlearn.server.gate import Gate
+from fedlearn.server.security import ServerSecurity
 from fedlearn.storage.credentials import read_allowed
 
 INTERVAL_S = 2.0
@@ -19,14 +19,14 @@ INTERVAL_S = 2.0
 class Renewal:
     """Watches the files of a gate."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: ServerSecurity) -> None:
         settings = gate.settings
         self._gate = gate
         self._paths = [Path(name) for name in (settings.allow, settings.tls_cert, settings.tls_key) if name]
         self._seen = self._look()
         self._due = 0.0
 
-    def changed(self, now: float) -> Gate | None:
+    def changed(self, now: float) -> ServerSecurity | None:
         """The gate by the changed files, None where nothing has changed; the TLS context stays the same object.
 
         Raises:
@@ -55,7 +55,7 @@ def _state_of(path: Path) -> tuple[int, int, int]:
     return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-def _renewed(gate: Gate) -> Gate:
+def _renewed(gate: ServerSecurity) -> ServerSecurity:
     settings = gate.settings
     rules = msgspec.structs.replace(gate.rules, allowed=read_allowed(settings.allow))
     if gate.context is None or not settings.tls_cert:

@@ -22,10 +22,10 @@ from fedlearn.net.channel import Channel
 from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import TcpStream
 from fedlearn.server.budget import MAX_HELD_BYTES, over_budget
-from fedlearn.server.door import Door
-from fedlearn.server.gate import Gate
-from fedlearn.server.performer import Performer
+from fedlearn.server.connection_policy import ConnectionPolicy
+from fedlearn.server.performer import ServerPerformer
 from fedlearn.server.renewal import Renewal
+from fedlearn.server.security import ServerSecurity
 from fedlearn.server.training.examination import Agenda
 from fedlearn.server.training.keeper import Keeper
 from fedlearn.server.viewing import View
@@ -78,7 +78,7 @@ class Server:
         self,
         trainer: Keeper,
         callbacks: Iterable[Callback],
-        gate: Gate | None = None,
+        gate: ServerSecurity | None = None,
         *,
         compute: ThreadPoolExecutor | None = None,
         then: Callable[[], None] = lambda: None,
@@ -86,13 +86,15 @@ class Server:
         """`compute` is one thread for all work, where it is shared; `then` is called after everything that happens."""
         self._trainer = trainer
         self._then = then
-        self._gate = gate or Gate()
+        self._gate = gate or ServerSecurity()
         self._renewal = Renewal(self._gate)
         self._coordinator = trainer.coordinator(self.now(), self._gate.rules)
         self._begun = trainer.begun()
         self._view = View(self._begun.unit)
         self._told = Callbacks([self._view, *callbacks])
-        self._performer = Performer(trainer, self._coordinator, self, self._told, trainer.crews(self._coordinator))
+        self._performer = ServerPerformer(
+            trainer, self._coordinator, self, self._told, trainer.crews(self._coordinator)
+        )
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = self._port = 0
@@ -103,7 +105,7 @@ class Server:
         self._max_queued_bytes = 2 * 3 * weights_bytes + MAX_QUEUED_UPDATES_BYTES
         self._max_held_bytes = 2 * 3 * weights_bytes + MAX_HELD_BYTES
         self._budget_due = 0.0
-        self._door = Door()
+        self._door = ConnectionPolicy()
         self._closed_bytes_in = 0
         self._closed_bytes_out = 0
         self._tally = Tally()

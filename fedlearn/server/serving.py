@@ -14,8 +14,8 @@ from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.runs.run import Run, task_flag
 from fedlearn.runs.status_file import StatusFile
 from fedlearn.server.board_process import show_board
-from fedlearn.server.gate import Gate
 from fedlearn.server.local_volunteers import LocalVolunteers
+from fedlearn.server.security import ServerSecurity
 from fedlearn.server.server import Server
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.logs.lines import read_lines
@@ -40,7 +40,7 @@ the collector would leave for hours."""
 def serve(
     trainer: Trainer,
     listening: socket.socket,
-    gate: Gate,
+    gate: ServerSecurity,
     *,
     callbacks: Iterable[Callback] = (),
     next_commands: Sequence[str] = (),

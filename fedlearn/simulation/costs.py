@@ -22,7 +22,7 @@ class Costs(msgspec.Struct, frozen=True):
     """Server: sending a message to one peer."""
 
 
-class Lines(msgspec.Struct, frozen=True):
+class LinkSpeeds(msgspec.Struct, frozen=True):
     """The line of each volunteer, and that of the server, which all share."""
 
     up_mbit: float = 10.0

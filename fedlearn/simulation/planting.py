@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.trials import TrialResults
@@ -45,7 +45,7 @@ class Planter:
         # Whatever performs orders asks the volunteer by this name.
         setattr(volunteer, "perform", perform_falsely)  # noqa: B010
 
-    def _shifted(self, volunteer: Volunteer, compute: Evaluate, true: TrialResults) -> TrialResults:
+    def _shifted(self, volunteer: VolunteerReplica, compute: Evaluate, true: TrialResults) -> TrialResults:
         holding, size = volunteer.holding, compute.trials.group_size
         wanted = holding.objective.evaluate(holding.replica.weights, self._block, compute.trials, threads=1)
         groups = wanted.reshape(-1, size).astype(np.float64)

@@ -5,7 +5,7 @@ from typing import final
 import numpy as np
 
 from fedlearn.client.performer import Computed
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Apply, Begin, Compute, Evaluate, Load
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.trials import TrialResults
@@ -21,7 +21,7 @@ class SharedReplica:
     """
 
     def __init__(self, task: NamedTask | None = None, *, threads: int = 1) -> None:
-        self._volunteer = Volunteer(threads, task=task)
+        self._volunteer = VolunteerReplica(threads, task=task)
         self._digests: dict[int, bytes] = {}
         """By the step before which the replica has them."""
         self._estimate: CodedEstimate = NO_ESTIMATE

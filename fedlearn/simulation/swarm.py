@@ -11,14 +11,13 @@ from typing import TypeVar, final
 
 from es_core import usable_processors
 from fedlearn.callback import Callback, Callbacks
-from fedlearn.client.lending.budget import Budget
-from fedlearn.client.performer import Computed
-from fedlearn.client.performer import Performer as ClientPerformer
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.client.performer import Computed, VolunteerPerformer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.memory import MemoryLink
-from fedlearn.server.performer import Performer as ServerPerformer
+from fedlearn.server.performer import ServerPerformer
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.server.viewing import View
 from fedlearn.simulation.kept import Kept
@@ -43,26 +42,26 @@ class Participant:
         threads: int,
         task: NamedTask | None,
         clock: Callable[[], float],
-        budget: Budget | None = None,
+        budget: MemoryBudget | None = None,
         tally: Tally | None = None,
     ) -> None:
         # The same name is the same volunteer, and a run in one process gives the same twice.
         identity = Identity.of_seed(sha256(name.encode()).digest())
-        budget = budget or Budget()
+        budget = budget or MemoryBudget()
         self.worker = Worker(
             name=name,
             threads=threads or usable_processors(),
             credentials=Credentials(identity),
             memory_bytes=budget.lent_bytes,
         )
-        self.volunteer = Volunteer(threads, task=task, budget=budget)
+        self.volunteer = VolunteerReplica(threads, task=task, budget=budget)
         self.link = MemoryLink(now=clock(), tally=tally)
         self.is_stalled = False
         self.left_by: Leave | None = None
         self.notices: list[str] = []
         self._clock = clock
         self._computes: deque[tuple[Callable[[], Computed], Callable[[Computed], None]]] = deque()
-        self._performer = ClientPerformer(self.worker, self.volunteer, self)
+        self._performer = VolunteerPerformer(self.worker, self.volunteer, self)
         self._performer.perform(self.worker.start(nonce=bytes(NONCE_BYTES)))
 
     def advance(self) -> bool:
@@ -146,7 +145,7 @@ class Swarm:
         """The notices that a terminal would show."""
         return self.kept.notices
 
-    def join(self, name: str, *, threads: int = 1, budget: Budget | None = None) -> Participant:
+    def join(self, name: str, *, threads: int = 1, budget: MemoryBudget | None = None) -> Participant:
         """A volunteer connects and says Hello; 0 threads: all processors."""
         self._last_peer += 1
         participant = Participant(

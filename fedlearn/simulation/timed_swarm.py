@@ -11,14 +11,14 @@ from typing import TypeVar, final
 
 from fedlearn.coordination.effects import Peer
 from fedlearn.es.update import Update
-from fedlearn.server.performer import Performer
+from fedlearn.server.performer import ServerPerformer
 from fedlearn.server.server import TICK_S
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.simulation.costs import Costs, Lines
+from fedlearn.simulation.costs import Costs, LinkSpeeds
 from fedlearn.simulation.kept import Kept
 from fedlearn.simulation.shared_replica import SharedReplica
 from fedlearn.simulation.timed_volunteer import TimedVolunteer, taken, update_s
-from fedlearn.simulation.timeline import Lane, Line, Timeline
+from fedlearn.simulation.timeline import Lane, SimulatedLink, Timeline
 from fedlearn.storage.logs.metrics import Kinds, StepMetrics
 from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.wire.encoding.parcel import Parcel
@@ -37,7 +37,7 @@ class TimedSwarm:
     """
 
     def __init__(
-        self, trainer: Trainer, n_volunteers: int, *, costs: Costs, lines: Lines, task: NamedTask | None = None
+        self, trainer: Trainer, n_volunteers: int, *, costs: Costs, lines: LinkSpeeds, task: NamedTask | None = None
     ) -> None:
         if (audit := trainer.run.config.server.audit) > 0.0:
             raise ValueError(f"audit: expected 0 in virtual time, got {audit:g}; set audit = 0")
@@ -47,9 +47,12 @@ class TimedSwarm:
         """Why the run ended; None while it goes on."""
         self._timeline, self._costs = Timeline(), costs
         self._coordinator = trainer.coordinator(0.0)
-        self._performer = Performer(trainer, self._coordinator, self, Kept())
+        self._performer = ServerPerformer(trainer, self._coordinator, self, Kept())
         self._messages, self._computing = Lane(self._timeline), Lane(self._timeline)
-        self._in, self._out = Line(self._timeline, lines.server_mbit), Line(self._timeline, lines.server_mbit)
+        self._in, self._out = (
+            SimulatedLink(self._timeline, lines.server_mbit),
+            SimulatedLink(self._timeline, lines.server_mbit),
+        )
         self._update: Update | None = None
         """The last one that was sent."""
         replica = SharedReplica(task)

@@ -8,9 +8,9 @@ from fedlearn.coordination.effects import Apply, ClientEffect, Compute, Evaluate
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
-from fedlearn.simulation.costs import Costs, Lines
+from fedlearn.simulation.costs import Costs, LinkSpeeds
 from fedlearn.simulation.shared_replica import SharedReplica
-from fedlearn.simulation.timeline import Lane, Line, Timeline
+from fedlearn.simulation.timeline import Lane, SimulatedLink, Timeline
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Message
 from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity
@@ -40,7 +40,7 @@ class TimedVolunteer:
         timeline: Timeline,
         *,
         costs: Costs,
-        lines: Lines,
+        lines: LinkSpeeds,
         arrived: Callable[[bytes], None],
     ) -> None:
         identity = Identity.of_seed(sha256(name.encode()).digest())
@@ -50,8 +50,8 @@ class TimedVolunteer:
         self._replica, self._timeline, self._costs = replica, timeline, costs
         self._arrived = arrived
         self._core = Lane(timeline)
-        self._up = Line(timeline, lines.up_mbit, lines.latency_s)
-        self._down = Line(timeline, lines.down_mbit, lines.latency_s)
+        self._up = SimulatedLink(timeline, lines.up_mbit, lines.latency_s)
+        self._down = SimulatedLink(timeline, lines.down_mbit, lines.latency_s)
 
     def join(self) -> None:
         """Says Hello."""

@@ -47,7 +47,7 @@ class Lane:
 
 
 @final
-class Line:
+class SimulatedLink:
     """One direction of a line: bytes leave at `mbit` megabits per second and arrive `latency_s` later, in order."""
 
     def __init__(self, timeline: Timeline, mbit: float, latency_s: float = 0.0) -> None:

@@ -79,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, Meta(max_length=2000)]
 
 
-class Slip(msgspec.Struct, frozen=True):
+class OrderFile(msgspec.Struct, frozen=True):
     """The place of an order in the folder."""
 
     folder: Path
@@ -94,7 +94,7 @@ class Slip(msgspec.Struct, frozen=True):
         return self.folder / f"{self.name}{_ANSWER}"
 
 
-def give(folder: Path, order: Order) -> Slip:
+def give(folder: Path, order: Order) -> OrderFile:
     """Puts an order where the server finds it.
 
     Raises:
@@ -104,17 +104,17 @@ def give(folder: Path, order: Order) -> Slip:
     payload = msgspec.json.encode(order)
     msgspec.json.decode(payload, type=Order)  # msgspec checks texts only when it decodes
     _make(folder)
-    slip = Slip(folder, f"{time.time_ns():020d}-{secrets.token_hex(8)}")
+    slip = OrderFile(folder, f"{time.time_ns():020d}-{secrets.token_hex(8)}")
     replace_file(slip.order, payload)
     return slip
 
 
-def is_taken(slip: Slip) -> bool:
+def is_taken(slip: OrderFile) -> bool:
     """Whether the server has taken the order."""
     return not slip.order.exists()
 
 
-def answer_to(slip: Slip) -> Answer | None:
+def answer_to(slip: OrderFile) -> Answer | None:
     """The server's answer; None until it is there."""
     try:
         return msgspec.json.decode(_content(slip.answer), type=Answer)
@@ -122,19 +122,19 @@ def answer_to(slip: Slip) -> Answer | None:
         return None
 
 
-def withdraw(slip: Slip) -> None:
+def withdraw(slip: OrderFile) -> None:
     """Removes an order, if it was not taken, and its answer: nobody waits for it."""
     with suppress(OSError):
         slip.order.unlink(missing_ok=True)
         slip.answer.unlink(missing_ok=True)
 
 
-def take(folder: Path) -> tuple[list[tuple[Slip, Order]], list[str]]:
+def take(folder: Path) -> tuple[list[tuple[OrderFile, Order]], list[str]]:
     """For the server: the orders in turn, each given once, and a text about each file that is no order.
 
     Such files are set aside under another name. A folder that cannot be read has no orders.
     """
-    taken: list[tuple[Slip, Order]] = []
+    taken: list[tuple[OrderFile, Order]] = []
     problems: list[str] = []
     for path in list(_entries(folder, _ORDER))[:MAX_TAKEN]:
         try:
@@ -149,11 +149,11 @@ def take(folder: Path) -> tuple[list[tuple[Slip, Order]], list[str]]:
             except OSError:
                 problems.pop()  # the file stays, and would be reported every second
             continue
-        taken.append((Slip(folder, path.stem), order))
+        taken.append((OrderFile(folder, path.stem), order))
     return taken, problems
 
 
-def reply(slip: Slip, answer: Answer) -> None:
+def reply(slip: OrderFile, answer: Answer) -> None:
     """For the server: writes what came of an order.
 
     Raises:

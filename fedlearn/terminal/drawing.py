@@ -41,7 +41,7 @@ class Loss(msgspec.Struct, frozen=True, eq=False):
     curve: RunningCurve
 
 
-class Block(msgspec.Struct, frozen=True, eq=False):
+class LiveBlock(msgspec.Struct, frozen=True, eq=False):
     """What a block shows, from the first line to the last; a part that is empty has no line."""
 
     title: str
@@ -54,13 +54,13 @@ class Block(msgspec.Struct, frozen=True, eq=False):
     """When the sample was written, and how good the model was then."""
 
 
-def show_block(screen: Screen, block: Block) -> None:
+def show_block(screen: Screen, block: LiveBlock) -> None:
     """Puts the block at the bottom of the screen."""
     width, height = screen.console.size
     screen.show(draw_block(block, width=width, height=height, ascii_only=not screen.can_draw_blocks))
 
 
-def draw_block(block: Block, *, width: int, height: int = 25, ascii_only: bool = False) -> "Text":
+def draw_block(block: LiveBlock, *, width: int, height: int = 25, ascii_only: bool = False) -> "Text":
     """The block on so many columns: a line each, cut where it is too long, and the sample with its own lines."""
     from rich.text import Text
 
@@ -116,7 +116,7 @@ def sample_lines(sample: str, width: int, *, n_lines: int = SAMPLE_LINES) -> lis
     return lines
 
 
-def _head(block: Block, room: int, *, ascii_only: bool) -> "Text":
+def _head(block: LiveBlock, room: int, *, ascii_only: bool) -> "Text":
     from rich.cells import cell_len
     from rich.text import Text
 

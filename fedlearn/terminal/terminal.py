@@ -13,8 +13,8 @@ from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import (
     LABEL_COLUMNS,
-    Block,
     Goal,
+    LiveBlock,
     Loss,
     draw_sample,
     names_in_words,
@@ -175,7 +175,7 @@ class Terminal(Callback):
         self._block_due = now + BLOCK_INTERVAL_S
         show_block(self.screen, self._block(self.screen.console.width, now))
 
-    def _block(self, width: int, now: float) -> Block:
+    def _block(self, width: int, now: float) -> LiveBlock:
         assert self._begun is not None
         metrics = self._last
         loss = Loss(format_figures(metrics.shown), self._curve) if metrics is not None and metrics.shown else None
@@ -186,7 +186,7 @@ class Terminal(Callback):
         elif metrics is not None:
             said = work_in_words(metrics.work_per_s, self._unit, self._steps_per_s)
             facts.insert(0, ("speed", said + self._next_in(now)))
-        return Block(
+        return LiveBlock(
             title=self._begun.run,
             goal=self._goal(),
             loss=loss,

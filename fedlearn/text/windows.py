@@ -24,7 +24,7 @@ class WindowShape(msgspec.Struct, frozen=True):
         return self.context + self.scored + 1
 
 
-class Windows(msgspec.Struct, frozen=True, eq=False):
+class TokenWindows(msgspec.Struct, frozen=True, eq=False):
     """The tokens that consecutive groups read."""
 
     tokens: TokenArray
@@ -35,7 +35,7 @@ class Windows(msgspec.Struct, frozen=True, eq=False):
 
 def cut_windows(
     block: StoredTokens, shape: WindowShape, *, seed: int, step: int, first_group: int, n_groups: int
-) -> Windows:
+) -> TokenWindows:
     """The windows of the `n_groups` groups from `first_group` on.
 
     Sequence s of a group begins at `word[s] * positions >> 32`: `word` are the group's random words, and `positions` is
@@ -55,4 +55,4 @@ def cut_windows(
     groups = np.arange(first_group, first_group + n_groups)
     is_cold = groups % COLD_GROUP_INTERVAL == 0 if shape.context else np.ones(n_groups, dtype=bool)
     places = starts.astype(np.int64)[:, :, np.newaxis] + np.arange(shape.n_tokens)
-    return Windows(tokens=block[places].astype(np.uint16), is_cold=is_cold.astype(np.uint8))
+    return TokenWindows(tokens=block[places].astype(np.uint16), is_cold=is_cold.astype(np.uint8))

@@ -14,7 +14,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from fedlearn.web.quotas import NOBODY, Places
+from fedlearn.web.quotas import NOBODY, Quota
 from fedlearn.wire.networks import network_of
 
 REQUEST_S = 15.0
@@ -34,13 +34,13 @@ Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
 
 @final
-class Porter:
+class ConnectionLimiter:
     """Makes the protocols of a server."""
 
     def __init__(self, *, proxies: Networks = (), total: int = MAX_CONNECTIONS) -> None:
         self._proxies = proxies
-        self.places = Places(total, of_one=MAX_OF_ADDRESS)
-        self._inside: dict[Watched, None] = {}
+        self.places = Quota(total, of_one=MAX_OF_ADDRESS)
+        self._inside: dict[TimeoutProtocol, None] = {}
         """The connections, those that asked for something last at the end."""
 
     def protocol(
@@ -51,9 +51,9 @@ class Porter:
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> asyncio.Protocol:
         """As uvicorn asks for one for each connection."""
-        return Watched(H11Protocol(config, server_state, app_state, _loop), self)
+        return TimeoutProtocol(H11Protocol(config, server_state, app_state, _loop), self)
 
-    def enter(self, watched: "Watched", key: str) -> bool:
+    def enter(self, watched: "TimeoutProtocol", key: str) -> bool:
         """Whether the connection has a place, which it keeps until it leaves."""
         if not self.places.take(key):
             if (idle := self._idle(None if self.places.is_full else key)) is None:
@@ -63,16 +63,16 @@ class Porter:
         self._inside[watched] = None
         return True
 
-    def asked(self, watched: "Watched") -> None:
+    def asked(self, watched: "TimeoutProtocol") -> None:
         """Takes note that something came from a connection."""
         self._inside[watched] = self._inside.pop(watched)
 
-    def left(self, watched: "Watched", key: str) -> None:
+    def left(self, watched: "TimeoutProtocol", key: str) -> None:
         """Gives the place of a connection back."""
         del self._inside[watched]
         self.places.free(key)
 
-    def _idle(self, key: str | None) -> "Watched | None":
+    def _idle(self, key: str | None) -> "TimeoutProtocol | None":
         """The connection of this key that may lose its place, None: of whoever has most; None where all are at work."""
         able = [watched for watched in self._inside if key is None or watched.key == key]
         idle = [watched for watched in able if not watched.is_answering] or [one for one in able if not one.is_read]
@@ -88,10 +88,10 @@ class Porter:
 
 
 @final
-class Watched(asyncio.Protocol):
+class TimeoutProtocol(asyncio.Protocol):
     """A connection of uvicorn's, which is cut when it takes too long."""
 
-    def __init__(self, inner: H11Protocol, porter: Porter) -> None:
+    def __init__(self, inner: H11Protocol, porter: ConnectionLimiter) -> None:
         self._inner = inner
         self._porter = porter
         self.key: str | None = None

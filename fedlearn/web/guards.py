@@ -35,7 +35,7 @@ def network(scope: Scope) -> str:
 
 
 @final
-class Guard:
+class RequestGuard:
     """Stands before an application."""
 
     def __init__(self, app: ASGIApp, names: Names, *, requests_per_minute: int = REQUESTS_PER_MINUTE) -> None:

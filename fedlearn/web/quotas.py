@@ -11,7 +11,7 @@ NOBODY = ""
 
 
 @final
-class Places:
+class Quota:
     """Who is in counts for the address that came."""
 
     def __init__(self, total: int, *, of_one: int) -> None:

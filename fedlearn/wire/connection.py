@@ -12,7 +12,6 @@ from typing import Literal, cast, final, get_args
 
 from fedlearn.es.sums.estimate import MAX_EXACT_BYTES, exact_width
 from fedlearn.wire import limits
-from fedlearn.wire.allowance import Allowance
 from fedlearn.wire.encoding.arrays import twin_of
 from fedlearn.wire.encoding.assembly import Assembly
 from fedlearn.wire.encoding.codec import decode
@@ -41,6 +40,7 @@ from fedlearn.wire.messages import (
     Seat,
 )
 from fedlearn.wire.outbox import Outbox
+from fedlearn.wire.quota import MessageQuota
 from fedlearn.wire.states import MessageType, State, next_state
 from fedlearn.wire.tally import Tally
 from fedlearn.wire.versions import version_mismatch, version_said
@@ -101,7 +101,7 @@ class Connection:
         self._estimate_bytes = estimate_bytes
         self._result_bytes = limits.MAX_SMALL_BYTES
         self._seat: Seat | None = None
-        self._allowance = Allowance(now)
+        self._allowance = MessageQuota(now)
         self.state = State.OPENING
         self.bytes_in = 0
         self.bytes_out = 0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedlearn.coordination.crews.seating import Draftsman
+from fedlearn.coordination.crews.planning import CrewPlanner
 from fedlearn.runs import history
 from fedlearn.runs.run import load, load_run_config
 from fedlearn.storage.runs import RunFolder
@@ -58,7 +58,7 @@ def digests_of_parts(folder: Path, *, seats: int) -> list[str]:
     config = load_run_config(run_folder)
     run = load(run_folder, config, task=load_task(config.run.task))
     replica = history.newest(run).holding.replica
-    draftsman = Draftsman.of(run.prepared.invitation.attachment, seats=seats, wire="float32")
+    draftsman = CrewPlanner.of(run.prepared.invitation.attachment, seats=seats, wire="float32")
     draft = draftsman.draft([0] * seats)
     assert draft is not None
     parts = [replica.layout.part(place.tensors) for place in draft.places]

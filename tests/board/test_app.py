@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from fedlearn.board import app as module
 from fedlearn.board.app import Board
-from fedlearn.board.wishes import Abilities, Piece
+from fedlearn.board.generation import Abilities, TextDelta
 from fedlearn.runs.run import KIND_FILE, Run
 from fedlearn.storage.checkpoint import checkpoint_at
 from tests.board.conftest import ADDRESS, NAMES
@@ -170,9 +170,9 @@ def test_abilities_are_asked_for_once(root: Path, monkeypatch: pytest.MonkeyPatc
         assert found["writes"]
         assert list(found["baselines"]) == ["unigram", "bigram", "trigram", "4-gram"]
 
-        async def never(*_: object) -> AsyncIterator[Piece]:
+        async def never(*_: object) -> AsyncIterator[TextDelta]:
             asked.append(1)
-            yield Piece(done=True)
+            yield TextDelta(done=True)
 
         monkeypatch.setattr(board, "_asked", never)
         assert client.get("/api/runs/1/abilities").json() == found
@@ -184,8 +184,8 @@ def test_abilities_are_asked_for_again_of_another_run_and_of_one_that_could_not_
 ) -> None:
     board, answers = Board(root, token="", names=NAMES), [None, Abilities(True, {}), Abilities(False, {})]
 
-    async def asked(*_: object) -> AsyncIterator[Piece]:
-        yield Piece(abilities=answers.pop(0), done=True)
+    async def asked(*_: object) -> AsyncIterator[TextDelta]:
+        yield TextDelta(abilities=answers.pop(0), done=True)
 
     monkeypatch.setattr(board, "_asked", asked)
     with TestClient(board.app(), ADDRESS) as client:

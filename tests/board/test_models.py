@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedlearn.board import inference, models
-from fedlearn.board.inference import Model, Scribe
+from fedlearn.board.generation import GenerationRequest, Request, TextDelta
+from fedlearn.board.inference import LoadedModel, Scribe
 from fedlearn.board.models import BusyError, Models
-from fedlearn.board.wishes import Piece, Request, Wish
 from fedlearn.runs.run import Run
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.aside import Aside
@@ -33,10 +33,10 @@ COMMAND = (sys.executable, "-c", ECHO)
 
 
 def request(prompt: str = "") -> Request:
-    return Request("write", "1", Wish(prompt=prompt))
+    return Request("write", "1", GenerationRequest(prompt=prompt))
 
 
-async def asked(process: Models, prompt: str = "") -> list[Piece]:
+async def asked(process: Models, prompt: str = "") -> list[TextDelta]:
     return [answer async for answer in process.ask(request(prompt))]
 
 
@@ -97,7 +97,7 @@ def test_those_who_wait_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_model_follows_its_run(config: object, run: Run) -> None:
     del config
-    model = Model(str(run.folder.path))
+    model = LoadedModel(str(run.folder.path))
     trainer, _ = Trainer.open(run)
     try:
         for step in range(3):
@@ -107,7 +107,7 @@ def test_model_follows_its_run(config: object, run: Run) -> None:
             replica = model.followed().replica
             assert (replica.step, replica.digest) == (step + 1, trainer.replica.digest)
         trainer.save_checkpoint()
-        assert Model(str(run.folder.path)).followed().replica.step == 3
+        assert LoadedModel(str(run.folder.path)).followed().replica.step == 3
     finally:
         trainer.close()
 
@@ -120,7 +120,7 @@ def test_following_takes_no_longer_than_it_may(run: Run, monkeypatch: pytest.Mon
         trainer.apply(update)
     trainer.close()
     monkeypatch.setattr(inference, "FOLLOW_S", -1.0)
-    model = Model(str(run.folder.path))
+    model = LoadedModel(str(run.folder.path))
     assert [model.followed().replica.step for _ in range(4)] == [1, 2, 3, 3]
 
 
@@ -145,7 +145,9 @@ def test_visitors_run_no_code_that_a_folder_names(tmp_path: Path) -> None:
 
 
 def test_characters_that_a_model_does_not_know_are_counted(run: Run) -> None:
-    answers = [*Scribe().answers(Request("write", str(run.folder.path), Wish(prompt="the 汉字", length=3)))]
+    answers = [
+        *Scribe().answers(Request("write", str(run.folder.path), GenerationRequest(prompt="the 汉字", length=3)))
+    ]
     assert answers[0].note == "2 of the prompt's characters are unknown to this model"
     assert msgspec.json.decode(msgspec.json.encode(answers[-1])) == {"keep": 3, "done": True}
 
@@ -158,7 +160,7 @@ def test_model_that_fails_is_forgotten_and_said_on_the_terminal(
     def fail(*_: object) -> np.ndarray:
         raise RuntimeError("odd")
 
-    monkeypatch.setattr(Model, "followed", fail)
+    monkeypatch.setattr(LoadedModel, "followed", fail)
     (answer,) = scribe.answers(Request("write", str(run.folder.path)))
     assert (answer.done, "odd" in answer.error) == (True, False)
     assert "board: run 1: RuntimeError: odd" in capsys.readouterr().err
@@ -184,7 +186,7 @@ def test_process_has_ended_for_everybody_who_ends_it() -> None:
 def test_model_of_a_run_that_was_made_anew_or_taken_back_is_loaded_again(run: Run) -> None:
     scribe = Scribe()
 
-    def loaded() -> Model | None:
+    def loaded() -> LoadedModel | None:
         [*scribe.answers(Request("abilities", str(run.folder.path)))]
         return scribe._model
 

@@ -8,18 +8,18 @@ import pytest
 
 from fedlearn.board import watching as module
 from fedlearn.board.history import History
-from fedlearn.board.watching import Watch
+from fedlearn.board.watching import RunWatcher
 from fedlearn.runs.run import Run
 from tests.board.folders import made_anew, show_status, write_sample, write_steps
 
 
-def run_with(root: Path, scene: Callable[[Watch], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def run_with(root: Path, scene: Callable[[RunWatcher], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Plays a scene while the watch goes on, at a hundred looks a second; gives what the watch said."""
     monkeypatch.setattr(module, "INTERVAL_S", 0.01)
     said: list[str] = []
 
     async def main() -> None:
-        watch = Watch(root)
+        watch = RunWatcher(root)
         going = asyncio.create_task(watch.go_on(said.append))
         try:
             async with asyncio.timeout(30):
@@ -49,7 +49,7 @@ async def until(stream: Any, name: str) -> Any:  # noqa: ANN401 (of any event)
 
 
 def test_viewers_are_told_what_happens(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         first, second = watch.stream(("1",)), watch.stream(("1",))
         assert await anext(first) == await anext(second) == b"retry: 2000\n\n"
         assert events_of(await anext(first)) == [("status", {"run": "1", "status": None})]
@@ -70,7 +70,7 @@ def test_viewers_are_told_what_happens(root: Path, run: Run, monkeypatch: pytest
 
 
 def test_new_run_is_told_to_everybody(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         stream = watch.stream(())
         await anext(stream)
         assert [found["name"] for found in await until(stream, "runs")] == ["1"]
@@ -82,7 +82,7 @@ def test_new_run_is_told_to_everybody(root: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_viewer_that_does_not_read_is_let_go(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         stream = watch.stream(("1",))
         await anext(stream)
         step = 0
@@ -98,7 +98,7 @@ def test_viewer_that_does_not_read_is_let_go(root: Path, run: Run, monkeypatch: 
 def test_silent_stream_is_kept_alive(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEEP_ALIVE_S", 0.01)
 
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         monkeypatch.setattr(watch, "_tell", lambda *_: None)
         stream = watch.stream(())
         assert [await anext(stream) for _ in range(3)][1:] == [b": still here\n\n"] * 2
@@ -112,7 +112,7 @@ def test_run_that_can_not_be_shown_is_said_and_others_go_on(
     def fail(_: object) -> None:
         raise ValueError("odd")
 
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         stream = watch.stream(("1",))
         await anext(stream)
         await anext(stream)
@@ -129,7 +129,7 @@ def test_newest_run_that_can_not_be_read_ends_no_watch(root: Path, monkeypatch: 
 
     monkeypatch.setattr(History, "read", fail)
 
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         stream = watch.stream(("1",))
         assert await until(stream, "runs")
 
@@ -139,7 +139,7 @@ def test_newest_run_that_can_not_be_read_ends_no_watch(root: Path, monkeypatch: 
 def test_run_that_was_made_anew_shows_nothing_of_the_one_before(
     root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         write_steps(run.folder, range(5))
         before = json.loads(await watch.everything(run.folder))
         (listed,) = watch.runs()
@@ -157,7 +157,7 @@ def test_run_that_was_made_anew_shows_nothing_of_the_one_before(
 
 
 def test_settings_are_told_again_once_they_changed(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         stream = watch.stream(("1",))
         await until(stream, "described")
         text = run.folder.config.read_text()
@@ -175,7 +175,7 @@ def test_histories_that_nobody_looks_at_are_forgotten(root: Path, monkeypatch: p
         (root / name).mkdir()
         (root / name / "config.json").write_text("{}")
 
-    async def scene(watch: Watch) -> None:
+    async def scene(watch: RunWatcher) -> None:
         for name in "1234":
             folder = watch.folder(name)
             assert folder is not None

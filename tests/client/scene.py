@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import final
 
 from fedlearn.client.conversation import Conversation
-from fedlearn.client.lending.budget import Budget
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.net.channel import Channel
@@ -25,7 +25,7 @@ from tests.patience import LIMIT_S
 class Scene:
     """A server that answers as it is told, and a client's conversation with it."""
 
-    def __init__(self, task: NamedTask | None = None, *, budget: Budget | None = None) -> None:
+    def __init__(self, task: NamedTask | None = None, *, budget: MemoryBudget | None = None) -> None:
         self.screen = io.StringIO()
         self.heard: list[Message] = []
         self.answers: dict[type, Callable[[], list[Message]]] = {Hello: lambda: [CHALLENGE]}
@@ -58,7 +58,7 @@ class Scene:
             self.credentials,
             name="Ada",
             threads=2,
-            volunteer=Volunteer(2, task=self.task, budget=self.budget),
+            volunteer=VolunteerReplica(2, task=self.task, budget=self.budget),
             terminal=terminal,
             budget=self.budget,
         )

@@ -12,9 +12,9 @@ import pytest
 
 from fedlearn.client import client
 from fedlearn.client.client import FIRST_RETRY_S, LONGEST_RETRY_S, QUIET_S, join
-from fedlearn.client.lending.budget import Budget
-from fedlearn.client.lending.terms import Facts, Terms
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.client.lending.policy import Facts, LendingPolicy
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.wire.proof import Credentials
@@ -164,7 +164,7 @@ def test_conversation_has_the_name_and_all_processors_unless_told_otherwise(
     joined((ENDED, 0), threads=threads)
     ((given, address, credentials),) = Conversation.begun
     assert (given["name"], given["threads"]) == ("Ada", told)
-    assert isinstance(given["volunteer"], Volunteer)
+    assert isinstance(given["volunteer"], VolunteerReplica)
     assert (address, credentials) == (SERVER, ADA)
 
 
@@ -312,11 +312,13 @@ def test_share_of_the_processors_limits_threads(
     monkeypatch.setattr(Conversation, "begun", [])
     monkeypatch.setattr(Conversation, "script", iter([(ENDED, 0)]))
     monkeypatch.setattr(client, "usable_processors", lambda: 8)
-    join(SERVER, ADA, name="Ada", threads=threads, once=True, terms=Terms(max_cpu=share), budget=Budget(7))
+    join(
+        SERVER, ADA, name="Ada", threads=threads, once=True, terms=LendingPolicy(max_cpu=share), budget=MemoryBudget(7)
+    )
     ((given, _, _),) = Conversation.begun
     assert given["threads"] == told
     assert (given["duty"] is None) == (share == 1.0)
-    assert given["budget"] == Budget(7)
+    assert given["budget"] == MemoryBudget(7)
 
 
 def test_person_who_leaves_is_noticed_before_anything_else(joined: Callable[..., int]) -> None:

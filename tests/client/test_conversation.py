@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.digest import DIGEST_BYTES
@@ -361,7 +361,7 @@ def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_the_memo
         return 1.0
 
     async def main() -> None:
-        scene = Scene(fit_task(loss=loss), budget=Budget(2**20))
+        scene = Scene(fit_task(loss=loss), budget=MemoryBudget(2**20))
         scene.answers[Proof] = lambda: welcome(run)
         scene.answers[Ready] = lambda: [assignment(64)]
         async with scene.converse() as conversing:
@@ -378,7 +378,7 @@ def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_the_memo
 
 
 def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    budget, waiting = Budget(2**20), [0]
+    budget, waiting = MemoryBudget(2**20), [0]
     monkeypatch.setattr(Worker, "activations_waiting_bytes", property(lambda _: waiting[0]))
 
     def piled() -> list[Message]:
@@ -398,7 +398,7 @@ def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monkeypatc
 
 
 def test_line_of_a_neighbour_whose_activations_pile_up_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget, cut = Budget(2**20), list[str]()
+    budget, cut = MemoryBudget(2**20), list[str]()
     monkeypatch.setattr(Worker, "heard", lambda *_: [])
     monkeypatch.setattr(Worker, "activations_waiting_bytes", property(lambda _: budget.max_activations_bytes + 1))
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from fedlearn.client.failures import in_short
-from fedlearn.client.lending.budget import Budget
-from fedlearn.client.performer import Computed, Performer
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.client.performer import Computed, VolunteerPerformer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.update import MAX_SPANS, Update
@@ -34,8 +34,8 @@ class Client:
         self.heard: list[Message] = []
         self._attack = attack
         self._worker = Worker(name="Ada", threads=1, credentials=ADA)
-        volunteer = Volunteer(1, budget=Budget(MAX_BYTES))
-        self._performer = Performer(self._worker, volunteer, self)
+        volunteer = VolunteerReplica(1, budget=MemoryBudget(MAX_BYTES))
+        self._performer = VolunteerPerformer(self._worker, volunteer, self)
 
     def converse(self) -> None:
         """Until nobody has anything more to say."""

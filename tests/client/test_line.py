@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fedlearn.client import line as module
-from fedlearn.client.line import Line
+from fedlearn.client.line import ServerLine
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
 from fedlearn.wire.messages import Goodbye, Message
@@ -22,8 +22,8 @@ def ignore(message: Message) -> None:
     del message
 
 
-def line_to(address: Address) -> Line:
-    return Line(address, max_snapshot_bytes=2**20)
+def line_to(address: Address) -> ServerLine:
+    return ServerLine(address, max_snapshot_bytes=2**20)
 
 
 def test_nobody_at_the_address_is_an_error_of_the_system() -> None:

@@ -7,16 +7,16 @@ from typing import final
 import pytest
 
 from fedlearn.client import neighbours
-from fedlearn.client.neighbours import Lines
-from fedlearn.net.dialing import Line, dial_directly
-from fedlearn.net.direct import Place
+from fedlearn.client.neighbours import NeighbourLines
+from fedlearn.net.dialing import DialedLine, dial_directly
+from fedlearn.net.direct import LineAddress
 from fedlearn.wire.messages import Activations, Neighbours, NextSeat, SeatBefore
 from fedlearn.wire.proof import Identity
 from tests.patience import LIMIT_S
 
 ADA, BOB, EVE = (Identity.of_seed(bytes([number]) * 32) for number in (1, 2, 3))
 SAID = Activations(3, 0, 4, bytes(8), bytes(range(200)) * 2000)
-LOOPBACK = Place("127.0.0.1")
+LOOPBACK = LineAddress("127.0.0.1")
 
 
 @final
@@ -56,8 +56,8 @@ class Pair:
 
     def __init__(self, *, has_tls: bool = False, caller: Identity = ADA) -> None:
         self.ada, self.bob = Told(), Told()
-        self.caller = Lines(caller, LOOPBACK, self.ada, name="Ada", has_tls=has_tls)
-        self.called = Lines(BOB, LOOPBACK, self.bob, name="Bob", has_tls=has_tls)
+        self.caller = NeighbourLines(caller, LOOPBACK, self.ada, name="Ada", has_tls=has_tls)
+        self.called = NeighbourLines(BOB, LOOPBACK, self.bob, name="Bob", has_tls=has_tls)
         self.port = 0
 
     def call(self, *, number: int = 1, key: Identity = BOB, port: int | None = None) -> None:
@@ -101,7 +101,7 @@ def test_activations_arrive_as_they_were_sent(has_tls: bool) -> None:
 def test_who_hears_of_its_neighbour_later_is_reached_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
     again, n_calls = asyncio.Event(), 0
 
-    async def count(host: str, port: int, *, has_tls: bool) -> Line:
+    async def count(host: str, port: int, *, has_tls: bool) -> DialedLine:
         nonlocal n_calls
         n_calls += 1
         if n_calls == 3:
@@ -169,7 +169,7 @@ def test_a_line_between_one_with_tls_and_one_without_is_none(monkeypatch: pytest
 
     async def act(pair: Pair) -> None:
         plain = Told()
-        caller = Lines(ADA, LOOPBACK, plain, name="Ada", has_tls=False)
+        caller = NeighbourLines(ADA, LOOPBACK, plain, name="Ada", has_tls=False)
         pair.wait_for()
         caller.link(Neighbours(1, NextSeat("127.0.0.1", pair.port, BOB.public_key), None))
         await plain.until("next: the next seat is not reached")

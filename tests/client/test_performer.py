@@ -5,7 +5,7 @@ from typing import Any, final
 import numpy as np
 import pytest
 
-from fedlearn.client.performer import Computed, Performer
+from fedlearn.client.performer import Computed, VolunteerPerformer
 from fedlearn.client.progress import Contribution
 from fedlearn.coordination.effects import Compute, Evaluate, Leave, Load, Notice, Reply
 from fedlearn.coordination.worker import Worker
@@ -82,7 +82,7 @@ class Scene:
         self.worker, self.shell = Worker(name="Ada", threads=1, credentials=ADA), Shell()
         self.volunteer = Volunteer()
         stand_in: Any = self.volunteer
-        self.performer = Performer(self.worker, stand_in, self.shell)
+        self.performer = VolunteerPerformer(self.worker, stand_in, self.shell)
 
     def hear(self, *messages: Message) -> None:
         for message in messages:

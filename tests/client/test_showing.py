@@ -8,11 +8,11 @@ import pytest
 from fedlearn.client import showing as module
 from fedlearn.client.showing import Showing
 from fedlearn.terminal import Terminal
-from fedlearn.terminal.drawing import Block, Goal
+from fedlearn.terminal.drawing import Goal, LiveBlock
 from tests.patience import LIMIT_S
 from tests.terminal.emulator import Emulator
 
-BLOCK = Block("12", Goal(7), None, (("lends", "all of it"),))
+BLOCK = LiveBlock("12", Goal(7), None, (("lends", "all of it"),))
 
 
 @final

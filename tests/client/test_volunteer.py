@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedlearn.client import volunteer as module
-from fedlearn.client.lending.budget import Budget
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Begin, Build, Evaluate, Load, StoreBlock
 from fedlearn.coordination.people.roster import KEPT_BLOCKS
@@ -49,36 +49,36 @@ def block(run: Run) -> DataBlock:
 
 
 @pytest.fixture
-def volunteer(run: Run, genesis: Snapshot, block: DataBlock) -> Volunteer:
+def volunteer(run: Run, genesis: Snapshot, block: DataBlock) -> VolunteerReplica:
     """One that holds the weights of genesis and the only block."""
-    volunteer = Volunteer(1)
+    volunteer = VolunteerReplica(1)
     for compute in (build_of(run), StoreBlock(block), Load(genesis)):
         volunteer.perform(compute)
     return volunteer
 
 
-def losses_of(volunteer: Volunteer, block: bytes) -> list[float]:
+def losses_of(volunteer: VolunteerReplica, block: bytes) -> list[float]:
     results = volunteer.perform(Evaluate(TRIALS, block))
     assert isinstance(results, TrialResults)
     losses: list[float] = results.losses.tolist()
     return losses
 
 
-def test_loaded_weights_have_the_digest_of_the_server(volunteer: Volunteer, genesis: Snapshot) -> None:
+def test_loaded_weights_have_the_digest_of_the_server(volunteer: VolunteerReplica, genesis: Snapshot) -> None:
     assert volunteer.perform(Load(genesis)) == genesis.digest
     assert volunteer.replica is not None
     assert volunteer.replica.digest == genesis.digest
 
 
 def test_there_is_no_replica_before_weights(run: Run) -> None:
-    volunteer = Volunteer(1)
+    volunteer = VolunteerReplica(1)
     assert (volunteer.replica, volunteer.report) == (None, "")
     assert volunteer.perform(build_of(run)) is None
     assert (volunteer.replica, volunteer.report) == (None, "")
 
 
 def test_update_gives_the_digest_that_the_server_has_after_it(
-    run: Run, volunteer: Volunteer, genesis: Snapshot
+    run: Run, volunteer: VolunteerReplica, genesis: Snapshot
 ) -> None:
     server = run.holding()
     server.load(genesis)
@@ -87,7 +87,7 @@ def test_update_gives_the_digest_that_the_server_has_after_it(
 
 
 def test_trials_give_a_loss_a_member_at_the_weights_held(
-    run: Run, volunteer: Volunteer, genesis: Snapshot, block: DataBlock
+    run: Run, volunteer: VolunteerReplica, genesis: Snapshot, block: DataBlock
 ) -> None:
     data = run.prepared.named_blocks[block.block]
     expected = run.prepared.objective.evaluate(genesis.weights, data, TRIALS, threads=1).tolist()
@@ -100,7 +100,7 @@ def test_start_is_made_here(tmp_path: Path) -> None:
     task = fit_task()
     run = created(task_config(tmp_path, step_num=7, weight_decay_towards="start"), task)
     genesis = load_checkpoint(run.folder.genesis)
-    volunteer = Volunteer(1, task=task)
+    volunteer = VolunteerReplica(1, task=task)
     volunteer.perform(build_of(run))
     assert volunteer.perform(Begin(Start(genesis.digest, 7, 9, keeps_start=True))) == genesis.digest
     assert volunteer.replica is not None
@@ -111,13 +111,13 @@ def test_start_is_made_here(tmp_path: Path) -> None:
     )
 
 
-def test_weights_whose_content_is_not_their_digest_are_refused(volunteer: Volunteer, genesis: Snapshot) -> None:
+def test_weights_whose_content_is_not_their_digest_are_refused(volunteer: VolunteerReplica, genesis: Snapshot) -> None:
     damaged = msgspec.structs.replace(genesis, digest=bytes(8))
     with pytest.raises(RemoteProtocolError, match=f"expected digest {bytes(8).hex()}"):
         volunteer.perform(Load(damaged))
 
 
-def test_weights_of_another_model_are_refused(volunteer: Volunteer, genesis: Snapshot) -> None:
+def test_weights_of_another_model_are_refused(volunteer: VolunteerReplica, genesis: Snapshot) -> None:
     longer = msgspec.structs.replace(genesis, weights=np.zeros(genesis.weights.size + 1, dtype=np.float32))
     with pytest.raises(ValueError, match="weights: expected float32"):
         volunteer.perform(Load(longer))
@@ -132,7 +132,7 @@ def test_weights_of_another_model_are_refused(volunteer: Volunteer, genesis: Sna
     ids=["another name", "another content"],
 )
 def test_block_that_is_not_what_its_name_says_is_refused(
-    volunteer: Volunteer, block: DataBlock, damage: Callable[[DataBlock], DataBlock], complaint: str
+    volunteer: VolunteerReplica, block: DataBlock, damage: Callable[[DataBlock], DataBlock], complaint: str
 ) -> None:
     with pytest.raises((ValueError, RemoteProtocolError), match=complaint):
         volunteer.perform(StoreBlock(damage(block)))
@@ -140,7 +140,7 @@ def test_block_that_is_not_what_its_name_says_is_refused(
 
 def test_kind_that_this_version_does_not_know_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'transformer'; is this version of fedlearn older"):
-        Volunteer(1).perform(Build(Welcome("1", Invitation("transformer", 0, {}, {}))))
+        VolunteerReplica(1).perform(Build(Welcome("1", Invitation("transformer", 0, {}, {}))))
 
 
 @pytest.mark.parametrize(
@@ -157,18 +157,18 @@ def test_volunteer_without_the_servers_task_is_told_what_differs(
 ) -> None:
     run = created(task_config(tmp_path), fit_task())
     with pytest.raises(ValueError, match=complaint):
-        Volunteer(1, task=task).perform(build_of(run))
+        VolunteerReplica(1, task=task).perform(build_of(run))
 
 
 def test_task_that_nobody_asked_for_is_named(run: Run) -> None:
     with pytest.raises(
         ValueError, match=r"task: expected none, .* trains a recurrent network, got fit\.py:task; leave --task out"
     ):
-        Volunteer(1, task=fit_task()).perform(build_of(run))
+        VolunteerReplica(1, task=fit_task()).perform(build_of(run))
 
 
 def test_orders_without_what_they_need_are_refused(run: Run, genesis: Snapshot, block: DataBlock) -> None:
-    stranger = Volunteer(1)
+    stranger = VolunteerReplica(1)
     for compute in (Load(genesis), StoreBlock(block), Apply(update_of(run, 0)), Evaluate(TRIALS, block.block)):
         with pytest.raises(RemoteProtocolError, match="expected a Welcome first"):
             stranger.perform(compute)
@@ -180,7 +180,7 @@ def test_orders_without_what_they_need_are_refused(run: Run, genesis: Snapshot, 
         stranger.perform(Evaluate(TRIALS, block.block))
 
 
-def test_only_the_last_blocks_are_kept(volunteer: Volunteer, block: DataBlock) -> None:
+def test_only_the_last_blocks_are_kept(volunteer: VolunteerReplica, block: DataBlock) -> None:
     others = [{"tokens": np.full(100, number, dtype=np.uint16)} for number in range(KEPT_BLOCKS)]
     for columns in others:
         assert losses_of(volunteer, block.block)
@@ -194,12 +194,12 @@ def test_only_the_last_blocks_are_kept(volunteer: Volunteer, block: DataBlock) -
 def test_what_the_server_names_has_the_memory_of_the_budget(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = Mock(join=Mock(return_value=run.prepared.objective))
     monkeypatch.setattr(module, "find_kind", lambda _: kind)
-    Volunteer(1, budget=Budget(10**9)).perform(build_of(run))
+    VolunteerReplica(1, budget=MemoryBudget(10**9)).perform(build_of(run))
     assert kind.join.call_args.kwargs == {"device": "cpu", "max_bytes": 10**9}
 
 
 def test_what_is_held_of_a_run_is_good_for_its_next_conversation(
-    run: Run, volunteer: Volunteer, block: DataBlock
+    run: Run, volunteer: VolunteerReplica, block: DataBlock
 ) -> None:
     volunteer.perform(Apply(update_of(run, 0)))
     held = volunteer.held
@@ -211,8 +211,8 @@ def test_what_is_held_of_a_run_is_good_for_its_next_conversation(
     assert losses_of(volunteer, block.block)
 
 
-def test_start_at_other_weights_is_made_anew(run: Run, volunteer: Volunteer) -> None:
-    assert Volunteer(1).held is None
+def test_start_at_other_weights_is_made_anew(run: Run, volunteer: VolunteerReplica) -> None:
+    assert VolunteerReplica(1).held is None
     volunteer.perform(Apply(update_of(run, 0)))
     held = volunteer.held
     volunteer.perform(Begin(Start(b"otherwis", 1, 1, keeps_start=False)))
@@ -221,7 +221,7 @@ def test_start_at_other_weights_is_made_anew(run: Run, volunteer: Volunteer) -> 
     assert (volunteer.held.step, volunteer.held.digest == held.digest) == (1, False)
 
 
-def test_nothing_is_held_of_another_run(run: Run, volunteer: Volunteer) -> None:
+def test_nothing_is_held_of_another_run(run: Run, volunteer: VolunteerReplica) -> None:
     other = msgspec.structs.replace(run.prepared.invitation, seed=run.prepared.invitation.seed + 1)
     volunteer.perform(Build(Welcome("2", other)))
     assert volunteer.held is None

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlearn.data.transfer import Extent, Transfer
+from fedlearn.data.transfer import ByteRange, Transfer
 
 
 class Line:
@@ -22,16 +22,16 @@ class Line:
 def test_line_that_fails_is_no_error_of_the_disk(tmp_path: Path, error: OSError) -> None:
     transfer, told = Transfer(tmp_path / "file", is_checked=True), list[int]()
     with pytest.raises(ConnectionError, match=r"unreachable|odd"):
-        transfer.receive(Extent(0, 4, "one"), Line(b"ab", error=error), told.append)
+        transfer.receive(ByteRange(0, 4, "one"), Line(b"ab", error=error), told.append)
     assert transfer.n_bytes == 2
-    transfer.receive(Extent(2, 4, "one"), Line(b"c", b"d"), told.append)
+    transfer.receive(ByteRange(2, 4, "one"), Line(b"c", b"d"), told.append)
     transfer.finish()
     assert (tmp_path / "file").read_bytes() == b"abcd"
     assert told == [2, 3, 4]
 
 
 def test_bytes_of_one_version_are_never_those_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Transfer(tmp_path / "file", is_checked=False).receive(Extent(0, -1, "one"), Line(b"ab"), lambda _: None)
+    Transfer(tmp_path / "file", is_checked=False).receive(ByteRange(0, -1, "one"), Line(b"ab"), lambda _: None)
     written = Path.write_text
 
     def write_and_die(path: Path, text: str, **arguments: str) -> int:
@@ -40,10 +40,10 @@ def test_bytes_of_one_version_are_never_those_of_another(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Path, "write_text", write_and_die)
     with pytest.raises(KeyboardInterrupt):
-        Transfer(tmp_path / "file", is_checked=False).receive(Extent(0, 4, "two"), Line(b"CDEF"), lambda _: None)
+        Transfer(tmp_path / "file", is_checked=False).receive(ByteRange(0, 4, "two"), Line(b"CDEF"), lambda _: None)
     assert Transfer(tmp_path / "file", is_checked=False).headers == {}
 
 
 @pytest.mark.parametrize("length", ["", "many", "-5"])
 def test_length_that_is_none_is_unknown(length: str) -> None:
-    assert Extent.of(200, {"Content-Length": length}).size == -1
+    assert ByteRange.of(200, {"Content-Length": length}).size == -1

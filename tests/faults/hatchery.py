@@ -79,18 +79,18 @@ def hatching(folder: Path, *, limit_s: float = LIMIT_S, imports: Sequence[str] =
 
 def lie() -> None:
     """Makes this process answer with losses that are the wrong way round."""
-    from fedlearn.client.volunteer import Volunteer
+    from fedlearn.client.volunteer import VolunteerReplica
     from fedlearn.es.trials import TrialResults
 
-    perform = Volunteer.perform
+    perform = VolunteerReplica.perform
 
-    def perform_falsely(self: Volunteer, compute: object) -> object:
+    def perform_falsely(self: VolunteerReplica, compute: object) -> object:
         result = perform(self, compute)  # type: ignore[arg-type]
         if isinstance(result, TrialResults):
             return TrialResults(2 * result.losses.mean() - result.losses, result.estimate)
         return result
 
-    Volunteer.perform = perform_falsely  # type: ignore[method-assign, assignment]
+    VolunteerReplica.perform = perform_falsely  # type: ignore[method-assign, assignment]
 
 
 def volunteer(request: dict[str, Any], limit_s: float) -> None:

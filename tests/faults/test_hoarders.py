@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedlearn.es.snapshot import Snapshot
-from fedlearn.server.door import Door
+from fedlearn.server.connection_policy import ConnectionPolicy
 from fedlearn.wire.encoding.frames import headers
 from fedlearn.wire.messages import Ready, Start
 from tests.faults.callers import OPEN, Caller, serving
@@ -62,7 +62,7 @@ def test_peers_that_never_read_hold_little(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_thousand_hostile_connections_hold_at_most_200_mb_and_are_gone_by_themselves(tmp_path: Path) -> None:
-    Door()  # lets this process open as many files
+    ConnectionPolicy()  # lets this process open as many files
     with serving(tmp_path, *OPEN, n_parameters=N_PARAMETERS, limit_s=600.0) as (server, address):
         until_step(tmp_path, 3)
         before, n_before, began = peak_memory_mb(server.pid), n_sockets(server.pid), time.time()

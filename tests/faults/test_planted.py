@@ -11,7 +11,7 @@ from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.audits.tolerance import tolerances_of
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.coordination.people.credit import Earned, Entry
-from fedlearn.coordination.people.standing import PROOF_GROUPS
+from fedlearn.coordination.people.reputation import PROOF_GROUPS
 from fedlearn.es.trials import TrialResults
 from fedlearn.runs.ledger import read_credit
 from fedlearn.runs.run import Run

@@ -1,7 +1,7 @@
 import pytest
 
 from fedlearn.graphs.graph import Dtype, NonFinite, Value
-from fedlearn.graphs.kinds import MAX_ITEMS, Kind, parse_kind
+from fedlearn.graphs.kinds import MAX_ITEMS, ArgumentKind, parse_kind
 
 X = Value("x")
 
@@ -9,15 +9,15 @@ X = Value("x")
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("Dim", Kind("Dim", False, False, False)),
-        ("Dim?", Kind("Dim", False, False, True)),
-        ("Dim[]", Kind("Dim", False, True, False)),
-        ("Dim[]?", Kind("Dim", False, True, True)),
-        ("Tensor?[]", Kind("Tensor", True, True, False)),
-        ("word(a,b)?", Kind("word(a,b)", False, False, True)),
+        ("Dim", ArgumentKind("Dim", False, False, False)),
+        ("Dim?", ArgumentKind("Dim", False, False, True)),
+        ("Dim[]", ArgumentKind("Dim", False, True, False)),
+        ("Dim[]?", ArgumentKind("Dim", False, True, True)),
+        ("Tensor?[]", ArgumentKind("Tensor", True, True, False)),
+        ("word(a,b)?", ArgumentKind("word(a,b)", False, False, True)),
     ],
 )
-def test_a_kind_is_read(text: str, kind: Kind) -> None:
+def test_a_kind_is_read(text: str, kind: ArgumentKind) -> None:
     assert parse_kind(text) == kind
 
 

@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 from fedlearn.hub import app as module
 from fedlearn.hub.app import Hub
 from fedlearn.hub.devices import FORGET_S
-from fedlearn.hub.door import COOKIE
 from fedlearn.hub.settings import HubSettings
+from fedlearn.hub.tokens import COOKIE
 from fedlearn.storage.checkpoint import checkpoint_at
 from fedlearn.storage.durable import StorageError
 from tests.board.folders import show_status, volunteer

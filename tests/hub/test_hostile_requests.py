@@ -64,7 +64,7 @@ def body_from(chance: random.Random) -> bytes:
 def watched(client: TestClient, monkeypatch: pytest.MonkeyPatch, settings: HubSettings) -> TestClient:
     """A hub with two jobs, whose devices are answered at once."""
     monkeypatch.setattr(module, "WAIT_S", 0.0)
-    monkeypatch.setattr("fedlearn.hub.door.GUESSES_PER_MINUTE", 10**9)
+    monkeypatch.setattr("fedlearn.hub.tokens.GUESSES_PER_MINUTE", 10**9)
     (settings.tasks / "mine.py").write_text("task = 1")
     for body in (TEXT, LAYERS):
         assert client.post("/api/jobs", json=body).status_code == 201

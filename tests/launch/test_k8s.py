@@ -6,7 +6,7 @@ import msgspec
 
 from fedlearn.commands.command_line import _parser
 from fedlearn.launch.k8s import deployment
-from fedlearn.launch.order import Order
+from fedlearn.launch.spec import LaunchSpec
 
 
 class Form(msgspec.Struct, forbid_unknown_fields=True):
@@ -124,10 +124,10 @@ class Deployment(Form):
     spec: Spec
 
 
-ORDER = Order(count=64, server="fedlearn://h:1/run#f", cpus=4, memory_bytes=2**30, flags=("--hours", "22-7"))
+ORDER = LaunchSpec(count=64, server="fedlearn://h:1/run#f", cpus=4, memory_bytes=2**30, flags=("--hours", "22-7"))
 
 
-def pod(order: Order = ORDER) -> tuple[PodSpec, Container]:
+def pod(order: LaunchSpec = ORDER) -> tuple[PodSpec, Container]:
     made = msgspec.convert(deployment(order, image="registry/image:1"), Deployment)
     (container,) = made.spec.template.spec.containers
     return made.spec.template.spec, container
@@ -146,11 +146,11 @@ def test_container_joins_with_what_was_ordered() -> None:
     assert unknown == []
     assert (options.server, options.threads, options.hours) == (["fedlearn://h:1/run#f"], 4, "22-7")
     assert container.resources.limits == container.resources.requests == {"cpu": "4", "memory": "1024Mi"}
-    assert pod(Order(count=1, server="h:1"))[1].resources.limits == {"cpu": "1"}
+    assert pod(LaunchSpec(count=1, server="h:1"))[1].resources.limits == {"cpu": "1"}
 
 
 def test_nothing_in_arguments_is_taken_for_a_variable() -> None:
-    _, container = pod(Order(count=1, server="h:1", flags=("--task", "$(FEDLEARN_TOKEN)$x")))
+    _, container = pod(LaunchSpec(count=1, server="h:1", flags=("--task", "$(FEDLEARN_TOKEN)$x")))
     assert container.args[-1] == "$$(FEDLEARN_TOKEN)$$x"
 
 

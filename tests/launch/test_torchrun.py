@@ -1,12 +1,12 @@
 import shlex
 
 from fedlearn.commands.command_line import _parser
-from fedlearn.launch.order import Order
+from fedlearn.launch.spec import LaunchSpec
 from fedlearn.launch.torchrun import torchrun_line
 
 
 def test_line_starts_one_rank_more_than_volunteers() -> None:
-    order = Order(count=3, server="127.0.0.1:4321", flags=("--prompt", "a 'b'"))
+    order = LaunchSpec(count=3, server="127.0.0.1:4321", flags=("--prompt", "a 'b'"))
     words = shlex.split(torchrun_line(order, "my task.py:t"))
     assert words[:5] == ["torchrun", "--nproc-per-node", "4", "--max-restarts", "3"]
     assert words[5:8] == ["-m", "fedlearn", "rank"]

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedlearn.net.address import Address, fingerprint_of
-from fedlearn.net.dialing import Line, dial
+from fedlearn.net.dialing import DialedLine, dial
 from fedlearn.net.tls import (
     UntrustedServerError,
     binding_of,
@@ -58,7 +58,7 @@ async def listening(context: ssl.SSLContext | None) -> AsyncIterator[tuple[Liste
 
 
 @asynccontextmanager
-async def dialed(address: Address) -> AsyncIterator[Line]:
+async def dialed(address: Address) -> AsyncIterator[DialedLine]:
     line = await asyncio.wait_for(dial(address), SOON_S)
     try:
         yield line

@@ -6,17 +6,17 @@ from hashlib import sha256
 from typing import Any, TypeVar, cast, final
 
 from fedlearn.client.performer import Computed
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
-from fedlearn.coordination.relay.leased_steps import LeasedSteps
 from fedlearn.coordination.relay.relay import Relay
+from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.worker import Worker
 from fedlearn.net.address import Address
 from fedlearn.net.memory import MemoryLink
 from fedlearn.relay.keeper import Blocks, RelayKeeper, RelaySettings
-from fedlearn.relay.performer import Performer
-from fedlearn.server.performer import Performer as ServerPerformer
+from fedlearn.relay.performer import RelayPerformer
+from fedlearn.server.performer import ServerPerformer
 from fedlearn.simulation.kept import Kept
 from fedlearn.simulation.swarm import Participant, Swarm
 from fedlearn.storage.logs.metrics import StepMetrics
@@ -37,7 +37,7 @@ class Branch:
         self, name: str, clock: Callable[[], float], *, task: NamedTask | None = None, audit: float = 0.0
     ) -> None:
         self.name = name
-        self.volunteer = Volunteer(1, task=task)
+        self.volunteer = VolunteerReplica(1, task=task)
         self.blocks = Blocks()
         self.link = MemoryLink(now=clock())
         self.left_by: Leave | None = None
@@ -54,7 +54,7 @@ class Branch:
         self._works: deque[Callable[[], None]] = deque()
         self._last_peer = self._n_effects = 0
         self.relay = Relay(self._serve)
-        self.performer = Performer(self.relay, self.volunteer, self)
+        self.performer = RelayPerformer(self.relay, self.volunteer, self)
         self.connect()
 
     def connect(self) -> None:
@@ -162,7 +162,7 @@ class Branch:
     def ended(self, reason: str) -> None:
         self.ending = reason
 
-    def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, LeasedSteps]:
+    def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, UpstreamSteps]:
         settings = RelaySettings((SERVER,), audit=self._audit)
         keeper = RelayKeeper(self.volunteer, self.blocks, welcome, settings, step=step, digest=digest)
         self.coordinator = keeper.coordinator(self.now())

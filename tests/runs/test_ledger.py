@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fedlearn.coordination.people.credit import Earned, Entry
-from fedlearn.coordination.people.standing import PROOF_GROUPS
+from fedlearn.coordination.people.reputation import PROOF_GROUPS
 from fedlearn.runs.ledger import check_credit, read_credit, standings_of
 from fedlearn.storage.logs.lines import LineLog
 from fedlearn.storage.runs import RunFolder

@@ -6,7 +6,7 @@ import pytest
 
 from fedlearn.config import RunConfig, ServerSettings
 from fedlearn.runs.noise_place import on_strangers, place_noise
-from fedlearn.server.gate import open_gate
+from fedlearn.server.security import open_gate
 from fedlearn.tasks.rnn.kind import KIND as RNN
 from fedlearn.tasks.user.task_kind import FUNCTION
 from tests.run_folders import rnn_config, task_config

@@ -8,12 +8,12 @@ from typing import Any, final
 
 from fedlearn.callback import Callback
 from fedlearn.client.conversation import Conversation
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
 from fedlearn.runs.run import Run
 from fedlearn.runs.status_file import StatusFile
-from fedlearn.server.gate import open_gate
 from fedlearn.server.listening import listen
+from fedlearn.server.security import open_gate
 from fedlearn.server.server import Server
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.tasks.user.named_task import NamedTask
@@ -71,10 +71,12 @@ class Scene:
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
 
-    def volunteer(self, name: str, credentials: Credentials = ADA, volunteer: Volunteer | None = None) -> Conversation:
+    def volunteer(
+        self, name: str, credentials: Credentials = ADA, volunteer: VolunteerReplica | None = None
+    ) -> Conversation:
         terminal = Terminal(stream=io.StringIO())
         address = self.gate.local_address(self.port)
-        volunteer = volunteer or Volunteer(1, task=self.task)
+        volunteer = volunteer or VolunteerReplica(1, task=self.task)
         return Conversation(address, credentials, name=name, threads=1, volunteer=volunteer, terminal=terminal)
 
     async def converse(self, conversation: Conversation) -> Leave:

@@ -10,9 +10,9 @@ from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
     Broadcast,
+    Dismiss,
     EndRun,
     Notice,
-    Part,
     Peer,
     SaveCheckpoint,
     Send,
@@ -25,7 +25,7 @@ from fedlearn.coordination.people.roster import Held
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.runs.run import Run
-from fedlearn.server.performer import Performer
+from fedlearn.server.performer import ServerPerformer
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.kept import Kept
 from fedlearn.storage.journal.journal import read_journal
@@ -111,7 +111,7 @@ class Scene:
         self.trainer, _ = Trainer.open(run)
         self.shell, self.coordinator, self.told = Shell(), Coordinator(), Kept()
         stand_in: Any = self.coordinator
-        self.performer = Performer(self.trainer, stand_in, self.shell, self.told)
+        self.performer = ServerPerformer(self.trainer, stand_in, self.shell, self.told)
 
     def perform(self, *effects: ServerEffect) -> None:
         self.performer.perform(effects)
@@ -154,7 +154,7 @@ def test_start_and_its_updates_come_before_what_waits(scene: Scene) -> None:
 
 
 def test_parting_word_takes_the_place_of_weights_and_of_what_waits_behind_them(scene: Scene) -> None:
-    scene.perform(SendWeights(1, may_replay=False), Send(1, update_of(scene.run, 0)), Part(1, FAREWELL))
+    scene.perform(SendWeights(1, may_replay=False), Send(1, update_of(scene.run, 0)), Dismiss(1, FAREWELL))
     assert scene.shell.sent == [(1, FAREWELL, None)]
     scene.shell.do_work()
     assert scene.shell.sent == [(1, FAREWELL, None)]

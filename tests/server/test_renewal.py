@@ -5,10 +5,10 @@ import pytest
 
 from fedlearn.config import ConfigError
 from fedlearn.net.tls import read_certificate
-from fedlearn.server.gate import Gate
 from fedlearn.server.renewal import INTERVAL_S, Renewal
+from fedlearn.server.security import ServerSecurity
 from tests.net.certificates import issued, write_pem
-from tests.server.test_gate import opened
+from tests.server.test_security import opened
 
 ANNA, BEN = "ab" * 32, "cd" * 32
 
@@ -21,7 +21,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def gate_of(files: Path) -> Gate:
+def gate_of(files: Path) -> ServerSecurity:
     return opened(files, allow=str(files / "allow"), tls_cert=str(files / "real.pem"))
 
 

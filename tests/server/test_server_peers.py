@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from fedlearn.client.conversation import computes
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.net import refusals, tls_listener
 from fedlearn.net.channel import Channel
-from fedlearn.server import budget, door
+from fedlearn.server import budget
+from fedlearn.server import connection_policy as door
 from fedlearn.server import server as module
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.encoding.parcel import Parcel, pack
@@ -272,7 +273,7 @@ def test_volunteer_that_was_cut_off_catches_up_with_what_it_missed(
 
     async def main() -> None:
         async with scene.serving():
-            volunteer = Volunteer(1, task=scene.task)
+            volunteer = VolunteerReplica(1, task=scene.task)
             cut = asyncio.create_task(scene.converse(scene.volunteer("Ada", volunteer=volunteer)))
             while scene.trainer.replica.step < 3:
                 await asyncio.sleep(0)

@@ -13,7 +13,7 @@ import pytest
 from fedlearn.config import RunConfig
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.server import serving as module
-from fedlearn.server.gate import Gate
+from fedlearn.server.security import ServerSecurity
 from fedlearn.server.serving import conclude, serve, sweep
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.logs.lines import read_lines
@@ -119,7 +119,7 @@ def test_run_that_ends_with_weights_of_no_use_fails(
     monkeypatch.setattr(module, "Server", Ending)
     trainer, _ = Trainer.open(recorded_run(config))
     with contextlib.closing(trainer), socket.socket() as listening:
-        assert serve(trainer, listening, Gate(), terminal=Terminal(stream=io.StringIO(), quiet=True)) == code
+        assert serve(trainer, listening, ServerSecurity(), terminal=Terminal(stream=io.StringIO(), quiet=True)) == code
 
 
 def test_quiet_says_how_it_ended_and_nothing_more(config: RunConfig) -> None:

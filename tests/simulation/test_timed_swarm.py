@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.simulation.costs import Costs, Lines
+from fedlearn.simulation.costs import Costs, LinkSpeeds
 from fedlearn.simulation.timed_swarm import TimedSwarm
 from fedlearn.storage.journal.journal import read_journal
 from fedlearn.storage.logs.metrics import StepMetrics
@@ -15,7 +15,7 @@ from tests.run_folders import created, fit_task, rnn_config, task_config
 from tests.simulation.swarm.stage import Stage
 
 MEMBERS = 64
-FREE = Lines(up_mbit=math.inf, down_mbit=math.inf, latency_s=0.0)
+FREE = LinkSpeeds(up_mbit=math.inf, down_mbit=math.inf, latency_s=0.0)
 COSTS = Costs(member_s=1e-3, noise_s=1e-5, step_s=0.02, take_s=3e-3, close_s=4e-3, send_s=1e-3)
 
 SwarmOf = Callable[..., TimedSwarm]
@@ -26,7 +26,7 @@ def swarm_of(tmp_path: Path) -> Iterator[SwarmOf]:
     """Swarms on runs of 12 steps of a network's, to the end."""
     trainers: list[Trainer] = []
 
-    def trained(n_volunteers: int, costs: Costs, lines: Lines, **settings: Any) -> TimedSwarm:  # noqa: ANN401
+    def trained(n_volunteers: int, costs: Costs, lines: LinkSpeeds, **settings: Any) -> TimedSwarm:  # noqa: ANN401
         config = rnn_config(tmp_path, **{"steps": 12, "population_limit": MEMBERS, **settings})
         trainers.append(Trainer.open(created(config))[0])
         swarm = TimedSwarm(trainers[-1], n_volunteers, costs=costs, lines=lines)
@@ -55,7 +55,7 @@ def update_bytes(swarm: TimedSwarm) -> int:
 
 
 def test_a_step_of_one_volunteer_takes_what_its_parts_take(swarm_of: SwarmOf) -> None:
-    lines = Lines(up_mbit=0.8, down_mbit=8.0, latency_s=0.05, server_mbit=1.6)
+    lines = LinkSpeeds(up_mbit=0.8, down_mbit=8.0, latency_s=0.05, server_mbit=1.6)
     swarm = swarm_of(1, COSTS, lines)
     results, orders = sent(swarm.metrics[-1])
     update = update_bytes(swarm)
@@ -79,7 +79,7 @@ def test_two_volunteers_halve_the_time_of_trials(swarm_of: SwarmOf) -> None:
 
 
 def test_two_volunteers_send_one_after_another_through_the_line_of_the_server(swarm_of: SwarmOf) -> None:
-    lines = Lines(up_mbit=math.inf, down_mbit=math.inf, latency_s=0.0, server_mbit=0.8)
+    lines = LinkSpeeds(up_mbit=math.inf, down_mbit=math.inf, latency_s=0.0, server_mbit=0.8)
     swarm = swarm_of(2, Costs(member_s=1e-9), lines)
     results, orders = sent(swarm.metrics[-1])
     # Both Updates and the first Assignment leave, and while the Results come, the second Assignment.
@@ -112,19 +112,19 @@ def test_whoever_sums_makes_only_its_own_noise_again(swarm_of: SwarmOf) -> None:
 def test_the_run_learns_what_it_learns_without_time(swarm_of: SwarmOf, tmp_path: Path, way: str) -> None:
     (tmp_path / "other").mkdir()
     stage = Stage(created(rnn_config(tmp_path / "other", steps=12, population_limit=MEMBERS))).train()
-    swarm = swarm_of(3, COSTS, Lines(), exchange=way)
+    swarm = swarm_of(3, COSTS, LinkSpeeds(), exchange=way)
     assert swarm.reason == "all 12 steps are done"
     assert [metrics.digest for metrics in swarm.metrics] == [metrics.digest for metrics in stage.swarm.metrics]
 
 
 def test_sums_of_gradients_go_through_virtual_time(swarm_of: SwarmOf) -> None:
-    swarm = swarm_of(2, COSTS, Lines(), perturb="activations", head="closed-form", control_variates=False)
+    swarm = swarm_of(2, COSTS, LinkSpeeds(), perturb="activations", head="closed-form", control_variates=False)
     assert [metrics.members for metrics in swarm.metrics] == [MEMBERS] * 12
     assert swarm.metrics[-1].volunteers == 2
 
 
 def test_all_take_part_from_the_second_step_on_and_are_told_of_the_end(swarm_of: SwarmOf) -> None:
-    swarm = swarm_of(5, COSTS, Lines())
+    swarm = swarm_of(5, COSTS, LinkSpeeds())
     assert [metrics.volunteers for metrics in swarm.metrics] == [1] + [5] * 11
     while any(volunteer.left_by is None for volunteer in swarm.volunteers.values()):
         swarm.go_on()
@@ -134,7 +134,7 @@ def test_all_take_part_from_the_second_step_on_and_are_told_of_the_end(swarm_of:
 def test_a_task_of_a_users_own_is_trained(tmp_path: Path) -> None:
     task = fit_task()
     trainer, _ = Trainer.open(created(task_config(tmp_path, steps=5), task))
-    swarm = TimedSwarm(trainer, 2, costs=COSTS, lines=Lines(), task=task)
+    swarm = TimedSwarm(trainer, 2, costs=COSTS, lines=LinkSpeeds(), task=task)
     while swarm.advance():
         pass
     trainer.close()

@@ -1,7 +1,7 @@
 import math
 from functools import partial
 
-from fedlearn.simulation.timeline import Lane, Line, Timeline
+from fedlearn.simulation.timeline import Lane, SimulatedLink, Timeline
 
 
 def test_events_happen_in_the_order_of_their_time_and_then_of_asking() -> None:
@@ -41,7 +41,7 @@ def test_a_lane_takes_one_thing_after_another() -> None:
 
 def test_bytes_leave_one_after_another_and_are_on_their_way_together() -> None:
     timeline, arrivals = Timeline(), list[tuple[float, bytes]]()
-    line = Line(timeline, 8.0, 3.0)  # a megabyte per second
+    line = SimulatedLink(timeline, 8.0, 3.0)  # a megabyte per second
     for data in (bytes(1_000_000), bytes(500_000)):
         line.carry(data, lambda data: arrivals.append((timeline.now, data)))
     while timeline.advance():
@@ -51,7 +51,7 @@ def test_bytes_leave_one_after_another_and_are_on_their_way_together() -> None:
 
 def test_a_line_without_a_limit_takes_no_time() -> None:
     timeline, arrivals = Timeline(), list[float]()
-    Line(timeline, math.inf).carry(bytes(1_000_000), lambda _: arrivals.append(timeline.now))
+    SimulatedLink(timeline, math.inf).carry(bytes(1_000_000), lambda _: arrivals.append(timeline.now))
     timeline.advance()
     timeline.advance()
     assert arrivals == [0.0]

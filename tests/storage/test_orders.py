@@ -11,10 +11,10 @@ from fedlearn.storage.orders import (
     Answer,
     GoOn,
     Order,
+    OrderFile,
     Pause,
     SendAway,
     Set,
-    Slip,
     Stop,
     WriteCheckpoint,
     answer_to,
@@ -147,7 +147,7 @@ def test_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_answer_that_can_not_be_read_is_none(folder: Path) -> None:
-    slip = Slip(folder, "1")
+    slip = OrderFile(folder, "1")
     folder.mkdir()
     slip.answer.write_bytes(b"{")
     assert answer_to(slip) is None

@@ -8,8 +8,8 @@ from rich.text import Text
 from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import (
     SAMPLE_LINES,
-    Block,
     Goal,
+    LiveBlock,
     Loss,
     draw_block,
     draw_sample,
@@ -32,9 +32,9 @@ def falling() -> RunningCurve:
     return curve
 
 
-def block(*, title: str = "12", sample: str = SAMPLE) -> Block:
+def block(*, title: str = "12", sample: str = SAMPLE) -> LiveBlock:
     goal, loss = Goal(1234, 3000, 240.0, 0.41), Loss("2.345 bits/character", falling())
-    return Block(title, goal, loss, FACTS, sample=sample, sampled="at step 1200: validation 2.411 bits/character")
+    return LiveBlock(title, goal, loss, FACTS, sample=sample, sampled="at step 1200: validation 2.411 bits/character")
 
 
 def shown(text: Text, columns: int) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_low_terminal_has_no_room_for_the_sample() -> None:
 @pytest.mark.parametrize("name", ["[red]Ada[/red]", "[bold", ":smile:", "[link=file:///]x[/link]"])
 def test_markup_in_a_name_is_text(name: str) -> None:
     said = names_in_words([(name, 1.0)], 60)
-    drawn = draw_block(Block(name, Goal(1), None, (("machines", said),)), width=80)
+    drawn = draw_block(LiveBlock(name, Goal(1), None, (("machines", said),)), width=80)
     assert shown(drawn, 80) == [f"run      {name}  step 1", f"machines {name} 100 %"]
 
 
@@ -97,7 +97,7 @@ def test_markup_in_a_name_is_text(name: str) -> None:
 def test_nothing_in_a_block_is_obeyed(harmful: str) -> None:
     facts = (("machines", names_in_words([(harmful, 1.0)], 60)), ("credit", harmful))
     drawn = draw_block(
-        Block(harmful, Goal(1), Loss(harmful, falling()), facts, sample=harmful, sampled=harmful), width=80
+        LiveBlock(harmful, Goal(1), Loss(harmful, falling()), facts, sample=harmful, sampled=harmful), width=80
     )
     assert all(line.plain.isprintable() for line in drawn.split("\n"))
     assert all(line.plain.isprintable() for line in draw_sample(harmful, harmful, width=80).split("\n"))
@@ -108,8 +108,10 @@ def test_ascii_alone_where_the_terminal_knows_no_more() -> None:
 
 
 def test_a_run_without_an_end_has_no_bar() -> None:
-    assert shown(draw_block(Block("3", Goal(7), None), width=80), 80) == ["run      3  step 7"]
-    assert shown(draw_block(Block("3", Goal(7, left_s=60.0), None), width=80), 80) == ["run      3  step 7  60 s left"]
+    assert shown(draw_block(LiveBlock("3", Goal(7), None), width=80), 80) == ["run      3  step 7"]
+    assert shown(draw_block(LiveBlock("3", Goal(7, left_s=60.0), None), width=80), 80) == [
+        "run      3  step 7  60 s left"
+    ]
 
 
 def test_of_a_long_sample_the_beginning_is_shown() -> None:

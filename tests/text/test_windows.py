@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 
-from fedlearn.text.windows import COLD_GROUP_INTERVAL, Windows, WindowShape, cut_windows
+from fedlearn.text.windows import COLD_GROUP_INTERVAL, TokenWindows, WindowShape, cut_windows
 
 BLOCK = np.arange(1000, dtype=np.uint16)
 
 
-def cut(shape: WindowShape, *, n_tokens: int = 1000, step: int = 4, first_group: int = 0, n_groups: int = 3) -> Windows:
+def cut(
+    shape: WindowShape, *, n_tokens: int = 1000, step: int = 4, first_group: int = 0, n_groups: int = 3
+) -> TokenWindows:
     return cut_windows(BLOCK[:n_tokens], shape, seed=2**63 + 5, step=step, first_group=first_group, n_groups=n_groups)
 
 

@@ -15,7 +15,7 @@ from fedlearn.board.app import Board
 from fedlearn.runs.run import Run
 from fedlearn.storage.checkpoint import checkpoint_at
 from fedlearn.web import connections as porter
-from fedlearn.web.quotas import Places
+from fedlearn.web.quotas import Quota
 from tests.board.live import listening_board
 
 PATIENCE_S = 20.0
@@ -193,7 +193,7 @@ class Held:
 
     is_read = True
 
-    def __init__(self, keeper: porter.Porter, key: str) -> None:
+    def __init__(self, keeper: porter.ConnectionLimiter, key: str) -> None:
         self.key, self._keeper = key, keeper
         self.is_answering = self.is_gone = False
 
@@ -208,7 +208,7 @@ class Held:
 
 
 def test_where_all_places_are_taken_whoever_has_most_gives_one_up() -> None:
-    keeper = porter.Porter(total=4)
+    keeper = porter.ConnectionLimiter(total=4)
     held = [Held(keeper, key) for key in "abbb"]
     assert [one.enter() for one in held] == [True] * 4
     assert Held(keeper, "c").enter()
@@ -263,6 +263,6 @@ def test_one_address_holds_some_of_the_streams_and_another_one_still_gets_in(
 
 
 def test_proxy_has_as_many_connections_as_there_are() -> None:
-    keeper = porter.Porter(proxies=(ipaddress.ip_network("10.0.0.0/8"),))
+    keeper = porter.ConnectionLimiter(proxies=(ipaddress.ip_network("10.0.0.0/8"),))
     assert [keeper.key_of(address) for address in ("10.1.2.3", "11.1.2.3", "odd")] == ["", "11.1.2.3", "odd"]
-    assert isinstance(keeper.places, Places)
+    assert isinstance(keeper.places, Quota)

@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from fedlearn.web.quotas import NOBODY, Leaving, Places
+from fedlearn.web.quotas import NOBODY, Leaving, Quota
 
 
 def test_places_are_bounded_for_all_and_for_each() -> None:
-    places = Places(4, of_one=2)
+    places = Quota(4, of_one=2)
     assert [places.take(who) for who in "aaabbc"] == [True, True, False, True, True, False]
     assert places.n_taken == 4
     places.free("a")
@@ -14,7 +14,7 @@ def test_places_are_bounded_for_all_and_for_each() -> None:
 
 
 def test_what_a_proxy_carries_counts_for_all_alone() -> None:
-    places = Places(3, of_one=1)
+    places = Quota(3, of_one=1)
     assert [places.take(NOBODY) for _ in range(4)] == [True, True, True, False]
 
 

@@ -10,7 +10,6 @@ from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.update import Update
 from fedlearn.wire import limits
-from fedlearn.wire.allowance import MESSAGES, MESSAGES_PER_LEASE, STRANGERS_MESSAGES
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.encoding.frames import CHUNK_BYTES, HEADER_BYTES
 from fedlearn.wire.encoding.parcel import pack
@@ -32,6 +31,7 @@ from fedlearn.wire.messages import (
     Seat,
     Welcome,
 )
+from fedlearn.wire.quota import MESSAGES, MESSAGES_PER_LEASE, STRANGERS_MESSAGES
 from fedlearn.wire.states import MessageType, State
 from tests.wire.cutting import split
 

@@ -26,7 +26,7 @@ class BudgetError(ValueError):
     """Says that something takes more memory than a server may ask for here."""
 
 
-class Budget(msgspec.Struct, frozen=True):
+class MemoryBudget(msgspec.Struct, frozen=True):
     """What one server may ask of this machine; each check raises a ValueError that says what was asked."""
 
     max_bytes: int = UNBOUNDED

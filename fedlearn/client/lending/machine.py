@@ -9,7 +9,7 @@ from typing import final
 import psutil
 
 from es_core import usable_processors
-from fedlearn.client.lending.terms import Facts
+from fedlearn.client.lending.policy import Facts
 from fedlearn.system.processes import limit_growth
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -25,7 +25,7 @@ _STACK_BYTES = 16 * 2**20
 
 
 @final
-class Watch:
+class MachineMonitor:
     """Measures facts of the machine; the load of other processes is known from the second time on."""
 
     def __init__(self) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import get_args
 
 from fedlearn.client.client import join
-from fedlearn.client.device import Device as HubDevice
 from fedlearn.client.ending import end, end_soon, end_with_input
 from fedlearn.client.hub_line import HubLine, hub_url
-from fedlearn.client.lending.budget import Budget
+from fedlearn.client.hub_worker import HubWorker
+from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.lending.machine import free_bytes, limit_memory, total_bytes
-from fedlearn.client.lending.terms import Terms, parse_bytes, parse_hours, parse_share
+from fedlearn.client.lending.policy import LendingPolicy, parse_bytes, parse_hours, parse_share
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, check_device, checked_name
 from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.coordination.golden import check_core
@@ -119,7 +119,7 @@ def join_command(options: argparse.Namespace) -> int:
     if notice:
         print(notice, flush=True)
     check_core()
-    terms = Terms(
+    terms = LendingPolicy(
         max_cpu=parse_share(options.max_cpu),
         only_when_idle=options.only_when_idle,
         on_battery=options.on_battery == "yes",
@@ -127,7 +127,7 @@ def join_command(options: argparse.Namespace) -> int:
     )
     lent = parse_bytes(options.max_memory, free_bytes())
     # A server that is told of memory which is not there would seat a part of a model here that does not fit.
-    budget = Budget(min(lent, total_bytes()) if options.device == "cpu" else lent)
+    budget = MemoryBudget(min(lent, total_bytes()) if options.device == "cpu" else lent)
     if options.priority == "low":
         give_way()
     keep_memory()
@@ -163,4 +163,4 @@ def _ask_hub(options: argparse.Namespace) -> int:
         return program([*options.given, "--hub", "", "--once", "--companion", "--server", server])
 
     line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
-    return HubDevice(line, name=name, job_id=options.job, command=command, terminal=terminal).run()
+    return HubWorker(line, name=name, job_id=options.job, command=command, terminal=terminal).run()

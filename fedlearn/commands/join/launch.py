@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import msgspec
 
-from fedlearn.client.lending.terms import parse_bytes
+from fedlearn.client.lending.policy import parse_bytes
 from fedlearn.commands.arguments import addresses_of
 from fedlearn.commands.join.join import add_join
 from fedlearn.commands.parser import Parser
 from fedlearn.launch.k8s import DEFAULT_IMAGE, deployment
 from fedlearn.launch.local import Children
 from fedlearn.launch.on_ray import ray
-from fedlearn.launch.order import Order
 from fedlearn.launch.slurm import job_array
+from fedlearn.launch.spec import LaunchSpec
 from fedlearn.launch.torchrun import torchrun_line
 from fedlearn.net.address import parse_address
 from fedlearn.system.processes import program
 
-Launch = Callable[[Order, argparse.Namespace], int]
+Launch = Callable[[LaunchSpec, argparse.Namespace], int]
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def launch_command(options: argparse.Namespace) -> int:
         raise ValueError(f"launch: expected a count and cpus above 0, got {options.count} and {options.cpus}")
     parse_address(options.server)
     memory = getattr(options, "memory", None)
-    order = Order(
+    order = LaunchSpec(
         count=options.count,
         server=options.server,
         cpus=options.cpus,
@@ -64,7 +64,7 @@ def launch_command(options: argparse.Namespace) -> int:
     return launch(order, options)
 
 
-def _local(order: Order, options: argparse.Namespace) -> int:
+def _local(order: LaunchSpec, options: argparse.Namespace) -> int:
     del options
     _check_flags(order)
     commands = [
@@ -77,26 +77,26 @@ def _local(order: Order, options: argparse.Namespace) -> int:
     return Children(commands, say=lambda line: print(line, flush=True)).run()
 
 
-def _slurm(order: Order, options: argparse.Namespace) -> int:
+def _slurm(order: LaunchSpec, options: argparse.Namespace) -> int:
     del options
     _check_flags(order)
     print(job_array(order), end="")
     return 0
 
 
-def _k8s(order: Order, options: argparse.Namespace) -> int:
+def _k8s(order: LaunchSpec, options: argparse.Namespace) -> int:
     _check_flags(order)
     manifest = msgspec.json.encode(deployment(order, image=options.image))
     print(msgspec.json.format(manifest, indent=2).decode())
     return 0
 
 
-def _torchrun(order: Order, options: argparse.Namespace) -> int:
+def _torchrun(order: LaunchSpec, options: argparse.Namespace) -> int:
     print(torchrun_line(order, options.task))
     return 0
 
 
-def _ray(order: Order, options: argparse.Namespace) -> int:
+def _ray(order: LaunchSpec, options: argparse.Namespace) -> int:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked Ray to report this machine
     codes = ray(
         count=order.count,
@@ -118,7 +118,7 @@ PLACES: tuple[tuple[str, Launch, str], ...] = (
 )
 
 
-def _check_flags(order: Order) -> None:
+def _check_flags(order: LaunchSpec) -> None:
     """Refuses before anything is started or printed what `fedlearn join` would refuse later."""
     parser = Parser(prog="fedlearn join")
     add_join(parser)

@@ -8,7 +8,7 @@ from es_core import usable_processors
 from fedlearn.commands.arguments import DEFAULT_RUNS
 from fedlearn.commands.parser import Parser
 from fedlearn.commands.train.serve import add_serve
-from fedlearn.launch.gang import Place, server_arguments, volunteer_arguments
+from fedlearn.launch.gang import GangRank, server_arguments, volunteer_arguments
 from fedlearn.net.address import DEFAULT_PORT
 from fedlearn.storage.runs import list_runs
 
@@ -23,7 +23,7 @@ def rank_command(options: argparse.Namespace) -> int:
     """`fedlearn rank TASK`: rank 0 serves, all others join it; gives the exit code."""
     from fedlearn.commands.command_line import main  # which knows this verb, too
 
-    place = Place.of(os.environ)
+    place = GangRank.of(os.environ)
     parser = Parser(prog="fedlearn rank TASK")
     add_serve(parser)
     given = parser.parse_args(options.flags)

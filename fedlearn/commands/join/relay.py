@@ -5,16 +5,16 @@ import asyncio
 import os
 import sys
 
-from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.lending.machine import free_bytes
-from fedlearn.client.lending.terms import parse_bytes
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.lending.policy import parse_bytes
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, checked_name
 from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.config import Schema, add_config_flags, load_config
 from fedlearn.relay.keeper import RelaySettings
 from fedlearn.relay.process import RelayProcess
-from fedlearn.server.gate import open_gate
+from fedlearn.server.security import open_gate
 from fedlearn.storage.credentials import identity_file, own_identity, read_token
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.registry import find_kind
@@ -58,8 +58,8 @@ def relay_command(options: argparse.Namespace) -> int:
     if notice:
         print(notice, flush=True)
     task = load_task(options.task) if options.task else None
-    budget = Budget(parse_bytes(options.max_memory, free_bytes()))
-    volunteer = Volunteer(options.threads, task=task, budget=budget)
+    budget = MemoryBudget(parse_bytes(options.max_memory, free_bytes()))
+    volunteer = VolunteerReplica(options.threads, task=task, budget=budget)
     terminal = terminal_of(options)
     chosen = RelaySettings(tuple(above), audit=settings.audit, entry=task.entry if task is not None else "")
     name = checked_name(options.name)

@@ -19,10 +19,10 @@ from fedlearn.storage.orders import (
     Finish,
     GoOn,
     Order,
+    OrderFile,
     Pause,
     SendAway,
     Set,
-    Slip,
     Stop,
     WriteCheckpoint,
     answer_to,
@@ -116,7 +116,7 @@ def _order(options: argparse.Namespace, order: Order) -> int:
     return 0 if answer.is_done else 1
 
 
-def _awaited(slip: Slip, folder: RunFolder) -> Answer:
+def _awaited(slip: OrderFile, folder: RunFolder) -> Answer:
     begun, has_said = time.monotonic(), False
     while (answer := answer_to(slip)) is None:
         waited_s = time.monotonic() - begun
@@ -132,7 +132,7 @@ def _awaited(slip: Slip, folder: RunFolder) -> Answer:
     return answer
 
 
-def _finished(answer: Answer, slip: Slip, folder: RunFolder) -> Answer:
+def _finished(answer: Answer, slip: OrderFile, folder: RunFolder) -> Answer:
     """Whether the run ends, once it is taken; the open step may be a long one, or so short that the answer is late."""
     if answer.is_done:
         print(escape(f"{answer.text}; Ctrl-C ends the wait, not the order"), file=sys.stderr)

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from fedlearn.graphs.graph import GraphError
-from fedlearn.graphs.planning.crews import Crew, Plan, Seat
+from fedlearn.graphs.planning.crews import PlannedCrew, PlannedCrews, PlannedSeat
 from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_division, fitting_plan
-from fedlearn.graphs.planning.parts import Model, Needs
+from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.storage.node_file import GFLOPS_PER_GB, Node, machines_of, read_nodes
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
@@ -79,7 +79,7 @@ def _nodes_of(text: str) -> list[Node]:
     return [Node(str(number), "", size, NO_LIMIT_MBPS) for number, size in enumerate(sizes)]
 
 
-def _lines(cutting: Cutting, divided: Plan, nodes: Sequence[Node]) -> list[str]:
+def _lines(cutting: Cutting, divided: PlannedCrews, nodes: Sequence[Node]) -> list[str]:
     model, by_name = cutting.model, {node.name: node for node in nodes}
     lines = [
         f"{counted(sum(model.learned.values()), 'parameter')} in {counted(len(model.pieces), 'piece')}; "
@@ -101,7 +101,7 @@ def _lines(cutting: Cutting, divided: Plan, nodes: Sequence[Node]) -> list[str]:
     return lines
 
 
-def _line(model: Model, seat: Seat, node: Node) -> str:
+def _line(model: ModelCosts, seat: PlannedSeat, node: Node) -> str:
     place = f" ({node.address})" if node.address else ""
     sent = f", sends {format_bytes(seat.sent_bytes)} a member" if seat.sent_bytes else ""
     return (
@@ -111,12 +111,12 @@ def _line(model: Model, seat: Seat, node: Node) -> str:
     )
 
 
-def _cuts(crew: Crew) -> list[tuple[str, str]]:
+def _cuts(crew: PlannedCrew) -> list[tuple[str, str]]:
     """The tensors before and after each cut."""
     return [(_last(before), _first(after)) for before, after in zip(crew.seats[:-1], crew.seats[1:], strict=True)]
 
 
-def _as_json(cutting: Cutting, divided: Plan, nodes: Sequence[Node]) -> dict[str, Any]:
+def _as_json(cutting: Cutting, divided: PlannedCrews, nodes: Sequence[Node]) -> dict[str, Any]:
     model, by_name = cutting.model, {node.name: node for node in nodes}
     clusters = [
         {
@@ -147,13 +147,13 @@ def _as_json(cutting: Cutting, divided: Plan, nodes: Sequence[Node]) -> dict[str
     }
 
 
-def _parameters(model: Model, seat: Seat) -> int:
+def _parameters(model: ModelCosts, seat: PlannedSeat) -> int:
     return sum(model.learned.get(name, 0) for name in seat.tensors)
 
 
-def _first(seat: Seat) -> str:
+def _first(seat: PlannedSeat) -> str:
     return seat.tensors[0]
 
 
-def _last(seat: Seat) -> str:
+def _last(seat: PlannedSeat) -> str:
     return seat.tensors[-1]

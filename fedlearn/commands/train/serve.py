@@ -44,8 +44,8 @@ from fedlearn.runs.run import (
     task_flag,
 )
 from fedlearn.server.callback_file import load_callback
-from fedlearn.server.gate import open_gate, with_local
 from fedlearn.server.listening import listen
+from fedlearn.server.security import open_gate, with_local
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Serving, Supervisor, tell
 from fedlearn.server.training.trainer import Trainer

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from fedlearn.coordination.audits.tolerance import LOOSE, Tolerance
 from fedlearn.coordination.leases.open_step import Lease
-from fedlearn.coordination.people.standing import Standing
-from fedlearn.coordination.seats.trail import Trail
+from fedlearn.coordination.people.reputation import Reputation
+from fedlearn.coordination.seats.activation_log import ActivationLog
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.shaping import bounded
 from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate
-from fedlearn.es.sums.length import length_of
+from fedlearn.es.sums.norm import l2_norm
 from fedlearn.es.trials import TrialResults, Trials
 
 MOST_DIFFERENCE = 1e9
@@ -25,7 +25,7 @@ MOST_DIFFERENCE = 1e9
 class Claim(msgspec.Struct, frozen=True, eq=False):
     """What somebody said about these trials."""
 
-    standing: Standing
+    standing: Reputation
     trials: Trials
     block: bytes
     losses: Float32Array
@@ -39,10 +39,10 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     """The whole Result that these trials are from, where its exact sum is checked too."""
     is_owed: bool = False
     """Whether members wait for the verdict, so that nothing else may take its place."""
-    trail: Trail | None = None
+    trail: ActivationLog | None = None
     """How they went through a crew; None where one machine computed them."""
 
-    def through(self, trail: Trail) -> "Claim":
+    def through(self, trail: ActivationLog) -> "Claim":
         """The same of a crew, where a last digit may turn a value of what travels in few bits."""
         tolerance = self.tolerance if trail.wire == "float32" else LOOSE
         return msgspec.structs.replace(self, trail=trail, tolerance=tolerance)
@@ -155,7 +155,7 @@ def sum_difference(
     """The difference of two rounded sums, in tolerances."""
     ours = decode_estimate(layout, own).astype(np.float64)
     gap = decode_estimate(layout, claimed) - ours
-    length = length_of(ours)
+    length = l2_norm(ours)
     if length == 0.0:
         return float("inf") if gap.any() else 0.0
-    return length_of(gap) / (tolerance.sums * length)
+    return l2_norm(gap) / (tolerance.sums * length)

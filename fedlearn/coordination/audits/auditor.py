@@ -17,7 +17,7 @@ from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, loss_dif
 from fedlearn.coordination.audits.tolerance import ANYTHING, Tolerances
 from fedlearn.coordination.leases.open_step import Lease, OpenStep, Overlap
 from fedlearn.coordination.people.credit import Ledger
-from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.sums.estimate import NO_ESTIMATE
 
 LEAST_CHANCE = 0.05
@@ -77,7 +77,7 @@ class Auditor:
         """A step is opened; none has two shares, since what is held in it waits for a verdict."""
         self._share = self._planned
 
-    def trusts(self, standing: Standing) -> bool:
+    def trusts(self, standing: Reputation) -> bool:
         """Whether an identity's results count before they are checked."""
         if self._is_alarmed and self._share > 0.0:
             return standing.is_local
@@ -91,7 +91,7 @@ class Auditor:
         """Names of those whose results of this step or a later one were false, the latest last."""
         return list(dict.fromkeys(name for at, name in self._false if at >= step))
 
-    def appoint(self, able: Sequence[tuple[Standing, int]], *, is_summed: bool) -> list[int] | None:
+    def appoint(self, able: Sequence[tuple[Reputation, int]], *, is_summed: bool) -> list[int] | None:
         """Which of these volunteers check others in the next step, by their places; None where nobody can.
 
         Each comes with the number of groups that it is asked for. Volunteers do not check sums, of which no part can be

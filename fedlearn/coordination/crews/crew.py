@@ -8,8 +8,8 @@ import msgspec
 
 from fedlearn.coordination.effects import Peer, Send
 from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.seats.activation_log import ActivationLog
 from fedlearn.coordination.seats.flow import reach
-from fedlearn.coordination.seats.trail import Trail
 from fedlearn.wire.encoding.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat, SeatBefore, Taken
 
@@ -23,7 +23,7 @@ Tensors = tuple[str, ...]
 """Names of those that a seat holds."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class StageSpec(msgspec.Struct, frozen=True):
     """What a seat of a crew holds, and sends to the next one."""
 
     tensors: Tensors
@@ -39,12 +39,12 @@ class Place(msgspec.Struct, frozen=True):
     """Of activations that may be on their way to it."""
 
 
-class Draft(msgspec.Struct, frozen=True):
+class CrewPlan(msgspec.Struct, frozen=True):
     """A crew that is possible."""
 
     cuts: tuple[int, ...]
     shards: int
-    places: tuple[Place, ...]
+    places: tuple[StageSpec, ...]
     order: tuple[int, ...]
     """Which volunteer takes each place, by its number among those that were asked about."""
     window: int
@@ -53,22 +53,22 @@ class Draft(msgspec.Struct, frozen=True):
     """Why it is cut in another way than it was asked to be, in words."""
 
 
-class Planner(Protocol):
+class PlansCrews(Protocol):
     """Knows the model, and how it can be cut."""
 
     wire: ActivationCodec
 
-    def fits(self, place: Place, memory_bytes: int) -> bool:
+    def fits(self, place: StageSpec, memory_bytes: int) -> bool:
         """Whether who lends so much can take a place."""
 
-    def draft(self, memories: Sequence[int]) -> Draft | None:
+    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
         """A crew of some of those who lend so much each; None: together they can't hold a replica yet."""
 
     def lack(self, memories: Sequence[int]) -> str:
         """What those who lend so much each lack for a crew, in words."""
 
 
-class Line(Enum):
+class SeatState(Enum):
     """What may be said to a sitter."""
 
     OPEN = "it can be given a seat"
@@ -77,12 +77,12 @@ class Line(Enum):
 
 
 @final
-class Sitter:
+class SeatHolder:
     """A volunteer that has a seat, or waits for one."""
 
     def __init__(self, volunteer: Volunteer) -> None:
         self.volunteer = volunteer
-        self.line = Line.OPEN
+        self.line = SeatState.OPEN
         self.crew: Crew | None = None
         self.place = 0
         self.needs_part = False
@@ -120,7 +120,7 @@ class Sitter:
     @property
     def is_spare(self) -> bool:
         """Whether it can be given a seat: whoever was sent a part must have answered first."""
-        return self.crew is None and self.line is not Line.SYNCING
+        return self.crew is None and self.line is not SeatState.SYNCING
 
     def forget_part(self) -> None:
         """What it holds is not what it is to hold."""
@@ -150,11 +150,11 @@ class Sitter:
 class Crew:
     """Its seats, some of them empty for a while."""
 
-    def __init__(self, number: int, draft: Draft) -> None:
+    def __init__(self, number: int, draft: CrewPlan) -> None:
         self.number = number
         self.cuts, self.shards, self.places = draft.cuts, draft.shards, draft.places
         self.window, self.reason = draft.window, draft.reason
-        self.sitters: list[Sitter | None] = [None] * len(draft.places)
+        self.sitters: list[SeatHolder | None] = [None] * len(draft.places)
         self.peer: Peer | None = None
         """Under which the coordinator knows it, once all its seats are ready."""
         self.assignment: Assignment | None = None
@@ -171,18 +171,18 @@ class Crew:
         """and the one up to which the first seat knows that members are through."""
         self.incomplete_since = 0.0
 
-    def seat(self, sitter: Sitter, place: int) -> None:
+    def seat(self, sitter: SeatHolder, place: int) -> None:
         """Gives a place to somebody."""
         self.sitters[place] = sitter
         sitter.crew, sitter.place = self, place
         sitter.volunteer.tensors = sitter.tensors
         sitter.forget_part()
 
-    def free(self, sitter: Sitter, now: float) -> None:
+    def free(self, sitter: SeatHolder, now: float) -> None:
         """Somebody has no place any more."""
         self.through_server -= {sitter.place - 1, sitter.place}
         self.sitters[sitter.place] = sitter.crew = None
-        if sitter.line is not Line.SYNCING:
+        if sitter.line is not SeatState.SYNCING:
             sitter.owes_nothing(now)
         sitter.volunteer.tensors, sitter.is_awaited = (), False
         self.incomplete_since = now
@@ -204,10 +204,10 @@ class Crew:
         for sent in self.sent:
             sent.clear()
         for sitter in self.seated:
-            if sitter.line is not Line.SYNCING:
+            if sitter.line is not SeatState.SYNCING:
                 sitter.owes_nothing(now)
 
-    def took(self, sitter: Sitter, said: Work, now: float) -> None:
+    def took(self, sitter: SeatHolder, said: Work, now: float) -> None:
         """A seat said something that is as it should be: it and the next one are to go on, and the first one."""
         sitter.next_member = end_of(said)
         if isinstance(said, Activations):
@@ -239,13 +239,13 @@ class Crew:
         self.taken = result.first_member + result.losses.size
         self.sent = [[said for said in sent if said.first_member >= self.taken] for sent in self.sent]
 
-    def trail(self, first_member: int, n_members: int, *, wire: ActivationCodec) -> Trail:
+    def trail(self, first_member: int, n_members: int, *, wire: ActivationCodec) -> ActivationLog:
         """How members went through it whose losses are not handed up."""
         members = range(first_member, first_member + n_members)
         sent = tuple(tuple(said for said in at_cut if said.first_member in members) for at_cut in self.sent)
-        return Trail(self.cuts, self.shards, wire, self.places[0].batch, sent)
+        return ActivationLog(self.cuts, self.shards, wire, self.places[0].batch, sent)
 
-    def _owes(self, sitter: Sitter) -> bool:
+    def _owes(self, sitter: SeatHolder) -> bool:
         """Whether a seat has been given what it has not answered; the first one owes the first group, however late."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
@@ -281,7 +281,7 @@ class Crew:
         )
 
     @property
-    def seated(self) -> list[Sitter]:
+    def seated(self) -> list[SeatHolder]:
         """Who is there."""
         return [sitter for sitter in self.sitters if sitter is not None]
 
@@ -289,14 +289,14 @@ class Crew:
     def is_ready(self) -> bool:
         """Whether all places are taken by volunteers that hold their parts."""
         return all(
-            sitter is not None and sitter.line is Line.ACTIVE and sitter.proven_at >= 0 for sitter in self.sitters
+            sitter is not None and sitter.line is SeatState.ACTIVE and sitter.proven_at >= 0 for sitter in self.sitters
         )
 
     @property
     def name(self) -> str:
         return f"crew {self.number} ({', '.join(sitter.volunteer.name for sitter in self.seated)})"
 
-    def complaint(self, sitter: Sitter, said: Work) -> str:
+    def complaint(self, sitter: SeatHolder, said: Work) -> str:
         """What is wrong with a message of the open lease; empty where nothing is."""
         assignment, last = self.assignment, len(self.places) - 1
         assert assignment is not None, "work without a lease"
@@ -330,7 +330,7 @@ class Crew:
             misfit = f"expected none here, got {len(said.payload)} bytes" if said.payload else ""
         return misfit and f"activations of {self.name}: {misfit}"
 
-    def size_of(self, sitter: Sitter, said: Activations) -> int:
+    def size_of(self, sitter: SeatHolder, said: Activations) -> int:
         """Bytes of the activations of these members, wherever they went."""
         assignment, place = self.assignment, self.places[sitter.place]
         assert assignment is not None, "work without a lease"
@@ -338,7 +338,7 @@ class Crew:
         return said.n_members * place.member_bytes + (place.group_bytes if begins else 0)
 
 
-def misfit_of(said: Activations, sizes: Place | SeatBefore, *, offset: int, group_size: int) -> str:
+def misfit_of(said: Activations, sizes: StageSpec | SeatBefore, *, offset: int, group_size: int) -> str:
     """How a payload is not what the plan says of members that begin `offset` into a lease; empty where it is."""
     most = min(sizes.batch, group_size - offset % group_size)
     n_bytes = said.n_members * sizes.member_bytes + (0 if offset % group_size else sizes.group_bytes)

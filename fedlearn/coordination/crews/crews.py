@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from typing import final
 
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crews.crew import STALL_S, Crew, Line, Planner, Sitter, Tensors, Work, end_of
+from fedlearn.coordination.crews.crew import STALL_S, Crew, PlansCrews, SeatHolder, SeatState, Tensors, Work, end_of
 from fedlearn.coordination.crews.introducing import introduce
 from fedlearn.coordination.crews.waiting import who_waits
 from fedlearn.coordination.effects import (
     ApplyUpdate,
     Broadcast,
     DigestParts,
+    Dismiss,
     NeedsSeat,
     Notice,
-    Part,
     Peer,
     Recompute,
     Send,
@@ -41,11 +41,13 @@ REPLAN_S = 10.0
 class Crews:
     """All of a run; `begun_at` is the step at which the coordinator begins."""
 
-    def __init__(self, coordinator: Coordinator, planner: Planner, *, begun_at: int, is_direct: bool = False) -> None:
+    def __init__(
+        self, coordinator: Coordinator, planner: PlansCrews, *, begun_at: int, is_direct: bool = False
+    ) -> None:
         self._coordinator = coordinator
         self._planner = planner
         self._is_direct = is_direct
-        self._sitters: dict[Peer, Sitter] = {}
+        self._sitters: dict[Peer, SeatHolder] = {}
         self._crews: list[Crew] = []
         self._by_peer: dict[Peer, Crew] = {}
         self._step = begun_at
@@ -72,7 +74,7 @@ class Crews:
             match effect:
                 case NeedsSeat(peer):
                     translated += self._translate(self._wants_part(peer, now), now)
-                case Send(peer, Credit()) if peer in self._sitters and self._sitters[peer].line is not Line.ACTIVE:
+                case Send(peer, Credit()) if peer in self._sitters and self._sitters[peer].line is not SeatState.ACTIVE:
                     pass  # it hears of it with the next one
                 case Send(peer, message) if peer in self._by_peer:
                     translated += self._told(self._by_peer[peer], message, now)
@@ -84,9 +86,9 @@ class Crews:
                 case SendBlock(peer, block) if peer in self._by_peer:
                     for sitter in self._by_peer[peer].seated:
                         translated += send_block(sitter.volunteer, block)
-                case Part(peer) if peer in self._by_peer:
+                case Dismiss(peer) if peer in self._by_peer:
                     translated += self._translate(self._disband(self._by_peer.pop(peer), now), now)
-                case Part(peer, farewell) if peer in self._sitters:
+                case Dismiss(peer, farewell) if peer in self._sitters:
                     left = self.disconnected(peer, farewell.reason, now)
                     translated += [effect, *self._translate(left, now)]
                 case ApplyUpdate(update):
@@ -104,7 +106,7 @@ class Crews:
 
     def _broadcast(self, peers: tuple[Peer, ...], update: Update, now: float) -> list[ServerEffect]:
         """The step is over, and every seat takes the Update, too."""
-        seats = [sitter for sitter in self._sitters.values() if sitter.line is not Line.OPEN]
+        seats = [sitter for sitter in self._sitters.values() if sitter.line is not SeatState.OPEN]
         real = [peer for peer in peers if peer not in self._by_peer]
         followers = tuple(dict.fromkeys([*real, *(sitter.peer for sitter in seats)]))
         for crew in self._crews:
@@ -144,7 +146,7 @@ class Crews:
         sitter = self._sitters[peer]
         match message:
             case Ready(step, digest):
-                sitter.line, sitter.said = Line.ACTIVE, (step, digest)
+                sitter.line, sitter.said = SeatState.ACTIVE, (step, digest)
                 sitter.has_loaded = self._may_fill = True
                 sitter.loading_since = None
                 sitter.answered()
@@ -159,7 +161,7 @@ class Crews:
                 return self._give_up_line(sitter.crew, sitter.place - (not is_next), reason, now)
         raise AssertionError("messages that are about no seat are the coordinator's")
 
-    def _worked(self, sitter: Sitter, said: Work, now: float) -> list[ServerEffect]:
+    def _worked(self, sitter: SeatHolder, said: Work, now: float) -> list[ServerEffect]:
         crew = sitter.crew
         if crew is None or crew.assignment is None or said.step != crew.assignment.step:
             return []  # of a step that is over, or of a crew that broke up
@@ -182,7 +184,7 @@ class Crews:
         crew.took(sitter, said, now)
         return [*effects, *crew.make_room(), *self._prove(sitter, now)]
 
-    def _prove(self, sitter: Sitter, now: float) -> list[ServerEffect]:
+    def _prove(self, sitter: SeatHolder, now: float) -> list[ServerEffect]:
         """Compares the digest that a seat said last with the server's own, if that is known by now."""
         if sitter.said is None or sitter.crew is None or sitter.needs_part:
             return []
@@ -249,7 +251,7 @@ class Crews:
         What is translated next does that, before anything that the coordinator wants done then.
         """
         self._is_applying, self._may_fill = False, True
-        awaited = {sitter.sent_at for sitter in self._sitters.values() if sitter.line is Line.SYNCING}
+        awaited = {sitter.sent_at for sitter in self._sitters.values() if sitter.line is SeatState.SYNCING}
         self._digests = {key: digest for key, digest in self._digests.items() if key[0] in awaited}
 
     def digested(self, step: int, digests: dict[Tensors, bytes], now: float) -> list[ServerEffect]:
@@ -270,10 +272,10 @@ class Crews:
     def _wants_part(self, peer: Peer, now: float) -> list[ServerEffect]:
         """A volunteer can't hold a whole replica; or what it holds is not right any more."""
         if (sitter := self._sitters.get(peer)) is None:
-            self._sitters[peer] = Sitter(self._coordinator.volunteer(peer))
+            self._sitters[peer] = SeatHolder(self._coordinator.volunteer(peer))
             self._may_fill = True
             return []
-        sitter.line, self._may_fill = Line.OPEN, True
+        sitter.line, self._may_fill = SeatState.OPEN, True
         effects: list[ServerEffect] = []
         if sitter.crew is not None:
             effects += self._take_down(sitter.crew, f"{sitter.volunteer.name} is sent its part again", now)
@@ -310,17 +312,17 @@ class Crews:
             effects += [Notice(why), *self._disband(crew, now)]
         return effects
 
-    def _can_do_without(self, sitter: Sitter) -> bool:
+    def _can_do_without(self, sitter: SeatHolder) -> bool:
         """Whether anybody gains by its seat: those who wait, with the rest of its crew, can hold a replica."""
         if sitter.crew is None:
             return True
         others = [other for other in sitter.crew.seated if other is not sitter]
         return self._planner.draft([other.volunteer.memory_bytes for other in (*others, *self._spares)]) is not None
 
-    def _refuse(self, sitter: Sitter, reason: str) -> list[ServerEffect]:
+    def _refuse(self, sitter: SeatHolder, reason: str) -> list[ServerEffect]:
         return self._coordinator.refuse(sitter.peer, reason)
 
-    def _free(self, sitter: Sitter, reason: str, now: float) -> list[ServerEffect]:
+    def _free(self, sitter: SeatHolder, reason: str, now: float) -> list[ServerEffect]:
         """Takes its place from somebody; the others keep theirs."""
         if (crew := sitter.crew) is None:
             return []
@@ -370,24 +372,24 @@ class Crews:
         effects: list[ServerEffect] = []
         for sitter in self._sitters.values():
             crew = sitter.crew
-            if crew is None or not sitter.needs_part or sitter.line is Line.SYNCING:
+            if crew is None or not sitter.needs_part or sitter.line is SeatState.SYNCING:
                 continue
-            if sitter.line is Line.ACTIVE:
+            if sitter.line is SeatState.ACTIVE:
                 effects.append(Send(sitter.peer, Resync("it takes another seat")))
             seat = crew.message(sitter.place, wire=self._planner.wire)
             block = send_block(sitter.volunteer, self._coordinator.block)
             effects += [Send(sitter.peer, seat), *block, SendPart(sitter.peer, sitter.tensors)]
-            sitter.line, sitter.needs_part, sitter.sent_at = Line.SYNCING, False, self._step
+            sitter.line, sitter.needs_part, sitter.sent_at = SeatState.SYNCING, False, self._step
             sitter.loading_since = now
             sitter.due = now + sitter.patience_s + message_limit_s(crew.places[sitter.place].need_bytes)
             sitter.due += 0.0 if sitter.has_loaded else LOADING_LIMIT_S
         return effects
 
     @property
-    def _spares(self) -> list[Sitter]:
+    def _spares(self) -> list[SeatHolder]:
         spares = [sitter for sitter in self._sitters.values() if sitter.is_spare]
         return sorted(spares, key=lambda sitter: sitter.stalled_at)
 
-    def _spare_for(self, crew: Crew, place: int) -> Sitter | None:
+    def _spare_for(self, crew: Crew, place: int) -> SeatHolder | None:
         able = (s for s in self._spares if self._planner.fits(crew.places[place], s.volunteer.memory_bytes))
         return next(able, None)

@@ -1,6 +1,6 @@
 """Seats of a crew that may send to each other without the server: each hears from it who its neighbours are."""
 
-from fedlearn.coordination.crews.crew import Crew, Sitter
+from fedlearn.coordination.crews.crew import Crew, SeatHolder
 from fedlearn.coordination.effects import Send, ServerEffect
 from fedlearn.wire.messages import Neighbours, NextSeat, SeatBefore
 
@@ -17,7 +17,7 @@ def introduce(crew: Crew) -> list[ServerEffect]:
     return [Send(sitter.peer, _neighbours_of(crew, sitter)) for sitter in crew.seated if _can_listen(sitter)]
 
 
-def _neighbours_of(crew: Crew, sitter: Sitter) -> Neighbours:
+def _neighbours_of(crew: Crew, sitter: SeatHolder) -> Neighbours:
     next_seat = before = None
     if sitter.place in crew.direct:
         volunteer = crew.seated[sitter.place + 1].volunteer
@@ -30,9 +30,9 @@ def _neighbours_of(crew: Crew, sitter: Sitter) -> Neighbours:
     return Neighbours(-crew.peer, next_seat, before)
 
 
-def _can_listen(sitter: Sitter) -> bool:
+def _can_listen(sitter: SeatHolder) -> bool:
     return sitter.volunteer.listens_at > 0 and bool(sitter.volunteer.address)
 
 
-def _key_of(sitter: Sitter) -> bytes:
+def _key_of(sitter: SeatHolder) -> bytes:
     return bytes.fromhex(sitter.volunteer.standing.identity)

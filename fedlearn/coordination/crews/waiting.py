@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedlearn.coordination.crews.crew import Crew, Planner, Sitter
+from fedlearn.coordination.crews.crew import Crew, PlansCrews, SeatHolder
 
 _LOADING = (
     (0.0, ""),
@@ -15,7 +15,7 @@ _LOADING = (
 """How long, in words that stay the same for a while, so that they are not said again and again."""
 
 
-def who_waits(spares: Sequence[Sitter], crews: Sequence[Crew], planner: Planner, now: float) -> str:
+def who_waits(spares: Sequence[SeatHolder], crews: Sequence[Crew], planner: PlansCrews, now: float) -> str:
     """Who has no seat, which seats are empty, and who loads its part since when; empty where nobody waits."""
     texts = []
     if spares:

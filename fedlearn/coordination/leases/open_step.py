@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.steps.variance import VarianceLeft, typical_variance, variance_said
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.perturbation import Perturbation
@@ -24,7 +24,7 @@ from fedlearn.wire.messages import Assignment
 Float32Array = NDArray[np.float32]
 
 
-class Tally(msgspec.Struct):
+class LeaseTotals(msgspec.Struct):
     """Totals over a step's leases, kept up to date so that a Result does not go through thousands of them."""
 
     n_received: int = 0
@@ -52,7 +52,7 @@ class Lease(msgspec.Struct):
     """The layout of the estimate that comes with each Result; None where none comes."""
     exactness: Exactness | None = None
     """None where the estimates are rounded."""
-    standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
+    standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
     """The standing of the holder."""
     leased_at: float = 0.0
     duration_s: float = 0.0
@@ -65,7 +65,7 @@ class Lease(msgspec.Struct):
     n_received: int = 0
     n_finite: int = 0
     """Those received with finite losses; others cost their sender nothing, and say nothing about its speed."""
-    tally: Tally = msgspec.field(default_factory=Tally)
+    tally: LeaseTotals = msgspec.field(default_factory=LeaseTotals)
     """The totals of the step."""
     gates: bool = True
     """Whether the step waits for it."""
@@ -239,20 +239,20 @@ class OpenStep:
         self.next_member = first_member
         self.leases: list[Lease] = []
         self.copies: list[Lease] = []
-        self._tally = Tally()
+        self._tally = LeaseTotals()
 
     def lease(
-        self, quota: int, standing: Standing | None = None, *, gates: bool = True, is_held: bool = False
+        self, quota: int, standing: Reputation | None = None, *, gates: bool = True, is_held: bool = False
     ) -> Lease:
         """The next private range of `quota` members; see Lease."""
         lease = self.lease_again(
-            self.next_member, quota, standing or Standing(""), gates=gates, is_held=is_held, now=self.opened_at
+            self.next_member, quota, standing or Reputation(""), gates=gates, is_held=is_held, now=self.opened_at
         )
         self.next_member += quota
         return lease
 
     def lease_again(
-        self, first_member: int, quota: int, standing: Standing, *, gates: bool = True, is_held: bool, now: float
+        self, first_member: int, quota: int, standing: Reputation, *, gates: bool = True, is_held: bool, now: float
     ) -> Lease:
         """Leases a range that nobody has a lease of any more."""
         lease = Lease(
@@ -270,7 +270,7 @@ class OpenStep:
         self.leases.append(lease)
         return lease
 
-    def copy(self, first_member: int, quota: int, standing: Standing) -> Lease:
+    def copy(self, first_member: int, quota: int, standing: Reputation) -> Lease:
         """Leases members once more that others have; leases of the same holder are not compared."""
         copy = Lease(
             first_member,

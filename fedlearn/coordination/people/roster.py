@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from fedlearn.coordination.leases.open_step import Lease
-from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.wire.messages import Credit
 
 KEPT_BLOCKS = 2
@@ -78,7 +78,7 @@ class Volunteer(msgspec.Struct):
     snapshot: tuple[int, bytes] | None = None
     """Step and digest of the weights that it was sent last, which its Ready must show. Only a Result of a later step
     shows that its own arithmetic is right."""
-    standing: Standing = msgspec.field(default_factory=lambda: Standing(""))
+    standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
     """The standing of its identity, which other connections may share."""
     seats: "tuple[Volunteer, ...]" = ()
     """Of a crew: the volunteers that it is."""
@@ -126,7 +126,7 @@ def share_step(
     n_groups: int,
     *,
     step: int,
-    trusts: Callable[[Standing], bool],
+    trusts: Callable[[Reputation], bool],
     expected: float = 0.0,
     counted: Callable[[Sequence[Volunteer]], Sequence[float | None]] = speeds_of,
 ) -> list[Share]:

@@ -8,7 +8,7 @@ import msgspec
 from fedlearn.coordination.effects import RecordCredit, Send, ServerEffect
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.roster import Phase, Volunteer
-from fedlearn.coordination.plan import Plan, Status
+from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.wire.messages import News
 
 TELL_S = 10.0
@@ -45,7 +45,7 @@ def tell_credit(
     return effects
 
 
-def news_of(plan: Plan, status: Status, loss: float) -> News:
+def news_of(plan: RunPlan, status: Status, loss: float) -> News:
     """What volunteers are told about the run; `loss` is that of the last step."""
     left_s = status.run_left_s if math.isfinite(status.run_left_s) else None
     if not math.isfinite(loss):

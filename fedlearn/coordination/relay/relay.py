@@ -24,7 +24,7 @@ from fedlearn.coordination.effects import (
 from fedlearn.coordination.leases.open_step import LEAST_GRACE_S, OpenStep
 from fedlearn.coordination.people.roster import Held, Phase
 from fedlearn.coordination.relay.holes import cut_late, holes_in, idle, pieces
-from fedlearn.coordination.relay.leased_steps import LeasedSteps
+from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
@@ -38,7 +38,7 @@ NO_SEAT = (
 RelayEffect = ClientEffect | ServerEffect
 """Effects above and below in one order, because the replica changes between them."""
 
-Serve = Callable[[Welcome, int, bytes], tuple[Coordinator, LeasedSteps]]
+Serve = Callable[[Welcome, int, bytes], tuple[Coordinator, UpstreamSteps]]
 """Makes the coordinator and the steps for volunteers of this run, who begin at this step and digest."""
 
 
@@ -51,7 +51,7 @@ class Relay:
         self._worker: Worker | None = None
         self._welcome: Welcome | None = None
         self._coordinator: Coordinator | None = None
-        self._steps: LeasedSteps | None = None
+        self._steps: UpstreamSteps | None = None
         self._step = -1
         self._under_way: Compute | None = None
         self._ready: Reply | None = None
@@ -180,7 +180,7 @@ class Relay:
             effects += self._fill(coordinator, steps, step, now)
         return effects
 
-    def _fill(self, coordinator: Coordinator, steps: LeasedSteps, step: OpenStep, now: float) -> list[ServerEffect]:
+    def _fill(self, coordinator: Coordinator, steps: UpstreamSteps, step: OpenStep, now: float) -> list[ServerEffect]:
         """Leases the missing members again, to volunteers that are done."""
         number, open_s = step.population.step, max(now - step.opened_at, LEAST_GRACE_S)
         if not step.is_complete:

@@ -9,8 +9,8 @@ import msgspec
 from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Volunteer
-from fedlearn.coordination.people.standing import Standing
 from fedlearn.coordination.steps.divergence import DivergenceWatch
 from fedlearn.coordination.steps.middle import group_means, middle_mean
 from fedlearn.es.strategy import Strategy, tell
@@ -91,7 +91,7 @@ def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledge
             ledger.add_check(copy.standing.identity, copy.standing.name, copy.n_received, copy.duration_s)
 
 
-def _shared(holders: Sequence[Standing], n_members: int) -> list[tuple[Standing, int]]:
+def _shared(holders: Sequence[Reputation], n_members: int) -> list[tuple[Reputation, int]]:
     """What each has of them: seats of a crew alike, and together as many as there are."""
     n = len(holders)
     return [(holder, n_members * (place + 1) // n - n_members * place // n) for place, holder in enumerate(holders)]
@@ -110,7 +110,7 @@ def take_back(step: OpenStep, volunteer: Volunteer, best: float, *, now: float) 
 
 
 @final
-class Pace:
+class StepPace:
     """How long steps may be open: as planned, or longer where a group takes longer."""
 
     def __init__(self, planned_s: float) -> None:

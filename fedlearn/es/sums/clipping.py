@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.sums.length import PIECE, length_of
+from fedlearn.es.sums.norm import PIECE, l2_norm
 
 Int64Array = NDArray[np.int64]
 
@@ -78,4 +78,4 @@ class _Usual:
 
 def _length(numbers: Int64Array, n_groups: int) -> float:
     """Length per square root of the number of groups."""
-    return length_of(numbers) / math.sqrt(max(n_groups, 1))
+    return l2_norm(numbers) / math.sqrt(max(n_groups, 1))

@@ -17,7 +17,7 @@ class Machine(Struct, frozen=True):
     multiply_adds_per_s: float
 
 
-class Seat(Struct, frozen=True):
+class PlannedSeat(Struct, frozen=True):
     """A machine's part of a replica."""
 
     machine: str
@@ -36,18 +36,18 @@ class Seat(Struct, frozen=True):
     """For a member: of its processor, or of the line that brings members to it where that takes longer."""
 
 
-class Crew(Struct, frozen=True):
+class PlannedCrew(Struct, frozen=True):
     """Machines that hold one replica, in the order in which a member passes them."""
 
-    seats: tuple[Seat, ...]
+    seats: tuple[PlannedSeat, ...]
     seconds: float
     """From one member to the next."""
 
 
-class Plan(Struct, frozen=True):
+class PlannedCrews(Struct, frozen=True):
     """Crews, and machines without a seat, in the order in which machines were given."""
 
-    crews: tuple[Crew, ...]
+    crews: tuple[PlannedCrew, ...]
     idle: tuple[str, ...]
 
     @property

@@ -6,8 +6,8 @@ from typing import Self, final
 from msgspec import Struct
 
 from fedlearn.graphs.graph import Graph, GraphError
-from fedlearn.graphs.planning.crews import LacksMemory, Machine, Plan
-from fedlearn.graphs.planning.parts import Model, Needs
+from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlannedCrews
+from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import can_hold, divide, plan
 from fedlearn.graphs.shards import sharded
 
@@ -20,7 +20,7 @@ class Cutting(Struct, frozen=True, eq=False):
 
     n_shards: int
     graph: Graph
-    model: Model
+    model: ModelCosts
 
     @classmethod
     def of(cls, graph: Graph, n_shards: int) -> Self:
@@ -28,7 +28,7 @@ class Cutting(Struct, frozen=True, eq=False):
         GraphError: the model has no vocabulary that can be cut so.
         """
         cut = sharded(graph, n_shards)
-        return cls(n_shards, cut, Model.of(cut))
+        return cls(n_shards, cut, ModelCosts.of(cut))
 
 
 @final
@@ -68,7 +68,9 @@ class Cuttings:
         return self._made[-1]
 
 
-def fitting_plan(cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs) -> tuple[Cutting, Plan]:
+def fitting_plan(
+    cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs
+) -> tuple[Cutting, PlannedCrews]:
     """The first of these that any crew of the machines can hold, and its plan.
 
     Raises:
@@ -80,7 +82,9 @@ def fitting_plan(cuttings: Iterable[Cutting], machines: Sequence[Machine], needs
     return cutting, plan(cutting.model, machines, needs)
 
 
-def fitting_division(cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs) -> tuple[Cutting, Plan]:
+def fitting_division(
+    cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs
+) -> tuple[Cutting, PlannedCrews]:
     """The first of these that the machines can hold as one crew in their order, and its division.
 
     Raises:

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from fedlearn.graphs.planning.crews import Crew, Machine
+from fedlearn.graphs.planning.crews import Machine, PlannedCrew
 
-Exact = Callable[[Sequence[Machine]], list[Crew]]
+Exact = Callable[[Sequence[Machine]], list[PlannedCrew]]
 Pack = list[Machine]
 
 
-def packs(machines: Sequence[Machine], size: int, exact: Exact) -> list[Crew]:
+def packs(machines: Sequence[Machine], size: int, exact: Exact) -> list[PlannedCrew]:
     """Crews of packs of at most `size` machines, each pack planned by `exact`.
 
     Machines are taken by their memory, the largest first, and packed in two ways: each to the pack that has the
@@ -22,8 +22,8 @@ def packs(machines: Sequence[Machine], size: int, exact: Exact) -> list[Crew]:
     return max(ways, key=lambda crews: math.fsum(1 / crew.seconds for crew in crews))
 
 
-def _crews(machines: Pack, size: int, exact: Exact, way: Callable[[Pack, int], Iterable[Pack]]) -> list[Crew]:
-    crews: list[Crew] = []
+def _crews(machines: Pack, size: int, exact: Exact, way: Callable[[Pack, int], Iterable[Pack]]) -> list[PlannedCrew]:
+    crews: list[PlannedCrew] = []
     while machines and (found := [crew for pack in way(machines, size) for crew in exact(pack)]):
         crews += found
         seated = {seat.machine for crew in found for seat in crew.seats}

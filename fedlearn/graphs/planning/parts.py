@@ -14,7 +14,7 @@ from fedlearn.graphs.pieces import Piece, pieces
 Float64Array = NDArray[np.float64]
 
 
-class Model(Struct, frozen=True):
+class ModelCosts(Struct, frozen=True):
     """The model that is divided: its pieces in order, and how large the tensors are that they read."""
 
     pieces: Sequence[Piece]
@@ -39,7 +39,7 @@ class Needs(Struct, frozen=True):
     """Members that are tried at once, each with its activations and what it makes of tensors that are not learned."""
 
 
-class Parts(Struct, frozen=True, eq=False):
+class PartCosts(Struct, frozen=True, eq=False):
     """All runs of pieces between two places where a cut may stand, the beginning and the end among them."""
 
     places: tuple[int, ...]
@@ -52,7 +52,7 @@ class Parts(Struct, frozen=True, eq=False):
     """[places, places]: bytes of memory for what lies between two; infinite where nothing does."""
 
 
-def parts_of(model: Model, needs: Needs, *, max_places: int) -> Parts:
+def parts_of(model: ModelCosts, needs: Needs, *, max_places: int) -> PartCosts:
     """The parts between at most so many places.
 
     Of more, each stretch of equal work and memory keeps the one that the fewest bytes cross.
@@ -60,17 +60,17 @@ def parts_of(model: Model, needs: Needs, *, max_places: int) -> Parts:
     work = [0.0, *accumulate(piece.multiply_adds for piece in model.pieces)]
     places = _places(model, work, max_places - 2)
     sent = [0 if place in (0, len(model.pieces)) else model.pieces[place - 1].sent_bytes for place in places]
-    return Parts(
+    return PartCosts(
         places, np.array([work[place] for place in places]), np.array(sent, np.float64), _need(model, needs, places)
     )
 
 
-def held_by(model: Model, first: int, end: int) -> tuple[str, ...]:
+def held_by(model: ModelCosts, first: int, end: int) -> tuple[str, ...]:
     """Tensors of pieces `first` to `end`, each once, in the order in which they are first read."""
     return tuple(dict.fromkeys(name for piece in model.pieces[first:end] for name in piece.tensors))
 
 
-def _places(model: Model, work: Sequence[float], max_cuts: int) -> tuple[int, ...]:
+def _places(model: ModelCosts, work: Sequence[float], max_cuts: int) -> tuple[int, ...]:
     n_pieces = len(model.pieces)
     if n_pieces - 1 <= max_cuts:
         return tuple(range(n_pieces + 1))
@@ -88,7 +88,7 @@ def _places(model: Model, work: Sequence[float], max_cuts: int) -> tuple[int, ..
     return (0, *best.values(), n_pieces)
 
 
-def _need(model: Model, needs: Needs, places: Sequence[int]) -> Float64Array:
+def _need(model: ModelCosts, needs: Needs, places: Sequence[int]) -> Float64Array:
     alive = [
         max((model.pieces[number - 1].sent_bytes if number else 0) + piece.sent_bytes, piece.alive_bytes)
         for number, piece in enumerate(model.pieces)

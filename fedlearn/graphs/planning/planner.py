@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedlearn.graphs.planning.chains import Place, bottlenecks, can_reach, row_in_order, row_of, share_out
-from fedlearn.graphs.planning.crews import Crew, LacksMemory, Machine, Plan, PlanError, Seat
+from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlanError, PlannedCrew, PlannedCrews, PlannedSeat
 from fedlearn.graphs.planning.packs import packs
-from fedlearn.graphs.planning.parts import Float64Array, Model, Needs, Parts, held_by, parts_of
+from fedlearn.graphs.planning.parts import Float64Array, ModelCosts, Needs, PartCosts, held_by, parts_of
 
 MAX_MACHINES = 12
 """The most machines in one exact plan, and so in one crew."""
@@ -22,7 +22,7 @@ _MAX_STEPS = 2**27
 """The most steps of the dynamic program, which bound the places it looks at: 73 with 12 machines, all 512 with 6."""
 
 
-def plan(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
+def plan(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> PlannedCrews:
     """The crews that try the most members per second together.
 
     More than `MAX_MACHINES` are planned in packs: see `packs`.
@@ -39,17 +39,17 @@ def plan(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
     place = {machine.name: number for number, machine in enumerate(machines)}
     crews = sorted(found, key=lambda crew: min(place[seat.machine] for seat in crew.seats))
     seated = {seat.machine for crew in crews for seat in crew.seats}
-    return Plan(tuple(crews), tuple(machine.name for machine in machines if machine.name not in seated))
+    return PlannedCrews(tuple(crews), tuple(machine.name for machine in machines if machine.name not in seated))
 
 
-def can_hold(model: Model, machines: Sequence[Machine], needs: Needs) -> bool:
+def can_hold(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> bool:
     """Whether `plan` finds any crew, in a small part of its time."""
     largest = _largest(machines)
     parts = _parts(model, len(largest), needs)
     return can_reach(np.stack([parts.need <= machine.memory_bytes for machine in largest]))
 
 
-def divide(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
+def divide(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> PlannedCrews:
     """One crew of all machines, in their order, whose parts are as large as their memories are.
 
     Raises:
@@ -64,10 +64,10 @@ def divide(model: Model, machines: Sequence[Machine], needs: Needs) -> Plan:
     largest, row = row_in_order(shares, parts.sent)
     if largest > 1.0:
         raise _missing(row, model, machines, parts)
-    return Plan((_crew(row, model, machines, parts),), ())
+    return PlannedCrews((_crew(row, model, machines, parts),), ())
 
 
-def _exact(model: Model, machines: Sequence[Machine], needs: Needs) -> list[Crew]:
+def _exact(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> list[PlannedCrew]:
     parts = _parts(model, len(machines), needs)
     costs, lines = _seconds(parts, machines)
     best = bottlenecks(costs, lines)
@@ -76,12 +76,12 @@ def _exact(model: Model, machines: Sequence[Machine], needs: Needs) -> list[Crew
     return [_crew(row_of(best, costs, lines, parts.sent, chosen), model, machines, parts) for chosen in sets]
 
 
-def _parts(model: Model, n_machines: int, needs: Needs) -> Parts:
+def _parts(model: ModelCosts, n_machines: int, needs: Needs) -> PartCosts:
     steps_per_place = n_machines * 2 ** (n_machines - 1)
     return parts_of(model, needs, max_places=min(math.isqrt(_MAX_STEPS // steps_per_place), _MAX_PLACES))
 
 
-def _seconds(parts: Parts, machines: Sequence[Machine]) -> tuple[Float64Array, Float64Array]:
+def _seconds(parts: PartCosts, machines: Sequence[Machine]) -> tuple[Float64Array, Float64Array]:
     """A member's costs: [machines, places, places] to compute, [machines, machines, places] on the line between two."""
     work = parts.work[None, :] - parts.work[:, None]
     costs = [
@@ -92,15 +92,15 @@ def _seconds(parts: Parts, machines: Sequence[Machine]) -> tuple[Float64Array, F
     return np.stack(costs), parts.sent / slower[:, :, None]
 
 
-def _crew(row: Sequence[Place], model: Model, machines: Sequence[Machine], parts: Parts) -> Crew:
+def _crew(row: Sequence[Place], model: ModelCosts, machines: Sequence[Machine], parts: PartCosts) -> PlannedCrew:
     costs, lines = _seconds(parts, machines)
-    seats: list[Seat] = []
+    seats: list[PlannedSeat] = []
     for number, (machine, left, right) in enumerate(row):
         is_last = number == len(row) - 1
         line_s = lines[row[number - 1][0], machine, left] if number else 0.0
         first, end = parts.places[left], parts.places[right]
         seats.append(
-            Seat(
+            PlannedSeat(
                 machine=machines[machine].name,
                 role=("whole" if is_last else "root") if not number else "leaf" if is_last else "stem",
                 first=first,
@@ -112,10 +112,10 @@ def _crew(row: Sequence[Place], model: Model, machines: Sequence[Machine], parts
                 seconds=float(max(costs[machine, left, right], line_s)),
             )
         )
-    return Crew(tuple(seats), max(seat.seconds for seat in seats))
+    return PlannedCrew(tuple(seats), max(seat.seconds for seat in seats))
 
 
-def _closest(model: Model, machines: Sequence[Machine], needs: Needs) -> LacksMemory:
+def _closest(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> LacksMemory:
     """What the largest machines lack in the division that lacks the least on any of them."""
     largest = _largest(machines)
     parts = _parts(model, len(largest), needs)
@@ -131,7 +131,7 @@ def _largest(machines: Sequence[Machine]) -> list[Machine]:
     return sorted(machines, key=lambda machine: -machine.memory_bytes)[:MAX_MACHINES]
 
 
-def _missing(row: Sequence[Place], model: Model, machines: Sequence[Machine], parts: Parts) -> LacksMemory:
+def _missing(row: Sequence[Place], model: ModelCosts, machines: Sequence[Machine], parts: PartCosts) -> LacksMemory:
     """What the machines of a row lack together, and the one that lacks the most."""
     there = math.fsum(machine.memory_bytes for machine in machines)
     whole = float(parts.need[0, -1])

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedlearn.hub.bodies import Asked, RefusedError
 from fedlearn.hub.files import below, file_below, task_below
 from fedlearn.hub.jobs.datasets import ARCHIVE_SUFFIX, MNIST_FILES, MNIST_PIXELS, N_CLASSES
-from fedlearn.hub.jobs.job_task import layers_of, weights_between
+from fedlearn.hub.jobs.spec import layers_of, weights_between
 from fedlearn.hub.settings import HubSettings
 
 WEB = ("http://", "https://")

@@ -12,10 +12,10 @@ from fedlearn.coordination.status import RunStatus
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.hub.bodies import Asked, RefusedError, Training, written
 from fedlearn.hub.devices import MAX_DEVICES, Devices
-from fedlearn.hub.jobs.job_task import ORDER_FILE, TASK_FILE, TASK_SOURCE, Order
 from fedlearn.hub.jobs.records import JobFolder, JobRecord, Status, find_jobs
 from fedlearn.hub.jobs.seats import n_missing
 from fedlearn.hub.jobs.served import GONE, Served
+from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec
 from fedlearn.hub.settings import HubSettings
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.runs import RunFolder
@@ -296,7 +296,7 @@ class Jobs:
         self.folder(record).save(record)
 
     def _write_order(self, record: JobRecord, asked: Asked, training: Training) -> None:
-        order = Order(asked=asked, training=training, data=str(self._settings.data.resolve()))
+        order = JobSpec(asked=asked, training=training, data=str(self._settings.data.resolve()))
         folder = self.folder(record).path
         write_durably(folder / ORDER_FILE, msgspec.json.encode(order))
         write_durably(folder / TASK_FILE, TASK_SOURCE.encode())

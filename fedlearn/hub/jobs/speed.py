@@ -7,8 +7,8 @@ import msgspec
 from fedlearn.coordination.status import RunStatus
 from fedlearn.hub.bodies import Asked
 from fedlearn.hub.devices import Device
-from fedlearn.hub.jobs.job_task import CLASSIFIER_BATCH, TEXT_BATCH, layers_of, weights_between
 from fedlearn.hub.jobs.records import JobRecord
+from fedlearn.hub.jobs.spec import CLASSIFIER_BATCH, TEXT_BATCH, layers_of, weights_between
 
 TERA = 1e12
 OPERATIONS = 2

@@ -10,14 +10,14 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crews.crew import Tensors
 from fedlearn.coordination.crews.crews import Crews
 from fedlearn.coordination.effects import StepReport
-from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address
-from fedlearn.server.training.desk import Desk
 from fedlearn.server.training.examination import Examination
+from fedlearn.server.training.order_inbox import OrderInbox
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.wire.encoding.parcel import Parcel
@@ -60,7 +60,7 @@ class Serves(Protocol):
         """Why the run ends, with what can be found out about it here."""
 
 
-class Divides(Protocol):
+class ServesCrews(Protocol):
     """What a performer needs for the effects of crews."""
 
     def part_message(self, tensors: Tensors) -> Outgoing:
@@ -74,7 +74,7 @@ class Seating(NamedTuple):
     """Crews, and where their parts come from."""
 
     crews: Crews
-    parts: Divides
+    parts: ServesCrews
 
 
 class Keeper(Serves, Protocol):
@@ -103,7 +103,7 @@ class Keeper(Serves, Protocol):
     def sample_every(self) -> int:
         """Steps after which it is looked at as well; 0: never."""
 
-    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+    def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
         """A coordinator that goes on where the replica stands."""
 
     def crews(self, coordinator: Coordinator) -> Seating | None:
@@ -112,7 +112,7 @@ class Keeper(Serves, Protocol):
     def begun(self) -> Begun:
         """What callbacks are told first."""
 
-    def desk(self, coordinator: Coordinator) -> Desk | None:
+    def desk(self, coordinator: Coordinator) -> OrderInbox | None:
         """Takes orders for this coordinator; None where nobody gives any."""
 
     def copy(self) -> Float32Array:

@@ -12,7 +12,7 @@ from fedlearn.wire.encoding.parcel import pack
 
 
 @final
-class Parts:
+class ReplicaParts:
     """Implements `fedlearn.server.training.keeper.Divides`."""
 
     def __init__(self, holding: Holding) -> None:

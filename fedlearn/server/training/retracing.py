@@ -11,8 +11,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare, first_false
-from fedlearn.coordination.seats.passage import Passage
-from fedlearn.coordination.seats.trail import Trail
+from fedlearn.coordination.seats.activation_log import ActivationLog
+from fedlearn.coordination.seats.stage_computation import StageComputation
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.holding import Holding
@@ -47,11 +47,11 @@ class Retracer:
             verdict = replace(verdict, identity=guilty.identity, name=guilty.name, place=place)
         return finding, verdict
 
-    def _own_losses(self, claim: Claim, trail: Trail) -> Float32Array:
+    def _own_losses(self, claim: Claim, trail: ActivationLog) -> Float32Array:
         """The losses of a crew whose seats are all honest, [n_members]."""
         return self._losses(claim, trail, _orders(claim.trials, trail), 0)
 
-    def _guilty_place(self, claim: Claim, trail: Trail) -> int:
+    def _guilty_place(self, claim: Claim, trail: ActivationLog) -> int:
         """The seat that sent the first false thing of a group whose losses are false."""
         stages = [self._own_losses(claim, trail)]
         for place, sent in enumerate(trail.sent):
@@ -64,7 +64,7 @@ class Retracer:
         return first_false([*stages, claim.losses], claim.trials.group_size, claim.tolerance)
 
     def _losses(
-        self, claim: Claim, trail: Trail, orders: Sequence[tuple[int, int, bytes]], first_place: int
+        self, claim: Claim, trail: ActivationLog, orders: Sequence[tuple[int, int, bytes]], first_place: int
     ) -> Float32Array:
         """Of members (the first, how many, what they come with) that go through the parts from a place on."""
         passages = self._passages(trail)[first_place:]
@@ -79,16 +79,19 @@ class Retracer:
             found.append(passed)
         return np.concatenate(found)
 
-    def _passages(self, trail: Trail) -> list[Passage]:
+    def _passages(self, trail: ActivationLog) -> list[StageComputation]:
         """The parts with the weights of today."""
         if self._division != (trail.cuts, trail.shards):
             self._parts, self._division = self._divided(trail), (trail.cuts, trail.shards)
         for part in self._parts:
             part.load(self._holding.replica.weights_of(part.layout))
         last = len(self._parts) - 1
-        return [Passage(part, trail.wire, is_last=place == last, threads=0) for place, part in enumerate(self._parts)]
+        return [
+            StageComputation(part, trail.wire, is_last=place == last, threads=0)
+            for place, part in enumerate(self._parts)
+        ]
 
-    def _divided(self, trail: Trail) -> list[PartObjective]:
+    def _divided(self, trail: ActivationLog) -> list[PartObjective]:
         kind = find_kind(self._invitation.kind)
         assert isinstance(kind, Divides), "a crew of a model that can't be divided"
         return [
@@ -97,7 +100,7 @@ class Retracer:
         ]
 
 
-def _orders(trials: Trials, trail: Trail) -> list[tuple[int, int, bytes]]:
+def _orders(trials: Trials, trail: ActivationLog) -> list[tuple[int, int, bytes]]:
     """Members as the first seat took them, where that is known: how many share a product decides about last digits."""
     if trail.sent[0]:
         return [(said.first_member, said.n_members, b"") for said in trail.sent[0]]

@@ -13,15 +13,15 @@ from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crews.crews import Crews
-from fedlearn.coordination.crews.seating import Draftsman, draftsman_of
+from fedlearn.coordination.crews.planning import CrewPlanner, crew_planner_of
 from fedlearn.coordination.effects import StepReport
-from fedlearn.coordination.operator import Operator
-from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.operator import RunOperator
+from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
-from fedlearn.coordination.plan import Plan
+from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.steps.divergence import NO_LOSS
-from fedlearn.coordination.steps.steps import OwnSteps
+from fedlearn.coordination.steps.step_source import LocalSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.trials import Trials
@@ -31,12 +31,12 @@ from fedlearn.runs.history import Rebuilt, StepDone, newest
 from fedlearn.runs.ledger import read_credit, standings_of
 from fedlearn.runs.run import Run
 from fedlearn.server.training.changing import changed, changes_of, told
-from fedlearn.server.training.desk import Desk
 from fedlearn.server.training.examination import Examination, examine
 from fedlearn.server.training.figures import step_metrics
 from fedlearn.server.training.keeper import Seating
 from fedlearn.server.training.no_loss import cause
-from fedlearn.server.training.parts import Parts
+from fedlearn.server.training.order_inbox import OrderInbox
+from fedlearn.server.training.parts import ReplicaParts
 from fedlearn.server.training.recent import Outgoing, RecentUpdates
 from fedlearn.server.training.recomputation import audit
 from fedlearn.server.training.retracing import Retracer
@@ -73,7 +73,7 @@ class Trainer:
         self._audits = LineLog(run.folder.audits)
         self._changes = LineLog(run.folder.changes)
         self._last = rebuilt.last
-        self._steps: OwnSteps | None = None
+        self._steps: LocalSteps | None = None
         self._recent = RecentUpdates()
         self._encoded_weights: tuple[int, Outgoing] | None = None
         self._encoded_block: tuple[bytes, Outgoing] | None = None
@@ -174,12 +174,12 @@ class Trainer:
         """The step before which the replica stands."""
         return self.replica.step
 
-    def desk(self, coordinator: Coordinator) -> Desk:
+    def desk(self, coordinator: Coordinator) -> OrderInbox:
         """Takes the orders for this coordinator."""
         assert self._steps is not None, "orders to a coordinator of this trainer"
-        return Desk(self.run.folder.orders, self, Operator(coordinator, self._steps))
+        return OrderInbox(self.run.folder.orders, self, RunOperator(coordinator, self._steps))
 
-    def change(self, operator: Operator, key: str, text: str, now: float) -> str:
+    def change(self, operator: RunOperator, key: str, text: str, now: float) -> str:
         """Goes on with another value of a setting, which the next checkpoint has too; gives a sentence about it.
 
         Raises:
@@ -198,9 +198,9 @@ class Trainer:
         return told(config, name, changes)
 
     @property
-    def _plan(self) -> Plan:
+    def _plan(self) -> RunPlan:
         config = self.run.config
-        return Plan(
+        return RunPlan(
             run=self.run_name,
             invitation=self.run.prepared.invitation,
             layout=self.layout,
@@ -218,10 +218,10 @@ class Trainer:
             replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else 0,
         )
 
-    def coordinator(self, now: float, rules: AdmissionRules | None = None) -> Coordinator:
+    def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
         """The coordinator that goes on where this replica stands."""
         plan, earned = self._plan, read_credit(self.run.folder)
-        self._steps = OwnSteps(plan, strategy_of(self.run.config))
+        self._steps = LocalSteps(plan, strategy_of(self.run.config))
         return Coordinator(
             plan,
             self._steps,
@@ -240,11 +240,11 @@ class Trainer:
         if self._draftsman is None:
             return None
         crews = Crews(coordinator, self._draftsman, begun_at=self.replica.step, is_direct=self.run.config.server.direct)
-        return Seating(crews, Parts(self._holding))
+        return Seating(crews, ReplicaParts(self._holding))
 
     @cached_property
-    def _draftsman(self) -> Draftsman | None:
-        return draftsman_of(self.run.prepared.invitation, self.run.config.server)
+    def _draftsman(self) -> CrewPlanner | None:
+        return crew_planner_of(self.run.prepared.invitation, self.run.config.server)
 
     @property
     def elapsed_s(self) -> float:

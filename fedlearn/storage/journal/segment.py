@@ -65,7 +65,7 @@ class Record(NamedTuple):
         return update
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """A record with the bytes of its file at which it begins and ends."""
 
     begin: int
@@ -135,7 +135,7 @@ def read_header(path: Path) -> Header | None:
     return Header(*_HEADER.unpack(content))
 
 
-def read_places(path: Path) -> Iterator[Place]:
+def read_places(path: Path) -> Iterator[RecordPosition]:
     """The whole steps of a segment; where one does not begin at the end of the one before, there is damage between.
 
     Raises:
@@ -149,4 +149,4 @@ def read_places(path: Path) -> Iterator[Place]:
         for found in read_found(reader, HEADER_BYTES):
             if len(found.payload) >= _STEP.size:
                 step, digest = _STEP.unpack_from(found.payload)
-                yield Place(found.begin, found.end, Record(step, digest, found.payload[_STEP.size :]))
+                yield RecordPosition(found.begin, found.end, Record(step, digest, found.payload[_STEP.size :]))

@@ -24,7 +24,7 @@ from fedlearn.tasks.invitation import Option
 from fedlearn.tasks.rnn.layout import GATES, Residuals, control_tensors, rnn_layout
 from fedlearn.tasks.rnn.options import Cell, Precision
 from fedlearn.text.tokens import StoredTokens
-from fedlearn.text.windows import Windows, WindowShape, cut_windows
+from fedlearn.text.windows import TokenWindows, WindowShape, cut_windows
 
 PADDING = 64
 """Units by which a kernel may fill up a row."""
@@ -227,7 +227,7 @@ class RnnObjective:
         """Of a group's text, with the places in the block that it is read from."""
         return self.window.batch_size * (32 + 28 * self.window.n_tokens)
 
-    def _windows_of(self, trials: Trials, block: StoredTokens) -> Windows:
+    def _windows_of(self, trials: Trials, block: StoredTokens) -> TokenWindows:
         return cut_windows(
             block,
             self.window,
@@ -238,7 +238,7 @@ class RnnObjective:
         )
 
     def _weight_losses(
-        self, weights: Float32Array, windows: Windows, trials: Trials, scales: Float32Array, threads: int
+        self, weights: Float32Array, windows: TokenWindows, trials: Trials, scales: Float32Array, threads: int
     ) -> Float32Array:
         shape, table, _, _ = self.network(weights, trials.perturbation.rank)
         return es_core.rnn_member_losses(
@@ -261,7 +261,9 @@ class RnnObjective:
             threads=threads,
         )
 
-    def _activation_sum(self, weights: Float32Array, windows: Windows, trials: Trials, threads: int) -> TrialResults:
+    def _activation_sum(
+        self, weights: Float32Array, windows: TokenWindows, trials: Trials, threads: int
+    ) -> TrialResults:
         perturbation = trials.perturbation
         losses, estimate, variance_left = es_core.rnn_activation_gradient(
             self.shape,
@@ -305,7 +307,7 @@ class RnnObjective:
         ]
         return np.concatenate(masks) if masks else None
 
-    def _masks_of(self, windows: Windows) -> UInt8Array:
+    def _masks_of(self, windows: TokenWindows) -> UInt8Array:
         """A column a token (does the group read it?), and a last one for the initial state (is the group cold?)."""
         vocab_size = self.shape[0]
         read = windows.tokens[:, :, self.window.context : -1].reshape(len(windows.is_cold), -1)

@@ -15,12 +15,12 @@ from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.tasks.torch.devices import use_device
+from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.kept import keepers
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.noise import as_tensors
 from fedlearn.tasks.torch.members.one_by_one import load_flat
 from fedlearn.tasks.torch.members.refusals import refuse_module
-from fedlearn.tasks.torch.members.ways import Ways
 
 Model = nn.Module | Callable[[], nn.Module]
 """A module, or a function that makes one; it is called when first needed, after `torch.manual_seed(0)`."""
@@ -42,7 +42,7 @@ class ModuleTask(Task):
         self.scales, self.settings = scales or {}, settings or {}
         self._model, self._train = model, train
         self.device, self._threads = torch.device("cpu"), 0
-        self._ways = Ways(self._frozen_tensors, lambda: keepers(self.model))
+        self._ways = ExecutionPlans(self._frozen_tensors, lambda: keepers(self.model))
 
     def use(self, device: str = "cpu", *, threads: int = 0) -> None:
         """Lets trials run on a device (cpu, cuda, mps) with so many threads; 0 leaves their number as it is."""

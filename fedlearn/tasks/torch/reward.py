@@ -13,7 +13,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Batch, Members, Setting
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
-from fedlearn.tasks.torch.writing import CausalWriter, Tokenizer, padded
+from fedlearn.tasks.torch.writing import CausalWriter, HuggingFaceTokenizer, padded
 
 SETTINGS: Mapping[str, Setting] = {"sigma": 0.003, "learning_rate": 0.0005}
 """Settings for models that can write already: tuning takes small steps from good weights."""
@@ -37,8 +37,8 @@ class RewardTask(ModuleTask):
         reward: Reward,
         prompts: Sequence[str],
         *,
-        tokenizer: Tokenizer | Callable[[], Tokenizer],
-        writers: Callable[[Tokenizer], tuple[Write, Write]],
+        tokenizer: HuggingFaceTokenizer | Callable[[], HuggingFaceTokenizer],
+        writers: Callable[[HuggingFaceTokenizer], tuple[Write, Write]],
         batch_size: int,
         train: Train,
         held_out: Sequence[str],
@@ -54,10 +54,10 @@ class RewardTask(ModuleTask):
         self._tokenizer, self._writers = tokenizer, writers
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> HuggingFaceTokenizer:
         """The tokenizer, made when it is first needed."""
         given = self._tokenizer
-        return given if isinstance(given, Tokenizer) and not isinstance(given, type) else given()
+        return given if isinstance(given, HuggingFaceTokenizer) and not isinstance(given, type) else given()
 
     @property
     def frozen(self) -> Columns:
@@ -106,7 +106,7 @@ class RewardTask(ModuleTask):
 class _Judge:
     """Rewards of texts; members often write the same text, whose reward is computed once."""
 
-    def __init__(self, reward: Reward, tokenizer: Tokenizer) -> None:
+    def __init__(self, reward: Reward, tokenizer: HuggingFaceTokenizer) -> None:
         self._reward, self._tokenizer = reward, tokenizer
         self._end = end_of(tokenizer)
         self._known: dict[tuple[str, tuple[int, ...]], float] = {}
@@ -123,7 +123,7 @@ class _Judge:
         return float(np.mean([self(prompt, tokens) for prompt, tokens in zip(prompts, written, strict=True)]))
 
 
-def end_of(tokenizer: Tokenizer) -> int | None:
+def end_of(tokenizer: HuggingFaceTokenizer) -> int | None:
     """The token that ends a text; None where the tokenizer has none."""
     end: int | None = getattr(tokenizer, "eos_token_id", None)
     return end
@@ -134,7 +134,7 @@ def reward(
     reward: Reward,
     prompts: Sequence[str],
     *,
-    tokenizer: Tokenizer | Callable[[], Tokenizer],
+    tokenizer: HuggingFaceTokenizer | Callable[[], HuggingFaceTokenizer],
     new_tokens: int = 32,
     batch_size: int = 8,
     temperature: float = 0.0,
@@ -160,7 +160,7 @@ def reward(
             f"got {len(prompts)} prompts, new_tokens {new_tokens}, temperature {temperature}"
         )
 
-    def writers(tokenizer: Tokenizer) -> tuple[Write, Write]:
+    def writers(tokenizer: HuggingFaceTokenizer) -> tuple[Write, Write]:
         if write is not None:
             return write, write
         end = end_of(tokenizer)

@@ -30,7 +30,7 @@ class Shape(Struct, frozen=True):
     n_heads: int = 2
 
 
-class Windows(Struct, frozen=True, eq=False):
+class TextWindows(Struct, frozen=True, eq=False):
     """A text as what the model reads."""
 
     alphabet: bytes
@@ -42,7 +42,7 @@ class Windows(Struct, frozen=True, eq=False):
     """Nats a byte that counting bytes in the training text reaches on the held-out text."""
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then a perceptron, each added to what came in."""
 
     def __init__(self, shape: Shape) -> None:
@@ -71,7 +71,7 @@ class SmallGPT(nn.Module):
         super().__init__()
         n_tokens = len(frequencies)
         self.tokens, self.places = nn.Embedding(n_tokens, shape.width), nn.Embedding(shape.context, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.n_layers))
+        self.blocks = nn.ModuleList(TransformerBlock(shape) for _ in range(shape.n_layers))
         self.norm, self.head = nn.LayerNorm(shape.width), nn.Linear(shape.width, n_tokens)
         with torch.no_grad():
             self.places.weight.mul_(0.1)
@@ -87,7 +87,7 @@ class SmallGPT(nn.Module):
         return logits
 
 
-def windows_of(text: bytes, shape: Shape) -> Windows:
+def windows_of(text: bytes, shape: Shape) -> TextWindows:
     """The windows of a text, for training and for validation.
 
     Raises:
@@ -103,10 +103,12 @@ def windows_of(text: bytes, shape: Shape) -> Windows:
     pieces = _pieces(held_out, shape.context, stride=shape.context)
     chosen = np.linspace(0, len(pieces) - 1, num=min(len(pieces), MAX_HELD_OUT)).astype(int)
     stride = max(1, shape.context // 2)
-    return Windows(alphabet.tobytes(), _pieces(training, shape.context, stride=stride), pieces[chosen], unigram)
+    return TextWindows(alphabet.tobytes(), _pieces(training, shape.context, stride=stride), pieces[chosen], unigram)
 
 
-def language_task(windows: Windows, shape: Shape, *, batch_size: int, settings: Mapping[str, Setting]) -> Supervised:
+def language_task(
+    windows: TextWindows, shape: Shape, *, batch_size: int, settings: Mapping[str, Setting]
+) -> Supervised:
     """The task that trains it to predict each next byte; `loss` is measured on what is held out, in nats."""
     counts = np.bincount(windows.training[:, 1:].reshape(-1), minlength=len(windows.alphabet)) + 1.0
     return supervised(

@@ -12,11 +12,11 @@ from typing import Any, Protocol, final, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from fedlearn.tasks.torch.members.sight import is_true_of_all
+from fedlearn.tasks.torch.members.batched_view import is_true_of_all
 
 
 @runtime_checkable
-class Tokenizer(Protocol):
+class HuggingFaceTokenizer(Protocol):
     """What a task needs of a tokenizer; those of Hugging Face have it."""
 
     def encode(self, text: str, /) -> list[int]:

@@ -14,12 +14,12 @@ from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.operators import DRAWS
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Batch, Members, Setting
+from fedlearn.tasks.torch.members.execution_plans import N_TRIED
 from fedlearn.tasks.torch.members.members import TorchMembers
-from fedlearn.tasks.torch.members.ways import N_TRIED
 from fedlearn.tasks.torch.module_task import ModuleTask
 from fedlearn.tasks.torch_graph.arrays import to_tensor
 from fedlearn.tasks.torch_graph.export.refusals import first_line
-from fedlearn.tasks.torch_graph.measure import Extent, measure_whole
+from fedlearn.tasks.torch_graph.measure import GraphSize, measure_whole
 from fedlearn.tasks.torch_graph.program import Program
 
 
@@ -47,7 +47,7 @@ class GraphTask(ModuleTask):
             GraphError: the graph is not well formed, asks for more than `limits`, or has other arrays than these.
         """
         self.graph = graph
-        self.extent: Extent = measure_whole(graph, limits)
+        self.extent: GraphSize = measure_whole(graph, limits)
         self.batch_size = _batch_size(graph)
         self._draws = any(call.operator in DRAWS for call in graph.calls)
         self.data, self.reads = data or {}, reads or {}

@@ -19,12 +19,12 @@ from fedlearn.graphs.graph import Form, Graph, GraphError, GraphTooLargeError
 from fedlearn.tasks.torch_graph.arrays import DTYPES, NAMES
 from fedlearn.tasks.torch_graph.export.refusals import first_line
 from fedlearn.tasks.torch_graph.recurrent import GATES, refuse_other_shapes
-from fedlearn.tasks.torch_graph.steps import Step, plan
+from fedlearn.tasks.torch_graph.steps import PreparedCall, plan
 
 _META = torch.device("meta")
 
 
-class Extent(Struct, frozen=True):
+class GraphSize(Struct, frozen=True):
     """What a graph asks for."""
 
     tensor_bytes: int
@@ -37,7 +37,7 @@ class Extent(Struct, frozen=True):
     """Of the results of all calls, in order."""
 
 
-def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
+def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
     """Checks the whole graph, without allocating anything of the sizes that it names.
 
     What a kernel needs for itself while it runs is not in the figures.
@@ -71,10 +71,10 @@ def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
             meter.release(value)
     names = [name for call in graph.calls for name in call.results]
     _check_forms(graph, names, forms)
-    return Extent(tensor_bytes, peak_bytes, meter.n_kernels, tuple(forms[name] for name in names))
+    return GraphSize(tensor_bytes, peak_bytes, meter.n_kernels, tuple(forms[name] for name in names))
 
 
-def measure_whole(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Extent:
+def measure_whole(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
     """Measures a graph that is a whole model: nothing is handed to it, and all that it gives is one number.
 
     Raises:
@@ -130,7 +130,7 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._bytes_held -= memory.storage.nbytes()
 
     @contextmanager
-    def reading(self, step: Step) -> Iterator[None]:
+    def reading(self, step: PreparedCall) -> Iterator[None]:
         """Within it, one call is made."""
         self._of_call, self._bytes_of_call = {}, 0
         self._where = f"{first_line(', '.join(step.call.results))} = {step.call.operator}"

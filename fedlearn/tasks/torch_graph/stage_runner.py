@@ -23,7 +23,7 @@ from fedlearn.tasks.torch.members.trial import Subject
 from fedlearn.tasks.torch.module_task import computing
 from fedlearn.tasks.torch.trees import as_tensors as columns_as_tensors
 from fedlearn.tasks.torch_graph.export.refusals import first_line
-from fedlearn.tasks.torch_graph.measure import Extent, measure
+from fedlearn.tasks.torch_graph.measure import GraphSize, measure
 from fedlearn.tasks.torch_graph.program import Program
 
 Values = Mapping[str, Float32Array]
@@ -49,7 +49,7 @@ class StageRunner:
             GraphError: the stage is not well formed, asks for more than `limits`, or frozen arrays are missing.
         """
         self.stage = stage
-        self.extent: Extent = measure(stage, limits)
+        self.extent: GraphSize = measure(stage, limits)
         self._program = Program(stage, frozen)
         self._parameters: dict[str, Tensor] = dict(self._program.module.named_parameters())
         self._device, self._threads = torch.device("cpu"), 0

@@ -19,7 +19,7 @@ Values = dict[str, Tensor]
 _NON_FINITE = {"inf": inf, "-inf": -inf, "nan": nan}
 
 
-class Step(Struct, frozen=True, eq=False):
+class PreparedCall(Struct, frozen=True, eq=False):
     """One call; what can be prepared is prepared, since small models wait for Python more than for arithmetic."""
 
     call: Call
@@ -57,15 +57,15 @@ class Step(Struct, frozen=True, eq=False):
         return made
 
 
-class Plan(NamedTuple):
+class CallSequence(NamedTuple):
     """All calls of a graph in an order in which they can be made."""
 
-    once: list[Step]
+    once: list[PreparedCall]
     """Calls that nothing learned, received, drawn or of the rows reaches, such as masks. Results are kept."""
-    each_time: list[Step]
+    each_time: list[PreparedCall]
 
 
-def plan(graph: Graph) -> Plan:
+def plan(graph: Graph) -> CallSequence:
     """The calls of a checked graph."""
     moving = {array.name for array in (*graph.inputs, *graph.learned, *graph.received)}
     once: list[Call] = []
@@ -78,12 +78,12 @@ def plan(graph: Graph) -> Plan:
             each_time.append(call)
     kept = {array.name for array in graph.given} | set(graph.outputs)
     kept.update(name for call in each_time for name in values_read(call) if name not in moving)
-    return Plan(_steps(once, kept), _steps(each_time, kept))
+    return CallSequence(_steps(once, kept), _steps(each_time, kept))
 
 
-def _steps(calls: list[Call], kept: set[str]) -> list[Step]:
+def _steps(calls: list[Call], kept: set[str]) -> list[PreparedCall]:
     needed = set(kept)
-    steps: list[Step] = []
+    steps: list[PreparedCall] = []
     for call in reversed(calls):
         # A result that nobody reads is dropped as soon as it is there.
         last = dict.fromkeys(name for name in (*values_read(call), *call.results) if name not in needed)
@@ -92,7 +92,7 @@ def _steps(calls: list[Call], kept: set[str]) -> list[Step]:
     return steps[::-1]
 
 
-def _step(call: Call, last_read: tuple[str, ...]) -> Step:
+def _step(call: Call, last_read: tuple[str, ...]) -> PreparedCall:
     values: list[tuple[int, str]] = []
     lists: list[tuple[int, tuple[str | None, ...]]] = []
     for place, (parameter, argument) in enumerate(
@@ -104,7 +104,7 @@ def _step(call: Call, last_read: tuple[str, ...]) -> Step:
             names = (item.name if isinstance(item, Value) else None for item in argument)
             lists.append((place, tuple(names)))
     arguments = tuple(map(_prepared, call.arguments))
-    return Step(call, FUNCTIONS[call.operator], arguments, tuple(values), tuple(lists), last_read)
+    return PreparedCall(call, FUNCTIONS[call.operator], arguments, tuple(values), tuple(lists), last_read)
 
 
 def _prepared(argument: Argument) -> Any:  # noqa: ANN401 (whatever an operator takes)

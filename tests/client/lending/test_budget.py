@@ -2,7 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.client.lending.budget import MAX_GROUP_MEMBERS, MAX_OPERATIONS, Budget, in_words
+from fedlearn.client.lending.budget import MAX_GROUP_MEMBERS, MAX_OPERATIONS, MemoryBudget, in_words
 from fedlearn.config import RunConfig
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
@@ -16,8 +16,8 @@ from fedlearn.tasks.objective import NamesItsMemory
 from tests.run_folders import created, update_of
 
 TRIALS = Trials(step=0, perturbation=Perturbation(sigma=0.02, rank=1), group_size=8, first_member=16, n_members=24)
-EMPTY = Budget(0)
-AMPLE = Budget(2**40)
+EMPTY = MemoryBudget(0)
+AMPLE = MemoryBudget(2**40)
 
 
 @pytest.fixture
@@ -31,19 +31,19 @@ def data_of(run: Run) -> Columns:
 
 def test_model_is_refused_by_all_that_its_weights_will_take() -> None:
     layout = ParameterLayout((TensorSpec("w", (10, 10)),))
-    Budget(100 * PARAMETER_BYTES).check_layout(layout)
+    MemoryBudget(100 * PARAMETER_BYTES).check_layout(layout)
     with pytest.raises(ValueError, match=r"expected work that fits into 0.0048 MB, got a model of 100 parameters"):
-        Budget(100 * PARAMETER_BYTES - 1).check_layout(layout)
+        MemoryBudget(100 * PARAMETER_BYTES - 1).check_layout(layout)
 
 
 def test_blocks_are_refused_by_all_copies_of_them() -> None:
-    Budget(400).check_block(100)
+    MemoryBudget(400).check_block(100)
     with pytest.raises(ValueError, match=r"blocks of 101 bytes, .*--max-memory allows more"):
-        Budget(400).check_block(101)
+        MemoryBudget(400).check_block(101)
 
 
 def test_parts_of_the_budget_hold_snapshots_and_what_waits() -> None:
-    assert (Budget(1000).max_snapshot_bytes, Budget(1000).max_waiting_bytes) == (250, 250)
+    assert (MemoryBudget(1000).max_snapshot_bytes, MemoryBudget(1000).max_waiting_bytes) == (250, 250)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_trials_with_a_sum_are_refused_by_its_memory_and_its_work(run: Run) -> N
     assert isinstance(objective, NamesItsMemory)
     n_bytes = objective.trial_bytes(data_of(run), TRIALS, threads=2) + 2 * 4 * objective.layout.size
     n_bytes += objective.mask_bytes(data_of(run), TRIALS.n_groups)
-    Budget(n_bytes).check_trials(objective, data_of(run), summed, threads=2)
+    MemoryBudget(n_bytes).check_trials(objective, data_of(run), summed, threads=2)
     with pytest.raises(ValueError, match="memory: expected work that fits"):
-        Budget(n_bytes - 1).check_trials(objective, data_of(run), summed, threads=2)
+        MemoryBudget(n_bytes - 1).check_trials(objective, data_of(run), summed, threads=2)
     ranked = msgspec.structs.replace(summed, perturbation=Perturbation(0.1, 2**38))
     with pytest.raises(ValueError, match="work: expected at most"):
         AMPLE.check_trials(objective, data_of(run), ranked, threads=2)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from fedlearn.client.lending import machine
-from fedlearn.client.lending.machine import Watch, free_bytes, total_bytes
+from fedlearn.client.lending.machine import MachineMonitor, free_bytes, total_bytes
 
 
 class Times(tuple[float, ...]):
@@ -37,7 +37,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_others_are_all_that_is_busy_but_ourselves(clocks: SimpleNamespace) -> None:
-    watch = Watch()
+    watch = MachineMonitor()
     clocks.now, clocks.own = 10.0, 12.0
     clocks.cpu = {"user": 20.0, "idle": 15.0, "iowait": 5.0}
     assert watch.facts().others_share == pytest.approx(8.0 / 40.0)
@@ -49,13 +49,13 @@ def test_others_are_all_that_is_busy_but_ourselves(clocks: SimpleNamespace) -> N
 
 def test_guests_are_not_counted_twice_nor_what_the_host_took(clocks: SimpleNamespace) -> None:
     clocks.cpu = {"user": 0.0, "idle": 0.0, "guest": 0.0, "guest_nice": 0.0, "steal": 0.0}
-    watch = Watch()
+    watch = MachineMonitor()
     clocks.now, clocks.cpu = 1.0, {"user": 2.0, "idle": 1.0, "guest": 1.0, "guest_nice": 1.0, "steal": 1.0}
     assert watch.facts().others_share == 0.5
 
 
 def test_moment_tells_nothing_of_others(clocks: SimpleNamespace) -> None:
-    watch = Watch()
+    watch = MachineMonitor()
     clocks.now, clocks.cpu = 0.1, {"user": 0.4, "idle": 0.0, "iowait": 0.0}
     assert watch.facts().others_share == 0.0
 
@@ -71,12 +71,12 @@ def test_moment_tells_nothing_of_others(clocks: SimpleNamespace) -> None:
 )
 def test_machine_is_on_mains_unless_it_says_otherwise(clocks: SimpleNamespace, battery: object, expected: bool) -> None:
     clocks.battery = battery
-    assert Watch().facts().is_on_battery is expected
+    assert MachineMonitor().facts().is_on_battery is expected
 
 
 def test_minute_is_of_the_local_day(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "localtime", lambda: SimpleNamespace(tm_hour=23, tm_min=7))
-    assert Watch().facts().minute == 23 * 60 + 7
+    assert MachineMonitor().facts().minute == 23 * 60 + 7
 
 
 def test_memory_is_what_the_container_has_and_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from fedlearn.client.lending.budget import Budget
-from fedlearn.client.lending.terms import Terms
+from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.client.lending.policy import LendingPolicy
 from fedlearn.commands.join import join as module
 from fedlearn.commands.join.join import add_join, join_command
 from fedlearn.net.address import Address
@@ -156,8 +156,8 @@ def test_machine_is_lent_gently_unless_told_otherwise(join: Mock, monkeypatch: p
     monkeypatch.setattr(module, "keep_memory", lambda: small.append("keep memory"))
     monkeypatch.setattr(module, "free_bytes", lambda: 1000)
     join_command(parsed("--threads", "3"))
-    assert given(join)["terms"] == Terms(max_cpu=1.0, only_when_idle=False, on_battery=False, hours=None)
-    assert given(join)["budget"] == Budget(500)
+    assert given(join)["terms"] == LendingPolicy(max_cpu=1.0, only_when_idle=False, on_battery=False, hours=None)
+    assert given(join)["budget"] == MemoryBudget(500)
     assert small == ["give way", "keep memory", (500, 3)]
 
 
@@ -166,8 +166,10 @@ def test_terms_are_those_of_the_flags(join: Mock, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "limit_memory", lambda *_: pytest.fail("memory of another device is not counted"))
     flags = ["--max-cpu", "30%", "--max-memory", "2GB", "--priority", "normal", "--only-when-idle"]
     join_command(parsed(*flags, "--on-battery", "yes", "--hours", "22-7", "--device", "cuda"))
-    assert given(join)["terms"] == Terms(max_cpu=0.3, only_when_idle=True, on_battery=True, hours=(22 * 60, 7 * 60))
-    assert given(join)["budget"] == Budget(2 * 10**9)
+    assert given(join)["terms"] == LendingPolicy(
+        max_cpu=0.3, only_when_idle=True, on_battery=True, hours=(22 * 60, 7 * 60)
+    )
+    assert given(join)["budget"] == MemoryBudget(2 * 10**9)
 
 
 @pytest.mark.parametrize(("device", "lent_gb"), [("cpu", 3), ("cuda", 9)])
@@ -176,7 +178,7 @@ def test_no_more_memory_is_lent_than_the_machine_has(
 ) -> None:
     monkeypatch.setattr(module, "total_bytes", lambda: 3 * 10**9)  # of another device nothing is known here
     join_command(parsed("--max-memory", "9GB", "--device", device))
-    assert given(join)["budget"] == Budget(lent_gb * 10**9)
+    assert given(join)["budget"] == MemoryBudget(lent_gb * 10**9)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """Stands in for the device of a hub."""
     device = Mock()
     device.return_value.run.return_value = 7
-    monkeypatch.setattr(module, "HubDevice", device)
+    monkeypatch.setattr(module, "HubWorker", device)
     return device
 
 

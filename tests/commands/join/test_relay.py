@@ -9,7 +9,7 @@ from fedlearn.commands.join.relay import add_relay, relay_command
 from fedlearn.config import ConfigError
 from fedlearn.net.address import Address
 from fedlearn.relay.keeper import RelaySettings
-from fedlearn.server.gate import Gate
+from fedlearn.server.security import ServerSecurity
 from fedlearn.wire.proof import Credentials
 
 
@@ -17,9 +17,16 @@ from fedlearn.wire.proof import Credentials
 class Process:
     """Stands in for the relay."""
 
-    given: "tuple[Credentials, Gate, RelaySettings, dict[str, Any]]"
+    given: "tuple[Credentials, ServerSecurity, RelaySettings, dict[str, Any]]"
 
-    def __init__(self, _: object, credentials: Credentials, gate: Gate, settings: RelaySettings, **given: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        _: object,
+        credentials: Credentials,
+        gate: ServerSecurity,
+        settings: RelaySettings,
+        **given: Any,  # noqa: ANN401
+    ) -> None:
         Process.given = (credentials, gate, settings, given)
 
     async def run(self) -> int:
@@ -34,7 +41,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RelayProcess", Process)
 
 
-def relayed(*arguments: str) -> tuple[Credentials, Gate, RelaySettings, dict[str, Any]]:
+def relayed(*arguments: str) -> tuple[Credentials, ServerSecurity, RelaySettings, dict[str, Any]]:
     parser = argparse.ArgumentParser()
     add_relay(parser)
     assert relay_command(parser.parse_args(arguments)) == 7

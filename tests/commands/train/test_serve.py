@@ -12,7 +12,7 @@ from fedlearn.commands.parser import Parser
 from fedlearn.commands.train import serve as module
 from fedlearn.commands.train.serve import MOST_VOLUNTEERS, SMALL_MODEL, add_serve, serve_command
 from fedlearn.config import ConfigError, RunConfig
-from fedlearn.server.gate import Gate
+from fedlearn.server.security import ServerSecurity
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.credentials import load_identity
 from fedlearn.storage.durable import StorageError
@@ -53,7 +53,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     def stand_in(
         trainer: Trainer,
         listening: socket.socket,
-        gate: Gate,
+        gate: ServerSecurity,
         *,
         callbacks: list[Callback],
         next_commands: list[str],

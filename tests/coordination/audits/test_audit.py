@@ -13,7 +13,7 @@ from fedlearn.coordination.audits.audit import (
 )
 from fedlearn.coordination.audits.tolerance import LOOSE
 from fedlearn.coordination.leases.open_step import Lease
-from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate, encode_estimate
@@ -118,7 +118,7 @@ def test_small_losses_may_differ_by_little() -> None:
 
 def claim(found: Float32Array) -> Claim:
     trials = Trials(3, Perturbation(0.1, 1), GROUP, 0, found.size)
-    return Claim(Standing("Ada"), trials, b"", found, NO_ESTIMATE, Lease(0, found.size))
+    return Claim(Reputation("Ada"), trials, b"", found, NO_ESTIMATE, Lease(0, found.size))
 
 
 @pytest.mark.parametrize(

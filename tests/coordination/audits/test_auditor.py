@@ -10,7 +10,7 @@ from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.audits.auditor import CATCHING_UP, LEAST_CHANCE, REPEATED, Auditor
 from fedlearn.coordination.leases.open_step import Lease, OpenStep
 from fedlearn.coordination.people.credit import Ledger
-from fedlearn.coordination.people.standing import PROOF_GROUPS, Standing
+from fedlearn.coordination.people.reputation import PROOF_GROUPS, Reputation
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -23,8 +23,8 @@ GROUP, N_GROUPS = 4, 5
 LOSSES = Perturbation(0.1, 1)
 SUMS = Perturbation(0.1, 1, "activations", "closed-form")
 LAYOUT = ParameterLayout((TensorSpec("vector", (3,)),))
-ADA, BOB = (Standing(name, name, n_agreed=PROOF_GROUPS) for name in ("Ada", "Bob"))
-OWN = Standing("own", "own", is_local=True)
+ADA, BOB = (Reputation(name, name, n_agreed=PROOF_GROUPS) for name in ("Ada", "Bob"))
+OWN = Reputation("own", "own", is_local=True)
 N_DRAWS = 4000
 
 
@@ -50,7 +50,7 @@ def drawn(auditor: Auditor, claim: Claim) -> list[Claim]:
     return found
 
 
-def named(auditor: Auditor, *able: tuple[Standing, int]) -> float:
+def named(auditor: Auditor, *able: tuple[Reputation, int]) -> float:
     """How many a step, in the mean."""
     return sum(len(auditor.appoint(able, is_summed=False) or []) for _ in range(N_DRAWS)) / N_DRAWS
 
@@ -59,7 +59,7 @@ def test_nobody_is_named_where_nobody_else_is_trusted_or_needs_to_be_checked_or_
     auditor = auditor_of(0.02)
     assert auditor.appoint([(ADA, 4)], is_summed=False) is None
     assert auditor.appoint([(ADA, 4), (ADA, 4)], is_summed=False) is None
-    assert auditor.appoint([(OWN, 4), (Standing("2", is_local=True), 4)], is_summed=False) is None
+    assert auditor.appoint([(OWN, 4), (Reputation("2", is_local=True), 4)], is_summed=False) is None
     assert auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=True) is None
     assert auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=False) is not None
     assert auditor_of(0.0).appoint([(ADA, 4), (BOB, 4)], is_summed=False) is None
@@ -116,7 +116,7 @@ def test_crews_are_looked_at_by_the_server_as_if_it_were_alone() -> None:
     auditor = auditor_of(0.02)
     auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=False)
     auditor.n_checked = 10**9
-    crew = msgspec.structs.replace(claim_of(), standing=Standing("crew", seats=(ADA, BOB)))
+    crew = msgspec.structs.replace(claim_of(), standing=Reputation("crew", seats=(ADA, BOB)))
     n_found = sum(len(drawn(auditor, crew)) for _ in range(N_DRAWS))
     expected = 0.02 * N_GROUPS + LEAST_CHANCE * (1 - 0.02 * N_GROUPS)
     assert n_found / N_DRAWS == pytest.approx(expected, rel=0.25)
@@ -126,8 +126,8 @@ def test_crews_are_looked_at_by_the_server_as_if_it_were_alone() -> None:
 def test_what_is_found_of_a_crew_is_found_of_its_seats(place: int | None, guilty: dict[str, int]) -> None:
     ledger = Ledger(0, 0.0, work_per_member=1)
     auditor = Auditor(0.02, ledger, lottery=Random(1))
-    seats = tuple(Standing(name, name) for name in ("Ann", "Bo", "Cid"))
-    claim = msgspec.structs.replace(claim_of(), standing=Standing("crew", seats=seats))
+    seats = tuple(Reputation(name, name) for name in ("Ann", "Bo", "Cid"))
+    claim = msgspec.structs.replace(claim_of(), standing=Reputation("crew", seats=seats))
     auditor.settle(claim, Finding.TRUE, verdict_on(claim))
     assert [seat.n_agreed for seat in seats] == [N_GROUPS] * 3
     auditor.settle(claim, Finding.FALSE, verdict_on(claim, 2.0, place))
@@ -147,7 +147,7 @@ def test_server_looks_at_as_much_as_alone_while_less_than_the_share_was_checked(
     assert n_found / N_DRAWS == pytest.approx(0.1 * N_GROUPS + LEAST_CHANCE * 0.5, rel=0.1)
 
 
-def compared(auditor: Auditor, holder: Standing, *, lies: bool = False) -> list[Claim]:
+def compared(auditor: Auditor, holder: Reputation, *, lies: bool = False) -> list[Claim]:
     """What the server has to look at of a lease and a copy of it."""
     population = Population(0, LOSSES, GROUP, N_GROUPS * GROUP, Adam(0.01), 0.0, 0.0)
     step = OpenStep(population, opened_at=0.0, deadline=1.0, first_member=0, layout=LAYOUT)
@@ -178,16 +178,16 @@ def test_of_the_servers_own_nothing_is_looked_at_but_of_who_says_something_else(
 def test_another_share_holds_from_the_next_step_on() -> None:
     auditor = auditor_of(0.0)
     auditor.plan(0.5)
-    assert auditor.trusts(Standing("new"))
+    assert auditor.trusts(Reputation("new"))
     auditor.begin_step()
-    assert not auditor.trusts(Standing("new"))
+    assert not auditor.trusts(Reputation("new"))
     auditor.settle(claim_of(), Finding.UNDECIDABLE, verdict_on(claim_of()))
     auditor.begin_step()
-    assert auditor.trusts(Standing("new")), "what can't be decided is not asked again"
+    assert auditor.trusts(Reputation("new")), "what can't be decided is not asked again"
     without_secret = Auditor(0.0, Ledger(0, 0.0, work_per_member=1), lottery=None)
     without_secret.plan(0.5)
     without_secret.begin_step()
-    assert without_secret.trusts(Standing("new"))
+    assert without_secret.trusts(Reputation("new"))
 
 
 def test_nothing_is_compared_once_audits_are_off() -> None:
@@ -198,7 +198,7 @@ def test_nothing_is_compared_once_audits_are_off() -> None:
 
 def test_strangers_whose_results_wait_keep_nobody_else_from_being_checked() -> None:
     auditor, held = auditor_of(0.02), Lease(0, 4, is_held=True)
-    stranger = msgspec.structs.replace(claim_of(), standing=Standing("Eve", "Eve"), lease=held)
+    stranger = msgspec.structs.replace(claim_of(), standing=Reputation("Eve", "Eve"), lease=held)
     waiting = [one for _ in range(20) for one in auditor.draw(stranger)]
     assert len(waiting) >= 20
     n_found = sum(len(drawn(auditor, claim_of())) for _ in range(N_DRAWS))

@@ -4,8 +4,8 @@ from fedlearn.coordination.audits.auditor import Auditor
 from fedlearn.coordination.audits.copies import deal
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.reputation import PROOF_GROUPS, Reputation
 from fedlearn.coordination.people.roster import Share, Volunteer
-from fedlearn.coordination.people.standing import PROOF_GROUPS, Standing
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -16,7 +16,7 @@ LAYOUT = ParameterLayout((TensorSpec("vector", (3,)),))
 
 
 def share_of(peer: int, n_groups: int, *, gates: bool = True, is_proven: bool = True, identity: str = "") -> Share:
-    standing = Standing(identity or f"{peer}", n_agreed=PROOF_GROUPS * is_proven)
+    standing = Reputation(identity or f"{peer}", n_agreed=PROOF_GROUPS * is_proven)
     return Share(Volunteer(peer, standing=standing), n_groups, gates)
 
 
@@ -80,9 +80,9 @@ def test_who_has_more_than_all_others_checks_what_there_is() -> None:
 
 
 def test_crews_check_nobody_and_nobody_but_the_server_checks_them() -> None:
-    proven = tuple(Standing(name, n_agreed=PROOF_GROUPS) for name in ("a", "b"))
-    pair = Share(Volunteer(9, standing=Standing("crew", seats=proven)), 4, gates=True)
-    alone = Share(Volunteer(8, standing=Standing("crew of one", seats=proven[:1])), 4, gates=True)
+    proven = tuple(Reputation(name, n_agreed=PROOF_GROUPS) for name in ("a", "b"))
+    pair = Share(Volunteer(9, standing=Reputation("crew", seats=proven)), 4, gates=True)
+    alone = Share(Volunteer(8, standing=Reputation("crew of one", seats=proven[:1])), 4, gates=True)
     checking = set()
     for seed in range(30):
         step, peers = dealt([share_of(1, 4), pair, alone, share_of(2, 4)], seed)

@@ -14,19 +14,19 @@ from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
     Broadcast,
-    Part,
+    Dismiss,
     Recompute,
     Send,
     SendBlock,
     SendWeights,
     ServerEffect,
 )
-from fedlearn.coordination.operator import Operator
-from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.operator import RunOperator
+from fedlearn.coordination.people.authentication import AuthenticationRules
+from fedlearn.coordination.people.reputation import PROOF_GROUPS, Reputation
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
-from fedlearn.coordination.people.standing import PROOF_GROUPS, Standing
-from fedlearn.coordination.plan import Plan
-from fedlearn.coordination.steps.steps import OwnSteps
+from fedlearn.coordination.plan import RunPlan
+from fedlearn.coordination.steps.step_source import LocalSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -67,7 +67,7 @@ STRATEGY = Strategy(
     optimizer=Adam(0.01),
     fitness_shaping="normalized",
 )
-PLAN = Plan(
+PLAN = RunPlan(
     run="7",
     invitation=Invitation("kind", 3, {"width": 5}, {"source": "abc"}),
     layout=ParameterLayout((TensorSpec("vector", (3,)),)),
@@ -105,7 +105,7 @@ def sent(kind: type[Kind], effects: Iterable[ServerEffect], peer: int | None = N
 
 
 def parted(effects: Iterable[ServerEffect]) -> dict[int, tuple[str, str]]:
-    return {part.peer: (part.farewell.kind, part.farewell.reason) for part in of(Part, effects)}
+    return {part.peer: (part.farewell.kind, part.farewell.reason) for part in of(Dismiss, effects)}
 
 
 def identity_of(peer: int) -> str:
@@ -124,7 +124,7 @@ class Scene:
         strategy: Strategy = STRATEGY,
         replays: bool = False,
         lottery: Lottery | None = None,
-        rules: AdmissionRules | None = None,
+        rules: AuthenticationRules | None = None,
         proven: Iterable[int] = (),
         **plan: Any,  # noqa: ANN401 (fields of Plan)
     ) -> None:
@@ -150,7 +150,7 @@ class Scene:
         self._n_sent: dict[int, int] = {}
         self._links: dict[int, MemoryLink] = {}
         plan_of_it = msgspec.structs.replace(PLAN, **plan)
-        steps = OwnSteps(plan_of_it, strategy)
+        steps = LocalSteps(plan_of_it, strategy)
         self.coordinator = Coordinator(
             plan_of_it,
             steps,
@@ -158,11 +158,11 @@ class Scene:
             last=None,
             digest=digest_of(step),
             now=self.now,
-            standings=[Standing(identity_of(peer), n_agreed=PROOF_GROUPS) for peer in proven],
+            standings=[Reputation(identity_of(peer), n_agreed=PROOF_GROUPS) for peer in proven],
             lottery=lottery,
             rules=rules,
         )
-        self.operator = Operator(self.coordinator, steps)
+        self.operator = RunOperator(self.coordinator, steps)
 
     # ---- what happens; each gives the effects
 
@@ -213,7 +213,7 @@ class Scene:
     def drift(self, peer: int) -> list[ServerEffect]:
         """A Result with another digest, and Ready after the weights that follow."""
         effects = self.report(peer, GROUP, digest=WRONG_DIGEST)
-        if not of(Part, effects):
+        if not of(Dismiss, effects):
             self.say(peer, Ready(self.step, digest_of(self.step)))
         return effects
 
@@ -291,7 +291,7 @@ class Scene:
                 case SendBlock(peer, block):
                     assert block != NO_BLOCK
                     self._send(peer, DataBlock(block, b""))
-                case Part(peer, farewell):
+                case Dismiss(peer, farewell):
                     self._send(peer, farewell)
                     self.followers.pop(peer, None)
                     self.reported.pop((self.step, peer), None)

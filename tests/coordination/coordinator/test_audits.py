@@ -10,7 +10,7 @@ from fedlearn.coordination.audits.auditor import LEAST_CHANCE, MAX_PENDING, Audi
 from fedlearn.coordination.effects import AppendToJournal, Notice, Recompute, RecordVerdict, ServerEffect
 from fedlearn.coordination.leases.open_step import Lease
 from fedlearn.coordination.people.credit import Ledger
-from fedlearn.coordination.people.standing import MAX_CAUGHT, PROOF_GROUPS, Standing
+from fedlearn.coordination.people.reputation import MAX_CAUGHT, PROOF_GROUPS, Reputation
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
@@ -244,7 +244,7 @@ def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -
     trials = Trials(3, Perturbation(0.1, 1), GROUP, 0, 4 * GROUP, shaping)
     losses = np.arange(4 * GROUP, dtype=np.float32)
     estimate = encode_exactly(LAYOUT, np.full(LAYOUT.size, 300))
-    whole = Claim(Standing("Ada"), trials, b"", losses, estimate, lease)
+    whole = Claim(Reputation("Ada"), trials, b"", losses, estimate, lease)
     first, *others = Auditor(1.0, Ledger(0, 0.0, work_per_member=1), lottery=Random(1)).draw(whole)
     assert first.whole is whole
     assert [claim.whole for claim in others] == [None] * 3

@@ -10,7 +10,7 @@ import pytest
 from fedlearn.coordination.audits.audit import Claim
 from fedlearn.coordination.effects import Recompute, RecordCredit, RecordVerdict, ServerEffect
 from fedlearn.coordination.people.credit import Earned
-from fedlearn.coordination.people.standing import MAX_CAUGHT
+from fedlearn.coordination.people.reputation import MAX_CAUGHT
 from fedlearn.wire.messages import Assignment, Ready
 from tests.coordination.coordinator.scene import (
     GROUP,

@@ -1,5 +1,5 @@
 from fedlearn.coordination.effects import Notice, Send, SendBlock, SendWeights
-from fedlearn.coordination.people.entrance import MAX_RESYNCS
+from fedlearn.coordination.people.membership import MAX_RESYNCS
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment, Ready, Resync
 from tests.coordination.coordinator.scene import (

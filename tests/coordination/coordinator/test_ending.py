@@ -2,7 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import EndRun, Part, RecordCredit, SaveCheckpoint, Send, StepReport
+from fedlearn.coordination.effects import Dismiss, EndRun, RecordCredit, SaveCheckpoint, Send, StepReport
 from fedlearn.coordination.steps.divergence import PATIENCE
 from fedlearn.es.schedules import Schedule
 from fedlearn.wire.messages import Assignment, Goodbye
@@ -50,7 +50,16 @@ def test_run_ends_after_its_last_step_with_checkpoint_and_farewells() -> None:
     scene.greet(3)
     effects = scene.applied()
     farewell = ("run_ended", "all 2 steps are done")
-    assert [type(e) for e in effects] == [StepReport, RecordCredit, Send, SaveCheckpoint, Part, Part, Part, EndRun]
+    assert [type(e) for e in effects] == [
+        StepReport,
+        RecordCredit,
+        Send,
+        SaveCheckpoint,
+        Dismiss,
+        Dismiss,
+        Dismiss,
+        EndRun,
+    ]
     assert parted(effects) == {1: farewell, 2: farewell, 3: farewell}
     assert effects[-1] == EndRun("all 2 steps are done")
 
@@ -90,7 +99,7 @@ def test_learning_rate_and_sigma_follow_the_schedules_of_the_run() -> None:
 def test_stop_gives_up_the_open_step(pair: Scene) -> None:
     pair.report(1)
     effects = pair.stop()
-    assert [type(e) for e in effects] == [SaveCheckpoint, Part, Part, EndRun]
+    assert [type(e) for e in effects] == [SaveCheckpoint, Dismiss, Dismiss, EndRun]
     assert set(parted(effects).values()) == {("try_again", "Ctrl-C")}
 
 
@@ -99,7 +108,16 @@ def test_stop_waits_for_the_update_under_way(pair: Scene) -> None:
     pair.report(2)
     assert pair.stop() == []
     effects = pair.applied()
-    assert [type(e) for e in effects] == [StepReport, RecordCredit, Send, Send, SaveCheckpoint, Part, Part, EndRun]
+    assert [type(e) for e in effects] == [
+        StepReport,
+        RecordCredit,
+        Send,
+        Send,
+        SaveCheckpoint,
+        Dismiss,
+        Dismiss,
+        EndRun,
+    ]
 
 
 def test_nothing_happens_after_the_end(pair: Scene) -> None:
@@ -116,7 +134,7 @@ def test_run_that_was_complete_when_it_was_resumed_ends_at_once(step: int) -> No
     scene = Scene(step=step, steps=5)
     assert scene.greet(1)
     effects = scene.wait(0.0)
-    assert [type(e) for e in effects] == [SaveCheckpoint, Part, EndRun]
+    assert [type(e) for e in effects] == [SaveCheckpoint, Dismiss, EndRun]
     assert scene.wait(1.0) == []
 
 

@@ -1,5 +1,5 @@
-from fedlearn.coordination.effects import Joined, Left, Notice, Part, Send, SendBlock, SendWeights
-from fedlearn.coordination.people.admission import ADMISSION_LIMIT_S, AdmissionRules
+from fedlearn.coordination.effects import Dismiss, Joined, Left, Notice, Send, SendBlock, SendWeights
+from fedlearn.coordination.people.authentication import ADMISSION_LIMIT_S, AuthenticationRules
 from fedlearn.coordination.people.roster import Held
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.update import Update
@@ -35,7 +35,7 @@ def test_other_protocol_version_is_refused_with_the_reason(scene: Scene) -> None
     (kind, reason) = parted(effects)[1]
     assert kind == "refused"
     assert f"expected {PROTOCOL_VERSION}, got {PROTOCOL_VERSION + 1}" in reason
-    assert [type(effect) for effect in effects] == [Notice, Part]
+    assert [type(effect) for effect in effects] == [Notice, Dismiss]
     assert scene.drop(1) == []
 
 
@@ -43,7 +43,7 @@ def test_nothing_of_the_run_is_said_before_the_proof(scene: Scene) -> None:
     assert scene.connect(1) == []
     assert scene.say(1, hello_of()) == [Send(1, Challenge(NONCE, needs_token=False))]
     refused = scene.say(1, Proof(bytes(64)))
-    assert [type(effect) for effect in refused] == [Notice, Part]
+    assert [type(effect) for effect in refused] == [Notice, Dismiss]
     assert parted(refused)[1][0] == "refused"
     assert scene.wait(1.0) == []
 
@@ -56,7 +56,7 @@ def test_unidentified_callers_hear_neither_updates_nor_how_the_run_ends(scene: S
     scene.report(1)
     scene.applied()
     scene.stop()
-    assert {effect.peer for effect in scene.effects if isinstance(effect, Part)} == {1}
+    assert {effect.peer for effect in scene.effects if isinstance(effect, Dismiss)} == {1}
     assert {effect.peer for effect in of(Send, scene.effects) if not isinstance(effect.message, Challenge)} == {1}
 
 
@@ -69,7 +69,7 @@ def test_caller_that_proves_nothing_is_sent_away_in_time(scene: Scene) -> None:
 
 
 def test_caller_too_many_is_turned_away_at_once() -> None:
-    scene = Scene(rules=AdmissionRules(connections_per_address=1))
+    scene = Scene(rules=AuthenticationRules(connections_per_address=1))
     scene.greet(1)
     assert [(peer, kind) for peer, (kind, _) in parted(scene.connect(2)).items()] == [(2, "try_again")]
     assert scene.drop(2) == []
@@ -78,15 +78,15 @@ def test_caller_too_many_is_turned_away_at_once() -> None:
 
 
 def test_flood_does_not_fill_the_terminal() -> None:
-    scene = Scene(rules=AdmissionRules(joins_per_minute=1))
+    scene = Scene(rules=AuthenticationRules(joins_per_minute=1))
     scene.greet(1)
     scene.connect(2)
-    assert [type(effect) for effect in scene.say(2, hello_of())] == [Part]
+    assert [type(effect) for effect in scene.say(2, hello_of())] == [Dismiss]
 
 
 def test_volunteer_is_known_by_the_identity_that_it_proved() -> None:
     local = BOB.identity.public_key.hex()
-    scene = Scene(rules=AdmissionRules(local=local))
+    scene = Scene(rules=AuthenticationRules(local=local))
     scene.greet(1, credentials=ADA)
     scene.greet(2, credentials=BOB)
     known = {v.peer: (v.standing.identity, v.standing.is_local) for v in scene.coordinator._volunteers.values()}
@@ -219,7 +219,7 @@ def test_step_that_waits_for_nobody_who_is_listed_closes(pair: Scene) -> None:
 
 
 def test_who_is_listed_later_comes_in_then() -> None:
-    scene = Scene(rules=AdmissionRules(allowed=frozenset()))
+    scene = Scene(rules=AuthenticationRules(allowed=frozenset()))
     assert parted(scene.greet(1)).keys() == {1}
     scene.allow(1)
     scene.join(1)
@@ -228,6 +228,6 @@ def test_who_is_listed_later_comes_in_then() -> None:
 
 def test_own_volunteers_need_no_list() -> None:
     own = named("volunteer 1").identity.public_key.hex()
-    scene = Scene(rules=AdmissionRules(local=own))
+    scene = Scene(rules=AuthenticationRules(local=own))
     scene.join(1)
     assert parted(scene.allow()) == {}

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fedlearn.coordination.effects import EndRun, Notice, Recompute, SaveCheckpoint
-from fedlearn.coordination.people.admission import AdmissionRules
+from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.es.update import elapsed_s_after
 from fedlearn.wire.messages import Assignment
 from tests.coordination.coordinator.scene import (
@@ -170,7 +170,7 @@ def test_name_that_several_have_sends_nobody_away() -> None:
 
 
 def test_servers_own_volunteer_is_not_sent_away() -> None:
-    scene = Scene(rules=AdmissionRules(local=identity_of(1)))
+    scene = Scene(rules=AuthenticationRules(local=identity_of(1)))
     scene.join(1)
     with pytest.raises(
         ValueError, match="expected one from another machine, 'volunteer 1' is the server's own; resume with fewer"

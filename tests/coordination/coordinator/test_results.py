@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import ApplyUpdate, Part
+from fedlearn.coordination.effects import ApplyUpdate, Dismiss
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Result, Resync
 from tests.coordination.coordinator.scene import (
@@ -58,7 +58,7 @@ def test_late_result_is_dropped_without_harm(pair: Scene) -> None:
     pair.applied()
     assert pair.report(2, GROUP, step=1, digest=digest_of(1)) == []
     assert not sent(Resync, pair.effects)
-    assert not of(Part, pair.effects)
+    assert not of(Dismiss, pair.effects)
 
 
 def test_result_of_a_population_that_was_given_up_is_dropped_without_harm(scene: Scene) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fedlearn.coordination.audits.tolerance import LOOSE
 from fedlearn.coordination.effects import EndRun, Notice, RecordVerdict
-from fedlearn.coordination.people.standing import MAX_CAUGHT
+from fedlearn.coordination.people.reputation import MAX_CAUGHT
 from fedlearn.coordination.steps.divergence import DIVERGED, PATIENCE
 from fedlearn.es.layout import Float32Array
 from tests.coordination.coordinator.scene import GROUP, Scene, of, parted

@@ -1,6 +1,6 @@
 from itertools import pairwise
 
-from fedlearn.coordination.effects import Part, Send
+from fedlearn.coordination.effects import Dismiss, Send
 from fedlearn.coordination.people.telling import TELL_S
 from fedlearn.wire.messages import Credit, News, Ready
 from tests.coordination.coordinator.scene import LIMIT, Scene, digest_of, sent
@@ -23,8 +23,8 @@ def test_volunteer_at_work_is_told_its_credit_now_and_then_and_before_the_farewe
     assert {later - before for (before, _), (later, _) in pairwise(told)} == {TELL_S}
     scene.report(1)
     scene.applied()
-    effects = [effect for effect in scene.stop() if isinstance(effect, Send | Part)]
-    assert [type(effect) for effect in effects] == [Send, Part]
+    effects = [effect for effect in scene.stop() if isinstance(effect, Send | Dismiss)]
+    assert [type(effect) for effect in effects] == [Send, Dismiss]
     assert sent(Credit, effects) == [Credit(31 * LIMIT, 62 * LIMIT, 30, 0, 0)]
 
 

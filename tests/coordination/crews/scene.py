@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crews.crew import Draft, Place, Tensors
+from fedlearn.coordination.crews.crew import CrewPlan, StageSpec, Tensors
 from fedlearn.coordination.crews.crews import Crews
 from fedlearn.coordination.effects import (
     Apply,
@@ -30,16 +30,16 @@ from fedlearn.coordination.effects import (
     StepReport,
     TakeSeat,
 )
-from fedlearn.coordination.operator import Operator
+from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.roster import Held
-from fedlearn.coordination.steps.steps import OwnSteps
+from fedlearn.coordination.steps.step_source import LocalSteps
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
-from fedlearn.server.performer import Performer
+from fedlearn.server.performer import ServerPerformer
 from fedlearn.server.training.keeper import Seating
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.simulation.kept import Kept
@@ -76,15 +76,15 @@ class ThreePlaces:
     def __init__(self) -> None:
         self.shards = 1
 
-    def fits(self, place: Place, memory_bytes: int) -> bool:
+    def fits(self, place: StageSpec, memory_bytes: int) -> bool:
         return place.need_bytes <= memory_bytes
 
-    def draft(self, memories: Sequence[int]) -> Draft | None:
+    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
         if len(memories) < N_SEATS:
             return None
         sent = [MEMBER_BYTES, MEMBER_BYTES, 0]
-        places = tuple(Place((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
-        return Draft((1, 2), self.shards, places, tuple(range(N_SEATS)), WINDOW)
+        places = tuple(StageSpec((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
+        return CrewPlan((1, 2), self.shards, places, tuple(range(N_SEATS)), WINDOW)
 
     def lack(self, memories: Sequence[int]) -> str:
         return f"{N_SEATS - len(memories)} more are needed"
@@ -265,14 +265,16 @@ class Scene:
         self._n_peers = 0
         self._works: deque[Callable[[], None]] = deque()
         plan = msgspec.structs.replace(PLAN, replica_bytes=REPLICA_BYTES, audit=audit, steps_per_block=2)
-        steps = OwnSteps(plan, STRATEGY)
+        steps = LocalSteps(plan, STRATEGY)
         self.coordinator = Coordinator(
             plan, steps, step=0, last=None, digest=digest_of(0), now=self.clock, lottery=Random(seed)
         )
         self.planner = ThreePlaces()
         self.crews = Crews(self.coordinator, self.planner, begun_at=0, is_direct=is_direct)
-        self.performer = Performer(self.trainer, self.coordinator, self, self.kept, Seating(self.crews, self.trainer))
-        self.operator = Operator(self.coordinator, steps)
+        self.performer = ServerPerformer(
+            self.trainer, self.coordinator, self, self.kept, Seating(self.crews, self.trainer)
+        )
+        self.operator = RunOperator(self.coordinator, steps)
 
     # ---- what happens
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
-from fedlearn.coordination.people.entrance import MAX_RESYNCS
+from fedlearn.coordination.people.membership import MAX_RESYNCS
+from fedlearn.coordination.people.reputation import MAX_CAUGHT
 from fedlearn.coordination.people.roster import Volunteer
-from fedlearn.coordination.people.standing import MAX_CAUGHT
 from fedlearn.es.digest import DIGEST_BYTES
 from tests.coordination.crews.scene import MEMBER_BYTES, N_SEATS, Scene
 

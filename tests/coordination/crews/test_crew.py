@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.crews.crew import Crew, Draft, Line, Place, Sitter
+from fedlearn.coordination.crews.crew import Crew, CrewPlan, SeatHolder, SeatState, StageSpec
 from fedlearn.coordination.effects import Send
 from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.es.perturbation import Perturbation
@@ -15,15 +15,15 @@ FIRST = 64
 BATCH = 5
 WINDOW = 3
 LEASE = Assignment(5, b"", Perturbation(0.1, 1), GROUP, FIRST, 128, 1.0)
-PLACES = (Place(("a",), 100, 8, 64, BATCH), Place(("b", "c"), 200, 4, 0, BATCH))
+PLACES = (StageSpec(("a",), 100, 8, 64, BATCH), StageSpec(("b", "c"), 200, 4, 0, BATCH))
 
 
 @pytest.fixture
 def crew() -> Crew:
     """Of two, with a lease of 128 members from 64 on."""
-    made = Crew(3, Draft((2,), 1, PLACES, (0, 1), WINDOW))
+    made = Crew(3, CrewPlan((2,), 1, PLACES, (0, 1), WINDOW))
     for place, name in enumerate(["Ada", "Bo"]):
-        made.seat(Sitter(Volunteer(place + 1, name=name)), place)
+        made.seat(SeatHolder(Volunteer(place + 1, name=name)), place)
     made.lease(LEASE, now=0.0)
     return made
 
@@ -46,7 +46,7 @@ def test_a_crew_is_ready_once_all_its_parts_were_found_right(crew: Crew) -> None
     is_ready = [crew.is_ready]
     for sitter in crew.seated:
         assert sitter.needs_part
-        sitter.line, sitter.proven_at = Line.ACTIVE, 0
+        sitter.line, sitter.proven_at = SeatState.ACTIVE, 0
         is_ready.append(crew.is_ready)
     crew.free(crew.seated[0], 7.0)
     assert [*is_ready, crew.is_ready] == [False, False, True, False]
@@ -60,7 +60,7 @@ def test_who_was_sent_a_part_is_no_spare_before_it_answers(crew: Crew) -> None:
     crew.free(sitter, 0.0)
     assert sitter.tensors == ()
     spare = []
-    for line in Line:
+    for line in SeatState:
         sitter.line = line
         spare.append(sitter.is_spare)
     assert spare == [True, False, True]
@@ -192,7 +192,7 @@ def test_who_has_been_given_work_is_to_answer_by_its_time(crew: Crew) -> None:
 
 def test_nobody_is_waited_for_once_the_step_is_over_but_who_was_sent_a_part(crew: Crew) -> None:
     first, last = crew.seated
-    last.line, last.due = Line.SYNCING, 70.0
+    last.line, last.due = SeatState.SYNCING, 70.0
     crew.end_lease(0.0)
     assert (first.due, last.due, crew.assignment) == (None, 70.0, None)
     crew.free(last, 0.0)

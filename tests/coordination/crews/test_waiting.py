@@ -3,7 +3,7 @@ from typing import final
 
 import pytest
 
-from fedlearn.coordination.crews.crew import Crew, Draft, Place, Sitter
+from fedlearn.coordination.crews.crew import Crew, CrewPlan, SeatHolder, StageSpec
 from fedlearn.coordination.crews.waiting import who_waits
 from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.wire.encoding.activations import ActivationCodec
@@ -14,10 +14,10 @@ from tests.coordination.crews.scene import N_SEATS, Scene
 class Planner:
     wire: ActivationCodec = "float32"
 
-    def fits(self, place: Place, memory_bytes: int) -> bool:
+    def fits(self, place: StageSpec, memory_bytes: int) -> bool:
         return place.need_bytes <= memory_bytes
 
-    def draft(self, memories: Sequence[int]) -> Draft | None:
+    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
         raise AssertionError(f"nobody is seated here: {memories}")
 
     def lack(self, memories: Sequence[int]) -> str:
@@ -27,9 +27,9 @@ class Planner:
 @pytest.fixture
 def crew() -> Crew:
     """Of two who hold their parts."""
-    made = Crew(3, Draft((2,), 1, (Place(("a",), 1, 1, 0, 1), Place(("b",), 1, 0, 0, 1)), (0, 1), 4))
+    made = Crew(3, CrewPlan((2,), 1, (StageSpec(("a",), 1, 1, 0, 1), StageSpec(("b",), 1, 0, 0, 1)), (0, 1), 4))
     for place, name in enumerate(["Ada", "Bo"]):
-        made.seat(Sitter(Volunteer(place + 1, name=name)), place)
+        made.seat(SeatHolder(Volunteer(place + 1, name=name)), place)
     return made
 
 
@@ -38,7 +38,7 @@ def test_nobody_waits_where_all_seats_hold_their_parts(crew: Crew) -> None:
 
 
 def test_who_has_no_seat_waits_for_what_is_missing(crew: Crew) -> None:
-    spares = [Sitter(Volunteer(number)) for number in (7, 8)]
+    spares = [SeatHolder(Volunteer(number)) for number in (7, 8)]
     assert who_waits(spares[:1], [crew], Planner(), 0.0) == "1 volunteer waits for a part of the model: 2 more"
     assert who_waits(spares, [], Planner(), 0.0) == "2 volunteers wait for a part of the model: 1 more"
 

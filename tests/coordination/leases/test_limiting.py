@@ -1,8 +1,8 @@
 import pytest
 
 from fedlearn.coordination.leases.limiting import counted_speeds
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Volunteer, share_step
-from fedlearn.coordination.people.standing import Standing
 
 
 def volunteers(
@@ -13,7 +13,7 @@ def volunteers(
             peer,
             address=address or f"10.0.0.{peer}",
             members_per_s=speed,
-            standing=Standing(identity or f"key {peer}", is_local=is_local),
+            standing=Reputation(identity or f"key {peer}", is_local=is_local),
         )
         for peer, speed in enumerate(speeds, start=first)
     ]

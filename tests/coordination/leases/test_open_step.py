@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.leases.open_step import Float32Array, Lease, OpenStep
-from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.steps.variance import VarianceLeft
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
@@ -247,7 +247,7 @@ def test_exact_step_without_anything_to_sum_has_a_sum_of_zeros() -> None:
 
 def test_copies_are_waited_for_and_change_nothing_else(step: OpenStep) -> None:
     lease = step.lease(8)
-    copy = step.copy(104, 4, Standing("Bob"))
+    copy = step.copy(104, 4, Reputation("Bob"))
     lease.take(100, numbered(100, 8), NO_ESTIMATE, GROUP)
     assert (step.n_members, step.n_contributors, step.is_complete) == (8, 1, False)
     copy.take(104, numbered(104, 4), NO_ESTIMATE, GROUP)
@@ -260,7 +260,7 @@ def test_copies_are_waited_for_and_change_nothing_else(step: OpenStep) -> None:
 
 def test_copy_counts_where_nothing_else_does_and_then_is_none_any_more(step: OpenStep) -> None:
     lease = step.lease(8)
-    copies = [step.copy(100, 8, Standing("Bob")), step.copy(104, 4, Standing("Cyd"))]
+    copies = [step.copy(100, 8, Reputation("Bob")), step.copy(104, 4, Reputation("Cyd"))]
     step.count_a_copy()
     assert (step.n_members, step.leases, step.copies) == (0, [lease], copies)
     copies[0].take(100, numbered(100, 4), NO_ESTIMATE, GROUP)
@@ -272,7 +272,7 @@ def test_copy_counts_where_nothing_else_does_and_then_is_none_any_more(step: Ope
 def test_variance_left_is_the_median_of_what_counted_results_say() -> None:
     step = OpenStep(population(Perturbation(0.1, 1)), opened_at=1.0, deadline=2.0, first_member=0, layout=LAYOUT)
     first, second, held, false = step.lease(12), step.lease(4), step.lease(16, is_held=True), step.lease(16)
-    copy = step.copy(0, 12, Standing("Bob"))
+    copy = step.copy(0, 12, Reputation("Bob"))
     for lease, at, count, said in (
         (first, 0, 4, 0.25),
         (first, 4, 8, 0.5),

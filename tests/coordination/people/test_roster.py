@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Phase, Volunteer, share_groups, share_step
-from fedlearn.coordination.people.standing import Standing
 
 SPEEDS = st.lists(st.none() | st.floats(0, 1e9), min_size=1, max_size=20)
 
@@ -68,7 +68,7 @@ def test_only_the_last_blocks_count_as_held() -> None:
 
 
 def volunteer_of(peer: int, members_per_s: float, *, is_steady: bool = True) -> Volunteer:
-    standing = Standing(f"{peer}", n_needed=not is_steady)
+    standing = Reputation(f"{peer}", n_needed=not is_steady)
     return Volunteer(peer, members_per_s=members_per_s, standing=standing)
 
 

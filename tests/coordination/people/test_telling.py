@@ -5,17 +5,17 @@ import pytest
 
 from fedlearn.coordination.effects import Send
 from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Phase, Volunteer
-from fedlearn.coordination.people.standing import Standing
 from fedlearn.coordination.people.telling import TELL_S, news_of, tell_credit
 from fedlearn.coordination.plan import Status
 from fedlearn.wire.messages import Credit, News
 from tests.coordination.coordinator.scene import PLAN
 
-ANNA, BERT = Standing("a", "anna"), Standing("b", "bert")
+ANNA, BERT = Reputation("a", "anna"), Reputation("b", "bert")
 
 
-def volunteer(peer: int, standing: Standing, phase: Phase = Phase.READY) -> Volunteer:
+def volunteer(peer: int, standing: Reputation, phase: Phase = Phase.READY) -> Volunteer:
     return Volunteer(peer, phase=phase, standing=standing)
 
 

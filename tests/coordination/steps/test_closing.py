@@ -1,7 +1,7 @@
 import pytest
 
 from fedlearn.coordination.people.roster import Volunteer
-from fedlearn.coordination.steps.closing import EXCHANGES, Pace
+from fedlearn.coordination.steps.closing import EXCHANGES, StepPace
 
 
 def volunteers(*exchanges_s: float | None) -> list[Volunteer]:
@@ -22,12 +22,12 @@ def volunteers(*exchanges_s: float | None) -> list[Volunteer]:
 def test_step_is_long_for_the_exchange_that_three_quarters_keep_within(
     exchanges_s: list[float | None], counts_s: float
 ) -> None:
-    assert Pace(1000.0).least_s(volunteers(*exchanges_s)) == pytest.approx(EXCHANGES * counts_s)
+    assert StepPace(1000.0).least_s(volunteers(*exchanges_s)) == pytest.approx(EXCHANGES * counts_s)
 
 
 def test_nothing_is_known_of_a_line_before_its_first_result() -> None:
-    assert Pace(1000.0).least_s(volunteers(None, None)) == 0.0
+    assert StepPace(1000.0).least_s(volunteers(None, None)) == 0.0
 
 
 def test_step_is_at_most_half_as_long_as_it_may_be() -> None:
-    assert Pace(10.0).least_s(volunteers(1e9)) == 5.0
+    assert StepPace(10.0).least_s(volunteers(1e9)) == 5.0

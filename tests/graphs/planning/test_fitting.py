@@ -7,7 +7,7 @@ import pytest
 from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlanError
 from fedlearn.graphs.planning.fitting import MAX_SHARDS, Cutting, Cuttings, fitting_division, fitting_plan
-from fedlearn.graphs.planning.parts import Model, Needs
+from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import MAX_MACHINES, can_hold, plan
 from tests.graphs.language import language
 from tests.graphs.models import machine
@@ -21,7 +21,7 @@ ROW = 10 * WIDTH
 
 def need_of(graph: Graph) -> float:
     """The memory that one machine needs for all of it."""
-    return float(plan(Model.of(graph), [machine("all", 1e12)], NEEDS).crews[0].seats[0].need_bytes)
+    return float(plan(ModelCosts.of(graph), [machine("all", 1e12)], NEEDS).crews[0].seats[0].need_bytes)
 
 
 def headed() -> Graph:
@@ -32,7 +32,7 @@ def head_bytes(n_shards: int) -> float:
     """What the largest part of the head needs, by a machine of its own."""
     model = Cutting.of(headed(), n_shards).model
     pieces = [piece for piece in model.pieces if piece.tensors[0].startswith("head")]
-    alone = [Model([piece], model.learned, {}) for piece in pieces]
+    alone = [ModelCosts([piece], model.learned, {}) for piece in pieces]
     return max(float(plan(each, [machine("a", 1e12)], NEEDS).crews[0].seats[0].need_bytes) for each in alone)
 
 
@@ -126,6 +126,6 @@ def test_model_can_be_held_where_a_plan_is_found(seed: int) -> None:
 
 
 def test_the_largest_of_many_machines_decide_whether_a_model_can_be_held() -> None:
-    model, small = Model.of(headed()), alike(MAX_MACHINES, 10.0)
+    model, small = ModelCosts.of(headed()), alike(MAX_MACHINES, 10.0)
     assert not can_hold(model, small, NEEDS)
     assert can_hold(model, [*small, machine("large", need_of(headed()))], NEEDS)

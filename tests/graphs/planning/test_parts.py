@@ -1,6 +1,6 @@
 """Which places for a cut are looked at where there are many."""
 
-from fedlearn.graphs.planning.parts import Model, held_by, parts_of
+from fedlearn.graphs.planning.parts import ModelCosts, held_by, parts_of
 from tests.graphs.models import NEEDS, model_of
 
 
@@ -20,7 +20,7 @@ def test_each_stretch_keeps_the_place_that_sends_least() -> None:
 
 def test_stretches_are_of_equal_work_and_memory() -> None:
     pieces = model_of([9] * 10 + [0.001] * 10, [8] * 20).pieces
-    model = Model(pieces, {f"t{number}": 1 if number < 10 else 900 for number in range(20)}, {})
+    model = ModelCosts(pieces, {f"t{number}": 1 if number < 10 else 900 for number in range(20)}, {})
     places = parts_of(model, NEEDS, max_places=12).places
     assert len([place for place in places if place < 10]) >= 4, "where the work is"
     assert len([place for place in places if place > 10]) >= 4, "where the tensors are"

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from fedlearn.graphs.pieces import Piece
-from fedlearn.graphs.planning.crews import Crew, Machine, Plan, PlanError
-from fedlearn.graphs.planning.parts import Model
+from fedlearn.graphs.planning.crews import Machine, PlanError, PlannedCrew, PlannedCrews
+from fedlearn.graphs.planning.parts import ModelCosts
 from fedlearn.graphs.planning.planner import MAX_MACHINES, divide, plan
 from tests.graphs.models import NEEDS, machine, model_of
 
 
-def need_of(model: Model, first: int, end: int) -> int:
+def need_of(model: ModelCosts, first: int, end: int) -> int:
     """As the module says it: parameters by their bytes, and the activations of some members."""
     held = {name for piece in model.pieces[first:end] for name in piece.tensors}
     before = [0, *(piece.sent_bytes for piece in model.pieces)]
@@ -37,7 +37,7 @@ def partitions(items: list[int]) -> Iterator[list[list[int]]]:
             yield [*found[:number], [first, *found[number]], *found[number + 1 :]]
 
 
-def slowest(model: Model, row: Sequence[Machine], cuts: Sequence[int]) -> float:
+def slowest(model: ModelCosts, row: Sequence[Machine], cuts: Sequence[int]) -> float:
     """Seconds from one member to the next, of machines in this order with cuts at these places."""
     edges, seconds = [0, *cuts, len(model.pieces)], 0.0
     for number, at in enumerate(row):
@@ -52,7 +52,7 @@ def slowest(model: Model, row: Sequence[Machine], cuts: Sequence[int]) -> float:
     return seconds
 
 
-def brute_force(model: Model, machines: Sequence[Machine]) -> float:
+def brute_force(model: ModelCosts, machines: Sequence[Machine]) -> float:
     """Members per second of the best crews there are."""
 
     def crew_s(members: list[int]) -> float:
@@ -69,15 +69,15 @@ def brute_force(model: Model, machines: Sequence[Machine]) -> float:
     return max(sum(1 / seconds[tuple(sorted(crew))] for crew in crews) for crews in found)
 
 
-def rate(found: Plan) -> float:
+def rate(found: PlannedCrews) -> float:
     return found.members_per_s
 
 
-def names(crew: Crew) -> list[str]:
+def names(crew: PlannedCrew) -> list[str]:
     return [seat.machine for seat in crew.seats]
 
 
-def random_case(chance: random.Random) -> tuple[Model, list[Machine]]:
+def random_case(chance: random.Random) -> tuple[ModelCosts, list[Machine]]:
     n_pieces = chance.randint(2, 6)
     tied = chance.randrange(n_pieces)
     tensors = [(f"t{number}", "tied") if number in (tied, 0) else (f"t{number}",) for number in range(n_pieces)]
@@ -86,7 +86,7 @@ def random_case(chance: random.Random) -> tuple[Model, list[Machine]]:
         for n in range(n_pieces)
     ]
     learned = {name: chance.randint(50, 400) for names in tensors for name in names}
-    model = Model(pieces, learned, {"t1": chance.randint(1, 999)})
+    model = ModelCosts(pieces, learned, {"t1": chance.randint(1, 999)})
     machines = [
         machine(str(n), 1000.0 * chance.randint(2, 20), line=chance.uniform(10, 99), speed=chance.uniform(0.5, 5))
         for n in range(chance.randint(1, 4))
@@ -239,14 +239,14 @@ def test_parts_follow_the_memory_of_machines_in_their_order() -> None:
 
 
 def test_machines_of_one_crew_keep_their_order_though_another_would_suit_better() -> None:
-    model = Model(model_of([1, 1], [8, 4]).pieces, {"t0": 1000, "t1": 2000}, {})
+    model = ModelCosts(model_of([1, 1], [8, 4]).pieces, {"t0": 1000, "t1": 2000}, {})
     (crew,) = divide(model, [machine("0", 1e6), machine("1", 0.5e6)], NEEDS).crews
     assert [(seat.machine, seat.tensors) for seat in crew.seats] == [("0", ("t0",)), ("1", ("t1",))]
 
 
 def test_of_equal_divisions_the_one_that_sends_the_least_is_taken() -> None:
     pieces = model_of([1] * 4, [50, 5, 8, 4]).pieces
-    model = Model(pieces, {"t0": 10, "t1": 10, "t2": 10, "t3": 1000}, {})
+    model = ModelCosts(pieces, {"t0": 10, "t1": 10, "t2": 10, "t3": 1000}, {})
     (crew,) = divide(model, [machine(name, 1e6) for name in "abc"], NEEDS).crews
     assert [seat.first for seat in crew.seats] == [0, 2, 3]
 

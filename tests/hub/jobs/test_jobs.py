@@ -11,10 +11,10 @@ from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training
 from fedlearn.hub.devices import Devices
 from fedlearn.hub.jobs import jobs as module
-from fedlearn.hub.jobs.job_task import TASK_SOURCE
 from fedlearn.hub.jobs.jobs import Jobs
 from fedlearn.hub.jobs.records import JobRecord
 from fedlearn.hub.jobs.served import GONE
+from fedlearn.hub.jobs.spec import TASK_SOURCE
 from fedlearn.hub.settings import HubSettings
 from fedlearn.system.restarts import MOST_AT_ONCE
 from tests.board.folders import show_status

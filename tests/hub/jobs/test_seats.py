@@ -5,7 +5,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fedlearn.coordination.status import RunStatus, VolunteerStatus
-from fedlearn.graphs.planning.parts import Model
+from fedlearn.graphs.planning.parts import ModelCosts
 from fedlearn.hub.app import Hub
 from fedlearn.hub.bodies import ModelConfig, Registration
 from fedlearn.hub.devices import Device
@@ -69,7 +69,7 @@ def test_a_transformer_has_as_many_pieces_as_the_planner_finds(n_layers: int) ->
 
     shape = Shape(8, 8, n_layers, 1)
     task = language_task(windows_of(b"some text " * 500, shape), shape, batch_size=4, settings={"steps": 1})
-    pieces = Model.of(unpacked(task.as_graph()).graph).pieces
+    pieces = ModelCosts.of(unpacked(task.as_graph()).graph).pieces
     assert ModelConfig(type="transformer", n_layers=n_layers).max_devices == min(len(pieces), 12)
 
 

@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
 from fedlearn.coordination.leases.open_step import Lease
-from fedlearn.coordination.people.standing import Standing
-from fedlearn.coordination.seats.passage import Passage
-from fedlearn.coordination.seats.trail import Trail
+from fedlearn.coordination.people.reputation import Reputation
+from fedlearn.coordination.seats.activation_log import ActivationLog
+from fedlearn.coordination.seats.stage_computation import StageComputation
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.sums.estimate import NO_ESTIMATE
@@ -32,8 +32,8 @@ from tests.tasks.torch_graph.shared import CUTS, attachment, task
 GROUP, BATCH, SEED = 32, 5, 3
 TRIALS = Trials(step=0, perturbation=Perturbation(0.02, 1), group_size=GROUP, first_member=2 * GROUP, n_members=GROUP)
 BLOCK = block_name(dict(task().data))
-SEATS = tuple(Standing(name, name) for name in ("Ann", "Bo", "Cid"))
-CREW = Standing("crew", "crew 1 (Ann, Bo, Cid)", seats=SEATS)
+SEATS = tuple(Reputation(name, name) for name in ("Ann", "Bo", "Cid"))
+CREW = Reputation("crew", "crew 1 (Ann, Bo, Cid)", seats=SEATS)
 WIRES: tuple[ActivationCodec, ...] = ("float32", "float16", "int8-delta", "int4-delta")
 
 Lie = Callable[[bytes | Float32Array], bytes | Float32Array]
@@ -57,7 +57,7 @@ def claimed(wire: ActivationCodec, *, place: int | None = None, lie: Lie = bytes
     for number in range(len(CUTS) + 1):
         part = GraphPart(attachment(), CUTS, number, seed=SEED, device="cpu", max_bytes=2**40)
         part.load(holding().replica.weights_of(part.layout))
-        passages.append(Passage(part, wire, is_last=number == len(CUTS), threads=1))
+        passages.append(StageComputation(part, wire, is_last=number == len(CUTS), threads=1))
     sent: list[list[Activations]] = [[] for _ in CUTS]
     losses: list[Float32Array] = []
     for first in range(0, GROUP, BATCH):
@@ -71,7 +71,7 @@ def claimed(wire: ActivationCodec, *, place: int | None = None, lie: Lie = bytes
                 sent[number].append(Activations(0, trials.first_member, trials.n_members, bytes(8), said))
         assert not isinstance(said, bytes)
         losses.append(said)
-    trail = Trail(CUTS, 1, wire, BATCH, tuple(map(tuple, sent)))
+    trail = ActivationLog(CUTS, 1, wire, BATCH, tuple(map(tuple, sent)))
     found = np.concatenate(losses)
     return Claim(CREW, TRIALS, BLOCK, found, NO_ESTIMATE, Lease(0, GROUP), trail=trail)
 
@@ -161,7 +161,7 @@ def test_parts_are_made_anew_for_other_cuts_and_other_shards(monkeypatch: pytest
     made: list[tuple[tuple[int, ...], int]] = []
     parts = Retracer._divided
 
-    def spied(self: Retracer, trail: Trail) -> list[PartObjective]:
+    def spied(self: Retracer, trail: ActivationLog) -> list[PartObjective]:
         made.append((trail.cuts, trail.shards))
         return parts(self, replace(trail, shards=1))
 

@@ -5,7 +5,7 @@ from typing import Self, final
 
 import pytest
 
-from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.trials import TrialResults
 from fedlearn.runs.run import Run
@@ -39,7 +39,7 @@ class Stage:
         self.participants: list[Participant] = []
         self._seen: dict[tuple[int, int], bytes] = {}
 
-    def join(self, *, threads: int = 1, budget: Budget | None = None) -> Participant:
+    def join(self, *, threads: int = 1, budget: MemoryBudget | None = None) -> Participant:
         name = f"volunteer {len(self.participants)}"
         self.participants.append(self.swarm.join(name, threads=threads, budget=budget))
         return self.participants[-1]

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.effects import Compute, Pass
-from fedlearn.coordination.people.standing import Standing
+from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
 from tests.simulation.swarm.stage import Stage, StageOf
@@ -67,7 +67,7 @@ def verdicts_of(stage: Stage) -> list[Verdict]:
     return [msgspec.json.decode(line, type=Verdict) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def standings_of(stage: Stage) -> dict[str, Standing]:
+def standings_of(stage: Stage) -> dict[str, Reputation]:
     return {volunteer.name: volunteer.standing for volunteer in stage.swarm.coordinator.volunteers}
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from fedlearn.client.lending.budget import Budget
+from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.commands.look.traffic import traffic_command
 from fedlearn.config import ConfigError
 from fedlearn.coordination.crews.crew import STALL_S
@@ -111,9 +111,9 @@ def test_who_lends_too_little_memory_for_a_replica_shares_one(tmp_path: Path, st
     stage = stage_of(run_of(tmp_path))
     stage.join()
     for _ in range(2):
-        stage.join(budget=Budget(MEMORY * 4 // 5))
+        stage.join(budget=MemoryBudget(MEMORY * 4 // 5))
     stage.go_to(2)
-    stage.join(budget=Budget(MEMORY * 4 // 5))
+    stage.join(budget=MemoryBudget(MEMORY * 4 // 5))
     stage.settle()
     held = parameters_of(stage.participants)
     assert held[0] == N_PARAMETERS
@@ -123,7 +123,7 @@ def test_who_lends_too_little_memory_for_a_replica_shares_one(tmp_path: Path, st
 
 
 def test_a_slow_seat_is_not_sent_more_of_a_large_group_than_it_can_hold(tmp_path: Path, stage_of: StageOf) -> None:
-    budget = Budget(MEMORY * 4 // 5)
+    budget = MemoryBudget(MEMORY * 4 // 5)
     stage = stage_of(run_of(tmp_path, steps=2, population_limit=256, group_size=256))
     crew = [stage.join(budget=budget) for _ in range(2)]
     stage.go_to(1)
@@ -189,13 +189,13 @@ def test_a_crew_goes_on_when_its_place_is_taken_by_a_newcomer(tmp_path: Path, st
 
 def test_a_place_that_nobody_takes_is_given_up(tmp_path: Path, stage_of: StageOf) -> None:
     stage = stage_of(run_of(tmp_path, steps=9))
-    stage.join(budget=Budget(MEMORY * 4 // 5))
-    stage.join(budget=Budget(MEMORY * 4 // 5))
+    stage.join(budget=MemoryBudget(MEMORY * 4 // 5))
+    stage.join(budget=MemoryBudget(MEMORY * 4 // 5))
     stage.go_to(2)
     first, second = stage.participants
     stage.swarm.kill(first)
     stage.settle()
-    stage.join(budget=Budget(MEMORY * 3 // 5))
+    stage.join(budget=MemoryBudget(MEMORY * 3 // 5))
     stage.settle()
     assert stage.trainer.replica.step < 9, "the place that is left is too large for the newcomer"
     stage.clock.now += REPLAN_S
@@ -269,7 +269,7 @@ def test_the_work_of_a_crew_is_credited_to_its_seats(tmp_path: Path, stage_of: S
 def test_a_crew_and_a_lone_volunteer_share_a_step(tmp_path: Path, stage_of: StageOf) -> None:
     stage = stage_of(run_of(tmp_path, steps=100))
     for _ in range(2):
-        stage.join(budget=Budget(MEMORY * 4 // 5))
+        stage.join(budget=MemoryBudget(MEMORY * 4 // 5))
     stage.go_to(2)
     stage.join()
     stage.go_to(6)

@@ -16,7 +16,7 @@ from fedlearn.tasks.rnn.examiner import text_loss
 from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.options import Cell
-from fedlearn.text.windows import Windows, cut_windows
+from fedlearn.text.windows import TokenWindows, cut_windows
 from tests.run_folders import spanning
 from tests.tasks.rnn.networks import SEED, TOLERANCE, VOCAB, TorchRnn, rnn_of, text_of, weights_of
 
@@ -54,11 +54,13 @@ def noise_of(layout: ParameterLayout, *, step: int, member: int, rank: int) -> F
     return noise
 
 
-def group_windows(objective: RnnObjective, step: int, group: int) -> Windows:
+def group_windows(objective: RnnObjective, step: int, group: int) -> TokenWindows:
     return cut_windows(text_of(), objective.window, seed=SEED, step=step, first_group=group, n_groups=1)
 
 
-def window_loss(objective: RnnObjective, weights: Float32Array, perturbed: Float32Array, windows: Windows) -> float:
+def window_loss(
+    objective: RnnObjective, weights: Float32Array, perturbed: Float32Array, windows: TokenWindows
+) -> float:
     """Nats per token of perturbed weights on the windows of one group, after a context read by `weights`."""
     context = objective.window.context
     tokens = windows.tokens[0]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
-from fedlearn.tasks.torch.members import sight
+from fedlearn.tasks.torch.members import batched_view as sight
 from fedlearn.tasks.torch.members.mode import Perturbed, name_of
 
 Losses = Callable[..., tuple[Tensor, Tensor, Perturbed]]

@@ -10,7 +10,7 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.task import Batch, flat_weights
 from fedlearn.tasks.torch.reward import RewardTask, reward
-from fedlearn.tasks.torch.writing import Tokenizer
+from fedlearn.tasks.torch.writing import HuggingFaceTokenizer
 
 PROMPTS = ["a", "bcd", "ab", "dd"]
 
@@ -108,7 +108,7 @@ def test_a_reward_is_asked_for_once_where_members_write_the_same() -> None:
         asked.append((prompt, text))
         return 1.0
 
-    tokenizer: Tokenizer = Letters()
+    tokenizer: HuggingFaceTokenizer = Letters()
     mine = reward(Writer, ask, PROMPTS, tokenizer=tokenizer, batch_size=2, write=write)
     noise = member_noise(mine.layout, Trials(0, Perturbation(sigma=1e-4, rank=1), 12, 0, 12), seed=1)
     members = mine.members(flat_weights(mine.tensors), noise, n_groups=1)

@@ -6,18 +6,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fedlearn.tasks.task import flat_weights  # noqa: E402
-from fedlearn.tasks.torch.small_gpt import Shape, SmallGPT, Windows, language_task, windows_of  # noqa: E402
+from fedlearn.tasks.torch.small_gpt import Shape, SmallGPT, TextWindows, language_task, windows_of  # noqa: E402
 
 SHAPE = Shape(context=8, width=16, n_layers=2, n_heads=4)
 TEXT = b"abcd" * 2000 + b"ab" * 500
 
 
 @pytest.fixture
-def windows() -> Windows:
+def windows() -> TextWindows:
     return windows_of(TEXT, SHAPE)
 
 
-def test_windows_are_pieces_of_the_text_in_order_and_none_is_of_both_parts(windows: Windows) -> None:
+def test_windows_are_pieces_of_the_text_in_order_and_none_is_of_both_parts(windows: TextWindows) -> None:
     alphabet = windows.alphabet
     assert alphabet == b"abcd"
     training = [bytes(alphabet[token] for token in window) for window in windows.training]
@@ -27,7 +27,7 @@ def test_windows_are_pieces_of_the_text_in_order_and_none_is_of_both_parts(windo
     assert len(windows.held_out) == 64
 
 
-def test_counting_reaches_what_frequencies_of_the_training_text_say(windows: Windows) -> None:
+def test_counting_reaches_what_frequencies_of_the_training_text_say(windows: TextWindows) -> None:
     assert windows.unigram == pytest.approx(-math.log(0.25), abs=0.05)
     assert windows.unigram != -math.log(0.25)
 
@@ -52,7 +52,7 @@ def test_it_sees_the_past_and_not_the_future() -> None:
     assert not torch.allclose(model(torch.tensor([[2, 2]]))[0, 0], model(torch.tensor([[2, 2]]))[0, 1], atol=1e-3)
 
 
-def test_the_task_travels_and_its_loss_at_the_start_is_that_of_counting(windows: Windows) -> None:
+def test_the_task_travels_and_its_loss_at_the_start_is_that_of_counting(windows: TextWindows) -> None:
     task = language_task(windows, SHAPE, batch_size=4, settings={})
     assert len(task.as_graph()) < 4000
     found = task.evaluate(flat_weights(task.tensors), threads=1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from fedlearn.tasks.torch_graph.export.export import Exported
+from fedlearn.tasks.torch_graph.export.export import ExportedGraph
 
 Rows = dict[str, Tensor]
 Loss = Callable[[nn.Module, Rows], Tensor]
@@ -20,7 +20,7 @@ class Case(NamedTuple):
     model: nn.Module
     loss: Loss
     rows: Rows
-    exported: Exported | None = None
+    exported: ExportedGraph | None = None
 
 
 def cross_entropy(model: nn.Module, rows: Rows) -> Tensor:

@@ -18,10 +18,10 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
-from fedlearn.tasks.torch_graph.export.export import Exported  # noqa: E402
+from fedlearn.tasks.torch_graph.export.export import ExportedGraph  # noqa: E402
 from fedlearn.tasks.torch_graph.graph_task import GraphTask  # noqa: E402
 
-Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], Exported]
+Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], ExportedGraph]
 
 N_GROUPS, GROUP_SIZE = 2, 4
 

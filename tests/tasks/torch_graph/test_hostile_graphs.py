@@ -24,7 +24,7 @@ from fedlearn.graphs.graph import (
     NonFinite,
     Value,
 )
-from fedlearn.graphs.kinds import Kind
+from fedlearn.graphs.kinds import ArgumentKind
 from fedlearn.graphs.operators import OPERATORS, Operator
 
 torch = pytest.importorskip("torch")
@@ -180,7 +180,7 @@ ITEMS: dict[str, st.SearchStrategy[Argument]] = {
 }
 
 
-def arguments_of(kind: Kind) -> st.SearchStrategy[Argument]:
+def arguments_of(kind: ArgumentKind) -> st.SearchStrategy[Argument]:
     """Arguments that the kind accepts, likely ones more often."""
     words = kind.base.removeprefix("word(").removesuffix(")").split(",")
     one = ITEMS.get(kind.base, st.sampled_from(words) if kind.base.startswith("word(") else SMALL)

@@ -13,7 +13,7 @@ from torch import Tensor  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from fedlearn.tasks.torch_graph.measure import Extent, measure, measure_whole  # noqa: E402
+from fedlearn.tasks.torch_graph.measure import GraphSize, measure, measure_whole  # noqa: E402
 
 X, W = Value("x"), Value("w")
 SMALL = Limits(max_bytes=2**20)
@@ -140,7 +140,7 @@ def test_an_extent_is_counted() -> None:
     tensor_bytes = 4 * (2 * 3 + 4 * 3)
     # A multiplication by a number is one operation, a view one more, and a mean the last.
     forms = (Form((2, 3), "float32"), Form((6,), "float32"), Form((), "float32"))
-    assert measure(graph) == Extent(tensor_bytes, peak_bytes=tensor_bytes + 24, n_kernels=3, forms=forms)
+    assert measure(graph) == GraphSize(tensor_bytes, peak_bytes=tensor_bytes + 24, n_kernels=3, forms=forms)
 
 
 @pytest.mark.parametrize("form", [Form((3, 2), "float32"), Form((2, 3), "float64"), Form((2**48,), "float32")])

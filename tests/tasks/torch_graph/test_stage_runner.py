@@ -18,10 +18,10 @@ import safetensors.torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
-from fedlearn.tasks.torch_graph.export.export import Exported  # noqa: E402
+from fedlearn.tasks.torch_graph.export.export import ExportedGraph  # noqa: E402
 from fedlearn.tasks.torch_graph.stage_runner import StageRunner, Values  # noqa: E402
 
-Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], Exported]
+Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], ExportedGraph]
 
 CASES = ["mlp", "convolutional", "resnet", "transformer", "lstm", "bidirectional gru", "rnn", "gpt2", "bert", "llama"]
 WINDOW = 3
@@ -37,7 +37,7 @@ class Crew:
         self.graph, self.stages = exported.graph, stages_of(exported.graph, cuts)
         self.runners = [self._runner(stage, exported) for stage in self.stages]
 
-    def _runner(self, stage: Stage, exported: Exported) -> StageRunner:
+    def _runner(self, stage: Stage, exported: ExportedGraph) -> StageRunner:
         runner = StageRunner(stage, exported.frozen)
         runner.load(flat_weights({array.name: self.task.tensors[array.name] for array in stage.learned}))
         return runner

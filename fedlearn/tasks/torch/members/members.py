@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.torch.members.execution_plans import N_TRIED, ExecutionPlan, ExecutionPlans
 from fedlearn.tasks.torch.members.noise import Noise, number_of_members, of_members
 from fedlearn.tasks.torch.members.refusals import Refused
 from fedlearn.tasks.torch.members.trial import Subject
-from fedlearn.tasks.torch.members.ways import N_TRIED, Way, Ways
 from fedlearn.tasks.torch.seeds import seeded
 from fedlearn.tasks.torch.trees import Tree, as_tensors, between, joined, pick, repeated, stacked
 
@@ -28,7 +28,7 @@ class TorchMembers:
         noise: Sequence[Noise],
         *,
         n_groups: int,
-        ways: Ways,
+        ways: ExecutionPlans,
     ) -> None:
         """`parameters` hold `weights`, which are in memory of their own."""
         self.n_groups = n_groups
@@ -73,7 +73,7 @@ class TorchMembers:
             named = zip(self._parameters, self._weights, noises, strict=True)
             yield {name: np.asarray(noise.added_to(tensor)[0].cpu()) for name, tensor, noise in named}
 
-    def _end_of_piece(self, first: int, way: Way) -> int:
+    def _end_of_piece(self, first: int, way: ExecutionPlan) -> int:
         """The end of the next piece, which is a part of a group or whole groups."""
         rest_of_group = self.group_size - first % self.group_size
         full = self._full_piece(way)
@@ -83,12 +83,12 @@ class TorchMembers:
             return first + min(full, rest_of_group)
         return min(first + full, len(self))
 
-    def _full_piece(self, way: Way) -> int:
+    def _full_piece(self, way: ExecutionPlan) -> int:
         """Members of a piece, where there are enough of them."""
         size = min(way.pace.size(self._most(way)), self._most(way))
         return size if size < self.group_size else size // self.group_size * self.group_size
 
-    def _most(self, way: Way) -> int:
+    def _most(self, way: ExecutionPlan) -> int:
         """Members of the largest piece: a function that draws random numbers may not mix groups."""
         return self.group_size if way.verdict.draws else len(self)
 
@@ -112,7 +112,7 @@ class TorchMembers:
         seed = partial(seeded, seeds[group] if seeds else None, self._device)
         return Subject(function, self._parameters, self._weights, noise, shared, own, seed)
 
-    def _run(self, subject: Subject, way: Way) -> Tree:
+    def _run(self, subject: Subject, way: ExecutionPlan) -> Tree:
         """What the members give, and how long that took, told to the way."""
         started = self._ways.now(self._device)
         is_alone = way.is_alone(self._most(way))
@@ -122,7 +122,7 @@ class TorchMembers:
         way.worked(self._ways.now(self._device) - started, alone=is_alone)
         return results
 
-    def _run_at_once(self, subject: Subject, way: Way, started: float) -> Tree | None:
+    def _run_at_once(self, subject: Subject, way: ExecutionPlan, started: float) -> Tree | None:
         """What the members give; None where they can't be run at once after all."""
         most, n_members = self._most(way), number_of_members(subject.noise)
         size, is_full = way.pace.size(most), n_members == self._full_piece(way)

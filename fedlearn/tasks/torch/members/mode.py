@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from fedlearn.tasks.torch.members.batched_view import BatchedView
 from fedlearn.tasks.torch.members.noise import Factors, Noise
 from fedlearn.tasks.torch.members.refusals import refuse_changes
-from fedlearn.tasks.torch.members.sight import Sight
 
 Rule = Callable[..., Any]
 """`rule(mode, function, *args, **kwargs)` gives what the function gives, or NotImplemented."""
@@ -45,7 +45,7 @@ UNCHANGED: frozenset[Callable[..., Any]] = frozenset({getter(name) for name in _
 class Perturbed(TorchFunctionMode):
     """While it is active, registered parameters are those of the member that vmap shows."""
 
-    def __init__(self, parameters: Sequence[Tensor], noise: Sequence[Noise], rules: Rules, sight: Sight) -> None:
+    def __init__(self, parameters: Sequence[Tensor], noise: Sequence[Noise], rules: Rules, sight: BatchedView) -> None:
         super().__init__()
         self.sight = sight
         self.by_rule: set[Callable[..., Any]] = set()

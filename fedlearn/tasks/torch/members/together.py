@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from fedlearn.tasks.torch.members import refusals
+from fedlearn.tasks.torch.members.batched_view import BatchedView
 from fedlearn.tasks.torch.members.mode import Perturbed, Rules
 from fedlearn.tasks.torch.members.noise import Noise, number_of_members
-from fedlearn.tasks.torch.members.sight import Sight
 from fedlearn.tasks.torch.rules import attention, convolutions, norms, recurrent
 from fedlearn.tasks.torch.rules import matrices as rules
 from fedlearn.tasks.torch.trees import Tree
@@ -41,7 +41,7 @@ def together(
     n_members = number_of_members(noise)
 
     def one(member: Tensor, own: Sequence[Tree]) -> Tree:
-        with Perturbed(parameters, noise, RULES, Sight(member, n_members)) as mode:
+        with Perturbed(parameters, noise, RULES, BatchedView(member, n_members)) as mode:
             results = function(*shared, *own)
         if seen is not None:
             seen(mode)

@@ -20,7 +20,7 @@ from fedlearn.tasks.torch.members.refusals import (
     refuse_unread,
 )
 from fedlearn.tasks.torch.members.together import together
-from fedlearn.tasks.torch.members.watch import Watch, refuse_changed, states
+from fedlearn.tasks.torch.members.watch import ParameterWatch, refuse_changed, states
 from fedlearn.tasks.torch.seeds import random_states
 from fedlearn.tasks.torch.trees import Tree, between, leaves, pick, stacked
 
@@ -80,7 +80,7 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(self, noise=noise, own=between(self.own, member, member + 1))
 
 
-class Verdict(msgspec.Struct, frozen=True, eq=False):
+class TrialOutcome(msgspec.Struct, frozen=True, eq=False):
     """What a trial found."""
 
     results: Any
@@ -110,7 +110,7 @@ def hold_trial(
     clock: Callable[[], float],
     *,
     keepers: Callable[[], Mapping[str, str]] = dict,
-) -> Verdict:
+) -> TrialOutcome:
     """Runs the subject's members, `n_tried` of them, both ways; the `frozen` tensors must stay as they are.
 
     What the first call of all makes and keeps, such as a buffer of positions, is not a change. `keepers` gives, by
@@ -131,14 +131,14 @@ def hold_trial(
     results = stacked(each)
     if _is_one_loss(results) and not any(_is_heard(subject, name, plain) for name in subject.parameters):
         refuse_one_loss(results[0].item())
-    verdict = Verdict(results, min(times_s), draws)
+    verdict = TrialOutcome(results, min(times_s), draws)
     if hidden:
         why = f"{', '.join(hidden)}: read in code that PyTorch does not show"
         return msgspec.structs.replace(verdict, refusal=why)
     return _with_together(subject, verdict, n_tried, clock)
 
 
-def _with_together(subject: Subject, verdict: Verdict, n_tried: int, clock: Callable[[], float]) -> Verdict:
+def _with_together(subject: Subject, verdict: TrialOutcome, n_tried: int, clock: Callable[[], float]) -> TrialOutcome:
     modes: list[Perturbed] = []
     try:
         results = subject.together(modes.append)
@@ -193,7 +193,7 @@ def _run_plainly(first: Subject) -> tuple[Tree, bool, list[str]]:
     """The result around which members lie, whether random numbers were drawn, and which parameters were not seen."""
     with first.seeded():
         random_before = random_states(first.device)
-        with Watch(first.parameters) as watch:
+        with ParameterWatch(first.parameters) as watch:
             result = first.function(*first.shared, *pick(first.own, 0))
         draws = not all(map(torch.equal, random_before, random_states(first.device)))
     refuse_no_result(result)

@@ -11,7 +11,7 @@ from fedlearn.tasks.torch.members.refusals import RULES, Refused, refuse_changes
 
 
 @final
-class Watch(TorchFunctionMode):
+class ParameterWatch(TorchFunctionMode):
     """While it is active, refusals are raised and parameters are noted; everything else happens as usual."""
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:

@@ -28,7 +28,7 @@ _TOLERANCE = 1e-5
 """Relative, and absolute a tenth of it; where tensors lie in memory otherwise, kernels may sum in another order."""
 
 
-class Exported(Struct, frozen=True, eq=False):
+class ExportedGraph(Struct, frozen=True, eq=False):
     """What a model and its loss come to, but for where learning starts."""
 
     graph: Graph
@@ -36,7 +36,7 @@ class Exported(Struct, frozen=True, eq=False):
     """The graph's frozen tensors, by name."""
 
 
-def export(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor], learned: Mapping[str, Tensor]) -> Exported:
+def export(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor], learned: Mapping[str, Tensor]) -> ExportedGraph:
     """The graph of a model's loss on the rows of one group.
 
     `rows` are those of some group, [batch_size, ...] of each column as trials are given them; `learned` are parameters
@@ -64,13 +64,13 @@ def export(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor], learned: Ma
         outputs=(output,),
     )
     graph = replace(graph, forms=measure_whole(graph).forms)
-    exported = Exported(graph, {spec.name: to_array(tensors[spec.name]) for spec in frozen})
+    exported = ExportedGraph(graph, {spec.name: to_array(tensors[spec.name]) for spec in frozen})
     _compare(exported, learned, partial(loss, model), rows)
     return exported
 
 
 def _compare(
-    exported: Exported,
+    exported: ExportedGraph,
     learned: Mapping[str, Tensor],
     loss: Callable[[dict[str, Tensor]], Any],
     rows: Mapping[str, Tensor],

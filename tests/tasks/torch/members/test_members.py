@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedlearn.tasks.torch.members import ways as ways_module
+from fedlearn.tasks.torch.members import execution_plans as ways_module
+from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.noise import Noise
 from fedlearn.tasks.torch.members.refusals import Refused
 from fedlearn.tasks.torch.members.trial import Subject
-from fedlearn.tasks.torch.members.ways import Ways
 
 Draw = Callable[..., list[Noise]]
 Make = Callable[..., TorchMembers]
@@ -26,8 +26,8 @@ def linear() -> nn.Linear:
 
 
 @pytest.fixture
-def ways() -> Ways:
-    return Ways(dict)
+def ways() -> ExecutionPlans:
+    return ExecutionPlans(dict)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def _no_gradients() -> Iterator[None]:
 
 
 @pytest.fixture
-def make(linear: nn.Linear, ways: Ways, draw: Draw) -> Make:
+def make(linear: nn.Linear, ways: ExecutionPlans, draw: Draw) -> Make:
     """Members of the linear layer: `make(n_members, n_groups=1)`."""
 
     def made(n_members: int, n_groups: int = 1) -> TorchMembers:
@@ -93,7 +93,7 @@ def test_structures_of_results_are_kept(make: Make, linear: nn.Linear) -> None:
     assert [part.shape for part in found["parts"]] == [(12,), (12, 3)]
 
 
-def test_modules_and_bound_functions_are_functions_too(make: Make, linear: nn.Linear, ways: Ways) -> None:
+def test_modules_and_bound_functions_are_functions_too(make: Make, linear: nn.Linear, ways: ExecutionPlans) -> None:
     members, x = make(6), torch.randn(6, 2, 4)
     torch.testing.assert_close(members(linear, own=(x,)), expected(members, x))
     torch.testing.assert_close(members(partial(linear.forward), own=(x,)), expected(members, x))
@@ -101,7 +101,9 @@ def test_modules_and_bound_functions_are_functions_too(make: Make, linear: nn.Li
     assert "\nforward: " in str(ways)
 
 
-def test_a_function_is_tried_once_however_often_it_is_defined(make: Make, linear: nn.Linear, ways: Ways) -> None:
+def test_a_function_is_tried_once_however_often_it_is_defined(
+    make: Make, linear: nn.Linear, ways: ExecutionPlans
+) -> None:
     members = make(6)
     for scale in (1.0, 2.0):
         members(partial(lambda s: linear.weight.sum() + linear.bias.sum() * s, scale))
@@ -112,7 +114,7 @@ TOO_LITTLE = 1e-9
 """Of the parameters in a loss: what is drawn hides it."""
 
 
-def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear, ways: Ways) -> None:
+def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear, ways: ExecutionPlans) -> None:
     def noisy() -> Tensor:
         return (linear.weight.sum() + linear.bias.sum()) * TOO_LITTLE + torch.rand(())
 
@@ -139,7 +141,7 @@ def test_random_draws_are_the_same_one_by_one(make: Make, linear: nn.Linear) -> 
     assert len(set(found[:4].tolist())) == 1
 
 
-def counted(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def counted(ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What is run from now on: the way, and members at once."""
     calls: list[tuple[str, int]] = []
     at_once, alone = Subject.together, Subject.alone
@@ -159,7 +161,7 @@ def counted(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]
 
 
 def test_pieces_hold_no_more_members_than_memory_does(
-    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x))
@@ -172,7 +174,7 @@ def test_pieces_hold_no_more_members_than_memory_does(
 
 
 def test_pieces_grow_within_groups_and_over_groups(
-    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x))
@@ -190,7 +192,7 @@ def test_pieces_grow_within_groups_and_over_groups(
 
 
 def test_what_a_group_draws_no_other_does(
-    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x)) + torch.rand(())
@@ -205,7 +207,7 @@ def test_what_a_group_draws_no_other_does(
 
 
 def test_members_are_run_one_by_one_where_that_is_faster(
-    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x))
@@ -224,7 +226,7 @@ def test_members_are_run_one_by_one_where_that_is_faster(
 
 
 def test_slow_pythons_share_is_not_held_against_company(
-    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x))
@@ -239,7 +241,7 @@ def test_slow_pythons_share_is_not_held_against_company(
 
 
 @pytest.fixture
-def timed(make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> Timed:
+def timed(make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch) -> Timed:
     """Members that run both ways by a clock: `timed(seconds)` gives calls, how to make more, and the clock."""
 
     def begun(seconds: dict[str, float]) -> tuple[list[tuple[str, int]], Callable[[], object], Callable[[], float]]:
@@ -258,7 +260,7 @@ def timed(make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyP
 
 
 def test_other_programs_turns_on_the_processor_do_not_choose_the_way(
-    timed: Timed, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    timed: Timed, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = {"alone": 1.0, "together": 0.1}
     calls, run, clock = timed(seconds)
@@ -281,7 +283,9 @@ def test_other_programs_turns_on_the_processor_do_not_choose_the_way(
     assert ways_module.processor_clock(torch.device("mps")) == hours[0]
 
 
-def test_ways_are_compared_again_now_and_then(timed: Timed, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ways_are_compared_again_now_and_then(
+    timed: Timed, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seconds = {"alone": 1.0, "together": 10.0}
     calls, run, clock = timed(seconds)
     monkeypatch.setattr(ways, "clock", lambda _device: clock())
@@ -302,7 +306,7 @@ def test_ways_are_compared_again_now_and_then(timed: Timed, ways: Ways, monkeypa
 
 @pytest.mark.parametrize("together_s", [10.0, 0.1])
 def test_comparing_costs_little_of_a_run(
-    together_s: float, timed: Timed, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    together_s: float, timed: Timed, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = {"alone": 1.0, "together": together_s}
     calls, run, clock = timed(seconds)
@@ -315,7 +319,7 @@ def test_comparing_costs_little_of_a_run(
 
 
 def test_a_search_that_is_begun_again_keeps_to_the_memory(
-    timed: Timed, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    timed: Timed, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, run, clock = timed({"alone": 1.0, "together": 0.1})
     monkeypatch.setattr(ways, "clock", lambda _device: clock())
@@ -326,7 +330,7 @@ def test_a_search_that_is_begun_again_keeps_to_the_memory(
     assert max(size for _, size in calls) == 16
 
 
-def test_a_refusal_of_vmap_that_comes_late_is_no_error(make: Make, linear: nn.Linear, ways: Ways) -> None:
+def test_a_refusal_of_vmap_that_comes_late_is_no_error(make: Make, linear: nn.Linear, ways: ExecutionPlans) -> None:
     def function(x: Tensor) -> Tensor:
         if len(x) > 2:
             return total(linear(x)) * float(linear.bias.sum() > 9)
@@ -341,7 +345,7 @@ def test_a_refusal_of_vmap_that_comes_late_is_no_error(make: Make, linear: nn.Li
 
 
 def test_too_much_for_the_memory_is_run_one_by_one_once(
-    make: Make, linear: nn.Linear, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members, x = make(64), torch.randn(1, 2, 4)
     members(linear, x)

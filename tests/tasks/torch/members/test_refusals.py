@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 from fedlearn.tasks.torch.members.refusals import Refused, refuse_module
-from fedlearn.tasks.torch.members.watch import Watch, refuse_changed, states
+from fedlearn.tasks.torch.members.watch import ParameterWatch, refuse_changed, states
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ X = torch.randn(4, 3, 5)
     ],
 )
 def test_functions_are_refused_that_no_module_shows(function: Callable[[], Tensor], message: str) -> None:
-    with pytest.raises(Refused, match=message), Watch({}):
+    with pytest.raises(Refused, match=message), ParameterWatch({}):
         function()
 
 
 def test_harmless_calls_of_the_same_functions_pass() -> None:
-    with Watch({}):
+    with ParameterWatch({}):
         F.dropout(X, 0.0)
         F.dropout(X, training=False)
         F.alpha_dropout(X)
@@ -75,7 +75,7 @@ def test_harmless_calls_of_the_same_functions_pass() -> None:
 
 def test_parameters_that_functions_are_given_are_noted() -> None:
     a, b, c, d = (nn.Parameter(torch.randn(2)) for _ in range(4))
-    with Watch({"a": a, "b": b, "c": c, "d": d}) as watch:
+    with ParameterWatch({"a": a, "b": b, "c": c, "d": d}) as watch:
         assert d.shape == (2,)
         torch.cat([a, torch.stack([b, b])[0]])
         torch.add(input=X[0, 0, :2], other=c)
@@ -84,7 +84,7 @@ def test_parameters_that_functions_are_given_are_noted() -> None:
 
 def test_changes_of_parameters_are_refused_and_of_others_not() -> None:
     a, other = nn.Parameter(torch.zeros(2)), torch.zeros(2)
-    with Watch({"0.a": a}):
+    with ParameterWatch({"0.a": a}):
         other.add_(1)
         with pytest.raises(Refused, match=r"changes the parameter 0\.a in place \(add_\)"):
             a.add_(1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedlearn.tasks.torch.members.kept import keepers
 from fedlearn.tasks.torch.members.noise import Noise
 from fedlearn.tasks.torch.members.refusals import Refused
-from fedlearn.tasks.torch.members.trial import Subject, Verdict, hold_trial
+from fedlearn.tasks.torch.members.trial import Subject, TrialOutcome, hold_trial
 
 Draw = Callable[..., list[Noise]]
 X = torch.linspace(-1, 1, 12).view(3, 4)
@@ -35,7 +35,7 @@ def clock() -> Callable[[], float]:
 @torch.no_grad()
 def tried(
     model: nn.Module, function: Callable[..., Any], draw: Draw, *shared: Tensor, own: tuple[Tensor, ...] = ()
-) -> Verdict:
+) -> TrialOutcome:
     torch.manual_seed(0)
     parameters = dict(model.named_parameters())
     weights = [parameter.detach().clone() for parameter in parameters.values()]

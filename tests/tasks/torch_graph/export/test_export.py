@@ -11,10 +11,10 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from fedlearn.graphs.codec import decode, encode  # noqa: E402
 from fedlearn.graphs.graph import GraphError  # noqa: E402
-from fedlearn.tasks.torch_graph.export.export import Exported, export  # noqa: E402
+from fedlearn.tasks.torch_graph.export.export import ExportedGraph, export  # noqa: E402
 from fedlearn.tasks.torch_graph.program import Program  # noqa: E402
 
-Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], Exported]
+Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], ExportedGraph]
 
 EVERY_CASE = ["mlp", "mistakes", "constants", "convolutional", "resnet", "transformer", "lstm", "bidirectional gru",
               "rnn", "gpt2", "bert", "llama"]  # fmt: skip
@@ -29,11 +29,11 @@ def learned_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def exported(model: nn.Module, loss: Callable[..., Any], **rows: Tensor) -> Exported:
+def exported(model: nn.Module, loss: Callable[..., Any], **rows: Tensor) -> ExportedGraph:
     return export(model, loss, rows, learned_of(model))
 
 
-def loaded(one: Exported, model: nn.Module) -> Program:
+def loaded(one: ExportedGraph, model: nn.Module) -> Program:
     """The program behind the exported graph's bytes, with the weights of the model."""
     program = Program(decode(encode(one.graph)), one.frozen)
     for parameter, start in zip(program.module.parameters(), learned_of(model).values(), strict=True):

@@ -1,0 +1,157 @@
+"""`fedlearn join --hub`: asks a hub for work, and is an ordinary volunteer of whichever server the hub names."""
+
+import math
+import os
+import queue
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import final
+
+from fedlearn.client.hub_line import HubAwayError, HubError, HubLine, Work
+from fedlearn.system.signals import stop_signals_call
+from fedlearn.terminal import Terminal
+
+RETRY_S = 1.0
+LONGEST_RETRY_S = 30.0
+LOOK_S = 0.1
+"""How soon a volunteer's end is seen."""
+
+PARTING_S = 2.0
+"""For a volunteer to leave, then for the hub to hear of it."""
+
+NOT_FOUND = 404
+
+Command = Callable[[str], Sequence[str]]
+"""The command line of a volunteer for the server at an address."""
+
+Registered = int
+"""As a device of this number."""
+
+
+@final
+class HubWorker:
+    """One registration after the other, and a volunteer's process for each server."""
+
+    def __init__(self, line: HubLine, *, name: str, job_id: int | None, command: Command, terminal: Terminal) -> None:
+        self._line, self._name, self._job_id, self._command = line, name, job_id, command
+        self._terminal = terminal
+        # No SimpleQueue: in CPython 3.11 a signal as `get` times out makes it wait for ever.
+        self._answers: queue.Queue[Work | HubError | HubAwayError | Registered] = queue.Queue()
+        self._number: int | None = None
+        self._server = ""
+        """That the hub named last."""
+        self._volunteer: subprocess.Popen[bytes] | None = None
+        self._begins = math.inf
+        """When the volunteer is started."""
+        self._pause_s = RETRY_S
+        self._leaves = threading.Event()
+        self._reading, self._writing = os.pipe()
+        """Standard input of the volunteers, which ends with this process, however that ends."""
+
+    def run(self) -> int:
+        """Works until its job has ended or the person wants the machine back; gives the exit code."""
+        with stop_signals_call(lambda _: self._leaves.set()):
+            # A daemon: it may be waiting for an answer when the process ends.
+            threading.Thread(target=self._ask, daemon=True).start()
+            try:
+                return self._work()
+            finally:
+                self._part()
+
+    def _work(self) -> int:
+        while not self._leaves.is_set():
+            self._look(time.monotonic())
+            try:
+                answer = self._answers.get(timeout=LOOK_S)
+            except queue.Empty:
+                continue
+            match answer:
+                case HubError():
+                    self._terminal.end(f"refused: {answer}")
+                    return 1
+                case HubAwayError():
+                    self._terminal.warn(f"{answer}; asking again")
+                case Work(state="leave"):
+                    self._wait_for_volunteer()
+                    self._terminal.end(f"job {answer.job_id} has ended")
+                    return 0
+                case Work():
+                    self._turn_to(answer)
+                case number:
+                    self._terminal.say(f"registered as device {number}; it works when the hub has work")
+        return 0
+
+    def _turn_to(self, work: Work) -> None:
+        """Joins the server that the hub names, or leaves the one that it names no more."""
+        if work.server == self._server:
+            return
+        self._stop_volunteer()
+        self._server, self._pause_s = work.server, RETRY_S
+        self._begins = time.monotonic() if work.server else math.inf
+        if work.server:
+            self._terminal.say(f"job {work.job_id}: joining {work.server}")
+
+    def _look(self, now: float) -> None:
+        """Starts a volunteer whose time has come; one that ended is started again if the hub still names its server."""
+        if self._volunteer is not None and self._volunteer.poll() is not None:
+            self._volunteer = None
+            self._begins = now + self._pause_s * random.uniform(0.5, 1.5)
+            self._pause_s = min(2 * self._pause_s, LONGEST_RETRY_S)
+        if self._volunteer is None and now >= self._begins:
+            self._volunteer = subprocess.Popen(self._command(self._server), stdin=self._reading)
+
+    def _ask(self) -> None:
+        """On a thread of its own: what the hub says, as often as it says something."""
+        retry_s = RETRY_S
+        while not self._leaves.is_set():
+            try:
+                if self._number is None:
+                    self._number = self._line.register(self._name, self._job_id)
+                    self._answers.put(self._number)
+                self._answers.put(self._line.work(self._number, has=self._server))
+                retry_s = RETRY_S
+                # Another thread does what it says, and the next request tells what that has done.
+                self._leaves.wait(2 * LOOK_S)
+            except HubAwayError as error:
+                self._answers.put(error)
+                self._leaves.wait(retry_s * random.uniform(0.5, 1.5))
+                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+            except HubError as error:
+                if error.status != NOT_FOUND or self._number is None:
+                    self._answers.put(error)
+                    return
+                self._number = None  # the hub was started again, and knows nobody
+
+    def _wait_for_volunteer(self) -> None:
+        """Its server has told it already that the run is over."""
+        if self._volunteer is not None:
+            try:
+                self._volunteer.wait(timeout=PARTING_S)
+            except subprocess.TimeoutExpired:
+                self._stop_volunteer()
+
+    def _stop_volunteer(self) -> None:
+        volunteer, self._volunteer = self._volunteer, None
+        if volunteer is None or volunteer.poll() is not None:
+            return
+        volunteer.terminate()
+        try:
+            volunteer.wait(timeout=PARTING_S)
+        except subprocess.TimeoutExpired:
+            volunteer.kill()
+            volunteer.wait()
+
+    def _part(self) -> None:
+        """Leaves the server and the hub."""
+        self._leaves.set()
+        self._stop_volunteer()
+        os.close(self._reading)
+        os.close(self._writing)
+        if self._number is not None:
+            try:
+                self._line.unregister(self._number, timeout_s=PARTING_S)
+            except (HubError, HubAwayError):
+                return  # the hub forgets whoever is silent

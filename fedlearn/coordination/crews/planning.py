@@ -1,0 +1,211 @@
+"""How the replica of a run is divided among the seats of a crew: the planner of crews, asked about this run's model."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Self, final
+
+from msgspec.structs import replace
+
+from fedlearn.config import ConfigError, ServerSettings
+from fedlearn.coordination.crews.crew import CrewPlan, StageSpec
+from fedlearn.coordination.seats.flow import SHARES, fitting_batch, fitting_window
+from fedlearn.graphs.graph import Graph
+from fedlearn.graphs.pieces import stages_of
+from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlanError, PlannedSeat
+from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_division, fitting_plan
+from fedlearn.graphs.planning.parts import ModelCosts, Needs
+from fedlearn.graphs.planning.planner import divide
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
+from fedlearn.tasks.torch_graph.sharing import unpacked
+from fedlearn.wire.encoding.activations import ActivationCodec, member_bytes, needs_base
+
+NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
+
+MESSAGE_BYTES = 2**21
+"""Of activations in one message, where a member does not take more: a call of PyTorch for its members costs each seat a
+millisecond beside their arithmetic."""
+
+MOST_AT_ONCE = 64
+"""Members in one message, where each seat has ROOM for them."""
+
+ROOM = MOST_AT_ONCE // MEMBERS_AT_LEAST
+"""How many times what a part needs there must be, so that MOST_AT_ONCE members run at once."""
+
+LINE_BYTES_PER_S = 1.25e6
+"""Of those of whom nothing is known: 10 Mbit/s up."""
+
+MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
+"""Speed where none was measured, in proportion to memory."""
+
+MOST_PLANNED = 6
+"""Volunteers among whom a crew is looked for: a plan of 12 takes a second of the server."""
+
+_ROOMY = 2**62
+"""Bytes of those whose memory nothing limits."""
+
+
+@final
+class CrewPlanner:
+    """Implements `fedlearn.coordination.crews.crew.Planner`."""
+
+    def __init__(self, graph: Graph, *, seats: int, wire: ActivationCodec, shards: int = 1) -> None:
+        """`seats` in each crew; 0: as many as a replica takes.
+
+        The vocabulary's rows are in `shards`, or in more, where volunteers lend too little for these.
+
+        Raises:
+            GraphError: the model has no vocabulary that can be cut so.
+            PlanError: the model has too few pieces for so many seats, or there are more shards than seats.
+        """
+        if 0 < seats < shards:
+            raise PlanError(f"shards: expected at most one for each of {seats} seats, got {shards}")
+        self._cuttings = Cuttings(graph, least=shards)
+        self._seats, self._shards = seats, shards
+        self.wire: ActivationCodec = wire
+        whole = ModelCosts.of(graph)
+        self.replica_bytes = _seats_of(whole, [_ROOMY])[0].need_bytes
+        """Memory that a whole replica takes."""
+        # Of all cuts that there could be: what shares a product decides about last digits, whatever the cuts are.
+        self._most_sent = max(piece.sent_bytes for piece in whole.pieces)
+        self._refused: tuple[int, ...] = ()
+        """What those lent for whom there was no crew: they are asked about again in each step."""
+        if seats:
+            self._seated([0] * seats)
+
+    @classmethod
+    def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec, shards: int = 1) -> Self:
+        """That of a task that was shared as a graph."""
+        return cls(unpacked(attachment).graph, seats=seats, wire=wire, shards=shards)
+
+    def fits(self, place: StageSpec, memory_bytes: int) -> bool:
+        return memory_bytes == 0 or max(place.need_bytes, SHARES * place.waiting_bytes) <= memory_bytes
+
+    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
+        if len(memories) < max(self._seats, 1) or tuple(memories) == self._refused:
+            return None
+        chosen = self._chosen(memories)
+        lent = [memories[number] for number in chosen]
+        try:
+            if all(memories) and sum(memories) < self.replica_bytes:
+                raise LacksMemory(self.lack(memories))
+            cutting, seats = self._seated(lent) if self._seats else self._planned(lent)
+        except LacksMemory:
+            self._refused = tuple(memories)
+            return None
+        return self._draft(cutting, seats, [(chosen[int(seat.machine)], lent[int(seat.machine)]) for seat in seats])
+
+    def lack(self, memories: Sequence[int]) -> str:
+        if self._seats > len(memories):
+            return f"a crew of {self._seats} needs {self._seats - len(memories)} more"
+        need = self.replica_bytes / 1e6
+        return f"a replica takes {need:.3g} MB, and what they lend, {sum(memories) / 1e6:.3g} MB, can't hold its parts"
+
+    def _chosen(self, memories: Sequence[int]) -> list[int]:
+        """The volunteers who come into question, in their order: those who lend the most."""
+        largest = sorted(range(len(memories)), key=lambda number: -(memories[number] or _ROOMY))
+        return sorted(largest[: self._seats or MOST_PLANNED])
+
+    def _planned(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
+        cutting, found = fitting_plan(self._cuttings, _machines(memories), NEEDS)
+        return cutting, found.crews[0].seats
+
+    def _seated(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
+        """A seat for each; with `shards`, one for the body and the first of them, and one for each other."""
+        most = max(*memories, 2 * self.replica_bytes)  # and tied shards count on every seat that holds them
+        known = [memory or most for memory in memories]
+        if self._shards == 1:
+            cutting, found = fitting_division(self._cuttings, _machines(known), NEEDS)
+            return cutting, found.crews[0].seats
+        cutting, n_more = self._cuttings.first, self._shards - 1
+        pieces, model = cutting.model.pieces, cutting.model
+        first = len(pieces) - n_more
+        seats = _seats_of(replace(model, pieces=pieces[:first]), known[: len(known) - n_more])
+        for number in range(first, len(pieces)):
+            (seat,) = _seats_of(replace(model, pieces=pieces[number : number + 1]), [known[len(seats)]])
+            seats.append(replace(seat, machine=str(len(seats)), first=number, end=number + 1))
+        return cutting, seats
+
+    def _draft(self, cutting: Cutting, seats: Sequence[PlannedSeat], holders: Sequence[tuple[int, int]]) -> CrewPlan:
+        """`holders` are the number of each seat's volunteer, and what it lends."""
+        cuts = tuple(seat.end for seat in seats[:-1])
+        received = [[array.shape for array in stage.received] for stage in stages_of(cutting.graph, cuts)]
+        sent = [self._sent_bytes(shapes) for shapes in [*received[1:], []]]
+        receivers = [(lent, *its) for (_, lent), its in zip(holders[1:], sent, strict=False)]
+        # Where memory is scarce, need_bytes has room for so many.
+        is_roomy = all(
+            not lent or ROOM * seat.need_bytes <= lent for seat, (_, lent) in zip(seats, holders, strict=True)
+        )
+        at_once = MOST_AT_ONCE if self._seats and is_roomy else MEMBERS_AT_LEAST
+        batch = fitting_batch(min(max(MESSAGE_BYTES // self._most_sent, 1), at_once), receivers)
+        window = fitting_window(batch, receivers)
+        waiting = [0, *(window * (batch * member + group) for _, member, group in receivers)]
+        places = tuple(
+            StageSpec(
+                tensors=tuple(name for name in seat.tensors if name in cutting.model.learned),
+                need_bytes=seat.need_bytes,
+                member_bytes=its_member,
+                group_bytes=its_group,
+                batch=batch,
+                waiting_bytes=its_waiting,
+            )
+            for seat, (its_member, its_group), its_waiting in zip(seats, sent, waiting, strict=True)
+        )
+        return CrewPlan(
+            cuts=cuts,
+            shards=cutting.n_shards,
+            places=places,
+            order=tuple(number for number, _ in holders),
+            window=window,
+            reason=self._reason(cutting),
+        )
+
+    def _reason(self, cutting: Cutting) -> str:
+        if cutting.n_shards == self._shards:
+            return ""
+        return (
+            f"the rows of the vocabulary are cut into {cutting.n_shards} shards, since what volunteers lend holds no "
+            f"division of {'whole tensors' if self._shards == 1 else 'fewer'}"
+        )
+
+    def _sent_bytes(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+        """Of the values that cross a cut: of one member, and once a group."""
+        member = sum(member_bytes(self.wire, shape) for shape in shapes)
+        return member, sum(4 * prod(shape) for shape in shapes) if needs_base(self.wire) else 0
+
+
+def _seats_of(model: ModelCosts, memories: Sequence[int]) -> list[PlannedSeat]:
+    """The seats of one crew, whose parts are as large as their memories."""
+    return list(divide(model, _machines(memories), NEEDS).crews[0].seats)
+
+
+def crew_planner_of(invitation: Invitation, settings: ServerSettings) -> CrewPlanner | None:
+    """The draftsman of a run; None for a model that cannot be divided, and need not.
+
+    Raises:
+        ConfigError: crews are wanted of such a model.
+    """
+    seats, shards = settings.seats, settings.shards
+    is_wanted = seats > 0 or shards > 1
+    if not invitation.attachment:
+        if not is_wanted:
+            return None
+        raise ConfigError(
+            f"seats, shards: expected a task of a PyTorch module that travels as a graph, got one of the kind "
+            f"{invitation.kind}; leave them out, and every volunteer holds the whole model"
+        )
+    try:
+        return CrewPlanner.of(invitation.attachment, seats=seats, wire=settings.wire, shards=shards)
+    except ValueError as error:
+        if not is_wanted:
+            return None
+        raise ConfigError(
+            f"seats, shards: expected a model that can be divided among {seats or 'its volunteers'}: {error}"
+        ) from error
+
+
+def _machines(memories: Sequence[int]) -> list[Machine]:
+    return [
+        Machine(str(number), float(memory), LINE_BYTES_PER_S, MULTIPLY_ADDS_PER_S_AND_BYTE * memory)
+        for number, memory in enumerate(memories)
+    ]

@@ -1,0 +1,153 @@
+"""The steps of a run, one after another.
+
+A step is open from its Assignments to its Update. It closes when every lease is complete or time is up; then the
+Update is journalled, broadcast together with the next Assignments, and applied to the server's own replica, while the
+volunteers already work on the next step.
+"""
+
+from collections.abc import Mapping
+from typing import final
+
+from fedlearn.coordination.audits.auditor import Auditor
+from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Peer, ServerEffect
+from fedlearn.coordination.leases.leasing import give, lease_out, send_block
+from fedlearn.coordination.leases.open_step import OpenStep
+from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.steps.closing import ClosedStep, StepPace, settle_leases
+from fedlearn.coordination.steps.step_source import StepSource
+from fedlearn.es.update import Update
+
+
+@final
+class StepLoop:
+    """Goes on from `step`; `last` is the Update before it. `volunteers` are those who come and go meanwhile."""
+
+    def __init__(
+        self,
+        steps: StepSource,
+        volunteers: Mapping[Peer, Volunteer],
+        *,
+        step: int,
+        last: Update | None,
+        time_per_step: float,
+        auditor: Auditor,
+        ledger: Ledger,
+        most: float = 1.0,
+    ) -> None:
+        self.step = step
+        """The number of the step that is open, or is opened next."""
+        self.last = last
+        """The Update of the step before."""
+        self.open: OpenStep | None = None
+        self.closed: ClosedStep | None = None
+        """The step before, as long as the server's own replica has not taken it."""
+        self.pace = StepPace(time_per_step)
+        self.most = most
+        """The largest share of a step that one owner of volunteers is asked for."""
+        self.is_over = False
+        self._steps = steps
+        self._volunteers = volunteers
+        self._auditor = auditor
+        self._ledger = ledger
+        self._first_member = 0
+
+    @property
+    def completion(self) -> str:
+        """Why no step is left to open; an empty text where one is."""
+        return self._steps.completion(self.step, self.last)
+
+    @property
+    def members_per_s(self) -> float:
+        """The speed of the last step; 0 before it is known."""
+        return self.last.n_members / self.pace.last_s if self.last is not None and self.pace.last_s else 0.0
+
+    def step_left_s(self, now: float) -> float:
+        """Seconds until the open step closes; 0 without one."""
+        return max(self.open.deadline - now, 0.0) if self.open is not None else 0.0
+
+    def open_next(self, now: float) -> list[ServerEffect]:
+        """Opens the next step, if none is open and anybody is ready for it."""
+        if self.open is not None or self.is_over or self.completion:
+            return []
+        ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
+        if not ready:
+            return []
+        step = self._steps.open(self.step, self.last, ready, pace=self.pace, first_member=self._first_member, now=now)
+        if step is None:
+            return []
+        self.open = step
+        return lease_out(step, ready, self._auditor, last_s=self.pace.last_s, most=self.most)
+
+    def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
+        """Asks somebody for members of the open step of which nobody else has a lease any more."""
+        assert self.open is not None, "leasing without an open step"
+        is_held = not self._auditor.trusts(volunteer.standing)
+        lease = self.open.lease_again(first_member, quota, volunteer.standing, is_held=is_held, now=now)
+        return give(volunteer, lease, self.open)
+
+    def tick(self, now: float) -> list[ServerEffect]:
+        """Closes a step whose time is up."""
+        step = self.open
+        if step is None or self.closed is not None or now < step.deadline or step.awaits_update:
+            return []
+        step.count_a_copy()
+        if step.n_members > 0:
+            return self._close(step, now)
+        if step.has_results:
+            return []  # which wait for a verdict; nobody is asked for others meanwhile
+        if not any(v.phase is Phase.READY and v.lease is None for v in self._volunteers.values()):
+            return []  # a group of a large model may take longer than anybody thought: its first Result will close it
+        # Nobody finished a group, and somebody else is there: ask again. Whoever is at work on the old ones will be
+        # asked again too, hence more time.
+        self.pace.stretch(now - step.opened_at)
+        return self._ask_anew(step, now)
+
+    def close_if_complete(self, now: float) -> list[ServerEffect]:
+        """Closes the step if nothing more is to come, or its time is up and it has anything."""
+        step = self.open
+        if step is None or self.closed is not None or step.awaits_update:
+            return []
+        if not step.is_complete and not (now >= step.deadline and step.n_members > 0):
+            return []
+        step.count_a_copy()
+        if step.n_members > 0:
+            return self._close(step, now)
+        # All whom it waited for left before the first result; others' may be on their way, under these numbers.
+        return self._ask_anew(step, now)
+
+    def close(self, closed: ClosedStep, now: float) -> list[ServerEffect]:
+        """Ends the step, given what it amounts to."""
+        if self.open is not None:
+            settle_leases(self.open, self._volunteers.values(), self._ledger, now=now)
+            self.pace.closed(closed.duration_s, first_s=self.open.first_result_at - self.open.opened_at)
+        self._auditor.alarm(on=closed.is_alarming)
+        self.closed, update = closed, closed.update
+        self.last, self.open, self._first_member = update, None, 0
+        self.step += 1
+        effects: list[ServerEffect] = [AppendToJournal(update)]
+        followers = [volunteer for volunteer in self._volunteers.values() if volunteer.follows_updates]
+        for volunteer in followers:
+            # Whoever joined while the step was open had no Assignment of it, which brings the block.
+            effects += send_block(volunteer, update.block)
+        effects.append(Broadcast(tuple(volunteer.peer for volunteer in followers), update))
+        return [*effects, *self.open_next(now), ApplyUpdate(update)]
+
+    def abandon(self) -> None:
+        """Gives up the open step: whatever still comes of it is not taken."""
+        for volunteer in self._volunteers.values():
+            if volunteer.lease is not None:
+                volunteer.lease, volunteer.cut_at = None, self.step
+        self.open = None
+
+    def end(self) -> None:
+        """Gives up the open step, and opens none any more."""
+        self.is_over, self.open = True, None
+
+    def _close(self, step: OpenStep, now: float) -> list[ServerEffect]:
+        return self.close(self._steps.close(step, now), now)
+
+    def _ask_anew(self, step: OpenStep, now: float) -> list[ServerEffect]:
+        """Opens the step again, under member numbers that nobody had."""
+        self._first_member, self.open = step.next_member, None
+        return self.open_next(now)

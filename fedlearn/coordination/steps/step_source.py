@@ -1,0 +1,93 @@
+"""Where steps come from: their populations, and the Updates that end them."""
+
+from collections.abc import Sequence
+from typing import Protocol, final
+
+from fedlearn.coordination.leases.limiting import counted_speeds
+from fedlearn.coordination.leases.open_step import OpenStep
+from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.plan import RunPlan
+from fedlearn.coordination.steps.closing import ClosedStep, StepPace, close_step
+from fedlearn.coordination.steps.divergence import DivergenceWatch
+from fedlearn.es.strategy import Strategy, ask, sum_shaping
+from fedlearn.es.sums.clipping import Clipping
+from fedlearn.es.update import Update, elapsed_s_after
+
+
+class StepSource(Protocol):
+    """The steps for which a coordinator asks its volunteers."""
+
+    paused_by: str
+    """Who paused the run; empty while steps are opened."""
+
+    def completion(self, step: int, last: Update | None) -> str:
+        """Why nothing is left to do after the Update `last`, before this step; empty where something is."""
+
+    def block_of(self, step: int) -> bytes:
+        """The block of data that a volunteer needs if it joins before this step."""
+
+    def open(
+        self,
+        step: int,
+        last: Update | None,
+        ready: Sequence[Volunteer],
+        *,
+        pace: StepPace,
+        first_member: int,
+        now: float,
+    ) -> OpenStep | None:
+        """The step for those who are ready, with member numbers from `first_member` on; None: not yet."""
+
+    def close(self, step: OpenStep, now: float) -> ClosedStep:
+        """The Update of the results that are in, and the step's figures."""
+
+
+@final
+class LocalSteps:
+    """The steps of a run's own strategy."""
+
+    def __init__(self, plan: RunPlan, strategy: Strategy) -> None:
+        self._plan = plan
+        self._strategy = strategy
+        self.paused_by = ""
+        self._clipping = Clipping()
+        self._watch = DivergenceWatch()
+
+    def change(self, plan: RunPlan, strategy: Strategy) -> None:
+        """Uses another plan and strategy for the steps that are opened from now on."""
+        self._plan, self._strategy = plan, strategy
+
+    def completion(self, step: int, last: Update | None) -> str:
+        done = self._plan.completion(step, elapsed_s_after(last))
+        return done and (self._watch.lost or done)
+
+    def block_of(self, step: int) -> bytes:
+        return self._plan.block_of(step)
+
+    def open(
+        self,
+        step: int,
+        last: Update | None,
+        ready: Sequence[Volunteer],
+        *,
+        pace: StepPace,
+        first_member: int,
+        now: float,
+    ) -> OpenStep | None:
+        if self.paused_by:
+            return None
+        strategy, layout = self._strategy, self._plan.layout
+        members_per_s = sum(speed or 0.0 for speed in counted_speeds(ready, self._plan.max_share))
+        population = ask(strategy, step, last, members_per_s=members_per_s, least_s=pace.least_s(ready))
+        return OpenStep(
+            population,
+            opened_at=now,
+            deadline=now + pace.time_per_step,
+            first_member=first_member,
+            layout=layout,
+            block=self._plan.block_of(step),
+            shaping=sum_shaping(strategy, population, layout, n_volunteers=len(ready), members_per_s=members_per_s),
+        )
+
+    def close(self, step: OpenStep, now: float) -> ClosedStep:
+        return close_step(step, self._strategy, clipping=self._clipping, watch=self._watch, now=now)

@@ -1,0 +1,176 @@
+"""Where a running server finds its operator's orders, follows and answers them."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol, TypeVar, final
+
+from fedlearn.config import ConfigError
+from fedlearn.coordination.effects import SaveCheckpoint, ServerEffect
+from fedlearn.coordination.operator import RunOperator
+from fedlearn.storage.durable import StorageError
+from fedlearn.storage.orders import (
+    Answer,
+    Finish,
+    GoOn,
+    Order,
+    OrderFile,
+    Pause,
+    SendAway,
+    Set,
+    Stop,
+    WriteCheckpoint,
+    clear,
+    reply,
+    take,
+)
+
+INTERVAL_S = 1.0
+"""Between two looks."""
+
+T = TypeVar("T")
+
+
+class Office(Protocol):
+    """What of the run is not the coordinator's."""
+
+    @property
+    def step(self) -> int:
+        """Where the replica stands."""
+
+    def change(self, operator: RunOperator, key: str, text: str, now: float) -> str:
+        """Goes on with another value of a setting; gives a sentence about it.
+
+        Raises:
+            ConfigError: the setting cannot change, or the value is out of its range.
+        """
+
+
+class OrderShell(Protocol):
+    """What surrounds a desk."""
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+
+    def say(self, text: str) -> None:
+        """A line for the person at the terminal."""
+
+    def perform(self, effects: Iterable[ServerEffect]) -> None:
+        """Does what an order leads to."""
+
+    def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Does this after all work that was given before, and calls `then` with what came of it."""
+
+
+@final
+class OrderInbox:
+    """Looks for orders now and then, beside the training; who waits for an answer gets it in the folder."""
+
+    def __init__(self, folder: Path, office: Office, operator: RunOperator) -> None:
+        """Makes the folder for orders, and drops what was left behind in it.
+
+        Raises:
+            StorageError: the folder cannot be made.
+        """
+        clear(folder)
+        self._folder = folder
+        self._office = office
+        self._operator = operator
+        self._due = 0.0
+        self._is_looking = False
+        self._pausing: list[OrderFile] = []
+        """Orders to pause, until the open step has ended."""
+        self._answers: list[tuple[OrderFile, Answer]] = []
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for a look; asks for the next one after another interval."""
+        has_news = self._answers or (self._pausing and self._operator.is_still)
+        if self._is_looking or (now < self._due and not has_news):
+            return False
+        self._due = now + INTERVAL_S
+        return True
+
+    async def look(self, shell: OrderShell) -> None:
+        """Follows the orders that lie there, and answers; an answer that the disk refuses is no reason to end a run."""
+        self._is_looking = True
+        try:
+            orders, problems = await asyncio.to_thread(take, self._folder)
+            for problem in problems:
+                shell.say(problem)
+            for slip, order in orders:
+                self._follow(slip, order, shell)
+            self._answer_pauses()
+            answers, self._answers = self._answers, []
+            for slip, answer in answers:
+                await asyncio.to_thread(reply, slip, answer)
+        except StorageError as error:
+            shell.say(str(error))
+        finally:
+            self._is_looking = False
+
+    def _follow(self, slip: OrderFile, order: Order, shell: OrderShell) -> None:
+        try:
+            match order:
+                case Pause(by):
+                    self._pause(slip, by, shell)
+                case GoOn(by):
+                    self._go_on(slip, by, shell)
+                case WriteCheckpoint(by):
+                    shell.say(f"{by} asks for a checkpoint")
+                    self._save(slip, "", shell)
+                case SendAway(by, who):
+                    shell.perform(self._operator.send_away(who, by, shell.now()))
+                    self._done(slip, f"{who} was sent away, until the server ends")
+                case Set(by, key, value):
+                    sentence = self._office.change(self._operator, key, value, shell.now())
+                    shell.say(f"{by} changed {sentence}")
+                    self._save(slip, f"{sentence}, from the next step on; ", shell)
+                case Finish(by):
+                    self._finish(slip, by, shell)
+                case Stop(by):
+                    self._done(slip, "the server stops")
+                    shell.perform(self._operator.stop(by))
+        except (ConfigError, ValueError) as error:
+            self._answers.append((slip, Answer(False, str(error))))
+
+    def _pause(self, slip: OrderFile, by: str, shell: OrderShell) -> None:
+        if paused_by := self._operator.paused_by:
+            self._done(slip, f"{paused_by} had paused it before")
+            return
+        shell.perform(self._operator.pause(by))
+        self._pausing.append(slip)
+
+    def _go_on(self, slip: OrderFile, by: str, shell: OrderShell) -> None:
+        if not self._operator.paused_by:
+            self._done(slip, "it was not paused")
+            return
+        for pausing in self._pausing:
+            self._answers.append((pausing, Answer(False, f"{by} let the run go on before the open step had ended")))
+        self._pausing.clear()
+        shell.perform(self._operator.go_on(by, shell.now()))
+        self._done(slip, f"it goes on from step {self._office.step}")
+
+    def _finish(self, slip: OrderFile, by: str, shell: OrderShell) -> None:
+        """A run that may take no other step is complete, with all that follows from that."""
+        if (end := self._operator.next_end) == 0:
+            raise ValueError("finish: expected a run that has taken a step, got none; stop it instead")
+        self._office.change(self._operator, "steps", str(end), shell.now())
+        shell.say(f"{by} finishes the run at step {end}")
+        self._done(slip, f"it ends at step {end}")
+
+    def _save(self, slip: OrderFile, before: str, shell: OrderShell) -> None:
+        """Among the work, between two steps."""
+
+        shell.perform([SaveCheckpoint()])
+        shell.work(
+            lambda: self._office.step, lambda step: self._done(slip, f"{before}a checkpoint of step {step} was written")
+        )
+
+    def _answer_pauses(self) -> None:
+        if self._operator.is_still:
+            for slip in self._pausing:
+                self._done(slip, f"paused at step {self._office.step}")
+            self._pausing.clear()
+
+    def _done(self, slip: OrderFile, text: str) -> None:
+        self._answers.append((slip, Answer(True, text)))

@@ -1,0 +1,229 @@
+"""A device between a scripted hub and volunteers that are other programs."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedlearn.client import hub_worker as module
+from fedlearn.client.hub_line import HubAwayError, HubError, Work
+from fedlearn.client.hub_worker import HubWorker
+from fedlearn.terminal import Terminal
+from tests.patience import LIMIT_S
+
+if sys.platform == "win32":
+    pytest.skip("signals of other systems", allow_module_level=True)
+
+VOLUNTEER = """
+import signal, sys, time
+with open(sys.argv[1], "a") as log:
+    log.write(f"joined {sys.argv[2]}\\n")
+if sys.argv[2] == "companion":
+    sys.stdin.read()
+    with open(sys.argv[1], "a") as log:
+        log.write("is alone\\n")
+    sys.exit()
+if sys.argv[2] == "ends":
+    sys.exit()
+signal.signal(signal.SIGTERM, signal.SIG_IGN if sys.argv[2] == "stubborn" else lambda *_: sys.exit())
+with open(sys.argv[1], "a") as log:
+    log.write(f"works for {sys.argv[2]}\\n")
+time.sleep(60)
+"""
+
+
+class Hub:
+    """Says one thing after another, each once its condition is true; then nothing more."""
+
+    def __init__(self, *script: object) -> None:
+        self.script = list(script)
+        self.calls: list[str] = []
+        self.silence = threading.Event()
+
+    def register(self, name: str, job_id: int | None) -> int:
+        self.calls.append(f"register {name} {job_id}")
+        return self._next() if self.script and isinstance(self.script[0], int) else 7  # type: ignore[return-value]
+
+    def work(self, device: int, *, has: str) -> Work:
+        self.calls.append(f"work {device} {has}")
+        found = self._next()
+        assert isinstance(found, Work)
+        return found
+
+    def unregister(self, device: int, *, timeout_s: float) -> None:
+        self.calls.append(f"unregister {device}")
+        assert timeout_s < 5
+
+    def _next(self) -> object:
+        while True:
+            if not self.script:
+                self.silence.wait()
+                raise HubAwayError("silent")
+            found = self.script.pop(0)
+            if callable(found):
+                found()
+            elif isinstance(found, Exception):
+                raise found
+            else:
+                return found
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.05)
+    monkeypatch.setattr(module, "LOOK_S", 0.01)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    (tmp_path / "volunteer.py").write_text(VOLUNTEER)
+    return tmp_path / "log"
+
+
+def lines(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def once(log: Path, line: str, count: int = 1) -> Callable[[], None]:
+    """Waits until the volunteers wrote a line so often."""
+
+    def wait() -> None:
+        ticks = threading.Event()
+        for _ in range(int(LIMIT_S / 0.01)):
+            if lines(log).count(line) >= count:
+                return
+            ticks.wait(0.01)
+        raise AssertionError(f"{line} never came: {lines(log)}")
+
+    return wait
+
+
+def run(hub: Hub, log: Path, *, job_id: int | None = 1) -> tuple[int, str]:
+    said = io.StringIO()
+
+    def command(server: str) -> list[str]:
+        return [sys.executable, str(log.parent / "volunteer.py"), str(log), server]
+
+    device = HubWorker(
+        hub,  # type: ignore[arg-type]
+        name="ada",
+        job_id=job_id,
+        command=command,
+        terminal=Terminal(stream=said, plain=True),
+    )
+    try:
+        return device.run(), said.getvalue()
+    finally:
+        hub.silence.set()
+
+
+JOIN = Work("join", 1, "one")
+LEAVE = Work("leave", 1)
+
+
+def test_it_joins_what_the_hub_names_and_leaves_with_its_job(log: Path) -> None:
+    hub = Hub(Work("wait"), JOIN, once(log, "works for one"), LEAVE)
+    code, said = run(hub, log)
+    assert code == 0
+    assert hub.calls[0] == "register ada 1"
+    assert hub.calls[-1] == "unregister 7"
+    assert "work 7 one" in hub.calls
+    assert lines(log) == ["joined one", "works for one"]
+    assert "registered as device 7" in said
+    assert "job 1 has ended" in said
+
+
+def test_it_moves_on_when_the_hub_names_another_server(log: Path) -> None:
+    other = Work("join", 2, "two")
+    hub = Hub(JOIN, once(log, "works for one"), other, once(log, "works for two"), LEAVE)
+    assert run(hub, log)[0] == 0
+    assert lines(log) == ["joined one", "works for one", "joined two", "works for two"]
+
+
+def test_a_volunteer_that_ended_is_started_again_while_its_server_is_named(log: Path) -> None:
+    hub = Hub(Work("join", 1, "ends"), once(log, "joined ends", 3), LEAVE)
+    assert run(hub, log)[0] == 0
+
+
+def test_a_volunteer_that_does_not_leave_is_killed(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PARTING_S", 0.1)
+    hub = Hub(Work("join", 1, "stubborn"), once(log, "works for stubborn"), LEAVE)
+    assert run(hub, log)[0] == 0
+
+
+def test_a_hub_that_is_away_is_asked_again_and_the_work_goes_on(log: Path) -> None:
+    hub = Hub(HubAwayError("no hub answers"), JOIN, once(log, "works for one"), HubAwayError("gone"), JOIN, LEAVE)
+    code, said = run(hub, log)
+    assert (code, lines(log)) == (0, ["joined one", "works for one"])
+    assert "no hub answers; asking again" in said
+
+
+def test_a_hub_that_was_started_again_is_registered_with_anew(log: Path) -> None:
+    hub = Hub(JOIN, once(log, "works for one"), HubError(404, "device 7: none"), 8, JOIN, LEAVE)
+    assert run(hub, log)[0] == 0
+    assert lines(log) == ["joined one", "works for one"]
+    assert [call for call in hub.calls if call.startswith("register")] == ["register ada 1"] * 2
+    assert hub.calls[-1] == "unregister 8"
+
+
+def test_a_refusal_ends_it(log: Path) -> None:
+    code, said = run(Hub(HubError(401, "expected a token")), log)
+    assert (code, "refused: expected a token" in said) == (1, True)
+
+
+def test_a_job_that_is_not_there_ends_it(log: Path) -> None:
+    hub = Hub()
+
+    def unknown(name: str, job_id: int | None) -> int:
+        raise HubError(404, f"job {job_id}: there is none for {name}")
+
+    hub.register = unknown  # type: ignore[method-assign]
+    code, said = run(hub, log, job_id=9)
+    assert (code, "refused: job 9" in said) == (1, True)
+    assert hub.calls == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_wants_the_machine_back_gets_it_and_the_hub_knows(log: Path, number: int) -> None:
+    hub = Hub(JOIN, once(log, "works for one"), lambda: os.kill(os.getpid(), number))
+    assert run(hub, log)[0] == 0
+    assert hub.calls[-1] == "unregister 7"
+    assert subprocess.run(["pgrep", "-f", str(log)], capture_output=True, check=False).stdout == b""
+
+
+ALONE = """
+import sys
+from fedlearn.client.hub_worker import Device
+from fedlearn.client.hub_line import Work
+from fedlearn.terminal import Terminal
+
+
+class Hub:
+    def register(self, name, job_id):
+        return 7
+
+    def work(self, device, *, has):
+        return Work("join", 1, "companion")
+
+
+command = lambda server: [sys.executable, *sys.argv[1:], server]
+Device(Hub(), name="ada", job_id=1, command=command, terminal=Terminal(plain=True)).run()
+"""
+
+
+def test_what_it_started_is_told_when_it_is_killed(log: Path) -> None:
+    command = [sys.executable, "-c", ALONE, str(log.parent / "volunteer.py"), str(log)]
+    device = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        once(log, "joined companion")()
+        assert "is alone" not in lines(log)
+    finally:
+        device.kill()
+        device.wait()
+    once(log, "is alone")()

@@ -1,0 +1,247 @@
+"""A model that is divided among seats by what they lend."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import msgspec
+import numpy as np
+import pytest
+
+from fedlearn.config import ConfigError
+from fedlearn.coordination.crews.crew import StageSpec
+from fedlearn.graphs.planning.crews import Machine, PlannedCrews
+from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_plan
+from fedlearn.graphs.planning.parts import Needs
+from fedlearn.graphs.shards import rows_of
+from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.parts import part_layout
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor, nn  # noqa: E402
+
+from fedlearn.config import ServerSettings  # noqa: E402
+from fedlearn.coordination.crews import planning as seating  # noqa: E402
+from fedlearn.coordination.crews.planning import MOST_AT_ONCE, MOST_PLANNED, CrewPlanner, crew_planner_of  # noqa: E402
+from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES  # noqa: E402
+from fedlearn.tasks.torch.supervised import supervised  # noqa: E402
+from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
+from fedlearn.tasks.torch_graph.sharing import unpacked  # noqa: E402
+from fedlearn.wire.encoding.activations import ActivationCodec  # noqa: E402
+from tests.tasks.torch_graph.shared import N_PIECES, attachment, task  # noqa: E402
+
+NAMES = {tensor.name for tensor in task().layout.tensors}
+
+
+def draftsman(seats: int = 0, wire: ActivationCodec = "float32") -> CrewPlanner:
+    return CrewPlanner.of(attachment(), seats=seats, wire=wire)
+
+
+@pytest.mark.parametrize("seats", range(1, N_PIECES + 1))
+def test_as_many_seats_as_are_wanted_hold_every_tensor_once(seats: int) -> None:
+    draft = draftsman(seats).draft([0] * seats)
+    assert draft is not None
+    assert (len(draft.places), len(draft.cuts), sorted(draft.order)) == (seats, seats - 1, list(range(seats)))
+    held = [name for place in draft.places for name in place.tensors]
+    assert sorted(held) == sorted(NAMES)
+    for place in draft.places:
+        assert place.need_bytes > PARAMETER_BYTES
+
+
+def test_fewer_than_are_wanted_wait() -> None:
+    assert draftsman(3).draft([0, 0]) is None
+
+
+def test_places_say_what_their_part_of_the_graph_sends() -> None:
+    draft = draftsman(3, "int8-delta").draft([0, 0, 0])
+    assert draft is not None
+    parts = [GraphPart(attachment(), draft.cuts, place, seed=1, device="cpu", max_bytes=2**40) for place in range(3)]
+    for place, part, following in zip(draft.places, parts, [*parts[1:], None], strict=True):
+        assert set(place.tensors) == {tensor.name for tensor in part.layout.tensors}
+        received = [] if following is None else list(following.receives.values())
+        n_values = sum(torch.Size(shape).numel() for shape in received)
+        assert place.group_bytes == 4 * n_values
+        assert n_values <= place.member_bytes <= 1.2 * n_values
+    exact = draftsman(3).draft([0, 0, 0])
+    assert exact is not None
+    assert [place.group_bytes for place in exact.places] == [0, 0, 0]
+    assert [place.member_bytes for place in exact.places] == [place.group_bytes for place in draft.places]
+
+
+def test_who_lends_too_little_together_waits() -> None:
+    planner = draftsman()
+    assert planner.draft([planner.replica_bytes // 4]) is None
+    assert planner.draft([planner.replica_bytes * 4 // 5] * 2) is not None
+
+
+def test_a_place_is_for_those_who_lend_enough() -> None:
+    planner = draftsman()
+    draft = planner.draft([planner.replica_bytes * 4 // 5] * 2)
+    assert draft is not None
+    for place in draft.places:
+        enough = place.need_bytes
+        assert [planner.fits(place, memory) for memory in (enough - 1, enough, 0)] == [False, True, True]
+
+
+def test_a_batch_fits_into_what_a_place_needs() -> None:
+    """Where seats are as many as memory takes: each has room for these members at once, and not for more."""
+    planner = draftsman()
+    draft = planner.draft([planner.replica_bytes * 4 // 5] * 2)
+    assert draft is not None
+    for number, place in enumerate(draft.places):
+        part = GraphPart(attachment(), draft.cuts, number, seed=1, device="cpu", max_bytes=place.need_bytes)
+        assert 1 < place.batch <= MEMBERS_AT_LEAST
+        assert place.batch * part.member_bytes() <= place.need_bytes
+    whole = draftsman(2).draft([0, 0])
+    assert whole is not None
+    assert {place.batch for place in whole.places} == {MOST_AT_ONCE}
+
+
+def test_what_may_wait_at_a_place_is_a_quarter_of_what_its_volunteer_lends() -> None:
+    planner = draftsman(3)
+    least = planner.replica_bytes
+    draft = planner.draft([least, 2 * least, 3 * least])
+    assert draft is not None
+    assert draft.window >= 2
+    assert [place.waiting_bytes for place in draft.places] == [
+        0,
+        *(draft.window * (place.batch * place.member_bytes + place.group_bytes) for place in draft.places[:-1]),
+    ]
+    lent = [(number + 1) * least for number in draft.order]
+    assert all(4 * place.waiting_bytes <= its for place, its in zip(draft.places, lent, strict=True))
+    assert any(
+        4 * (draft.window + 1) * place.waiting_bytes > draft.window * its
+        for place, its in zip(draft.places, lent, strict=True)
+    ), "no room is left unused"
+
+
+def test_a_place_where_much_may_wait_is_for_those_who_lend_enough_for_that() -> None:
+    place = StageSpec(("a",), need_bytes=100, member_bytes=0, group_bytes=0, batch=1, waiting_bytes=30)
+    assert [draftsman().fits(place, memory) for memory in (100, 119, 120, 0)] == [False, False, True, True]
+
+
+def test_a_batch_of_large_activations_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seating, "MESSAGE_BYTES", 3 * 2 * 4 * 8 * 16)  # of three members
+    draft = draftsman(3).draft([0, 0, 0])
+    assert draft is not None
+    assert {place.batch for place in draft.places} == {3}
+
+
+def test_a_model_that_does_not_travel_as_a_graph_is_not_divided() -> None:
+    settings, invitation = ServerSettings(), Invitation("function", 1, {}, {})
+    assert crew_planner_of(invitation, settings) is None
+    with pytest.raises(ConfigError, match="seats, shards: expected a task of a PyTorch module that travels as a graph"):
+        crew_planner_of(invitation, msgspec.structs.replace(settings, seats=2))
+
+
+def test_more_seats_than_the_model_has_pieces_are_refused() -> None:
+    settings, invitation = ServerSettings(), Invitation("graph", 1, {}, {}, attachment())
+    with pytest.raises(ConfigError, match=r"seats, shards: expected a model that can be divided among 6: .* at most 5"):
+        crew_planner_of(invitation, msgspec.structs.replace(settings, seats=6))
+    assert crew_planner_of(invitation, settings) is not None
+
+
+def language(size: int, width: int) -> nn.Module:
+    return nn.Sequential(nn.Embedding(size, width), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, size))
+
+
+def next_token(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
+    logits = model(rows["tokens"][:, :-1])
+    loss: Tensor = nn.functional.cross_entropy(logits.flatten(0, 1), rows["tokens"][:, 1:].flatten())
+    return loss
+
+
+@cache
+def words() -> bytes:
+    """A language model of which the head is by far the largest piece that is not cut."""
+    tokens = np.random.default_rng(0).integers(0, 512, (16, 3))
+    return supervised(lambda: language(512, 32), next_token, {"tokens": tokens}, batch_size=2).as_graph()
+
+
+@pytest.mark.parametrize("seats", [0, 3])
+def test_a_head_that_nobody_holds_is_cut_into_as_few_shards_as_fit(seats: int) -> None:
+    planner = CrewPlanner.of(words(), seats=seats, wire="float32")
+    room = planner.replica_bytes
+    whole = planner.draft([room] * max(seats, 1))
+    assert whole is not None
+    assert (whole.shards, whole.reason) == (1, "")
+    lent = [int(0.55 * room), *[int(0.35 * room)] * 2]
+    draft = planner.draft(lent)
+    assert draft is not None
+    assert draft.shards == 2
+    assert "cut into 2 shards, since what volunteers lend holds no division of whole tensors" in draft.reason
+    for place, number in zip(draft.places, draft.order, strict=True):
+        assert place.need_bytes <= lent[number]
+    layout = unpacked(words()).layout
+    parts = [part_layout(layout, place.tensors) for place in draft.places]
+    assert sum(part.size for part in parts) == layout.size
+
+
+def test_places_of_shards_run_in_what_they_need() -> None:
+    planner = CrewPlanner.of(words(), seats=0, wire="float32")
+    draft = planner.draft([int(0.55 * planner.replica_bytes), *[int(0.35 * planner.replica_bytes)] * 2])
+    assert draft is not None
+    for number, place in enumerate(draft.places):
+        made = {"shards": draft.shards, "seed": 1, "max_bytes": place.need_bytes}
+        part = GraphPart(words(), draft.cuts, number, device="cpu", **made)
+        assert {rows_of(name).tensor for name in place.tensors} == {tensor.name for tensor in part.layout.tensors}
+        assert MEMBERS_AT_LEAST * part.member_bytes() <= place.need_bytes
+
+
+def test_shards_that_are_wanted_are_no_news() -> None:
+    draft = CrewPlanner.of(words(), seats=0, wire="float32", shards=2).draft([2**40])
+    assert draft is not None
+    assert (draft.shards, draft.reason) == (2, "")
+
+
+def test_seats_go_to_those_who_lend_the_most_in_their_order() -> None:
+    planner = draftsman(2)
+    room = planner.replica_bytes
+    draft = planner.draft([1, room, 2, 0, room // 2])
+    assert draft is not None
+    assert draft.order == (1, 3)
+    draft = planner.draft([room, room, room])
+    assert draft is not None
+    assert draft.order == (0, 1)
+
+
+def test_who_lends_too_little_for_a_wanted_number_of_seats_waits() -> None:
+    planner = draftsman(2)
+    assert planner.draft([1, 1]) is None
+    assert "can't hold its parts" in planner.lack([1, 1])
+    assert planner.lack([1]) == "a crew of 2 needs 1 more"
+    assert planner.draft([1, 1, 0, 0]) is not None
+
+
+def test_many_members_travel_at_once_only_where_all_seats_have_room() -> None:
+    planner = draftsman(2)
+    for lent, batch in (([0, 0], MOST_AT_ONCE), ([2**40, 0], MOST_AT_ONCE), ([planner.replica_bytes] * 2, 7)):
+        draft = planner.draft(lent)
+        assert draft is not None
+        assert {place.batch for place in draft.places} == {batch}
+
+
+def test_who_lends_next_to_nothing_keeps_others_from_no_crew_of_any_size() -> None:
+    planner = draftsman()
+    enough = planner.replica_bytes * 4 // 5
+    draft = planner.draft([1] * 30 + [enough, 1, enough])
+    assert draft is not None
+    assert draft.order in ((30, 32), (32, 30))
+
+
+def test_a_crowd_takes_no_longer_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+
+    def counted(cuttings: Cuttings, machines: Sequence[Machine], needs: Needs) -> tuple[Cutting, PlannedCrews]:
+        planned.append(len(machines))
+        return fitting_plan(cuttings, machines, needs)
+
+    monkeypatch.setattr(seating, "fitting_plan", counted)
+    planner = draftsman()
+    assert planner.draft([1000] * 20) is None
+    assert planned == [], "together they lend less than a replica takes"
+    assert planner.draft([planner.replica_bytes * 4 // 5] * 300) is not None
+    assert planned == [MOST_PLANNED]
+    few = [planner.replica_bytes - 1, 1]
+    assert [planner.draft(few), planner.draft(few)] == [None, None]
+    assert planned == [MOST_PLANNED, 2], "who was refused a crew is not planned with again in each step"

@@ -1,0 +1,119 @@
+"""When steps are opened and closed, without the messages that lead to it."""
+
+from typing import final
+
+import msgspec
+import numpy as np
+import pytest
+
+from fedlearn.coordination.audits.auditor import Auditor
+from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Peer, Send
+from fedlearn.coordination.people.credit import Ledger
+from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.steps.step_loop import StepLoop
+from fedlearn.coordination.steps.step_source import LocalSteps
+from fedlearn.es.sums.estimate import NO_ESTIMATE
+from fedlearn.wire.messages import Assignment
+from tests.coordination.coordinator.scene import GROUP, LIMIT, PLAN, STRATEGY, TIME_PER_STEP, of
+
+NOW = 100.0
+
+
+@final
+class Scene:
+    """A course with volunteers who are ready."""
+
+    def __init__(self, n_volunteers: int = 1, *, steps: int = 0) -> None:
+        self.volunteers: dict[Peer, Volunteer] = {}
+        for peer in range(n_volunteers):
+            self.volunteers[peer] = Volunteer(peer)
+            self.volunteers[peer].phase = Phase.READY
+        self.steps = LocalSteps(msgspec.structs.replace(PLAN, steps=steps), STRATEGY)
+        ledger = Ledger(0, NOW, work_per_member=1)
+        self.course = StepLoop(
+            self.steps,
+            self.volunteers,
+            step=0,
+            last=None,
+            time_per_step=TIME_PER_STEP,
+            auditor=Auditor(0.0, ledger, lottery=None),
+            ledger=ledger,
+        )
+
+    def report(self, peer: int, n_members: int) -> None:
+        """The beginning of a lease is in."""
+        lease = self.volunteers[peer].lease
+        assert lease is not None
+        first = lease.first_member
+        assert not lease.take(first, np.arange(n_members, dtype=np.float32), NO_ESTIMATE, GROUP)
+
+
+def test_step_is_opened_once_for_all_who_are_ready() -> None:
+    scene = Scene(2)
+    scene.volunteers[1].phase = Phase.SYNCING
+    assignments = [send.message for send in of(Send, scene.course.open_next(NOW))]
+    assert [(type(message), message.quota) for message in assignments if isinstance(message, Assignment)] == [
+        (Assignment, LIMIT)
+    ]
+    assert scene.course.open_next(NOW) == []
+    assert scene.course.step_left_s(NOW + 4.0) == TIME_PER_STEP - 4.0
+
+
+def test_nothing_is_opened_without_volunteers_after_the_last_step_or_the_end() -> None:
+    nobody, done, over = Scene(0), Scene(steps=1), Scene()
+    done.course.step = 1
+    over.course.end()
+    for scene in (nobody, done, over):
+        assert scene.course.open_next(NOW) == []
+        assert scene.course.open is None
+        assert scene.course.step_left_s(NOW) == 0.0
+    assert done.course.completion == "all 1 steps are done"
+
+
+@pytest.mark.parametrize(
+    ("n_members", "after_s", "closes"), [(LIMIT, 1.0, True), (GROUP, 1.0, False), (GROUP, 10.0, True)]
+)
+def test_step_closes_when_it_is_complete_or_its_time_is_up(n_members: int, after_s: float, *, closes: bool) -> None:
+    scene = Scene()
+    scene.course.open_next(NOW)
+    scene.report(0, n_members)
+    effects = scene.course.close_if_complete(NOW + after_s)
+    kinds = [type(effect) for effect in effects]
+    assert kinds == ([AppendToJournal, Broadcast, Send, ApplyUpdate] if closes else [])
+    assert scene.course.step == int(closes)
+    assert (scene.course.closed is not None) is closes
+    assert scene.course.members_per_s == pytest.approx(n_members / after_s if closes else 0.0)
+
+
+def test_step_does_not_close_before_the_last_one_is_taken() -> None:
+    scene = Scene()
+    scene.course.open_next(NOW)
+    for n_closed in (1, 1):
+        scene.report(0, LIMIT)
+        scene.course.close_if_complete(NOW + 1.0)
+        assert scene.course.step == n_closed
+        assert scene.course.tick(NOW + 100.0) == []
+    scene.course.closed = None
+    assert scene.course.close_if_complete(NOW + 1.0)
+    assert scene.course.step == 2
+
+
+def test_members_that_nobody_finished_in_time_are_asked_for_under_new_numbers() -> None:
+    scene = Scene(1)
+    scene.course.open_next(NOW)
+    late = NOW + TIME_PER_STEP
+    assert scene.course.tick(late) == [], "the only one is at work"
+    scene.volunteers[1] = Volunteer(1)
+    scene.volunteers[1].phase = Phase.READY
+    assert len(of(Send, scene.course.tick(late))) == 2
+    assert scene.course.open is not None
+    assert scene.course.open.first_member == LIMIT
+    assert scene.course.step_left_s(late) > TIME_PER_STEP
+
+
+def test_step_that_is_given_up_takes_its_leases_along() -> None:
+    scene = Scene(2)
+    scene.course.open_next(NOW)
+    scene.course.abandon()
+    assert [(v.lease, v.cut_at) for v in scene.volunteers.values()] == [(None, 0), (None, 0)]
+    assert scene.course.open is None

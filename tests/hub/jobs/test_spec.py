@@ -1,0 +1,97 @@
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fedlearn.hub.bodies import Asked, Training
+from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec, layers_of, read_task
+from fedlearn.storage.task_file import load_task
+from fedlearn.tasks.task import Task
+from tests.hub.digit_files import write_mnist
+
+pytest.importorskip("torch")
+
+LAYERS = {"layer_sizes": [784, 16, 10]}
+
+
+def ordered(folder: Path, model: dict[str, Any], training: Training | None = None, **dataset: Any) -> Path:  # noqa: ANN401
+    asked = msgspec.convert({"model_config": model, "dataset_config": dataset}, Asked)
+    order = JobSpec(asked=asked, training=training or Training(), data=str(folder / "data"))
+    (folder / "data").mkdir(exist_ok=True)
+    (folder / ORDER_FILE).write_bytes(msgspec.json.encode(order))
+    return folder / ORDER_FILE
+
+
+def made(path: Path) -> tuple[Task, str]:
+    said: list[str] = []
+    task = read_task(path, say=said.append)
+    return task, "\n".join(said)
+
+
+def shapes(task: Task) -> list[tuple[int, ...]]:
+    return [tensor.shape for tensor in task.tensors.values()]
+
+
+def test_small_digits_take_the_place_of_mnist_and_that_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=256))
+    assert shapes(task)[0] == (16, 64)
+    assert "takes the 64 pixels of scikit-learn's digits in place of 784" in said
+    assert task.settings["steps"] == 10 * 6  # 1438 images in batches of 256
+    assert "epochs: 10 of 6 steps" in said
+
+
+def test_files_of_mnist_are_trained_on_where_they_are(tmp_path: Path) -> None:
+    path = ordered(tmp_path, LAYERS, Training(epochs=2, learning_rate=0.1), name="MNIST", path="mnist", batch_size=16)
+    write_mnist(tmp_path / "data" / "mnist")
+    task, said = made(path)
+    assert shapes(task)[0] == (16, 784)
+    assert "in place of" not in said
+    assert (task.settings["steps"], task.settings["learning_rate"], task.batch_size) == (2 * 3, 0.1, 16)
+    assert "learning rate: 0.1" in said
+    assert "quantization: 8 bits" in said
+
+
+def test_a_batch_is_no_larger_than_the_data(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "data" / "mnist")
+    task, _ = made(ordered(tmp_path, LAYERS, name="MNIST", path="mnist", batch_size=1000))
+    assert (task.batch_size, task.settings["steps"]) == (40, 10)
+
+
+def test_a_text_is_trained_on_for_epochs_of_bounded_length(tmp_path: Path) -> None:
+    path = ordered(tmp_path, {"type": "transformer"}, Training(epochs=3), source="text.txt")
+    (tmp_path / "data" / "text.txt").write_text("the quick brown fox\n" * 800)
+    task, said = made(path)
+    assert task.settings["steps"] == 3 * 20
+    assert "20 steps each, since a pass over the text would be" in said
+    assert "counting bytes alone reaches" in said
+    assert task.data["tokens"].shape[1] == 33
+
+
+def test_a_text_that_is_gone_or_too_short_is_told(tmp_path: Path) -> None:
+    path = ordered(tmp_path, {"type": "transformer"}, source="text.txt")
+    with pytest.raises(ValueError, match=r"dataset_config\.source: expected a name within"):
+        read_task(path)
+    (tmp_path / "data" / "text.txt").write_text("short")
+    with pytest.raises(ValueError, match="expected a text of 4000 bytes or more, got 5"):
+        read_task(path)
+
+
+def test_the_file_of_a_job_is_a_task_that_travels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ordered(tmp_path, LAYERS, name="MNIST", path="mnist")
+    write_mnist(tmp_path / "data" / "mnist")
+    (tmp_path / TASK_FILE).write_text(TASK_SOURCE)
+    task = load_task(f"{tmp_path / TASK_FILE}:task").task
+    assert len(task.as_graph()) < 4000
+    assert "learning rate: 0.03" in capsys.readouterr().out
+
+
+def test_layers_are_those_of_the_digits_that_there_are() -> None:
+    asked = msgspec.convert({"model_config": LAYERS}, Asked)
+    assert layers_of(asked) == (64, 16, 10)
+    assert layers_of(msgspec.convert({"model_config": LAYERS, "dataset_config": {"url": "https://x"}}, Asked)) == (
+        784,
+        16,
+        10,
+    )
