@@ -15,25 +15,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import numpy as np
-from measure import (
-    TURN_S,
-    Machine,
-    Spread,
-    alternate,
-    describe_machine,
-    print_report,
-    ratio,
-    run_aside,
-    spread,
-    use_processors,
-)
+from measure import TURN_S, Spread, alternate, parser_of, print_tables, ratio, spread, use_processors
 from peaks import DOT, FMA, build_loops
-from scaling import Scaling
-from scaling import table as scaling_table
 from trial import SIGMA, Trial, default_population
 
 import es_core
@@ -60,127 +46,104 @@ ENVIRONMENT = {
     "OPENBLAS_THREAD_TIMEOUT": "4",
 }
 
+Call = Callable[[], object]
+
 
 class Contestant(msgspec.Struct, frozen=True):
-    """One way to evaluate the network."""
+    """One way to evaluate a network."""
 
+    hidden_size: int
     name: str
     million_tokens_per_s: Spread
     share_of_product_peak: Spread
     share_of_fma_peak: Spread | None
+    """None without a C compiler."""
     ours_is_faster_by: Spread
-    """Our rate, in the instruction set in use, over this one's."""
+    """The rate of our kernel, in the instruction set in use, over this one's."""
 
 
 class Update(msgspec.Struct, frozen=True):
     """What gradient estimate and Adam cost beside the evaluation."""
 
+    hidden_size: int
     estimate_ms: Spread
     adam_ms: Spread
     token_evaluations_per_member: Spread
-    """Of both together, in tokens that our kernel evaluates in the same time."""
+    """Time of both together, in tokens that our kernel evaluates in it."""
     ps_per_member_and_parameter: Spread
     share_of_dot_product_peak: Spread | None
-    """Of the estimate: two operations a member and parameter, beside a loop of int8 dot products; null without."""
+    """Two operations a member and parameter of the estimate, beside a loop of int8 dot products; None without."""
 
 
-class Size(msgspec.Struct, frozen=True):
-    """All figures of one hidden size."""
+class Peak(msgspec.Struct, frozen=True):
+    """What the machine reaches with nothing else to do, on all threads."""
 
     hidden_size: int
-    population: int
-    contestants: list[Contestant]
-    update: Update
+    """Of the network that was measured in the same rounds."""
+    product_gflops: Spread
+    fma_gflops: Spread | None
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`."""
-
-    benchmark: str
-    machine: Machine
-    threads: int
-    rounds: int
-    vocab_size: int
-    sequence_length: int
-    group_size: int
-    rank: int
-    torch: str | None
-    """Version of PyTorch; null where it is not installed and its rows are missing."""
-    product_peak_gflops: Spread
-    fma_peak_gflops: Spread | None
-    """Of one core, times the threads; null without a C compiler."""
-    sizes: list[Size]
-    scaling: Scaling | None
-    """Gain of threads and memory of populations, measured before all else in a process without PyTorch."""
-
-
-class Peaks(msgspec.Struct, frozen=True):
-    """The machine's limits in each round, flop/s."""
-
-    product: list[float]
-    fma: dict[str, list[float]]
-    """By our instruction sets that run, empty without a C compiler."""
-    dot: list[float]
-
-
-def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[Size, Peaks]:
-    """All figures of one hidden size, and the peaks in the same rounds."""
+def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[list[Contestant], Update, Peak]:
+    """All figures of one network, and the machine's limits in the same rounds."""
+    vocab_size, hidden_size, _ = trial.shape
     evaluations = contestants_of(trial, options)
     products, loops = peak_products(), build_loops()
     for isa in other_isas(options):
         loops |= {f"{FMA}, {isa}": loop for name, loop in build_loops(isa).items() if name == FMA}
-    limits = products | {name: call for name, (call, _) in loops.items()}
-    calls: dict[str, Callable[[], object]] = {name: call for name, (call, _) in evaluations.items()}
-    seconds = alternate(
-        {**limits, **calls, "estimate": trial.estimate, "adam": trial.take_adam_step},
-        rounds=options.rounds,
-        turn_s=TURN_S,
-        clock=time.process_time if options.threads == 1 else time.perf_counter,
-    )
+    calls: dict[str, Call] = {
+        **products,
+        **{name: call for name, (call, _) in (loops | evaluations).items()},
+        "estimate": trial.estimate,
+        "adam": trial.take_adam_step,
+    }
+    clock = time.process_time if options.threads == 1 else time.perf_counter
+    seconds = alternate(calls, rounds=options.rounds, turn_s=TURN_S, clock=clock)
     limit = {name: [options.threads * loops[name][1] / s for s in seconds[name]] for name in loops}
-    best = zip(*(seconds[name] for name in products), strict=True)
     dot = limit.pop(DOT, [])
-    peaks = Peaks(product=[2 * PEAK_SIZE**3 / min(product) for product in best], fma=limit, dot=dot)
+    product = [2 * PEAK_SIZE**3 / min(each) for each in zip(*(seconds[name] for name in products), strict=True)]
     rates = {name: [n_tokens / s for s in seconds[name]] for name, (_, n_tokens) in evaluations.items()}
-    vocab_size, hidden_size, _ = trial.shape
-    flops_per_token = 2 * hidden_size * (hidden_size + vocab_size)
+    flops = {name: [2 * hidden_size * (hidden_size + vocab_size) * rate for rate in rates[name]] for name in rates}
     contestants = [
         Contestant(
-            name=name,
-            million_tokens_per_s=spread([rate / 1e6 for rate in rates[name]]),
-            share_of_product_peak=ratio([rate * flops_per_token for rate in rates[name]], peaks.product),
-            share_of_fma_peak=ratio([rate * flops_per_token for rate in rates[name]], fma_peak) if fma_peak else None,
-            ours_is_faster_by=ratio(rates[OURS], rates[name]),
+            hidden_size,
+            name,
+            spread([rate / 1e6 for rate in rates[name]]),
+            ratio(flops[name], product),
+            ratio(flops[name], fma) if fma else None,
+            ratio(rates[OURS], rates[name]),
         )
         for name in rates
-        for fma_peak in [limit.get(name.replace(OURS, FMA), limit.get(FMA))]
+        for fma in [limit.get(name.replace(OURS, FMA), limit.get(FMA))]
     ]
-    estimate_operations = 2 * trial.population * trial.layout.size
     both = [estimate + adam for estimate, adam in zip(seconds["estimate"], seconds["adam"], strict=True)]
+    numbers = trial.population * trial.layout.size
     update = Update(
-        estimate_ms=spread([s * 1e3 for s in seconds["estimate"]]),
-        adam_ms=spread([s * 1e3 for s in seconds["adam"]]),
-        token_evaluations_per_member=ratio(rates[OURS], [trial.population / s for s in both]),
-        ps_per_member_and_parameter=spread([s * 1e12 / trial.population / trial.layout.size for s in both]),
-        share_of_dot_product_peak=ratio([estimate_operations / s for s in seconds["estimate"]], dot) if dot else None,
+        hidden_size,
+        spread([s * 1e3 for s in seconds["estimate"]]),
+        spread([s * 1e3 for s in seconds["adam"]]),
+        ratio(rates[OURS], [trial.population / s for s in both]),
+        spread([s * 1e12 / numbers for s in both]),
+        ratio([2 * numbers / s for s in seconds["estimate"]], dot) if dot else None,
     )
-    return Size(hidden_size, trial.population, contestants, update), peaks
+    fma = [one / 1e9 for one in limit.get(FMA, [])]
+    return contestants, update, Peak(hidden_size, spread([one / 1e9 for one in product]), spread(fma) if fma else None)
 
 
-def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple[Callable[[], object], int]]:
+def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple[Call, int]]:
     """Each way to evaluate the trial's members, with the tokens that a call evaluates; ours comes first."""
-    evaluations: dict[str, tuple[Callable[[], object], int]] = {
-        OURS: (trial.evaluate, trial.n_tokens),
-        f"{OURS}, int8": (partial(trial.evaluate, int8=True), trial.n_tokens),
-        f"{OURS}, activations with gradient": (trial.gradient_of_activations, trial.n_tokens),
-        f"{OURS}, documents": (partial(trial.evaluate, reset_token=RESETTING), trial.n_tokens),
-        f"{OURS}, documents, int8": (partial(trial.evaluate, int8=True, reset_token=RESETTING), trial.n_tokens),
-        f"{OURS}, documents, activations": (partial(trial.gradient_of_activations, RESETTING), trial.n_tokens),
+    ours: dict[str, Call] = {
+        OURS: trial.evaluate,
+        f"{OURS}, int8": partial(trial.evaluate, int8=True),
+        f"{OURS}, activations with gradient": trial.gradient_of_activations,
+        f"{OURS}, documents": partial(trial.evaluate, reset_token=RESETTING),
+        f"{OURS}, documents, int8": partial(trial.evaluate, int8=True, reset_token=RESETTING),
+        f"{OURS}, documents, activations": partial(trial.gradient_of_activations, RESETTING),
     }
     if options.threads > 1:
-        evaluations[f"{OURS}, one thread"] = partial(trial.evaluate, threads=1), trial.n_tokens
-    for isa in other_isas(options):
-        evaluations[f"{OURS}, {isa}"] = partial(trial.evaluate_with, isa), trial.n_tokens
+        ours[f"{OURS}, one thread"] = partial(trial.evaluate, threads=1)
+    ours |= {f"{OURS}, {isa}": partial(trial.evaluate_with, isa) for isa in other_isas(options)}
+    evaluations = {name: (call, trial.n_tokens) for name, call in ours.items()}
     if TORCH is not None:
         check_peers(trial)
         for name, peer in Peers(trial.layout, trial.weights, trial.rows, SIGMA).contestants.items():
@@ -195,12 +158,12 @@ def other_isas(options: argparse.Namespace) -> list[str]:
     return others if options.all_isas else [isa for isa in others if isa == "v3"]
 
 
-def peak_products() -> dict[str, Callable[[], object]]:
+def peak_products() -> dict[str, Call]:
     """Square matrix products in float32 by the libraries that are installed."""
     left = np.random.default_rng(1).standard_normal((PEAK_SIZE, PEAK_SIZE), dtype=np.float32)
     right = left.T.copy()
     out = np.empty_like(left)
-    products: dict[str, Callable[[], object]] = {"product, numpy": lambda: np.matmul(left, right, out=out)}
+    products: dict[str, Call] = {"product, numpy": lambda: np.matmul(left, right, out=out)}
     if TORCH is not None:
         tensors = [torch.from_numpy(array) for array in (left, right, out)]
         products["product, PyTorch"] = lambda: torch.mm(tensors[0], tensors[1], out=tensors[2])
@@ -222,8 +185,7 @@ def check_peers(trial: Trial) -> None:
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description="Trial-tokens per second of the evaluation kernel.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = parser_of(__doc__)
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of everything (default: 1)")
     parser.add_argument("--hidden", type=int, nargs="+", default=[64, 256, 1024], metavar="N", help="hidden sizes")
     parser.add_argument("--population", type=int, metavar="N", help="members (default: 4096 to 512, by hidden size)")
@@ -233,89 +195,35 @@ def main() -> int:
     parser.add_argument("--group-size", type=int, default=64, metavar="N", help="members that share text (default: 64)")
     parser.add_argument("--rank", type=int, default=1, metavar="N", help="rank of our noise (default: 1)")
     parser.add_argument("--all-isas", action="store_true", help="every instruction set of this processor, not only v3")
-    parser.add_argument("--no-scaling", action="store_true", help="leave out threads and memory, see scaling.py")
-    parser.add_argument(
-        "--populations", type=int, nargs="+", default=[10_000, 1_000_000], metavar="N", help="whose memory to measure"
-    )
     options = parser.parse_args()
     if options.threads < 1:
         parser.error(f"--threads: expected at least 1, got {options.threads}")
     use_processors(options.threads, **ENVIRONMENT)
-    scaling = None
-    if not options.no_scaling:
-        arguments = ["--json", "--hidden", *map(str, options.hidden), "--populations", *map(str, options.populations)]
-        scaling = msgspec.json.decode(run_aside(Path(__file__).with_name("scaling.py"), *arguments), type=Scaling)
     if TORCH is not None:
         torch.set_num_threads(options.threads)
-    sizes, product_peak, fma_peak = [], [], []
-    for hidden_size in options.hidden:
-        trial = Trial(
-            (options.vocabulary, hidden_size, 1),
-            population=options.population or default_population(hidden_size),
-            sequence_length=options.sequence_length,
-            group_size=options.group_size,
-            rank=options.rank,
-            threads=options.threads,
-        )
-        size, peaks = measure_size(trial, options)
-        sizes.append(size)
-        product_peak += [flops / 1e9 for flops in peaks.product]
-        fma_peak += [flops / 1e9 for flops in peaks.fma.get(FMA, [])]
-    report = Report(
-        benchmark="kernel",
-        machine=describe_machine(),
-        threads=options.threads,
-        rounds=options.rounds,
-        vocab_size=options.vocabulary,
-        sequence_length=options.sequence_length,
-        group_size=options.group_size,
-        rank=options.rank,
-        torch=TORCH,
-        product_peak_gflops=spread(product_peak),
-        fma_peak_gflops=spread(fma_peak) if fma_peak else None,
-        sizes=sizes,
-        scaling=scaling,
+    found = [measure_size(trial_of(hidden_size, options), options) for hidden_size in options.hidden]
+    names = ("threads", "rounds", "vocabulary", "sequence_length", "group_size", "rank")
+    print_tables(
+        "kernel",
+        as_json=options.json,
+        facts={name: getattr(options, name) for name in names} | {"PyTorch": TORCH},
+        contestants=[contestant for contestants, _, _ in found for contestant in contestants],
+        updates=[update for _, update, _ in found],
+        peaks=[peak for _, _, peak in found],
     )
-    print_report(report, lambda: table(report), as_json=options.json)
     return 0
 
 
-def table(report: Report) -> str:
-    """The report for people: medians, with quartiles in brackets."""
-
-    def show(figures: Spread | None, digits: int) -> str:
-        return "not measured" if figures is None else figures.show(digits)
-
-    machine = report.machine
-    lines = [
-        f"{machine.processor}, {machine.instruction_set}, {report.threads} thread(s), {report.rounds} rounds, "
-        f"vocabulary {report.vocab_size}, T={report.sequence_length}, group {report.group_size}, rank {report.rank}",
-        f"peak of matrix products {show(report.product_peak_gflops, 1)} GFLOP/s, "
-        f"of multiply-adds {show(report.fma_peak_gflops, 1)} GFLOP/s",
-        f"PyTorch {report.torch}" if report.torch else "PyTorch is not installed: no peers",
-    ]
-    for size in report.sizes:
-        lines += [
-            "",
-            f"hidden {size.hidden_size}, population {size.population}",
-            f"  {'':28} {'M tokens/s':>24} {'of product peak':>20} {'of multiply-adds':>20} {'ours is faster by':>20}",
-        ]
-        lines += [
-            f"  {contestant.name:28} {show(contestant.million_tokens_per_s, 4):>24} "
-            f"{show(contestant.share_of_product_peak, 2):>20} {show(contestant.share_of_fma_peak, 2):>20} "
-            f"{show(contestant.ours_is_faster_by, 2):>20}"
-            for contestant in size.contestants
-        ]
-        update = size.update
-        lines.append(
-            f"  update: estimate {show(update.estimate_ms, 2)} ms, Adam {show(update.adam_ms, 3)} ms; together "
-            f"{show(update.token_evaluations_per_member, 2)} token evaluations a member, "
-            f"{show(update.ps_per_member_and_parameter, 2)} ps a member and parameter; the estimate reaches "
-            f"{show(update.share_of_dot_product_peak, 2)} of int8 dot products"
-        )
-    if report.scaling is not None:
-        lines += ["", scaling_table(report.scaling)]
-    return "\n".join(lines)
+def trial_of(hidden_size: int, options: argparse.Namespace) -> Trial:
+    """A network of this size with its population."""
+    return Trial(
+        (options.vocabulary, hidden_size, 1),
+        population=options.population or default_population(hidden_size),
+        sequence_length=options.sequence_length,
+        group_size=options.group_size,
+        rank=options.rank,
+        threads=options.threads,
+    )
 
 
 if __name__ == "__main__":

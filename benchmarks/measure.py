@@ -1,9 +1,9 @@
 """What the benchmarks share: the machine in words, processors, alternating rounds, medians, and printing."""
 
+import argparse
 import gc
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -30,9 +30,6 @@ SETTINGS: dict[str, int | float] = {
 
 TURN_S = 0.05
 """A turn this long is thousands of times what the caches take to fill."""
-
-_PROCESSORS_BEFORE = "FEDLEARN_BENCHMARK_PROCESSORS"
-"""Variable in which `use_processors` keeps the processors that the program was started on."""
 
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -100,27 +97,10 @@ def use_processors(count: int, **variables: str) -> None:
     if count == 0 or all(os.environ.get(name) == str(count) for name in _THREAD_VARIABLES):
         return
     if hasattr(os, "sched_setaffinity"):
-        processors = sorted(os.sched_getaffinity(0))
-        variables[_PROCESSORS_BEFORE] = ",".join(map(str, processors))
-        os.sched_setaffinity(0, processors[:count])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
     sys.stdout.flush()
     limits = dict.fromkeys(_THREAD_VARIABLES, str(count))
     os.execve(sys.executable, sys.orig_argv, {**os.environ, **limits, **variables})
-
-
-def run_aside(script: Path, *arguments: str) -> bytes:
-    """What another benchmark prints, run in a process of its own on all processors that this one was started on."""
-    command = [sys.executable, str(script), *arguments]
-    variables = {name: value for name, value in os.environ.items() if name not in _THREAD_VARIABLES}
-    processors = os.environ.get(_PROCESSORS_BEFORE)
-    if processors is None:
-        return subprocess.run(command, stdout=subprocess.PIPE, env=variables, check=True).stdout
-    own = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, map(int, processors.split(",")))
-    try:
-        return subprocess.run(command, stdout=subprocess.PIPE, env=variables, check=True).stdout
-    finally:
-        os.sched_setaffinity(0, own)
 
 
 def alternate(
@@ -172,6 +152,58 @@ def spread(values: Sequence[float]) -> Spread:
         return Spread(values[0], values[0], values[0])
     low, _, high = quantiles(values, n=4, method="inclusive")
     return Spread(median(values), low, high)
+
+
+def parser_of(docstring: str | None) -> argparse.ArgumentParser:
+    """A parser that describes its program by the first line of a docstring, and knows `--json`."""
+    parser = argparse.ArgumentParser(description=(docstring or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def print_tables(
+    benchmark: str,
+    *,
+    as_json: bool,
+    facts: Mapping[str, object] | None = None,
+    **tables: Sequence[msgspec.Struct],
+) -> None:
+    """Prints what a benchmark found: one JSON object, or a table for people with a column for each field of the rows.
+
+    `facts` hold for all rows: the settings of the measurement, and versions of libraries.
+    """
+    machine = describe_machine()
+    if as_json:
+        report = {"benchmark": benchmark, "machine": machine, **(facts or {}), **tables}
+        print(msgspec.json.encode(report).decode())
+        return
+    said = [f"{name} {_cell(value)}" for name, value in (facts or {}).items()]
+    print("; ".join([machine.processor, machine.instruction_set, *said]))
+    for rows in tables.values():
+        if rows:
+            print(table_of(rows))
+
+
+def table_of(rows: Sequence[msgspec.Struct]) -> str:
+    """The rows as lines of aligned columns under the names of their fields."""
+    lines = [[name.replace("_", " ") for name in rows[0].__struct_fields__]]
+    lines += [[_cell(value) for value in msgspec.structs.astuple(row)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case Spread(median, low, high):
+            return f"{median:.4g} [{low:.4g}, {high:.4g}]"
+        case float():
+            return f"{value:.4g}"
+        case tuple() | list():
+            return " ".join(map(_cell, value))
+        case _:
+            return str(value)
 
 
 def print_report(report: msgspec.Struct, table: Callable[[], str], *, as_json: bool) -> None:

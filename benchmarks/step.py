@@ -1,116 +1,161 @@
-"""Where the time of a step goes, with one volunteer: its parts measured alone, then whole steps of real processes.
+"""Where a step's processor time goes when server and volunteer share one core, as in `learning.py`.
 
-A volunteer waits for the parts *in turn*: its trials, its Result on the way, the server's shaping and journal, the
-Update on the way back, and its own replica's step. The server's replica takes the same step *beside* it. Held to: at
-hidden size 64 and a population of 12,000, everything but evaluation and gradient estimate takes at most 15 ms. `--runs`
-chooses the disk that the journal is on. Last come the shares of a step of a server and a volunteer on one core.
+Probes stand around functions of the product while a run takes its steps. Each counts the thread's processor time
+without that of probes inside it, so the parts add up to the step. `--runs` chooses the disk that the journal is on.
 """
 
-import argparse
+import pkgutil
 import sys
 import tempfile
-from pathlib import Path
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from statistics import fmean
+from typing import Any, final
+from unittest.mock import patch
 
 import msgspec
-from measure import SETTINGS, Machine, Spread, describe_machine, print_report
-from rnn_run import SCHEMA, Settings, config_of, flat
-from step_in_process import Share, lines_of, measure_in_process
-from step_parts import Part, measure_parts, message_bytes, prepare
-from whole_steps import WholeSteps, measure_whole_steps
+from in_process import InProcess
+from measure import SETTINGS, Spread, parser_of, print_tables, spread
+from rnn_run import SCHEMA, config_of, create_run, flat
 
 from fedlearn.config import ConfigError, RunConfig, add_config_flags
 from fedlearn.storage.durable import StorageError
 
-TARGET_MS = 15.0
+WARM_UP_STEPS = 20
+TRIALS = "trials"
+REST = "all else"
+
+PROBES: dict[str, tuple[str, ...]] = {
+    TRIALS: (
+        "es_core.rnn_activation_gradient",
+        "es_core.rnn_member_losses",
+        "es_core.rnn_head_gradient",
+    ),
+    "windows": ("fedlearn.tasks.rnn.objective.cut_windows",),
+    "gradient estimate from noise": ("es_core.estimate_gradient",),
+    "optimizer, both replicas": ("fedlearn.es.replica.Replica.apply",),
+    "digest, both replicas": ("fedlearn.es.replica.tensor_digests",),
+    "sums: encode": (
+        "fedlearn.tasks.rnn.objective.encode_estimate",
+        "fedlearn.coordination.leases.open_step.encode_estimate",
+        "fedlearn.es.sums.exact_sum.encode_exactly",
+        "fedlearn.coordination.leases.open_step.encode_exactly",
+    ),
+    "sums: decode": ("fedlearn.es.replica.decode_estimate", "fedlearn.coordination.leases.open_step.decode_estimate"),
+    "sums: add and clip": ("fedlearn.es.sums.clipping.Clipping.total",),
+    "messages: encode, frames, CRC": ("fedlearn.wire.connection.pack", "fedlearn.server.training.recent.pack"),
+    "messages: CRC, decode": ("fedlearn.wire.connection.Connection.receive_data",),
+    "messages: queue": ("fedlearn.wire.connection.Connection.send", "fedlearn.wire.connection.Connection.data_to_send"),
+    "limits of what a server asks": (
+        "fedlearn.client.lending.budget.Budget.check_trials",
+        "fedlearn.client.lending.budget.Budget.check_update",
+    ),
+    "tell": ("fedlearn.coordination.steps.closing.tell",),
+    "ask": ("fedlearn.coordination.steps.step_source.Steps.open",),
+    "divergence": ("fedlearn.coordination.steps.divergence.DivergenceWatch.took",),
+    "journal: encode, write": ("fedlearn.storage.journal.journal.Journal.append",),
+    "metrics line": ("fedlearn.server.training.trainer.Trainer.record",),
+    "status for viewers": ("fedlearn.simulation.swarm.Swarm._tell_status",),
+    "audits, of few steps": ("fedlearn.server.training.trainer.Trainer.audit",),
+}
+"""The functions of each part, by the name under which they are called."""
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`."""
+class Share(msgspec.Struct, frozen=True):
+    """One part of a step."""
 
-    benchmark: str
-    machine: Machine
-    config: Settings
-    n_parameters: int
-    bytes_up: int
-    bytes_down: int
-    parts: list[Part]
-    sum_of_everything_else_ms: float
-    """Of the parts that are waited for."""
-    whole_steps: WholeSteps | None
-    target_ms: float
-    in_process: list[Share]
-    """Of a step of server and volunteer on one core."""
+    name: str
+    ms: Spread
+    mean_ms: float
+    """Of all steps: a part that few steps have has a median of 0."""
+
+
+@final
+class _Probes:
+    """Seconds by part, of the step that is being taken."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys([*PROBES, REST], 0.0)
+        self._stack = [REST]
+        self._since = time.thread_time()
+
+    def switch(self) -> None:
+        """Counts what passed since the last switch."""
+        now = time.thread_time()
+        self.seconds[self._stack[-1]] += now - self._since
+        self._since = now
+
+    def around(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, counted to the part."""
+
+        @wraps(function)
+        def probed(*arguments: object, **named: object) -> object:
+            self.switch()
+            self._stack.append(part)
+            try:
+                return function(*arguments, **named)
+            finally:
+                self.switch()
+                self._stack.pop()
+
+        return probed
+
+    def taken(self) -> dict[str, float]:
+        """The seconds of the step that is over."""
+        self.switch()
+        seconds, self.seconds = self.seconds, dict.fromkeys(self.seconds, 0.0)
+        return seconds
+
+
+def measure_in_process(config: RunConfig, steps: int) -> list[Share]:
+    """The parts of so many steps of a new run."""
+    # Other threads' time would be counted by no probe.
+    config = config.replace({"threads": 1})
+    probes = _Probes()
+    with ExitStack() as patched:
+        for part, names in PROBES.items():
+            for name in names:
+                function = pkgutil.resolve_name(name)
+                patched.enter_context(patch(name, probes.around(part, function)))
+        seconds = _taken(config, steps, probes)
+    return [
+        Share(part, spread([1e3 * step[part] for step in seconds]), 1e3 * fmean(step[part] for step in seconds))
+        for part in seconds[0]
+        if any(step[part] for step in seconds)
+    ]
+
+
+def _taken(config: RunConfig, steps: int, probes: _Probes) -> list[dict[str, float]]:
+    learner = InProcess(create_run(config), time.perf_counter)
+    seconds = []
+    try:
+        for _ in range(WARM_UP_STEPS + steps):
+            learner.advance(0.0)
+            seconds.append(probes.taken())
+    finally:
+        learner.close()
+    return seconds[WARM_UP_STEPS:]
 
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description="Where the time of a step goes, with one volunteer of one thread.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--rounds", type=int, default=30, metavar="N", help="measurements of each part (default: 30)")
-    parser.add_argument(
-        "--whole-steps", type=int, default=100, metavar="N", help="steps of real processes; 0 = none (default: 100)"
-    )
-    parser.add_argument(
-        "--in-process-steps", type=int, default=100, metavar="N", help="steps on one core; 0 = none (default: 100)"
-    )
+    parser = parser_of(__doc__)
+    parser.add_argument("--n-steps", type=int, default=100, metavar="N", help="that are measured (default: 100)")
     add_config_flags(parser, SCHEMA)
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(dir=vars(options).get("runs")) as folder:
             config = config_of(SETTINGS | vars(options)).replace({"runs": folder})
-            report = measure(config, options)
-    except (ConfigError, StorageError, ValueError, RuntimeError, OSError) as error:
+            parts = measure_in_process(config, options.n_steps)
+    except (ConfigError, StorageError, ValueError) as error:
         print(f"step.py: {error}", file=sys.stderr)
         return 1
-    print_report(report, lambda: table(report), as_json=options.json)
+    beside = sum(part.ms.median for part in parts if part.name != TRIALS)
+    facts = {key: flat(config)[key] for key in ("hidden_size", "population_limit", "group_size", "context")}
+    print_tables("step", as_json=options.json, facts={**facts, "medians but trials, ms": beside}, parts=parts)
     return 0
-
-
-def measure(config: RunConfig, options: argparse.Namespace) -> Report:
-    """All of the benchmark."""
-    contents = prepare(config)
-    parts = measure_parts(contents, Path(config.run.runs), options.rounds)
-    bytes_up, bytes_down = message_bytes(contents)
-    return Report(
-        benchmark="step",
-        machine=describe_machine(),
-        config=flat(config),
-        n_parameters=contents.run.objective.layout.size,
-        bytes_up=bytes_up,
-        bytes_down=bytes_down,
-        parts=parts,
-        sum_of_everything_else_ms=sum(part.ms.median * part.in_turn for part in parts if part.kind == "else"),
-        whole_steps=measure_whole_steps(config, options.whole_steps) if options.whole_steps else None,
-        target_ms=TARGET_MS,
-        in_process=measure_in_process(config, options.in_process_steps) if options.in_process_steps else [],
-    )
-
-
-def table(report: Report) -> str:
-    """The report for people: medians, with quartiles in brackets."""
-
-    def show(figures: Spread) -> str:
-        return f"{figures.median:.3f} [{figures.low:.3f}, {figures.high:.3f}] ms"
-
-    machine, config = report.machine, report.config
-    lines = [
-        f"{machine.processor}, {machine.instruction_set}; hidden {config['hidden_size']}, {report.n_parameters} "
-        f"parameters, population {config['population_limit']}, {report.bytes_up} bytes up, {report.bytes_down} down",
-        f"  {'part':42} {'in turn':>8}   median [quartiles]",
-    ]
-    lines += [
-        f"  {part.name:42} {f'{part.in_turn} x' if part.in_turn else 'beside':>8}   {show(part.ms)}"
-        for part in sorted(report.parts, key=lambda part: part.kind == "else")
-    ]
-    lines.append(f"everything but evaluation and estimate, summed: {report.sum_of_everything_else_ms:.2f} ms")
-    if report.whole_steps is not None:
-        whole = report.whole_steps
-        lines += [
-            f"whole steps of real processes on loopback ({whole.steps}): {show(whole.period_ms)}",
-            f"  evaluation {show(whole.evaluation_ms)}, gradient estimate {show(whole.estimate_ms)}",
-            f"  everything else {show(whole.everything_else_ms)}; held to {report.target_ms:.0f} ms",
-        ]
-    return "\n".join([*lines, *lines_of(report.in_process)])
 
 
 if __name__ == "__main__":
