@@ -1,4 +1,4 @@
-"""The noise of members as arrays, for objectives in Python; the addresses are those of docs/design.md."""
+"""The noise of members as arrays, for objectives in Python; the addresses are those of docs/design/arithmetic.md."""
 
 import msgspec
 import numpy as np

@@ -29,7 +29,7 @@ def test_costs_and_searches_are_reported(read_json: ReadJson) -> None:
 def test_docs_quote_what_was_saved() -> None:
     report = msgspec.json.decode((ROOT / "benchmarks" / "results" / "overheads.json").read_bytes())
     callbacks, gathered, written, *_ = (cost["ms"]["median"] for cost in report["costs"])
-    design = " ".join((ROOT / "docs" / "design.md").read_text(encoding="utf-8").split())
+    design = " ".join((ROOT / "docs" / "design" / "steps.md").read_text(encoding="utf-8").split())
     assert f"telling five of them about a step takes {1000 * callbacks:.1f} us" in design
     assert (
         f"For {report['volunteers']:,} volunteers that takes {gathered:.1f} ms in the loop and {written:.1f} ms outside"

@@ -1,4 +1,4 @@
-"""A second replica, written from docs/design.md alone: it reads a run's files and must reach every recorded digest.
+"""A second replica, written from docs/design alone: it reads a run's files and must reach every recorded digest.
 
 Nothing of fedlearn or its core computes here, so what the documents leave out would show.
 """

@@ -1,6 +1,9 @@
 """The examples, as short as they are and as they stand."""
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ SETTINGS: dict[str, Any] = {"group_size": 16, "population_limit": 32, "time_per_
 
 
 def test_there_is_no_other_example() -> None:
-    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted([*NEEDS, *FRONT_ENDS])
+    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted([*NEEDS, *FRONT_ENDS, "tour"])
 
 
 @pytest.mark.parametrize("name", NEEDS)
@@ -42,6 +45,17 @@ def test_a_front_end_is_short_and_says_its_command(name: str) -> None:
     text = (EXAMPLES / f"{name}.py").read_text()
     assert len(text.splitlines()) < 120
     assert f" examples/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
+
+
+def test_the_tour_shows_a_step_and_equal_digests() -> None:
+    tour = EXAMPLES / "tour.py"
+    assert len(tour.read_text().splitlines()) <= 150
+    done = subprocess.run([sys.executable, tour], capture_output=True, text=True, check=True)
+    for said in ("Assignment measure members 0 to 3", "Result     their losses are", "Update     utilities"):
+        assert said in done.stdout
+    digests = re.findall(r"(\w+) is before step 3, with digest (\w+)", done.stdout)
+    assert [name for name, _ in digests] == ["server", "Ada", "Bob"]
+    assert len({digest for _, digest in digests}) == 1
 
 
 @pytest.mark.parametrize("name", NEEDS)

@@ -1,6 +1,6 @@
 """What a run chooses itself where its configuration says 0, from a machine's speed and the size of the text.
 
-Source: trials on tinyshakespeare with one layer of 64 to 256 tanh units and Adam; docs/design.md, "Automatic settings".
+Source: trials on tinyshakespeare with one layer of 64 to 256 tanh units and Adam; docs/design/steps.md, "Automatic settings".
 """
 
 import math
@@ -73,7 +73,7 @@ LINE_GROWTH = 2
 """How many times larger a population may be where lines are slow, with perturbed weights."""
 
 DEADLINE_S = (5.0, 60.0)
-"""The shortest and the longest `time_per_step`. Lines lengthen steps up to half of it, see docs/design.md."""
+"""The shortest and the longest `time_per_step`. Lines lengthen steps up to half of it, see docs/design/steps.md."""
 
 Choice = tuple[dict[str, int | float], str]
 """Values of keys, and why these."""
