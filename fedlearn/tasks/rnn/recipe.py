@@ -1,6 +1,7 @@
 """What a run chooses itself where its configuration says 0, from a machine's speed and the size of the text.
 
-Source: trials on tinyshakespeare with one layer of 64 to 256 tanh units and Adam; docs/design/steps.md, "Automatic settings".
+Source: trials on tinyshakespeare with one layer of 64 to 256 tanh units and Adam;
+docs/design/steps.md, "Automatic settings".
 """
 
 import math
