@@ -49,8 +49,8 @@ PROBES: dict[str, tuple[str, ...]] = {
     "messages: CRC, decode": ("fedlearn.wire.connection.Connection.receive_data",),
     "messages: queue": ("fedlearn.wire.connection.Connection.send", "fedlearn.wire.connection.Connection.data_to_send"),
     "limits of what a server asks": (
-        "fedlearn.client.lending.budget.Budget.check_trials",
-        "fedlearn.client.lending.budget.Budget.check_update",
+        "fedlearn.client.lending.budget.MemoryBudget.check_trials",
+        "fedlearn.client.lending.budget.MemoryBudget.check_update",
     ),
     "tell": ("fedlearn.coordination.steps.closing.tell",),
     "ask": ("fedlearn.coordination.steps.step_source.Steps.open",),
