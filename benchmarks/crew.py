@@ -6,21 +6,17 @@ with the width of the model where the arithmetic grows with its square.
 """
 
 import argparse
-import os
-import re
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from threading import Thread
 
 import msgspec
-from measure import Machine, describe_machine, print_report
-from swarm import processor_s
+from measure import parser_of, print_tables
+from processes import process, processor_s
 
 from fedlearn.storage.logs.metrics import StepMetrics, read_last_metrics
 
@@ -51,94 +47,57 @@ ROWS = 32
 WARM_UP = 2
 """Steps that are not measured: the first trials of a process build what later ones use."""
 LONGEST_S = 600.0
+N_CUTS = 2
+ARRANGEMENTS: dict[str, tuple[int, str]] = {"alone": (1, "false"), "crew": (3, "false"), "direct crew": (3, "true")}
+"""Seats, and whether they send to each other."""
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of one arrangement."""
+    """Figures of one arrangement, each the median of the rounds."""
 
     name: str
     volunteers_ms: float
-    """Processor time of all volunteers for a member,"""
+    """Processor time of all volunteers for a member."""
     server_ms: float
-    """and of the server."""
+    """Processor time of the server for a member."""
     members_per_s: float
     cut_bytes: float
     """Bytes of a member's activations at a cut, on average; 0 where there is none."""
     relayed_bytes: float
-    """Of these, through the server."""
+    """Bytes of these that go through the server."""
     digest: str
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`: each figure the median of the rounds."""
-
-    benchmark: str
-    machine: Machine
-    rounds: int
-    steps: int
-    members: int
-    width: int
-    formula_bytes: int
-    """That a member's activations take at a cut, by docs/protocol.md."""
-    costs: list[Cost]
-    shares: dict[str, float]
+    share: float = 1.0
     """Processor time of a member's volunteers beside that of the whole model's."""
-    ns_a_byte: dict[str, float]
-    """What a crew's volunteers take more, for each byte that crosses a cut."""
+    ns_a_byte: float = 0.0
+    """Processor time that volunteers take more than one alone, for each byte that crosses a cut."""
 
 
-ARRANGEMENTS: dict[str, tuple[int, str]] = {"alone": (1, "false"), "crew": (3, "false"), "direct crew": (3, "true")}
-"""Seats, and whether they send to each other."""
-N_CUTS = 2
-
-
-@contextmanager
-def process(*arguments: str, folder: Path) -> Iterator[tuple[int, int]]:
-    """A process that is ended at the end: its number, and the port on which it listens; 0 for volunteers."""
-    is_server = arguments[0] == "serve"
-    environ = os.environ | {"XDG_CONFIG_HOME": str(folder / "config"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "fedlearn", *arguments]
-    made = subprocess.Popen(
-        command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert made.stdout is not None
-    said = ""
-    try:
-        while is_server and not re.search(r"listening on \S+:(\d+)", said):
-            line = made.stdout.readline()
-            if not line:
-                raise RuntimeError(f"{arguments[0]}: expected a port, got: {said}")
-            said += line
-        Thread(target=made.stdout.read, daemon=True).start()
-        found = re.search(r"listening on \S+:(\d+)", said)
-        yield made.pid, int(found.group(1)) if found else 0
-    finally:
-        made.terminate()
-        made.wait()
-
-
-def measure(name: str, *, steps: int, members: int, width: int, folder: Path) -> Cost:
-    """A server and volunteers of its own."""
+def measure(name: str, options: argparse.Namespace, folder: Path) -> Cost:
+    """The cost of an arrangement, with a server and volunteers of its own."""
     seats, direct = ARRANGEMENTS[name]
-    (folder / "task.py").write_text(TASK.format(width=width, rows=ROWS))
+    (folder / "task.py").write_text(TASK.format(width=options.width, rows=ROWS))
     served = ["serve", "--task", "task.py:task", "--port", "0", "--board", "0", "--volunteers", "0", "--audit", "0"]
-    served += ["--population-limit", f"{members}", "--group-size", f"{min(members, 64)}", "--time-per-step", "600"]
-    served += ["--sample-time", "0", "--checkpoint-time", "1e6", "--seats", f"{seats}", "--direct", direct]
+    served += ["--population-limit", f"{options.members}", "--group-size", f"{min(options.members, 64)}"]
+    served += ["--time-per-step", "600", "--sample-time", "0", "--checkpoint-time", "1e6"]
     joined = ["join", "--once", "--priority", "normal", "--threads", "1", "--on-battery", "yes"]
     with ExitStack() as held:
-        server, port = held.enter_context(process(*served, folder=folder))
+        flags = ["--seats", f"{seats}", "--direct", direct]
+        server, port = held.enter_context(process(*served, *flags, folder=folder))
         joined += ["--server", f"127.0.0.1:{port}", *(["--direct", "127.0.0.1:0"] if direct == "true" else [])]
-        volunteers = [held.enter_context(process(*joined, folder=folder))[0] for _ in range(seats)]
+        pids = [
+            server,
+            *(held.enter_context(process(*joined, folder=folder, listens=False))[0] for _ in range(seats)),
+        ]
         metrics = folder / "trainingRuns/1/metrics.jsonl"
         first = _taken(metrics, WARM_UP)
-        before = [processor_s(pid) for pid in (server, *volunteers)]
-        last = _taken(metrics, len(first) + steps)
-        used = [processor_s(pid) - since for pid, since in zip((server, *volunteers), before, strict=True)]
+        before = [processor_s(pid) for pid in pids]
+        last = _taken(metrics, len(first) + options.steps)
+        used = [processor_s(pid) - since for pid, since in zip(pids, before, strict=True)]
     return _cost(name, last[len(first) :], used)
 
 
 def _cost(name: str, steps: Sequence[StepMetrics], used_s: Sequence[float]) -> Cost:
-    """Of the steps that were measured; `used_s` begins with the server's."""
+    """The cost of the steps that were measured; `used_s` begins with the server's."""
     n_members = sum(step.members for step in steps)
     crossed = [cut for step in steps for cut in step.relayed.values()]
     n_crossed = max(sum(count for count, _, _ in crossed), 1)
@@ -169,55 +128,34 @@ def middle(costs: Sequence[Cost]) -> Cost:
     return msgspec.structs.replace(costs[0], **{f: median(getattr(cost, f) for cost in costs) for f in fields})
 
 
+def beside(cost: Cost, alone: Cost) -> Cost:
+    """The cost with what it is beside that of a volunteer alone."""
+    more_ms = cost.volunteers_ms - alone.volunteers_ms
+    return msgspec.structs.replace(
+        cost,
+        share=cost.volunteers_ms / alone.volunteers_ms,
+        ns_a_byte=1e6 * more_ms / (N_CUTS * cost.cut_bytes) if cost.cut_bytes else 0.0,
+    )
+
+
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description="What a crew of three costs beside one volunteer.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all, by turns (default: 3)")
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="of each (default: 5)")
     parser.add_argument("--members", type=int, default=1024, metavar="N", help="of each step (default: 1024)")
     parser.add_argument("--width", type=int, default=256, metavar="N", help="of the model's layers (default: 256)")
     options = parser.parse_args()
-    sizes = {"steps": options.steps, "members": options.members, "width": options.width}
     found: dict[str, list[Cost]] = {name: [] for name in ARRANGEMENTS}
     for _ in range(options.rounds):
         for name in ARRANGEMENTS:
             with tempfile.TemporaryDirectory() as folder:
-                found[name].append(measure(name, **sizes, folder=Path(folder)))
+                found[name].append(measure(name, options, Path(folder)))
     costs = [middle(each) for each in found.values()]
-    report = Report(
-        benchmark=Path(__file__).stem,
-        machine=describe_machine(),
-        rounds=options.rounds,
-        **sizes,
-        formula_bytes=4 * options.width * ROWS,
-        costs=costs,
-        shares={cost.name: cost.volunteers_ms / costs[0].volunteers_ms for cost in costs},
-        ns_a_byte={cost.name: _ns_a_byte(cost, costs[0]) for cost in costs[1:]},
-    )
-    print_report(report, lambda: table(report), as_json=options.json)
+    names = ("rounds", "steps", "members", "width")
+    facts = {name: getattr(options, name) for name in names} | {"formula_bytes": 4 * options.width * ROWS}
+    print_tables("crew", as_json=options.json, facts=facts, costs=[beside(cost, costs[0]) for cost in costs])
     return 0
-
-
-def _ns_a_byte(cost: Cost, alone: Cost) -> float:
-    return 1e6 * (cost.volunteers_ms - alone.volunteers_ms) / (N_CUTS * cost.cut_bytes)
-
-
-def table(report: Report) -> str:
-    """The report for people."""
-    lines = [
-        f"{report.machine.processor}; {report.rounds} rounds of {report.steps} steps of {report.members} members, "
-        f"width {report.width}; by the formula {report.formula_bytes} bytes a member cross a cut",
-        f"  {'':>12} {'volunteers, CPU ms':>19} {'beside alone':>13} {'ns a byte':>10} {'server, CPU ms':>15} "
-        f"{'members/s':>10} {'bytes a cut':>12} {'relayed':>8}",
-    ]
-    lines += [
-        f"  {cost.name:>12} {cost.volunteers_ms:19.3f} {report.shares[cost.name]:13.3f} "
-        f"{report.ns_a_byte.get(cost.name, 0.0):10.2f} {cost.server_ms:15.3f} "
-        f"{cost.members_per_s:10.1f} {cost.cut_bytes:12.1f} {cost.relayed_bytes:8.1f}"
-        for cost in report.costs
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

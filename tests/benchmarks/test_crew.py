@@ -17,6 +17,6 @@ def test_a_crew_is_measured_beside_one_volunteer(read_json: ReadJson) -> None:
     assert crew["cut_bytes"] == crew["relayed_bytes"] == direct["cut_bytes"] == report["formula_bytes"]
     assert direct["relayed_bytes"] == 0.0
     assert report["formula_bytes"] == 4 * 128 * 32
-    assert report["shares"]["alone"] == 1.0
+    assert alone["share"] == 1.0
     more_ms = crew["volunteers_ms"] - alone["volunteers_ms"]
-    assert report["ns_a_byte"]["crew"] == pytest.approx(1e6 * more_ms / (2 * report["formula_bytes"]))
+    assert crew["ns_a_byte"] == pytest.approx(1e6 * more_ms / (2 * report["formula_bytes"]))
