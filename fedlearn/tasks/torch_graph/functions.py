@@ -59,6 +59,14 @@ def _attention(
     )
 
 
+def _index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    # Brackets take half the time; None and a tensor of no dimension mean something else in them.
+    if all(index is not None and index.dim() for index in indices):
+        return self[tuple(indices)]
+    found: Tensor = torch.ops.aten.index.Tensor(self, indices)
+    return found
+
+
 def _layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
@@ -111,7 +119,16 @@ def _drawn(function: Function) -> Function:
     return run
 
 
+_SAME = (
+    "bmm.default", "cat.default", "cos.default", "erf.default", "exp.default", "gather.default", "index_select.default",
+    "log.default", "log_softmax.int", "logical_not.default", "maximum.default", "minimum.default", "pow.Tensor_Scalar",
+    "relu.default", "rsqrt.default", "scatter_add.default", "sigmoid.default", "sin.default", "softmax.int",
+    "split_with_sizes.default", "sqrt.default", "square.default", "stack.default", "tanh.default", "where.self",
+)  # fmt: skip
+"""Operators that `torch` has a function for with the same name and parameters."""
+
 _PUBLIC: Mapping[str, Function] = {
+    **{name: getattr(torch, name.split(".")[0]) for name in _SAME},
     "add.Tensor": _sum,
     "addmm.default": lambda self, mat1, mat2, beta, alpha: torch.addmm(self, mat1, mat2, beta=beta, alpha=alpha),
     "batch_norm.default": _batch_norm,
@@ -128,14 +145,18 @@ _PUBLIC: Mapping[str, Function] = {
     "div.Tensor": operator.truediv,
     "embedding.default": lambda weight, indices: F.embedding(indices, weight),
     "expand.default": Tensor.expand,
+    "gelu.default": lambda self, approximate: F.gelu(self, approximate=approximate),
     "gru.input": _recurrent(torch.gru),
     "gru_cell.default": torch.gru_cell,
+    "index.Tensor": _index,
+    "index_add.default": lambda self, dim, index, source, alpha: torch.index_add(self, dim, index, source, alpha=alpha),
     "instance_norm.default": _instance_norm,
     "layer_norm.default": _layer_norm,
     "linear.default": F.linear,
     "lstm.input": _recurrent(torch.lstm),
     "lstm_cell.default": torch.lstm_cell,
     "matmul.default": torch.matmul,
+    "mean.dim": lambda self, dim, keepdim, dtype: torch.mean(self, dim, keepdim, dtype=dtype),
     "mm.default": torch.mm,
     "mul.Scalar": operator.mul,
     "mul.Tensor": operator.mul,
@@ -152,12 +173,15 @@ _PUBLIC: Mapping[str, Function] = {
     "rnn_tanh.input": _recurrent(torch.rnn_tanh),
     "scaled_dot_product_attention.default": _attention,
     "select.int": Tensor.select,
+    "silu.default": F.silu,
     "sub.Tensor": _difference,
+    "sum.dim_IntList": lambda self, dim, keepdim, dtype: torch.sum(self, dim, keepdim, dtype=dtype),
     "t.default": torch.t,
     "to.dtype": Tensor.to,
     "transpose.int": torch.transpose,
     "type_as.default": Tensor.type_as,
     "unsqueeze.default": Tensor.unsqueeze,
+    "zeros_like.default": lambda self, dtype: torch.zeros_like(self, dtype=dtype),
 }
 
 SOURCES = frozenset(name for name, listed in OPERATORS.items() if listed.is_source)

@@ -86,7 +86,11 @@ class Program:
 
     @property
     def _device(self) -> torch.device:
-        return next(self.module.parameters()).device
+        _, parameters, name = self._learned[0]
+        parameter = parameters[name]
+        assert parameter is not None
+        device: torch.device = parameter.device
+        return device
 
 
 def _register(module: nn.Module, spec: ArraySpec, tensor: Tensor) -> None:

@@ -87,7 +87,29 @@ def recurrent(name: str) -> tuple[Any, ...]:
     return X, state, [weight[: 5 * gates] for weight in WEIGHTS], True, 1, False, True
 
 
+UNARY = ("cos", "erf", "exp", "log", "logical_not", "relu", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "square", "tanh")
+
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    **{f"{name}.default": (X,) for name in UNARY},
+    "bmm.default": (X, rand(2, 4, 2)),
+    "cat.default": ([X, X + 1], -2),
+    "gather.default": (rand(2, 2), 1, IDS % 2),
+    "gelu.default": (X, "tanh"),
+    "index.Tensor": (X, [torch.tensor([1, 0]), torch.tensor([[2], [0]])]),
+    "index_add.default": (X, 1, torch.tensor([2, 0, 2]), X + 1, 3),
+    "index_select.default": (X, -1, torch.tensor([3, 3, 0])),
+    "log_softmax.int": (X, 1, torch.float64),
+    "maximum.default": (X, rand(4)),
+    "mean.dim": (X, [0, -1], True, torch.float64),
+    "minimum.default": (X, rand(4)),
+    "pow.Tensor_Scalar": (X, 1.5),
+    "scatter_add.default": (rand(2, 2), 1, IDS % 2, rand(2, 2) + 1),
+    "softmax.int": (X, 1, None),
+    "split_with_sizes.default": (X, [1, 3], 2),
+    "stack.default": ([X, X + 1], 1),
+    "sum.dim_IntList": (IDS, None, True, torch.int32),
+    "where.self": (X > 0.5, X, rand(4)),
+    "zeros_like.default": (X, torch.int64),
     "add.Tensor": (X, rand(4), 3),
     "sub.Tensor": (X, rand(4), 3),
     "addmm.default": (rand(5), rand(2, 4), rand(4, 5), 0.5, 2),
@@ -150,6 +172,15 @@ def test_a_public_function_gives_what_aten_gives(name: str) -> None:
 
 def parts_of(results: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return [results] if isinstance(results, Tensor) else list(results)
+
+
+@pytest.mark.parametrize("first", [None, torch.tensor(1), torch.tensor([True, True])])
+def test_places_are_those_that_aten_gives(first: Tensor | None) -> None:
+    indices = [first, torch.tensor([2, 0])]
+    expected = torch.ops.aten.index(X, indices)
+    got = FUNCTIONS["index.Tensor"](X, indices)
+    assert got.shape == expected.shape
+    assert torch.equal(got, expected)
 
 
 @pytest.mark.parametrize("reduction", [0, 1, 2])
