@@ -147,7 +147,7 @@ def test_server_looks_at_as_much_as_alone_while_less_than_the_share_was_checked(
     assert n_found / N_DRAWS == pytest.approx(0.1 * N_GROUPS + LEAST_CHANCE * 0.5, rel=0.1)
 
 
-def compared(auditor: Auditor, holder: Reputation, *, lies: bool = False) -> list[Claim]:
+def compared(auditor: Auditor, holder: Reputation, *, lies: bool = False, off_by: float = 0.0) -> list[Claim]:
     """What the server has to look at of a lease and a copy of it."""
     population = Population(0, LOSSES, GROUP, N_GROUPS * GROUP, Adam(0.01), 0.0, 0.0)
     step = OpenStep(population, opened_at=0.0, deadline=1.0, first_member=0, layout=LAYOUT)
@@ -155,7 +155,7 @@ def compared(auditor: Auditor, holder: Reputation, *, lies: bool = False) -> lis
     copy = step.copy(0, N_GROUPS * GROUP, BOB)
     losses = np.arange(N_GROUPS * GROUP, dtype=np.float32)
     assert not lease.take(0, losses, NO_ESTIMATE, GROUP)
-    assert not copy.take(0, -losses if lies else losses, NO_ESTIMATE, GROUP)
+    assert not copy.take(0, -losses if lies else losses + np.float32(off_by), NO_ESTIMATE, GROUP)
     (overlap,) = lease.overlaps
     return auditor.compare(overlap, step, b"")
 
@@ -167,6 +167,15 @@ def test_any_group_that_two_agree_on_may_be_the_one_that_the_server_looks_at() -
     assert all(len(claims) in (0, 2) for claims in found)
     assert {claims[0].trials.first_member for claims in found if claims} == set(range(0, N_GROUPS * GROUP, GROUP))
     assert auditor.n_checked == N_DRAWS * N_GROUPS * GROUP
+
+
+def test_server_looks_whenever_two_agree_less_than_honest_machines_usually_do() -> None:
+    auditor, tolerance = auditor_of(0.02), 0.1 * float(np.arange(GROUP).std())
+    usual, unusual = (
+        sum(bool(compared(auditor, ADA, off_by=share * tolerance)) for _ in range(200)) for share in (0.05, 0.5)
+    )
+    assert usual < 100
+    assert unusual == 200
 
 
 def test_of_the_servers_own_nothing_is_looked_at_but_of_who_says_something_else() -> None:
