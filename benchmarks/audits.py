@@ -5,12 +5,11 @@ server holds a volunteer's results against its own; each group is an audit. Besi
 a run, where everybody computes with one precision: bytes held against float32.
 """
 
-import argparse
 from functools import cache
 
 import msgspec
 import numpy as np
-from measure import Machine, describe_machine, print_report, use_processors
+from measure import parser_of, print_tables, use_processors
 
 import es_core
 from fedlearn.coordination.audits.audit import loss_differences, sum_difference
@@ -44,21 +43,12 @@ class Row(msgspec.Struct, frozen=True):
     accused: int
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
-
-    benchmark: str
-    machine: Machine
-    rows: list[Row]
-
-
 def main() -> int:
     """Runs the benchmark; gives the exit code: 1 where anybody honest is accused."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--audits", type=int, default=2000, metavar="N", help="of each comparison (default: 2000)")
     parser.add_argument("--hidden-sizes", type=int, nargs="+", default=[64, 256], metavar="H", help="of the network")
     parser.add_argument("--group-sizes", type=int, nargs=2, default=[64, 16], metavar="N", help="for losses, for sums")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     use_processors(1)
     rows = [
@@ -67,7 +57,7 @@ def main() -> int:
         for what, group_size in zip(SPACES, options.group_sizes, strict=True)
         for row in compare(what, hidden_size, group_size, options.audits)
     ]
-    print_report(Report("audits", describe_machine(), rows), lambda: table(rows), as_json=options.json)
+    print_tables("audits", as_json=options.json, rows=rows)
     return 1 if any(row.accused for row in rows if "float32 to" not in row.precision) else 0
 
 
@@ -146,18 +136,6 @@ def _objective(hidden_size: int, precision: Precision) -> RnnObjective:
 def _weights(objective: RnnObjective) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
     """Larger than at the start, as after training: states far from zero."""
     return (objective.initial_weights() * 1.5).astype(np.float32)
-
-
-def table(rows: list[Row]) -> str:
-    """For people."""
-    names = ("what", "hidden", "precision", "ours", "theirs", "audits", "greatest", "mean", "accused")
-    form = "{:7} {:>6} {:16} {:8} {:8} {:>7} {:>9} {:>7} {:>8}"
-    lines = [form.format(*names)]
-    lines += [
-        form.format(*msgspec.structs.astuple(row)[:6], f"{row.greatest:.4f}", f"{row.mean:.4f}", row.accused)
-        for row in rows
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from measure import Machine, describe_machine, print_report, use_processors
+from measure import parser_of, print_tables, use_processors
 from rnn_run import RnnRun, config_of, create_run
 
 from fedlearn.coordination.audits.audit import Verdict
@@ -73,28 +73,19 @@ class Row(msgspec.Struct, frozen=True):
     honest_named: int
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
-
-    benchmark: str
-    machine: Machine
-    rows: list[Row]
-
-
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--liars", type=int, nargs="+", default=[0, 1, 2, 6], metavar="N", help="of ten volunteers")
     parser.add_argument("--connections", type=int, default=1, metavar="N", help="of each liar")
     parser.add_argument("--precision", choices=["float32", "int8"], default="float32")
     parser.add_argument("--steps", type=int, default=400, metavar="N", help="(default: 400)")
     parser.add_argument("--lie", type=float, default=0.95, metavar="X", help="share of the tolerance (default: 0.95)")
     parser.add_argument("--share-of-spread", type=float, metavar="X", help="a tolerance of that size, and no audits")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     use_processors(1)
     rows = [run(liars, options) for liars in options.liars]
-    print_report(Report("planting", describe_machine(), rows), lambda: table(rows), as_json=options.json)
+    print_tables("planting", as_json=options.json, rows=rows)
     return 0
 
 
@@ -168,18 +159,6 @@ def _text(folder: str) -> str:
 
 def _line(rnn: RnnRun) -> np.ndarray[Any, np.dtype[np.uint16]]:
     return rnn.dataset.tokenizer.encode(LINE).astype(np.uint16)
-
-
-def table(rows: list[Row]) -> str:
-    """For people."""
-    form = "{:9} {:>5} {:>11} {:>19} {:>7} {:>9} {:>10} {:>5} {:>6} {:>12}"
-    names = ("precision", "liars", "connections", "off by", "members", "line bits", "validation", "named", "banned")
-    lines = [form.format(*names, "honest named")]
-    for row in rows:
-        share, line, validation = f"{row.members_share:.2f}", f"{row.line_bits:.2f}", f"{row.validation_bits:.3f}"
-        first = (row.precision, row.liars, row.connections, row.off_by, share, line, validation)
-        lines.append(form.format(*first, row.named, row.banned, row.honest_named))
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":
