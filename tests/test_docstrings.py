@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_architecture import REPOSITORY, python_files, write
+from tests.architecture_rules import REPOSITORY, python_files
+from tests.test_architecture import write
 
 RAISES_IN_A_SENTENCE = re.compile(r"\bRaises\s+(?:an?\s+|the\s+)?`*[\w.]*[A-Z]\w*")
 
