@@ -22,11 +22,12 @@ def test_changed_conversations_end_in_a_protocol_error_or_are_heard_to_their_end
 DECODERS = ("npz", "idx", "idx-packed", "graph", "attachment", "message", "activation", "block", "options", "rows")
 
 
-def test_seats_that_say_anything_stop_no_crew() -> None:
-    command = [sys.executable, str(ROOT / "fuzz" / "crews.py"), "--cases", "20", "--seed", "1"]
+@pytest.mark.parametrize("name", ["crews", "relays"])
+def test_peers_that_say_anything_stop_nobody_else(name: str) -> None:
+    command = [sys.executable, str(ROOT / "fuzz" / f"{name}.py"), "--cases", "20", "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"20 cases from seed 1, \d{3} messages: the crews went on\n", done.stdout)
+    assert re.fullmatch(rf"20 cases from seed 1, \d{{3}} messages: the {name} went on\n", done.stdout)
 
 
 @pytest.mark.parametrize(

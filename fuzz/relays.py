@@ -1,0 +1,139 @@
+"""Random mutations of what a relay hears, from the volunteers below and from the server above: changed, late, twice.
+Nothing but the conversation of whoever said it ends; with a new line to its server the relay takes steps on.
+
+python fuzz/relays.py --cases 2000 --seed 1
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
+from fedlearn.wire.messages import Message, Ready, Result
+from tests.coordination.crews.test_changed_messages import changed
+from tests.relay.branch import Branch, add_to, branch_of
+from tests.run_folders import created, fit_task, task_config
+from tests.simulation.swarm.stage import Stage
+
+KEPT = 20
+"""Messages that may be said once more, later."""
+DONE_STEPS = 3
+"""Steps that the run takes after all that was said."""
+MANY = 1000
+"""Rounds in which a run takes these steps, if it takes any."""
+
+
+def say_below(choices: Random, relay: Branch, said_before: deque[Message]) -> None:
+    """A volunteer of the relay says something."""
+    peer = choices.choice(list(relay.participants))
+    participant, replica = relay.participants[peer], relay.volunteer.replica
+    assert replica is not None
+    step, digest = replica.step, replica.digest
+    losses: Float32Array = np.full(8, choices.choice([0.5, np.nan, 1e30]), np.float32)
+    first = relay.assigned[-1].first_member if relay.assigned else 0
+    honest: list[Message] = [
+        Ready(step, digest),
+        Result(step, first + 8 * choices.randrange(8), losses, digest),
+        Result(max(step - 1, 0), first, losses, digest),
+        *said_before,
+    ]
+    said = choices.choice(honest)
+    if choices.random() < 0.7:
+        said = changed(choices, said) or said
+    said_before.append(said)
+    try:
+        participant.link.client.send(said)
+        relay._receive(peer, participant)
+    except LocalProtocolError:
+        pass  # an honest connection does not even send it
+    except RemoteProtocolError:
+        relay.kill(participant)
+
+
+def say_above(choices: Random, relay: Branch) -> bool:
+    """The server says what it said before, changed or late; whether the conversation goes on."""
+    said: Message = choices.choice(relay.assigned)
+    if choices.random() < 0.7:
+        said = changed(choices, said) or said
+    try:
+        relay.performer.perform(relay.relay.received(said, relay.now()))
+    except RemoteProtocolError:
+        return False
+    return relay.left_by is None
+
+
+def connect_anew(stage: Stage, relay: Branch) -> None:
+    """The line to the server breaks, and there is another."""
+    participants = stage.swarm.participants
+    participants_of = [each for each in participants.values() if each.link is relay.link]
+    for each in participants_of:
+        stage.swarm.kill(each)
+    relay.cut()
+    relay.connect()
+    add_to(stage.swarm, relay)
+
+
+def try_one(seed: int, folder: Path) -> int:
+    """One run with a relay that hears anything; gives the number of messages."""
+    choices = Random(seed)
+    stage = Stage(created(task_config(folder, steps=100_000), fit_task()), fit_task())
+    relay = branch_of(stage.swarm, "relay", stage.clock, task=fit_task())
+    while relay.coordinator is None:
+        assert stage.advance()
+    for number in range(choices.randint(1, 4)):
+        relay.join(f"volunteer {number}")
+    stage.go_to(2)
+    said_before: deque[Message] = deque(maxlen=KEPT)
+    n_said = 0
+    for _ in range(choices.randint(1, 20)):
+        if not relay.participants:
+            break
+        n_said += 1
+        if choices.random() < 0.7:
+            say_below(choices, relay, said_before)
+        elif not say_above(choices, relay):
+            connect_anew(stage, relay)
+        for _ in range(choices.randrange(4)):
+            stage.advance()
+    connect_anew(stage, relay)
+    relay.join("honest")
+    step = stage.trainer.replica.step
+    for _ in range(MANY):
+        if not stage.advance():
+            stage.clock.now += 5.0
+        if stage.trainer.replica.step >= step + DONE_STEPS:
+            break
+    stage.close()
+    assert stage.trainer.replica.step >= step + DONE_STEPS, f"seed {seed}: the relay stands still"
+    return n_said
+
+
+def main() -> int:
+    """Tries so many cases; gives the exit code."""
+    parser = argparse.ArgumentParser(description="Random mutations of what a relay hears.")
+    parser.add_argument("--cases", type=int, default=2000, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first case; the others follow by one")
+    parser.add_argument("--minutes", type=float, default=0.0, metavar="NUMBER", help="stop earlier, after so long")
+    options = parser.parse_args()
+    began, n_cases, n_said = time.monotonic(), 0, 0
+    for seed in range(options.seed, options.seed + options.cases):
+        with tempfile.TemporaryDirectory() as folder:
+            n_said += try_one(seed, Path(folder))
+        n_cases += 1
+        if 0.0 < 60.0 * options.minutes <= time.monotonic() - began:
+            break
+    print(f"{n_cases} cases from seed {options.seed}, {n_said} messages: the relays went on")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
