@@ -227,6 +227,7 @@ def join(
     once: bool,
     give_up_s: float = math.inf,
     task: NamedTask | None = None,
+    missing: str = "",
     device: Device = "cpu",
     terms: LendingPolicy | None = None,
     budget: MemoryBudget | None = None,
@@ -238,10 +239,11 @@ def join(
     """Volunteers for a server's run until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
 
     Where nobody takes this machine in, `others` are tried in this order, and the first again whenever it was cut off.
-    `task` is what the server trains, where its code does not travel; trials of PyTorch models run on `device`. The
-    machine is lent while the `terms` are kept, and no more of its memory than the `budget` says. It leaves when no
-    server has answered for `give_up_s`. `on_leave` is called when the person wants to leave, who waits for no
-    computation. `direct` is where it listens for neighbours in a crew.
+    `task` is what the server trains, where its code does not travel; where that cannot be loaded, the server is told
+    what is `missing` here, and that is all. Trials of PyTorch models run on `device`. The machine is lent while the
+    `terms` are kept, and no more of its memory than the `budget` says. It leaves when no server has answered for
+    `give_up_s`. `on_leave` is called when the person wants to leave, who waits for no computation. `direct` is where it
+    listens for neighbours in a crew.
     """
     n_processors = usable_processors()
     terms = terms or LendingPolicy()
@@ -250,7 +252,7 @@ def join(
     if is_limited:
         n_threads = min(n_threads, math.ceil(terms.max_cpu * n_processors))
 
-    volunteer = VolunteerReplica(n_threads, task=task, device=device, budget=budget)
+    volunteer = VolunteerReplica(n_threads, task=task, missing=missing, device=device, budget=budget)
 
     def begin(address: Address, terminal: Terminal) -> Conversation:
         return Conversation(

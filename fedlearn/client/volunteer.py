@@ -27,12 +27,19 @@ class VolunteerReplica:
     """What this machine holds of a run, over any number of connections; 0 `threads` means all processors.
 
     `task` is what the person at this machine named, None for runs that need no code of a user's. Trials of PyTorch
-    models run on `device`. What exceeds the `budget` is refused.
+    models run on `device`. What exceeds the `budget` is refused, and every run where something is `missing` here.
     """
 
     def __init__(
-        self, threads: int, *, task: NamedTask | None = None, device: Device = "cpu", budget: MemoryBudget | None = None
+        self,
+        threads: int,
+        *,
+        task: NamedTask | None = None,
+        missing: str = "",
+        device: Device = "cpu",
+        budget: MemoryBudget | None = None,
     ) -> None:
+        self._missing = missing
         self._budget = budget or MemoryBudget()
         self._threads = threads
         self._task = task
@@ -152,6 +159,8 @@ class VolunteerReplica:
         """Makes the objective of a run; keeps what is held if the run is the same."""
         if self._holding is not None and invitation == self._invitation:
             return
+        if self._missing:
+            raise ValueError(self._missing)
         self._holding, self._place, self._invitation = None, None, invitation
         kind = find_kind(invitation.kind)
         try:

@@ -143,6 +143,11 @@ def test_kind_that_this_version_does_not_know_is_refused() -> None:
         VolunteerReplica(1).perform(Build(Welcome("1", Invitation("transformer", 0, {}, {}))))
 
 
+def test_volunteer_that_lacks_something_takes_part_in_no_run(run: Run) -> None:
+    with pytest.raises(ValueError, match=r"^fit.py: expected the module nowhere$"):
+        VolunteerReplica(1, missing="fit.py: expected the module nowhere").perform(build_of(run))
+
+
 @pytest.mark.parametrize(
     ("task", "complaint"),
     [

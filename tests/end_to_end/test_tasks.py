@@ -162,3 +162,17 @@ def test_a_task_of_one_side_only_is_refused_with_the_remedy(tmp_path: Path) -> N
                 wait_for(client, f"refused: task: expected .*{told}")
                 assert client.wait(timeout=LIMIT_S) == 1
             wait_for(server, f"left: task: expected .*{told}")
+
+
+def test_a_volunteer_that_lacks_a_package_tells_its_server_which(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FUNCTION)
+    (tmp_path / "other.py").write_text("import nowhere\n" + FUNCTION)
+    server = start("server.py", "--task", "mine.py:task", "--volunteers", "0", "--port", "0", *STEPS, folder=tmp_path)
+    told = "other.py: expected the module nowhere, which is missing; install it: pip install nowhere"
+    with ended_at_exit(server):
+        port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
+        client = start("client.py", "--task", "other.py:task", "--server", f"127.0.0.1:{port}", folder=tmp_path)
+        with ended_at_exit(client):
+            wait_for(client, f"refused: {told}")
+            assert client.wait(timeout=LIMIT_S) == 1
+        wait_for(server, f"left: {told}")

@@ -21,6 +21,7 @@ from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
 from fedlearn.system.processes import give_way, keep_memory, program
 from fedlearn.tasks.task import Device
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal import Terminal
 from fedlearn.wire.proof import Credentials
 
@@ -112,7 +113,10 @@ def join_command(options: argparse.Namespace) -> int:
     name = checked_name(options.name)
     if options.threads < 0:
         raise ValueError(f"--threads: expected 0 or more, got {options.threads}")
-    task = load_task(options.task) if options.task else None
+    terminal = terminal_of(options)
+    task, missing = _load(options.task)
+    if missing:
+        terminal.warn(missing)
     check_device(options.device)
     token = read_token(options.token_file, os.environ)
     identity, notice = own_identity(options.identity, os.environ)
@@ -138,18 +142,27 @@ def join_command(options: argparse.Namespace) -> int:
         Credentials(identity, token),
         name=name,
         threads=options.threads,
-        once=options.once,
+        once=options.once or bool(missing),
         give_up_s=options.give_up,
         task=task,
+        missing=missing,
         device=options.device,
         terms=terms,
         budget=budget,
         direct=parse_place(options.direct) if options.direct is not None else None,
         others=others,
         on_leave=end_soon,
-        terminal=terminal_of(options),
+        terminal=terminal,
     )
     return end(code)
+
+
+def _load(entry: str | None) -> tuple[NamedTask | None, str]:
+    """The task of a file, and which package it lacks here: the server is told, since others may lack it as well."""
+    try:
+        return load_task(entry) if entry else None, ""
+    except ModuleNotFoundError as error:
+        return None, str(error)
 
 
 def _ask_hub(options: argparse.Namespace) -> int:

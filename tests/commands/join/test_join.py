@@ -71,6 +71,17 @@ def test_task_is_the_one_that_is_named(join: Mock, tmp_path: Path, monkeypatch: 
     assert given(join)["task"].entry == f"{tmp_path / 'fit.py'}:task"
 
 
+def test_server_is_told_once_what_the_task_lacks_here(
+    join: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "fit.py").write_text("import nowhere\n" + FIT)
+    join_command(parsed("--task", f"{tmp_path / 'fit.py'}:task"))
+    told = "fit.py: expected the module nowhere, which is missing; install it: pip install nowhere"
+    assert given(join).items() >= {"task": None, "missing": told, "once": True}.items()
+    assert told in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
