@@ -4,7 +4,6 @@ than in a protocol error of the peer, however many are tried.
 python fuzz/conversations.py --cases 100000 --seed 1
 """
 
-import argparse
 import random
 import sys
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
+from seeds import chosen_options, seeds_of
 
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Send, SendWeights, ServerEffect
@@ -219,15 +219,11 @@ def try_one(generator: random.Random) -> str:
 
 def main() -> int:
     """Tries so many cases; gives the exit code."""
-    parser = argparse.ArgumentParser(description="Random mutations of valid conversations.")
-    parser.add_argument("--cases", type=int, default=100_000, metavar="N")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first case; the others follow by one")
-    parser.add_argument("--minutes", type=float, default=0.0, metavar="NUMBER", help="stop earlier, after so long")
-    options = parser.parse_args()
+    options = chosen_options("Random mutations of valid conversations.", cases=100_000)
     endings: Counter[str] = Counter()
     began = time.monotonic()
     tracemalloc.start()
-    for seed in range(options.seed, options.seed + options.cases):
+    for seed in seeds_of(options):
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
         ending = try_one(random.Random(seed))
@@ -235,8 +231,6 @@ def main() -> int:
         assert not ending.startswith("ours"), f"seed {seed}: {ending}"
         assert peak - before < MAX_GROWTH_BYTES, f"seed {seed}: {peak - before} bytes"
         endings[ending] += 1
-        if 0.0 < 60.0 * options.minutes <= time.monotonic() - began:
-            break
     for ending, count in endings.most_common(20):
         print(f"{count:9} {ending}")
     print(f"{endings.total()} cases from seed {options.seed} in {time.monotonic() - began:.0f} s: no other end")

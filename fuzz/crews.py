@@ -4,14 +4,13 @@ but the conversation of whoever said it ends, and the crews take steps on.
 python fuzz/crews.py --cases 2000 --seed 1
 """
 
-import argparse
 import sys
-import time
 from collections import deque
 from pathlib import Path
 from random import Random
 
 import numpy as np
+from seeds import chosen_options, seeds_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -67,17 +66,11 @@ def try_one(seed: int) -> int:
 
 def main() -> int:
     """Tries so many cases; gives the exit code."""
-    parser = argparse.ArgumentParser(description="Random mutations of what seats say.")
-    parser.add_argument("--cases", type=int, default=2000, metavar="N")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first case; the others follow by one")
-    parser.add_argument("--minutes", type=float, default=0.0, metavar="NUMBER", help="stop earlier, after so long")
-    options = parser.parse_args()
-    began, n_cases, n_heard = time.monotonic(), 0, 0
-    for seed in range(options.seed, options.seed + options.cases):
+    options = chosen_options("Random mutations of what seats say.", cases=2000)
+    n_cases, n_heard = 0, 0
+    for seed in seeds_of(options):
         n_heard += try_one(seed)
         n_cases += 1
-        if 0.0 < 60.0 * options.minutes <= time.monotonic() - began:
-            break
     print(f"{n_cases} cases from seed {options.seed}, {n_heard} messages: the crews went on")
     return 0
 

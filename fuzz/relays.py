@@ -4,15 +4,14 @@ Nothing but the conversation of whoever said it ends; with a new line to its ser
 python fuzz/relays.py --cases 2000 --seed 1
 """
 
-import argparse
 import sys
 import tempfile
-import time
 from collections import deque
 from pathlib import Path
 from random import Random
 
 import numpy as np
+from seeds import chosen_options, seeds_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -119,18 +118,12 @@ def try_one(seed: int, folder: Path) -> int:
 
 def main() -> int:
     """Tries so many cases; gives the exit code."""
-    parser = argparse.ArgumentParser(description="Random mutations of what a relay hears.")
-    parser.add_argument("--cases", type=int, default=2000, metavar="N")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first case; the others follow by one")
-    parser.add_argument("--minutes", type=float, default=0.0, metavar="NUMBER", help="stop earlier, after so long")
-    options = parser.parse_args()
-    began, n_cases, n_said = time.monotonic(), 0, 0
-    for seed in range(options.seed, options.seed + options.cases):
+    options = chosen_options("Random mutations of what a relay hears.", cases=2000)
+    n_cases, n_said = 0, 0
+    for seed in seeds_of(options):
         with tempfile.TemporaryDirectory() as folder:
             n_said += try_one(seed, Path(folder))
         n_cases += 1
-        if 0.0 < 60.0 * options.minutes <= time.monotonic() - began:
-            break
     print(f"{n_cases} cases from seed {options.seed}, {n_said} messages: the relays went on")
     return 0
 
