@@ -269,7 +269,7 @@ def test_machine_out_of_its_terms_is_lent_only_when_they_were_kept_for_a_while(
         looks.append(next(clock))
         return looks[-1]
 
-    monkeypatch.setattr(client, "Watch", lambda: machine)
+    monkeypatch.setattr(client, "MachineMonitor", lambda: machine)
     monkeypatch.setattr(client, "WATCH_S", 0.0)
     monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=now))
     assert joined((ENDED, 3)) == 0
