@@ -42,10 +42,10 @@ WARM_UP = 20
 MAX_POPULATION = 2**20
 """Members of a step at most, where volunteers compute."""
 
-OPEN_TO_ALL = (
-    "--host 127.0.0.1 --port 0 --audit 0 --threads 1 "
-    "--connections-per-address 0 --connections-per-identity 0 --joins-per-minute 0"
-).split()
+OPEN_TO_ALL = [
+    "--host", "127.0.0.1", "--port", "0", "--audit", "0", "--threads", "1",
+    "--connections-per-address", "0", "--connections-per-identity", "0", "--joins-per-minute", "0",
+]  # fmt: skip
 
 
 class Cost(msgspec.Struct, frozen=True):
