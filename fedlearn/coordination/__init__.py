@@ -1,1 +1,1 @@
-"""Who does what when: the coordinator (server), the worker (volunteer) and the relay, as pure machines with effects."""
+"""The coordinator (server), the worker (volunteer) and the relay, as pure state machines with effects."""

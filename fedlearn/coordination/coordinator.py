@@ -44,8 +44,8 @@ LAGS = "its line is slower than the steps; it goes on from the weights of today"
 class Coordinator:
     """Coordinates one run from `step` on; `last` is the Update before it, `digest` the replica's at `step`.
 
-    `standings` and `earned` are what identities have shown and done before. `lottery` draws what is audited: its seed
-    is the server's secret. Without one nothing is.
+    `standings` and `earned` are the reputations and the credit of identities from before. `lottery` draws the audits:
+    its seed is the server's secret. Without a lottery nothing is audited.
     """
 
     def __init__(
@@ -89,18 +89,18 @@ class Coordinator:
     def connected(
         self, peer: Peer, now: float, *, nonce: bytes, address: str = "", binding: bytes = b""
     ) -> list[ServerEffect]:
-        """A connection was made; it is unidentified until it has proven who it is, with the random `nonce`."""
+        """Takes a new connection; it is not authenticated until it has proven its identity over the random `nonce`."""
         return self._entrance.connected(peer, now, nonce=nonce, address=address, binding=binding)
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
-        """A connection ended; what was counted of the volunteer's results stays."""
+        """Takes note that a connection ended; results of its volunteer that were counted stay counted."""
         volunteer = self._entrance.disconnected(peer)
         if volunteer is None or self._course.is_over:
             return []
         return [*self._entrance.forget(volunteer, reason), *self._course.close_if_complete(now)]
 
     def received(self, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
-        """A message came that its connection found legal."""
+        """Takes a message that its connection found legal."""
         volunteer = self._volunteers.get(peer)
         if volunteer is None or self._course.is_over:
             return []
@@ -122,7 +122,9 @@ class Coordinator:
                 return []
 
     def applied(self, digest: bytes, now: float) -> list[ServerEffect]:
-        """The server's replica took the last Update; its digest is what every volunteer must have."""
+        """Takes the digest of the server's replica after the last Update; every volunteer's replica must have the
+        same.
+        """
         closed, self._course.closed = self._course.closed, None
         assert closed is not None, "applied without an Update under way"
         self._digest = digest
@@ -144,7 +146,7 @@ class Coordinator:
         return [*effects, *self._course.close_if_complete(now)]
 
     def allow(self, allowed: frozenset[str] | None, now: float) -> list[ServerEffect]:
-        """The owner lists other identities than before; None: everybody may take part."""
+        """Takes the owner's new list of identities that may take part; None: everybody may."""
         return [*self._entrance.allow(allowed), *self._course.close_if_complete(now)]
 
     def send_away(self, who: str, now: float) -> list[ServerEffect]:
@@ -152,14 +154,14 @@ class Coordinator:
         return [*self._entrance.send_away(who), *self._course.close_if_complete(now)]
 
     def replan(self, plan: RunPlan, now: float) -> None:
-        """The run has other times, another end and another share of audits from now on."""
+        """Changes the run's times, its end and its share of audits from now on."""
         self._plan = plan
         self._auditor.plan(plan.audit)
         self._course.pace.plan(plan.time_per_step)
         self._checkpoint_due = min(self._checkpoint_due, now + plan.checkpoint_time)
 
     def tick(self, now: float) -> list[ServerEffect]:
-        """Time passed: closes a step whose time is up, and a run that was complete when it was resumed."""
+        """Advances the time: closes a step whose time is up, and a run that was complete when it was resumed."""
         effects = self._entrance.turn_out(now)
         if self._course.completion and self._course.closed is None and not self._course.is_over:
             return [*effects, *self._end(self._course.completion)]
@@ -173,7 +175,7 @@ class Coordinator:
         return [] if self._course.closed is not None else self._end(reason)
 
     def status(self, now: float) -> Status:
-        """Where the run stands, for people and pages."""
+        """The state of the run, for people and pages."""
         ready = sum(len(v.seats) or 1 for v in self._volunteers.values() if v.phase is Phase.READY)
         run_left_s = math.inf
         if self._plan.duration_s > 0.0:
@@ -182,7 +184,7 @@ class Coordinator:
         return Status(step=self._course.step, volunteers=ready, step_left_s=step_left_s, run_left_s=run_left_s)
 
     def run_status(self, now: float) -> RunStatus:
-        """What viewers are shown of the run."""
+        """The state of the run with its volunteers, for viewers."""
         return run_status(
             self._plan,
             self.status(now),
@@ -229,7 +231,7 @@ class Coordinator:
         return [*effects, *self._course.open_next(now)]
 
     def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:
-        """More Updates wait for a peer than weights would take: it is sent those instead."""
+        """Sends a peer the weights instead of the Updates that wait for it, which are longer by now."""
         volunteer = self._volunteers.get(peer)
         if volunteer is None or volunteer.phase not in (Phase.READY, Phase.SEATED) or self._course.is_over:
             return []
@@ -253,7 +255,9 @@ class Coordinator:
 
     @property
     def position(self) -> tuple[int, bytes]:
-        """The step that is open or comes next, and the digest before it, once the one before is applied."""
+        """The step that is open or comes next, and the digest of the replica before it, once the last Update is
+        applied.
+        """
         return self._course.step, self._digest
 
     @property
@@ -262,19 +266,19 @@ class Coordinator:
         return self._steps.block_of(self._course.step)
 
     def volunteer(self, peer: Peer) -> Volunteer:
-        """Who speaks on a connection."""
+        """The volunteer on a connection."""
         return self._volunteers[peer]
 
     def seated(self, peer: Peer, name: str, seats: Sequence[Volunteer]) -> list[ServerEffect]:
-        """These volunteers hold a replica between them, and are spoken to as one peer."""
+        """Takes volunteers that hold a replica together; they are addressed as one peer."""
         return self._synchronise(self._entrance.adopt(peer, name, seats))
 
     def drifted(self, peer: Peer, what: str) -> list[ServerEffect]:
-        """What a seat holds is not what the server's replica has."""
+        """Takes note that the part of a seat differs from the server's replica."""
         return self._quarantine(self._volunteers[peer], what) if peer in self._volunteers else []
 
     def refuse(self, peer: Peer, reason: str) -> list[ServerEffect]:
-        """A seat said what none may say."""
+        """Sends away a seat that broke the protocol."""
         volunteer = self._volunteers.get(peer)
         return self._entrance.dismiss(volunteer, Farewell("refused", reason)) if volunteer is not None else []
 
@@ -320,27 +324,27 @@ class Coordinator:
 
     @property
     def volunteers(self) -> Collection[Volunteer]:
-        """Everybody who is connected."""
+        """All connected volunteers."""
         return self._volunteers.values()
 
     def assigned(self, now: float) -> list[ServerEffect]:
-        """There may be a step to open now."""
+        """Opens a step if that is possible now."""
         return self._course.open_next(now)
 
     def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
-        """Asks somebody for members of the open step of which nobody else has a lease any more."""
+        """Asks a volunteer for members of the open step that nobody leases any more."""
         return self._course.lease_again(volunteer, first_member, quota, now)
 
     def close(self, closed: ClosedStep, now: float) -> list[ServerEffect]:
-        """The open step is over, and this is what it amounts to."""
+        """Ends the open step with this outcome."""
         return self._course.close(closed, now)
 
     def abandon(self) -> None:
-        """Gives up the open step: whatever still comes of it is not taken."""
+        """Gives up the open step: further results of it are not taken."""
         self._course.abandon()
 
     def moved(self, step: int, digest: bytes, now: float) -> list[ServerEffect]:
-        """The replica has other weights now than the steps made: whoever follows it is sent those."""
+        """Takes note that the replica has weights that no step made: they are sent to all volunteers that follow it."""
         self.abandon()
         self._course.step, self._digest = step, digest
         effects: list[ServerEffect] = []
@@ -353,7 +357,7 @@ class Coordinator:
     # ---- audits
 
     def _audit(self, volunteer: Volunteer, lease: Lease, step: OpenStep, result: Result) -> list[ServerEffect]:
-        """Has some of a Result computed again, by lot, and holds it against what others have of the same members."""
+        """Has some of a Result computed again, by lot, and compares it with others' results of the same members."""
         disputed = [claim for overlap in lease.overlaps for claim in self._auditor.compare(overlap, step, step.block)]
         if lease.is_copy:
             return [Recompute(claim) for claim in disputed]
@@ -362,7 +366,7 @@ class Coordinator:
         return [Recompute(drawn) for drawn in (*disputed, *self._auditor.draw(claim))]
 
     def recomputed(self, claim: Claim, finding: Finding, verdict: Verdict, now: float) -> list[ServerEffect]:
-        """The server ran a claim's trials itself."""
+        """Takes the outcome of a claim whose trials the server computed itself."""
         if self._course.is_over:
             return []
         finding, verdict = self._auditor.settle(claim, finding, verdict)
@@ -379,7 +383,9 @@ class Coordinator:
     # ---- the end
 
     def _whose_lies(self, *, is_diverged: bool) -> str:
-        """Who may have driven a run away, for the end of the reason why it ends; empty where nobody did."""
+        """A clause that names those whose false results may have made the run diverge, for the reason of its end; else
+        empty.
+        """
         names = self._auditor.false_since(self._course.step - 2 * PATIENCE) if is_diverged else []
         return f"; false results came from {', '.join(names)}" if names else ""
 

@@ -1,4 +1,4 @@
-"""What the pure machines want done: values that a shell performs in order.
+"""Effects: actions that the pure machines ask for, as values that a shell performs in order.
 
 Effects with an answer (`ApplyUpdate` on the server, every `Compute` on a client) are performed one at a time; the shell
 reports their end to the machine that asked.
@@ -52,7 +52,7 @@ class DigestParts(msgspec.Struct, frozen=True):
     """Server: digest these parts of the replica, then call `Crews.digested`."""
 
     parts: tuple[tuple[str, ...], ...]
-    """Names of the tensors of each."""
+    """Names of the tensors of each part."""
 
 
 class SendPart(msgspec.Struct, frozen=True):
@@ -233,7 +233,7 @@ class Pass(msgspec.Struct, frozen=True):
     trials: Trials
     block: bytes
     payload: bytes
-    """What the seat before made of them; none at the first."""
+    """Activations from the seat before; empty at the first seat."""
 
 
 class Link(msgspec.Struct, frozen=True):

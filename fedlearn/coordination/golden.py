@@ -13,7 +13,7 @@ from fedlearn.tasks.rnn.golden import GOLDEN_TRIALS, GROUP_SIZE, GoldenTrials
 
 
 class AlteredCoreError(ValueError):
-    """This machine computes other numbers than this version of fedlearn does."""
+    """Raised where this machine computes other numbers than this version of fedlearn does."""
 
 
 def check_core() -> None:

@@ -1,4 +1,4 @@
-"""What the operator of a run that is under way may ask of it."""
+"""The requests that the operator of a running run may make."""
 
 from typing import final
 
@@ -11,7 +11,7 @@ from fedlearn.es.strategy import Strategy
 
 @final
 class RunOperator:
-    """Acts on a coordinator and on where its steps come from."""
+    """Acts on a coordinator and on its source of steps."""
 
     def __init__(self, coordinator: Coordinator, steps: LocalSteps) -> None:
         self._coordinator = coordinator
@@ -19,7 +19,7 @@ class RunOperator:
 
     @property
     def paused_by(self) -> str:
-        """Who paused the run; empty while it goes on."""
+        """Name of the operator that paused the run; empty while it goes on."""
         return self._steps.paused_by
 
     @property
@@ -29,20 +29,20 @@ class RunOperator:
 
     @property
     def next_end(self) -> int:
-        """The step at which a run ends that takes the open step, if there is one, and no other."""
+        """The step at which a run ends that finishes the open step, if there is one, and opens no other."""
         step, _ = self._coordinator.position
         return step + self._coordinator.has_open_step
 
     def pause(self, by: str) -> list[ServerEffect]:
-        """The step that is open ends as it would have, and none is opened after it; volunteers stay, and wait.
+        """Pauses the run: the open step ends as usual, and none is opened after it; volunteers stay, and wait.
 
-        Nothing of what they did is lost, and no training time passes.
+        No results are lost, and no training time passes.
         """
         self._steps.paused_by = by
         return [Notice(f"{by} paused the run")]
 
     def go_on(self, by: str, now: float) -> list[ServerEffect]:
-        """Steps are opened again."""
+        """Resumes the run: steps are opened again."""
         self._steps.paused_by = ""
         return [Notice(f"{by} let the run go on"), *self._coordinator.assigned(now)]
 
@@ -56,10 +56,10 @@ class RunOperator:
         return [Notice(f"{by} sends {who} away"), *effects]
 
     def change(self, plan: RunPlan, strategy: Strategy, now: float) -> None:
-        """Steps that are opened from now on follow these; each Update carries what replicas need to take it."""
+        """Makes steps that are opened from now on follow these; each Update carries what replicas need to take it."""
         self._steps.change(plan, strategy)
         self._coordinator.replan(plan, now)
 
     def stop(self, by: str) -> list[ServerEffect]:
-        """Ends the run cleanly, to be resumed whenever."""
+        """Ends the run cleanly, so that it can be resumed at any time."""
         return self._coordinator.stop(f"{by} stopped the server")

@@ -1,4 +1,4 @@
-"""The settings of a run apart from its strategy, and where the run stands."""
+"""The settings of a run apart from its strategy, and its state."""
 
 from collections.abc import Callable
 
@@ -32,18 +32,20 @@ class RunPlan(msgspec.Struct, frozen=True):
     """Seconds of open steps after which the run ends; 0: never."""
 
     seats: int = 0
-    """Volunteers that hold one replica between them; 0: as many as it takes of those that lend too little for one."""
+    """Volunteers that hold one replica together; 0: as many as are needed of those that lend too little for a whole
+    one.
+    """
     show: Callable[[float], tuple[str, float]] | None = None
-    """Gives the name and the value under which people know a loss; None: they know it as it is."""
+    """Gives the name and the value by which people know a loss; None: the loss itself."""
     replica_bytes: int = 0
-    """Memory that a whole replica takes."""
+    """Memory that a whole replica takes, in bytes."""
 
     def is_seated(self, memory_bytes: int) -> bool:
-        """Whether who lends so much holds a part of the replica; 0 is enough for any."""
+        """Whether a volunteer that lends this memory holds a part of the replica; 0 is enough for any."""
         return self.seats > 0 or 0 < memory_bytes < self.replica_bytes
 
     def completion(self, step: int, elapsed_s: float) -> str:
-        """Why the run has nothing left to do; empty where it has."""
+        """The reason why the run is complete; empty where it is not."""
         if 0 < self.steps <= step:
             return f"all {self.steps} steps are done"
         if 0.0 < self.duration_s <= elapsed_s:
@@ -57,7 +59,7 @@ class RunPlan(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Where the run stands."""
+    """The state of a run."""
 
     step: int
     volunteers: int

@@ -1,4 +1,4 @@
-"""Where a run stands, with all volunteers: what viewers of a run are shown."""
+"""The state of a run with all volunteers, for its viewers."""
 
 import math
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.wire.messages import Credit
 
 IDENTITY_DIGITS = 16
-"""Digits of an identity that are shown, as in `fedlearn runs --credit`: enough to tell volunteers apart."""
+"""Number of digits of an identity that are shown, as in `fedlearn runs --credit`: enough to tell volunteers apart."""
 
 _NOTHING = Credit(0, 0, 0, 0, 0)
 
@@ -23,7 +23,7 @@ class Earnings(msgspec.Struct, frozen=True):
 
     members: int
     work: int
-    """In the task's unit."""
+    """Work in the task's unit."""
     seconds: int
     agreed: int
     """Groups that were checked and agreed."""
@@ -36,20 +36,21 @@ class VolunteerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     identity: str
-    """The first IDENTITY_DIGITS hexadecimal digits."""
+    """The first IDENTITY_DIGITS hexadecimal digits of its identity."""
     threads: int
-    """As the volunteer says."""
+    """Number of threads that the volunteer reports."""
     is_local: bool
     """Whether the server started it."""
     phase: Literal["waiting", "syncing", "ready", "seated"]
-    """For the weights; was sent the weights; holds the weights; holds a part of them, or waits for one."""
+    """The volunteer waits for the weights; was sent them; holds them; or holds a part of them, or waits for one."""
     tensors: tuple[str, ...] = ()
-    """Names of those that its seat holds, or is sent; none where it has no seat."""
+    """Names of the tensors that its seat holds, or is sent; empty where it has no seat."""
     members_per_s: float | None
     share: float
-    """Share of the open step's population that it was asked for; all seats of a crew have alike of the crew's."""
+    """Share of the open step's population that it was asked for; the seats of a crew have equal shares of the crew's.
+    """
     members: int
-    """Members of these that are in."""
+    """Members of this share whose results have come."""
     exchange_s: float | None
     """Seconds that an Assignment and its Result travel, together."""
     trust: Literal["proven", "stranger"]
@@ -66,7 +67,7 @@ class StepStatus(msgspec.Struct, frozen=True):
     left_s: float
     """Seconds until it closes at the latest."""
     members: int
-    """Members that are in."""
+    """Members whose results have come."""
     wanted: int
 
 
@@ -76,19 +77,19 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal[1] = 1
     run: str
     state: Literal["running", "waiting", "paused", "ended"]
-    """It waits for volunteers, or was paused by its operator."""
+    """The state of the run; it waits for volunteers, or was paused by its operator."""
     reason: str = ""
-    """Why it waits, is paused or has ended; empty while it just waits for volunteers."""
+    """Why the run waits, is paused or has ended; empty while it just waits for volunteers."""
     step: int
-    """Steps that were taken."""
+    """Steps that the run has taken."""
     steps: int
-    """The step at which it ends; 0: it has no such end."""
+    """The step at which the run ends; 0: no such end."""
     duration_s: float = 0.0
-    """Of training after which it ends, 0: never."""
+    """Seconds of training after which the run ends; 0: no such end."""
     run_left_s: float | None
     """Seconds of training that are left; None where training has no time limit."""
     members_per_s: float
-    """In the last step; 0 where nobody works."""
+    """Members per second in the last step; 0 where no volunteer works."""
     open_step: StepStatus | None
     volunteers: tuple[VolunteerStatus, ...]
     pid: int = 0
@@ -98,9 +99,9 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The unit of work: tokens, examples or episodes."""
     loss: float | None = None
     shown: dict[str, float] = {}
-    """The loss of the last step as people read it."""
+    """The loss of the last step, by the names and units that people read."""
     work_per_s: float = 0.0
-    """In the last step, in `unit`."""
+    """Work per second in the last step, in `unit`."""
     bytes_in_per_s: float = 0.0
     bytes_out_per_s: float = 0.0
     validation: dict[str, float | None] = {}
@@ -119,7 +120,7 @@ def run_status(
     members_per_s: float,
     paused_by: str = "",
 ) -> RunStatus:
-    """The status, as far as the coordinator knows it; `members_per_s` is that of the last step."""
+    """The status as far as the coordinator knows it; `members_per_s` is that of the last step."""
     population = step.population.limit if step is not None else 0
     everybody = [volunteer for volunteer in volunteers if volunteer.phase is not Phase.STRANGER]
     crews = {seat.peer: crew for crew in everybody for seat in crew.seats}

@@ -72,19 +72,19 @@ _SAFETY = 0.9
 
 @final
 class Worker:
-    """One volunteer's part of a run, from Hello to the parting word; `run` is the one that is wanted, empty: any."""
+    """One volunteer's part of a run, from Hello to the parting word; `run` is the wanted one, empty: any."""
 
     def __init__(
         self, *, name: str, threads: int, credentials: Credentials, run: str = "", memory_bytes: int = 0
     ) -> None:
-        """`memory_bytes`: what this machine lends; 0: enough for any whole replica."""
+        """`memory_bytes` is the memory that this machine lends; 0: enough for any whole replica."""
         self._name = name
         self._threads = threads
         self._credentials = credentials
         self._run = run
         self._memory_bytes = memory_bytes
         self._pipeline: Pipeline | None = None
-        """Where this machine holds a part of the model."""
+        """The pipeline of this machine's seat; None where it has none."""
         self._way = ActivationRoute()
         self._listens_at = 0
         self._hello: Hello | None = None
@@ -107,16 +107,16 @@ class Worker:
         self.n_steps = 0
         """Steps taken since this machine joined."""
         self.credit: Credit | None = None
-        """What the server last said that this identity is credited with."""
+        """The credit of this identity, as the server last reported it."""
 
     @property
     def bytes_waiting(self) -> int:
-        """Of what the server has asked for and this machine has not come to."""
+        """Bytes of orders of the server that this machine has not carried out."""
         return self._bytes_waiting
 
     @property
     def activations_waiting_bytes(self) -> int:
-        """Of what the seat before sent, and this machine has not come to."""
+        """Bytes of activations from the previous seat that this machine has not computed."""
         return self._pipeline.bytes_waiting if self._pipeline is not None else 0
 
     def start(
@@ -134,7 +134,7 @@ class Worker:
         return [Reply(self._hello)]
 
     def received(self, message: Message, now: float) -> list[ClientEffect]:
-        """Takes a message that the connection found legal; after a parting word it does nothing."""
+        """Takes a message that the connection found legal; ignores it after a parting word."""
         if self._is_over:
             return []
         match message:
@@ -186,11 +186,11 @@ class Worker:
                 return []
 
     def linked(self) -> list[ClientEffect]:
-        """The next seat is reached, and has proven that it is the one that the server named."""
+        """Takes note that the next seat is connected, and has proven that it is the one that the server named."""
         return self._way.opened()
 
     def unlinked(self, reason: str, *, is_next: bool) -> list[ClientEffect]:
-        """A line to a neighbour can't be used, or not any more."""
+        """Takes note that a connection to a neighbour can't be used, or not any more."""
         if self._is_over or self._pipeline is None:
             return []
         if is_next:
@@ -198,14 +198,14 @@ class Worker:
         return self._turn_away(reason) if self._pipeline.hears else []
 
     def heard(self, activations: Activations, now: float) -> list[ClientEffect]:
-        """The seat before sent something straight to this one."""
+        """Takes activations that came straight from the previous seat."""
         if self._is_over or self._pipeline is None:
             return []
         misfit = self._pipeline.heard(activations)
         return [*(self._turn_away(misfit) if misfit else []), *self._proceed(now)]
 
     def _turn_away(self, reason: str) -> list[ClientEffect]:
-        """Hears the seat before no more: the server looks at what it sends."""
+        """Stops hearing the previous seat directly: the server looks at what it sends."""
         assert self._pipeline is not None, "neighbours without a seat"
         self._pipeline.hear(None)
         return [unreachable(reason, is_next=False)]
@@ -221,7 +221,7 @@ class Worker:
         return []
 
     def _give_up(self) -> None:
-        """Nothing more is wanted of the lease."""
+        """Drops the work of the lease."""
         self._assignment = None
         if self._pipeline is not None:
             self._pipeline.clear()
@@ -264,7 +264,8 @@ class Worker:
 
     def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:
         """Notes the step before which the replica stands, and says Ready once that is the step that the server asked
-        for."""
+        for.
+        """
         assert isinstance(digest, bytes)
         self._step, self._digest = step, digest
         if self._ready_at != step:
@@ -281,7 +282,7 @@ class Worker:
         return [] if self._is_over else self._proceed(now)
 
     def finish(self, reason: str, now: float) -> list[ClientEffect]:
-        """Sends what is under way and then parts, as the person wants to leave; `stop` does not wait for it."""
+        """Sends the results under way and then parts, as the person wants to leave; `stop` does not wait for them."""
         self._leaving = reason
         return [] if self._is_over else self._proceed(now)
 
@@ -290,8 +291,9 @@ class Worker:
         return self._part(reason, is_refusal=False)
 
     def fail(self, reason: str, *, is_welcome_back: bool = False) -> list[ClientEffect]:
-        """Parts because this machine cannot do what the run asks for; the server is told why, as it may be its
-        fault."""
+        """Parts because this machine cannot do what the run asks for; tells the server the reason, as the fault may be
+        there.
+        """
         return self._part(reason, is_refusal=True, is_welcome_back=is_welcome_back)
 
     def _part(self, reason: str, *, is_refusal: bool, is_welcome_back: bool = False) -> list[ClientEffect]:
@@ -376,7 +378,7 @@ class Worker:
 
 
 def _bytes_of(compute: Compute | None) -> int:
-    """Bytes of an order that wait in memory until it is carried out."""
+    """Bytes of an order that waits in memory until it is carried out."""
     match compute:
         case Build(welcome):
             return _OBJECT_BYTES + len(welcome.invitation.attachment)

@@ -23,27 +23,29 @@ MOST_DIFFERENCE = 1e9
 
 
 class Claim(msgspec.Struct, frozen=True, eq=False):
-    """What somebody said about these trials."""
+    """The results that a volunteer or a crew reported for some trials."""
 
     standing: Reputation
     trials: Trials
     block: bytes
     losses: Float32Array
-    """float32 [n_members]"""
+    """Reported losses, float32 [n_members]."""
     estimate: CodedEstimate
     lease: Lease
     """The lease that they belong to."""
     tolerance: Tolerance = LOOSE
-    """How far honest machines may be from one another here."""
+    """How much honest machines may differ from one another here."""
     whole: "Claim | None" = None
-    """The whole Result that these trials are from, where its exact sum is checked too."""
+    """The whole Result that these trials are from, where its exact sum is checked as well."""
     is_owed: bool = False
     """Whether members wait for the verdict, so that nothing else may take its place."""
     trail: ActivationLog | None = None
-    """How they went through a crew; None where one machine computed them."""
+    """The route of these trials through a crew; None where one machine computed them."""
 
     def through(self, trail: ActivationLog) -> "Claim":
-        """The same of a crew, where a last digit may turn a value of what travels in few bits."""
+        """The same claim about trials of a crew, where a difference in a last digit may flip a value that travels in
+        few bits.
+        """
         tolerance = self.tolerance if trail.wire == "float32" else LOOSE
         return msgspec.structs.replace(self, trail=trail, tolerance=tolerance)
 
@@ -57,12 +59,13 @@ class Verdict(msgspec.Struct, frozen=True):
     identity: str
     name: str
     difference: float
-    """In tolerances: the claim is false above 1."""
+    """Distance to the server's own results, in tolerances; the claim is false above 1."""
     place: int | None = None
-    """Of a crew: which seat sent the first false thing, whose name and identity these then are; None where that is not
-    known, and all of them answer for it."""
+    """The seat of a crew that sent the first false message, whose name and identity are given here; None where the seat
+    is not known, and all seats are responsible.
+    """
     adds_up: bool = False
-    """Whether this is false only together with what was checked before: results that are always a little off."""
+    """Whether the claim is false only together with earlier ones: its sender's results are always slightly off."""
 
     @property
     def is_true(self) -> bool:
@@ -93,7 +96,7 @@ def compare(claim: Claim, evaluate: Callable[[], TrialResults], layout: Paramete
 
 
 def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
-    """How far the claim is from the server's own results, which are as in `compare`."""
+    """Measures how far the claim is from the server's own results, which are as in `compare`."""
     tolerance = claim.tolerance
     difference = loss_difference(claim.losses, own.losses, claim.trials.group_size, tolerance)
     if claim.trials.perturbation.is_summed:
@@ -132,7 +135,7 @@ def loss_gaps(one: Float32Array, other: Float32Array, group_size: int) -> NDArra
 
 
 def first_false(stages: Sequence[Float32Array], group_size: int, tolerance: Tolerance = LOOSE) -> int:
-    """The seat of a crew that sent the first false thing of a group whose losses are false.
+    """The seat of a crew that sent the first false message of a group whose losses are false.
 
     `stages` has the losses [group_size] that the server finds by itself, those that follow from what the first seat
     sent if all behind it are honest, from what the second one sent, and so on; at last those that the crew claimed. So

@@ -1,4 +1,4 @@
-"""Which results are checked, by whom, and what follows for their senders.
+"""Chooses which results are checked, and by whom, and decides what follows for their senders.
 
 The choice is random, and only the server knows the generator's seed. The server checks all results of a newcomer before
 they count. Of all other results a share is checked, and of each Result some with a probability of `LEAST_CHANCE` or
@@ -24,11 +24,13 @@ LEAST_CHANCE = 0.05
 """The least probability with which some of a Result is checked."""
 
 MAX_PENDING = 4
-"""Claims that wait to be checked; further ones are let go, so that no step waits for audits. Those of strangers, whose
-members wait for them, are not among these: else strangers without end would keep the trusted from being checked."""
+"""Claims that wait to be checked; further ones are dropped, so that no step waits for audits. Claims of untrusted
+volunteers, whose members wait for them, are not counted: else any number of these could keep the trusted ones from
+being checked.
+"""
 
 MAX_NAMED = 16
-"""The latest false results whose senders are named when a run ends."""
+"""The number of latest false results whose senders are named when a run ends."""
 
 CATCHING_UP = 2.0
 """While less than the share has been checked, volunteers are given copies of this many times as much."""
@@ -50,12 +52,12 @@ class Lottery(Protocol):
 
 @final
 class Auditor:
-    """Has `share` of the groups checked, none with 0, and writes what comes of it in the ledger."""
+    """Has `share` of the groups checked (0: none), and records the outcomes in the ledger."""
 
     def __init__(
         self, share: float, ledger: Ledger, *, lottery: Lottery | None, tolerances: Tolerances = ANYTHING
     ) -> None:
-        """`lottery` is seeded with the server's secret; without one nothing is ever checked."""
+        """`lottery` is seeded with the server's secret; without a lottery nothing is ever checked."""
         self._tolerances = tolerances
         self._share = self._planned = share if lottery is not None else 0.0
         self._ledger = ledger
@@ -65,16 +67,16 @@ class Auditor:
         self._is_alarmed = False
         self._false: deque[tuple[int, str]] = deque(maxlen=MAX_NAMED)
         self.n_received = 0
-        """Members that counted at once, from volunteers on other machines."""
+        """Members that counted immediately, from volunteers on other machines."""
         self.n_checked = 0
         """Those of them that were checked, by anybody."""
 
     def plan(self, share: float) -> None:
-        """Another share of the groups, from the next step on."""
+        """Changes the share of the groups that is checked, from the next step on."""
         self._planned = share if self._lottery is not None else 0.0
 
     def begin_step(self) -> None:
-        """A step is opened; none has two shares, since what is held in it waits for a verdict."""
+        """Notes that a step is opened; one step never has two shares, since what is held in it waits for a verdict."""
         self._share = self._planned
 
     def trusts(self, standing: Reputation) -> bool:
@@ -84,7 +86,9 @@ class Auditor:
         return standing.is_proven or self._share == 0.0
 
     def alarm(self, *, on: bool) -> None:
-        """While losses are as if the run diverged nobody is trusted: it may be lies of those who were."""
+        """Trusts nobody while losses look as if the run diverged: they may be false losses of volunteers that were
+        trusted.
+        """
         self._is_alarmed = on
 
     def false_since(self, step: int) -> list[str]:
@@ -92,7 +96,7 @@ class Auditor:
         return list(dict.fromkeys(name for at, name in self._false if at >= step))
 
     def appoint(self, able: Sequence[tuple[Reputation, int]], *, is_summed: bool) -> list[int] | None:
-        """Which of these volunteers check others in the next step, by their places; None where nobody can.
+        """Chooses the volunteers that check others in the next step, by their indices; None where no volunteer can.
 
         Each comes with the number of groups that it is asked for. Volunteers do not check sums, of which no part can be
         checked.
@@ -109,14 +113,14 @@ class Auditor:
         return self._sample(len(able), n_named)
 
     def place(self, n_places: int) -> int:
-        """One of `n_places` places."""
+        """Draws one of `n_places` indices."""
         return int(self._random() * n_places)
 
     def compare(self, overlap: Overlap, step: OpenStep, block: bytes) -> list[Claim]:
-        """Compares what has come of a lease with what has come of its copy; gives what the server must check itself.
+        """Compares the results of a lease with those of its copy; gives the claims that the server must check itself.
 
         Where they differ, that is the group in which they differ most, as both sent it; `settle` is called with each of
-        the two, and whoever is not confirmed by the server was false.
+        the two, and a volunteer that the server does not confirm was false.
         """
         first, end = overlap.uncompared()
         if first >= end or self._share == 0.0:
@@ -146,7 +150,7 @@ class Auditor:
         return claims
 
     def draw(self, claim: Claim) -> list[Claim]:
-        """What of a whole Result the server is to check; `settle` is called later with each part."""
+        """Draws the parts of a whole Result that the server is to check; `settle` is called later with each part."""
         if self._share == 0.0 or claim.standing.is_local:
             return []
         self.n_received += 0 if claim.lease.is_held else claim.trials.n_members
@@ -157,7 +161,7 @@ class Auditor:
         return drawn
 
     def settle(self, claim: Claim, finding: Finding, verdict: Verdict) -> tuple[Finding, Verdict]:
-        """Takes what came of checking a claim that was drawn; gives what it is with all that was found before."""
+        """Takes the outcome of a claim that was drawn; gives the outcome together with all earlier ones."""
         self._n_pending -= 0 if claim.is_owed else 1
         if finding is Finding.TRUE and self._adds_up(claim, verdict):
             finding, verdict = Finding.FALSE, msgspec.structs.replace(verdict, adds_up=True)
@@ -178,9 +182,9 @@ class Auditor:
         return finding, verdict
 
     def _adds_up(self, claim: Claim, verdict: Verdict) -> bool:
-        """Whether an identity's results are false together, each within the tolerance.
+        """Whether an identity's results are false together although each is within the tolerance.
 
-        Which seat of a crew is a little off is not known, and a crew's standing is its seats'.
+        Nobody knows which seat of a crew is slightly off, and a crew's reputation is that of its seats.
         """
         standing = claim.standing
         if standing.is_shared:
@@ -222,13 +226,13 @@ class Auditor:
         return self._lottery.random()
 
     def _sample(self, n: int, n_chosen: int) -> list[int]:
-        """`n_chosen` of `n` places, in no order."""
+        """Draws `n_chosen` of `n` indices, in no order."""
         assert self._lottery is not None, "drawing without a lottery"
         return self._lottery.sample(range(n), min(n, n_chosen))
 
 
 def _claim_of(lease: Lease, step: OpenStep, block: bytes, first_member: int) -> Claim:
-    """What a lease's holder said about one group."""
+    """The results that a lease's holder reported for one group."""
     size = step.population.group_size
     trials = msgspec.structs.replace(step.trials(first_member, size), shaping=None)
     losses = lease.losses_of(first_member, first_member + size)

@@ -12,7 +12,7 @@ from fedlearn.coordination.people.roster import Share, Volunteer
 
 
 def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tuple[Volunteer, Lease]]:
-    """Gives everybody a lease: mostly members of their own, and copies to those whom the lottery names.
+    """Gives each volunteer a lease: mostly members of their own, and copies to those that the lottery drew.
 
     A step that is closed elsewhere has no copies: all its members are wanted, and passed on as soon as they are in.
     """
@@ -38,7 +38,7 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
 
 
 def _is_able(share: Share) -> bool:
-    """Whether it can check others, and be checked by them.
+    """Whether the volunteer can check others, and be checked by them.
 
     Crews can't: for a copy activations would travel once more, and those of whole steps would have to be kept until all
     copies are in, as it is from them that the server finds out which seat was false.

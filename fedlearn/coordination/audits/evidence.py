@@ -1,4 +1,4 @@
-"""Evidence that adds up over all audits of an identity: lies too small for one audit, and always told.
+"""Evidence that adds up over all audits of an identity: it finds false results that are too small for one audit.
 
 Honest machines differ from one another, and always in the same way; what is constant is how little. Each audit's
 difference x, in tolerances and at most 1, has a mean of at most `usual` for them, whatever came before. So the factor
@@ -12,18 +12,18 @@ Sources: Page, "Continuous Inspection Schemes" (1954); Shin, Ramdas and Rinaldo,
 import math
 
 ALARM = 1e-9
-"""An honest machine is accused once in a billion audits, or less often."""
+"""Probability per audit of accusing an honest machine: once in a billion audits, or less often."""
 
 BET = 0.5
 """How much of the product an audit without any difference takes."""
 
 
 def added(doubt: float, difference: float, *, usual: float) -> float:
-    """The doubt in an identity, as the logarithm of the product, after one more audit."""
+    """The doubt in an identity after one more audit: the logarithm of the product."""
     bet = BET / usual
     return max(doubt + math.log1p(bet * (min(difference, 1.0) - usual)), 0.0)
 
 
 def is_enough(doubt: float) -> bool:
-    """Whether results are false, all together."""
+    """Whether the evidence shows that results are false, all together."""
     return doubt >= -math.log(ALARM)

@@ -1,4 +1,4 @@
-"""How far honest machines may be from one another: ten times what was measured, by what is computed in which precision.
+"""How far honest machines may be from one another: ten times the measured distance, by computation and precision.
 
 A tolerance is no share of the signal: whatever is below it can be used to steer a run. Figures: docs/security.md;
 measured by benchmarks/audits.py, benchmarks/graph_audits.py and benchmarks/planting.py.
@@ -20,19 +20,19 @@ LEAST = 1e-7
 
 
 class Tolerance(msgspec.Struct, frozen=True):
-    """What results may be off by: of a group's losses the root mean square, of a sum its length."""
+    """Tolerances of results: for losses the root mean square of a group, for a sum its length."""
 
     share: float
     """Share of the standard deviation of the group's losses."""
     relative: float
-    """Share of the greatest of the losses, on top: what rounding leaves where members hardly differ."""
+    """Share of the greatest of the losses, in addition to `share`: covers rounding where members hardly differ."""
     sums: float
     """Share of the length of the server's own sum."""
     usual: float = 0.1
-    """Share of all this that honest machines stay below in the mean of many audits."""
+    """Share of the whole tolerance that honest machines stay below in the mean of many audits."""
 
     def allowed(self, own: Float32Array, group_size: int) -> NDArray[np.float64]:
-        """How much each group may differ from these losses [n_members], [groups]."""
+        """The distance that is allowed for each group of these losses [n_members], as [groups]."""
         groups = bounded(own).reshape(-1, group_size)
         found = np.where(np.isfinite(groups), groups, 0.0).astype(np.float64)
         allowed: NDArray[np.float64] = (
@@ -55,15 +55,19 @@ class Tolerances(msgspec.Struct, frozen=True):
 
 
 LOOSE = Tolerance(share=0.1, relative=3e-5, sums=0.15)
-"""Tolerance where little is known: code of a user's, and models in which a last digit may decide a choice."""
+"""Tolerance where little is known: a user's own code, and models in which a last digit may flip a choice."""
 
 _FLOAT = Tolerance(share=1e-3, relative=1.5e-6, sums=0.02)
 FLOATS = Tolerances(losses=_FLOAT, summed=_FLOAT)
-"""Honest losses were off by 1.3e-7 of themselves and 1.5e-4 of the spread, sums by 0.0023 of their length."""
+"""Tolerances of float32 models: honest losses differed by 1.3e-7 of themselves and 1.5e-4 of the spread, sums by 0.0023
+of their length.
+"""
 
 BYTES = Tolerances(losses=LOOSE, summed=Tolerance(share=0.1, relative=5e-4, sums=0.15, usual=0.3))
-"""A last digit may turn a byte: there honest losses were off by 0.04 of the spread, and sums by 0.066 of their length,
-so that a factor of ten is not to be had, and the mean of many audits tells honest machines from others."""
+"""Tolerances of int8 models, where a last digit may flip a byte: honest losses differed by 0.04 of the spread, and sums
+by 0.066 of their length, so that a factor of ten is impossible, and the mean of many audits tells honest machines from
+others.
+"""
 
 ANYTHING = Tolerances(losses=LOOSE, summed=LOOSE)
 
@@ -93,7 +97,7 @@ def _of_graph(attachment: bytes) -> Tolerances:
 
 
 def _is_coarse(graph: Graph) -> bool:
-    """Whether a last digit may become a large difference."""
+    """Whether a difference in a last digit may become a large one."""
     has_choice = any(call.operator.split(".")[0] in _CHOICES for call in graph.calls)
     dtypes = {array.dtype for array in graph.given} | {form.dtype for form in graph.forms}
     return has_choice or any(dtype in _COARSE for dtype in dtypes)

@@ -1,4 +1,4 @@
-"""A crew: volunteers that hold one replica between them, each a part of it, and what is known of each."""
+"""A crew: volunteers that hold one replica together, each a part of it, and the state of each."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -14,62 +14,64 @@ from fedlearn.wire.encoding.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat, SeatBefore, Taken
 
 STALL_S = 30.0
-"""Who has had work for so long without an answer loses its seat, where others can do without it."""
+"""Seconds after which a seat holder that has not answered its work loses its seat, where others can do without it."""
 
 Work = Activations | Result | Taken
-"""What a seat says of members that went through it."""
+"""Messages of a seat about members that passed through it."""
 
 Tensors = tuple[str, ...]
-"""Names of those that a seat holds."""
+"""Names of the tensors that a seat holds."""
 
 
 class StageSpec(msgspec.Struct, frozen=True):
-    """What a seat of a crew holds, and sends to the next one."""
+    """What a seat of a crew holds, and what it sends to the next one."""
 
     tensors: Tensors
     need_bytes: int
-    """Memory that it takes."""
+    """Memory that the stage takes, in bytes."""
     member_bytes: int
-    """Of the activations of one member, as they travel,"""
+    """Size of one member's activations as they travel, in bytes."""
     group_bytes: int
-    """and what goes with them once a group."""
+    """Size of what travels once a group with its activations, in bytes."""
     batch: int
-    """Members in one message, at most."""
+    """The most members in one message."""
     waiting_bytes: int = 0
-    """Of activations that may be on their way to it."""
+    """Bytes of activations that may be on their way to the stage."""
 
 
 class CrewPlan(msgspec.Struct, frozen=True):
-    """A crew that is possible."""
+    """A possible crew."""
 
     cuts: tuple[int, ...]
     shards: int
     places: tuple[StageSpec, ...]
     order: tuple[int, ...]
-    """Which volunteer takes each place, by its number among those that were asked about."""
+    """The volunteer that takes each stage, by its index in the list that was passed to the planner."""
     window: int
-    """Messages that may be on their way from the first seat to the last."""
+    """Messages that may be in flight from the first seat to the last."""
     reason: str = ""
-    """Why it is cut in another way than it was asked to be, in words."""
+    """Why the model is cut differently than was asked for; empty where it is not."""
 
 
 class PlansCrews(Protocol):
-    """Knows the model, and how it can be cut."""
+    """A planner, which knows the model and the ways in which it can be cut."""
 
     wire: ActivationCodec
 
     def fits(self, place: StageSpec, memory_bytes: int) -> bool:
-        """Whether who lends so much can take a place."""
+        """Whether a volunteer that lends this memory can hold a stage."""
 
     def draft(self, memories: Sequence[int]) -> CrewPlan | None:
-        """A crew of some of those who lend so much each; None: together they can't hold a replica yet."""
+        """A crew of some of the volunteers that lend these memories, in bytes; None: together they can't hold a replica
+        yet.
+        """
 
     def lack(self, memories: Sequence[int]) -> str:
-        """What those who lend so much each lack for a crew, in words."""
+        """Describes what volunteers that lend these memories lack for a crew."""
 
 
 class SeatState(Enum):
-    """What may be said to a sitter."""
+    """States of a seat, by which messages may be sent to its holder."""
 
     OPEN = "it can be given a seat"
     SYNCING = "it was sent its part, and has not answered"
@@ -86,27 +88,27 @@ class SeatHolder:
         self.crew: Crew | None = None
         self.place = 0
         self.needs_part = False
-        """Whether the weights of its place are still to be sent."""
+        """Whether the weights of its stage are still to be sent."""
         self.sent_at: int | None = None
-        """Step of the part that it was sent last: since then every Update goes to it."""
+        """Step of the part that was last sent to it; it has been sent every Update since."""
         self.said: tuple[int, bytes] | None = None
-        """Step and digest of its last word."""
+        """Step and digest of its last message."""
         self.proven_at = -1
-        """Step at which its digest was found right."""
+        """Step at which its digest was last confirmed."""
         self.due: float | None = None
-        """When it must have answered; None while nothing is wanted of it."""
+        """Time by which it must have answered; None while it owes no answer."""
         self.patience_s = self._left_s = STALL_S
-        """How long it may have work without an answer; and how much of that is left since its last one."""
+        """Seconds that it may have work without an answer; `_left_s` is the part of them left since its last answer."""
         self.has_loaded = False
-        """Whether it has ever held a part: the first one may take long, with PyTorch still to be imported."""
+        """Whether it has ever held a part: loading the first one may take long, since PyTorch must be imported."""
         self.is_awaited = False
-        """Whether its answer is overdue, and nobody could have its seat."""
+        """Whether its answer is overdue while no other volunteer could have its seat."""
         self.loading_since: float | None = None
-        """When it was sent its part; None once it has answered."""
+        """When its part was sent to it; None once it has answered."""
         self.next_member = 0
-        """Of the crew's lease: what it has said goes up to here."""
+        """Member of the crew's lease before which it has reported all."""
         self.stalled_at = -1.0
-        """When it last did not answer; who did so gets a seat after all others."""
+        """When it last failed to answer; holders that did so are given seats after all others."""
 
     @property
     def peer(self) -> Peer:
@@ -114,41 +116,43 @@ class SeatHolder:
 
     @property
     def tensors(self) -> Tensors:
-        """That it holds, or is to hold."""
+        """Names of the tensors that it holds, or is to hold."""
         return self.crew.places[self.place].tensors if self.crew is not None else ()
 
     @property
     def is_spare(self) -> bool:
-        """Whether it can be given a seat: whoever was sent a part must have answered first."""
+        """Whether it can be given a seat: a volunteer that was sent a part must have answered first."""
         return self.crew is None and self.line is not SeatState.SYNCING
 
     def forget_part(self) -> None:
-        """What it holds is not what it is to hold."""
+        """Takes note that its weights are not those of its stage."""
         self.needs_part, self.said, self.proven_at, self.due = True, None, -1, None
 
     def owes(self, now: float) -> None:
-        """It has been given something to answer."""
+        """Takes note that it was given work to answer."""
         if self.due is None:
             self.due = now + self._left_s
 
     def owes_nothing(self, now: float) -> None:
-        """Its answer is not wanted any more; it has used up some of its time nevertheless."""
+        """Takes note that its answer is not needed any more; the time that it used up stays used."""
         if self.due is not None:
             self._left_s, self.due, self.is_awaited = max(self.due - now, 0.0), None, False
 
     def answered(self) -> None:
-        """It said something that is as it should be."""
+        """Takes note of a correct message."""
         self._left_s, self.due, self.is_awaited = self.patience_s, None, False
 
     def excuse(self) -> None:
-        """It was too slow for its time, and has twice as much from now on: so whoever goes on at all answers once."""
+        """Doubles the time that it has, as it was too slow: so every volunteer that goes on at all answers in the
+        end.
+        """
         self.patience_s *= 2.0
         self._left_s, self.due = self.patience_s, None
 
 
 @final
 class Crew:
-    """Its seats, some of them empty for a while."""
+    """A crew's seats, some of which may be empty for a while."""
 
     def __init__(self, number: int, draft: CrewPlan) -> None:
         self.number = number
@@ -156,30 +160,31 @@ class Crew:
         self.window, self.reason = draft.window, draft.reason
         self.sitters: list[SeatHolder | None] = [None] * len(draft.places)
         self.peer: Peer | None = None
-        """Under which the coordinator knows it, once all its seats are ready."""
+        """The number by which the coordinator knows the crew, once all its seats are ready."""
         self.assignment: Assignment | None = None
         self.results: list[Result] = []
-        """Of its last seat, until the digests of all are known."""
+        """Results of the last seat that wait until the digests of all seats are known."""
         self.sent: list[list[Activations]] = [[] for _ in draft.places[1:]]
-        """At each cut, of members whose losses are not handed up; never more than may be on their way."""
+        """Activations at each cut, of members whose losses are not handed up: at most those in flight."""
         self.direct: frozenset[int] = frozenset()
-        """Places whose activations go straight to the next seat."""
+        """Stages whose activations go straight to the next seat."""
         self.through_server: set[int] = set()
-        """Places whose activations do not, since that was tried."""
+        """Stages whose activations go through the server since the direct connection failed."""
         self.taken = self.reported = self._told = 0
-        """The first member of the lease whose loss is not handed up, whose loss is not said,"""
-        """and the one up to which the first seat knows that members are through."""
+        """Members before which losses are handed up (`taken`) and reported (`reported`), and before which the first
+        seat knows that members have passed (`_told`).
+        """
         self.incomplete_since = 0.0
 
     def seat(self, sitter: SeatHolder, place: int) -> None:
-        """Gives a place to somebody."""
+        """Gives a seat to a volunteer."""
         self.sitters[place] = sitter
         sitter.crew, sitter.place = self, place
         sitter.volunteer.tensors = sitter.tensors
         sitter.forget_part()
 
     def free(self, sitter: SeatHolder, now: float) -> None:
-        """Somebody has no place any more."""
+        """Takes a volunteer's seat away."""
         self.through_server -= {sitter.place - 1, sitter.place}
         self.sitters[sitter.place] = sitter.crew = None
         if sitter.line is not SeatState.SYNCING:
@@ -188,7 +193,7 @@ class Crew:
         self.incomplete_since = now
 
     def lease(self, assignment: Assignment, now: float) -> None:
-        """Members are asked of it, first of its first seat."""
+        """Gives the crew a lease, which begins at its first seat."""
         self.end_lease(now)
         self.assignment = assignment
         self.taken = self.reported = self._told = assignment.first_member
@@ -198,7 +203,7 @@ class Crew:
                 sitter.owes(now)
 
     def end_lease(self, now: float) -> None:
-        """Nothing of it is wanted any more; who was sent its part is to answer nevertheless."""
+        """Ends the lease without further results; holders that were sent a part must still answer."""
         self.assignment = None
         self.results.clear()
         for sent in self.sent:
@@ -208,7 +213,7 @@ class Crew:
                 sitter.owes_nothing(now)
 
     def took(self, sitter: SeatHolder, said: Work, now: float) -> None:
-        """A seat said something that is as it should be: it and the next one are to go on, and the first one."""
+        """Takes a seat's correct message: this seat and the next one are to go on, and the first one as well."""
         sitter.next_member = end_of(said)
         if isinstance(said, Activations):
             self.sent[sitter.place].append(said)
@@ -222,7 +227,7 @@ class Crew:
                 one.owes(now)
 
     def make_room(self) -> list[Send]:
-        """Tells the first seat if more members are through than it knows."""
+        """Tells the first seat if more members have passed all seats than it knows of."""
         assignment = self.assignment
         if assignment is None or (through := self._through(assignment)) <= self._told:
             return []
@@ -230,23 +235,23 @@ class Crew:
         return [Send(sitter.peer, Taken(assignment.step, through)) for sitter in self.seated[:1]]
 
     def _through(self, assignment: Assignment) -> int:
-        """All seats are done with the members before, and no more than a group of their losses is not handed up."""
+        """The member before which all seats are done, with at most a group of losses that are not handed up."""
         done = [sitter.next_member for sitter in self.seated]
         return min(*done, self.taken + assignment.group_size)
 
     def hand_up(self, result: Result) -> None:
-        """The losses are taken: what was sent of these members is forgotten."""
+        """Takes note that losses were handed up: the activations of these members are dropped."""
         self.taken = result.first_member + result.losses.size
         self.sent = [[said for said in sent if said.first_member >= self.taken] for sent in self.sent]
 
     def trail(self, first_member: int, n_members: int, *, wire: ActivationCodec) -> ActivationLog:
-        """How members went through it whose losses are not handed up."""
+        """The route through the crew of members whose losses are not handed up."""
         members = range(first_member, first_member + n_members)
         sent = tuple(tuple(said for said in at_cut if said.first_member in members) for at_cut in self.sent)
         return ActivationLog(self.cuts, self.shards, wire, self.places[0].batch, sent)
 
     def _owes(self, sitter: SeatHolder) -> bool:
-        """Whether a seat has been given what it has not answered; the first one owes the first group, however late."""
+        """Whether a seat has unanswered work; the first one owes the first group, however late."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
         given = self._given(sitter.place)
@@ -255,7 +260,7 @@ class Crew:
         return sitter.next_member < given
 
     def _given(self, place: int) -> int:
-        """The member up to which a seat may have answered."""
+        """The member before which a seat may have answered."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
         if place > 0:
@@ -266,7 +271,7 @@ class Crew:
         return assignment.first_member + min(assignment.quota, most)
 
     def message(self, place: int, *, wire: ActivationCodec) -> Seat:
-        """What is said to who takes a place."""
+        """The message that tells a volunteer which stage it takes."""
         its = self.places[place]
         return Seat(
             crew=self.number,
@@ -282,12 +287,12 @@ class Crew:
 
     @property
     def seated(self) -> list[SeatHolder]:
-        """Who is there."""
+        """The holders of seats."""
         return [sitter for sitter in self.sitters if sitter is not None]
 
     @property
     def is_ready(self) -> bool:
-        """Whether all places are taken by volunteers that hold their parts."""
+        """Whether all stages are held by volunteers that have loaded their parts."""
         return all(
             sitter is not None and sitter.line is SeatState.ACTIVE and sitter.proven_at >= 0 for sitter in self.sitters
         )
@@ -297,7 +302,7 @@ class Crew:
         return f"crew {self.number} ({', '.join(sitter.volunteer.name for sitter in self.seated)})"
 
     def complaint(self, sitter: SeatHolder, said: Work) -> str:
-        """What is wrong with a message of the open lease; empty where nothing is."""
+        """Describes what is wrong with a message of the open lease; empty where nothing is."""
         assignment, last = self.assignment, len(self.places) - 1
         assert assignment is not None, "work without a lease"
         if isinstance(said, Activations) == (sitter.place == last):
@@ -331,7 +336,7 @@ class Crew:
         return misfit and f"activations of {self.name}: {misfit}"
 
     def size_of(self, sitter: SeatHolder, said: Activations) -> int:
-        """Bytes of the activations of these members, wherever they went."""
+        """Bytes of the activations of these members, by whichever route they went."""
         assignment, place = self.assignment, self.places[sitter.place]
         assert assignment is not None, "work without a lease"
         begins = (said.first_member - assignment.first_member) % assignment.group_size == 0
@@ -339,7 +344,7 @@ class Crew:
 
 
 def misfit_of(said: Activations, sizes: StageSpec | SeatBefore, *, offset: int, group_size: int) -> str:
-    """How a payload is not what the plan says of members that begin `offset` into a lease; empty where it is."""
+    """Describes how a payload differs from the plan, for members `offset` into a lease; empty where it does not."""
     most = min(sizes.batch, group_size - offset % group_size)
     n_bytes = said.n_members * sizes.member_bytes + (0 if offset % group_size else sizes.group_bytes)
     if said.n_members <= most and len(said.payload) == n_bytes:
@@ -348,10 +353,10 @@ def misfit_of(said: Activations, sizes: StageSpec | SeatBefore, *, offset: int, 
 
 
 def end_of(said: Work) -> int:
-    """The member up to which a message is about."""
+    """The member before which a message ends."""
     return said.next_member if isinstance(said, Taken) else said.first_member + members_of(said)
 
 
 def members_of(said: Activations | Result) -> int:
-    """How many members a message is about."""
+    """Number of members in a message."""
     return said.n_members if isinstance(said, Activations) else said.losses.size

@@ -34,12 +34,12 @@ from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from fedlearn.wire.messages import Activations, Assignment, Credit, Message, Ready, Result, Resync, Taken, Unreachable
 
 REPLAN_S = 10.0
-"""An empty place waits so long for somebody who takes it, before the others are seated anew."""
+"""Seconds for which an empty seat waits for a volunteer before the crew is planned anew."""
 
 
 @final
 class Crews:
-    """All of a run; `begun_at` is the step at which the coordinator begins."""
+    """All crews of a run; `begun_at` is the step at which the coordinator begins."""
 
     def __init__(
         self, coordinator: Coordinator, planner: PlansCrews, *, begun_at: int, is_direct: bool = False
@@ -51,9 +51,9 @@ class Crews:
         self._crews: list[Crew] = []
         self._by_peer: dict[Peer, Crew] = {}
         self._step = begun_at
-        """That the server's replica stands before, once it is not applying."""
+        """The step before which the server's replica stands, once no Update is being applied."""
         self._is_applying = self._may_fill = False
-        """Whether there may be a seat to give or a part to send."""
+        """Whether the replica is applying an Update, and whether there may be seats to give or parts to send."""
         self._digests: dict[tuple[int, Tensors], bytes] = {}
         self._n_crews = self._shards_told = 0
         self._last_peer = 0
@@ -62,9 +62,9 @@ class Crews:
     # ---- what the coordinator wants done
 
     def translate(self, effects: Iterable[ServerEffect], now: float) -> list[ServerEffect]:
-        """The same for connections that exist; and whoever can have a seat now gets one.
+        """Translates effects to connections that exist, and gives seats to volunteers that can have one now.
 
-        Everything that the coordinator wants and that the methods below give passes here once, in order.
+        All effects of the coordinator and of the methods below pass here once, in order.
         """
         return [*self._translate(effects, now), *self._fill(now)]
 
@@ -105,7 +105,7 @@ class Crews:
         return [Send(sitter.peer, message) for sitter in crew.seated]
 
     def _broadcast(self, peers: tuple[Peer, ...], update: Update, now: float) -> list[ServerEffect]:
-        """The step is over, and every seat takes the Update, too."""
+        """Sends the Update, which ends the step, to all seats as well."""
         seats = [sitter for sitter in self._sitters.values() if sitter.line is not SeatState.OPEN]
         real = [peer for peer in peers if peer not in self._by_peer]
         followers = tuple(dict.fromkeys([*real, *(sitter.peer for sitter in seats)]))
@@ -115,11 +115,13 @@ class Crews:
         return [*blocks, Broadcast(followers, update)]
 
     def waiting(self, now: float) -> str:
-        """Who waits for what before all can work, in words; empty where nobody does."""
+        """Describes what each seat is waited for; empty where all can work."""
         return who_waits(self._spares, self._crews, self._planner, now)
 
     def take_costs(self) -> str:
-        """What a member of the newest crew sends at each cut, in words; empty where its shards are as was last told."""
+        """Describes what a member of the newest crew sends at each cut; empty where its shards are those of the last
+        call.
+        """
         crew = self._crews[-1] if self._crews else None
         if crew is None or len(crew.places) == 1 or crew.shards == self._shards_told:
             return ""
@@ -130,19 +132,18 @@ class Crews:
         return f"crew {crew.number} sends bytes a member as {self._planner.wire}, {way}: {sent}{reason}"
 
     def take_relayed(self) -> dict[str, tuple[int, int, int]]:
-        """Members that crossed each cut since this was asked last, and bytes of their activations: through the server,
-        and directly."""
+        """Members that crossed each cut since the last call, and their bytes through the server and directly."""
         relayed, self._relayed = self._relayed, {}
         return relayed
 
     # ---- what seats say
 
     def hears(self, peer: Peer, message: Message) -> bool:
-        """Whether the message is about a seat; all others are the coordinator's."""
+        """Whether the message concerns a seat; all others are for the coordinator."""
         return peer in self._sitters and isinstance(message, Ready | Work | Unreachable)
 
     def received(self, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
-        """A message came that is about a seat."""
+        """Takes a message that concerns a seat."""
         sitter = self._sitters[peer]
         match message:
             case Ready(step, digest):
@@ -201,7 +202,7 @@ class Crews:
         return self._hand_up(sitter.crew, now) if sitter.crew.peer is not None else self._put_up(sitter.crew)
 
     def _put_up(self, crew: Crew) -> list[ServerEffect]:
-        """The coordinator hears of a crew, once all its seats hold their parts."""
+        """Tells the coordinator of a crew, once all its seats hold their parts."""
         if not crew.is_ready:
             return []
         self._last_peer -= 1
@@ -212,7 +213,7 @@ class Crews:
         return [*named, *seated]
 
     def _give_up_line(self, crew: Crew | None, place: int, reason: str, now: float) -> list[ServerEffect]:
-        """What a place sends goes through the server from now on; a lease of which some is lost is given up."""
+        """Sends a stage's activations through the server from now on, and gives up a lease that lost some."""
         if crew is None or place not in crew.direct:
             return []
         crew.through_server.add(place)
@@ -220,7 +221,7 @@ class Crews:
         return [*self._take_down(crew, why, now), *self._put_up(crew)]
 
     def _hand_up(self, crew: Crew, now: float) -> list[ServerEffect]:
-        """Gives the coordinator what is in, once every seat's digest of the step was found right."""
+        """Hands results to the coordinator once every seat's digest of the step was confirmed."""
         assignment, peer = crew.assignment, crew.peer
         if assignment is None or peer is None:
             return []
@@ -236,7 +237,7 @@ class Crews:
         return effects
 
     def _with_trail(self, crew: Crew, effect: ServerEffect) -> ServerEffect:
-        """Whoever checks some of what a crew said must know how it went through its seats."""
+        """Adds the route through the crew's seats to an effect that checks some of its results."""
         if not isinstance(effect, Recompute) or len(crew.places) == 1:
             return effect
         claim = effect.claim
@@ -246,16 +247,17 @@ class Crews:
     # ---- the server's own replica
 
     def applied(self) -> None:
-        """It took a step: seats that waited for it are sent their parts, and those of all are digested.
+        """Takes note that the replica took a step: seats that waited for it are sent their parts, and all parts are
+        digested.
 
-        What is translated next does that, before anything that the coordinator wants done then.
+        The next call of `translate` does that, before the effects that it is given.
         """
         self._is_applying, self._may_fill = False, True
         awaited = {sitter.sent_at for sitter in self._sitters.values() if sitter.line is SeatState.SYNCING}
         self._digests = {key: digest for key, digest in self._digests.items() if key[0] in awaited}
 
     def digested(self, step: int, digests: dict[Tensors, bytes], now: float) -> list[ServerEffect]:
-        """Parts of the server's replica have these digests before a step."""
+        """Takes the digests of parts of the server's replica before a step."""
         self._digests.update({(step, tensors): digest for tensors, digest in digests.items()})
         effects: list[ServerEffect] = []
         for sitter in list(self._sitters.values()):
@@ -270,7 +272,7 @@ class Crews:
     # ---- seats are given and taken
 
     def _wants_part(self, peer: Peer, now: float) -> list[ServerEffect]:
-        """A volunteer can't hold a whole replica; or what it holds is not right any more."""
+        """Takes a volunteer that can't hold a whole replica, or whose part is not right any more."""
         if (sitter := self._sitters.get(peer)) is None:
             self._sitters[peer] = SeatHolder(self._coordinator.volunteer(peer))
             self._may_fill = True
@@ -283,14 +285,14 @@ class Crews:
         return effects
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
-        """A volunteer is gone."""
+        """Takes note that a volunteer is gone."""
         sitter = self._sitters.pop(peer, None)
         if sitter is None:
             return []
         return self._free(sitter, f"{sitter.volunteer.name} left: {reason}", now)
 
     def tick(self, now: float) -> list[ServerEffect]:
-        """Time passed: who does not answer loses its seat, and what is never complete is seated anew."""
+        """Advances the time: holders that do not answer lose their seats, and incomplete crews are planned anew."""
         effects: list[ServerEffect] = []
         stalled = [s for s in self._sitters.values() if s.due is not None and now >= s.due]
         for sitter in stalled:
@@ -313,7 +315,7 @@ class Crews:
         return effects
 
     def _can_do_without(self, sitter: SeatHolder) -> bool:
-        """Whether anybody gains by its seat: those who wait, with the rest of its crew, can hold a replica."""
+        """Whether removing this holder helps: the volunteers that wait can hold a replica with the rest of its crew."""
         if sitter.crew is None:
             return True
         others = [other for other in sitter.crew.seated if other is not sitter]
@@ -323,14 +325,14 @@ class Crews:
         return self._coordinator.refuse(sitter.peer, reason)
 
     def _free(self, sitter: SeatHolder, reason: str, now: float) -> list[ServerEffect]:
-        """Takes its place from somebody; the others keep theirs."""
+        """Takes a volunteer's seat away; the others keep theirs."""
         if (crew := sitter.crew) is None:
             return []
         crew.free(sitter, now)
         return self._take_down(crew, reason, now)
 
     def _take_down(self, crew: Crew, reason: str, now: float) -> list[ServerEffect]:
-        """The crew can't work for now."""
+        """Withdraws a crew that can't work for now."""
         crew.end_lease(now)
         crew.direct = frozenset()
         self._may_fill = True
@@ -341,7 +343,7 @@ class Crews:
         return self._coordinator.disconnected(peer, reason, now)
 
     def _disband(self, crew: Crew, now: float) -> list[ServerEffect]:
-        """All of it may sit elsewhere from now on."""
+        """Dissolves a crew; its volunteers may be seated elsewhere from now on."""
         effects = self._take_down(crew, "it breaks up", now)
         for sitter in crew.seated:
             crew.free(sitter, now)
@@ -349,7 +351,9 @@ class Crews:
         return effects
 
     def _fill(self, now: float) -> list[ServerEffect]:
-        """Gives seats to those who wait for one, and sends parts to those who need them, if anything has changed."""
+        """Gives seats to volunteers that wait for one, and sends parts to those that need them, if anything has
+        changed.
+        """
         if not self._may_fill or self._coordinator.is_over:
             return []
         self._may_fill = False

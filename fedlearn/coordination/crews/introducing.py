@@ -1,4 +1,4 @@
-"""Seats of a crew that may send to each other without the server: each hears from it who its neighbours are."""
+"""Tells seats of a crew who their neighbours are, so that they may send to each other without the server."""
 
 from fedlearn.coordination.crews.crew import Crew, SeatHolder
 from fedlearn.coordination.effects import Send, ServerEffect
@@ -6,7 +6,7 @@ from fedlearn.wire.messages import Neighbours, NextSeat, SeatBefore
 
 
 def introduce(crew: Crew) -> list[ServerEffect]:
-    """Settles which places of a complete crew send straight to the next one, and tells all their neighbours.
+    """Decides which stages of a complete crew send straight to the next one, and tells all their neighbours.
 
     A volunteer is only ever named with the address from which it is connected itself: so nobody can have others call a
     machine that is not its own.

@@ -1,4 +1,4 @@
-"""How the replica of a run is divided among the seats of a crew: the planner of crews, asked about this run's model."""
+"""Divides the replica of a run among the seats of a crew, by asking the planner of crews about this run's model."""
 
 from collections.abc import Sequence
 from math import prod
@@ -23,31 +23,32 @@ from fedlearn.wire.encoding.activations import ActivationCodec, member_bytes, ne
 NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
 
 MESSAGE_BYTES = 2**21
-"""Of activations in one message, where a member does not take more: a call of PyTorch for its members costs each seat a
-millisecond beside their arithmetic."""
+"""Bytes of activations in one message, unless one member takes more: each call of PyTorch costs a seat a millisecond
+beside its arithmetic.
+"""
 
 MOST_AT_ONCE = 64
 """Members in one message, where each seat has ROOM for them."""
 
 ROOM = MOST_AT_ONCE // MEMBERS_AT_LEAST
-"""How many times what a part needs there must be, so that MOST_AT_ONCE members run at once."""
+"""Multiple of a part's own memory that is needed so that MOST_AT_ONCE members run at once."""
 
 LINE_BYTES_PER_S = 1.25e6
-"""Of those of whom nothing is known: 10 Mbit/s up."""
+"""Upload speed that is assumed for volunteers of whom nothing is known: 10 Mbit/s."""
 
 MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
-"""Speed where none was measured, in proportion to memory."""
+"""Speed that is assumed where none was measured, in proportion to memory."""
 
 MOST_PLANNED = 6
-"""Volunteers among whom a crew is looked for: a plan of 12 takes a second of the server."""
+"""Volunteers that are considered for one crew: a plan of 12 takes a second of the server."""
 
 _ROOMY = 2**62
-"""Bytes of those whose memory nothing limits."""
+"""Memory that is assumed for volunteers without a limit, in bytes."""
 
 
 @final
 class CrewPlanner:
-    """Implements `fedlearn.coordination.crews.crew.Planner`."""
+    """Implements `fedlearn.coordination.crews.crew.PlansCrews`."""
 
     def __init__(self, graph: Graph, *, seats: int, wire: ActivationCodec, shards: int = 1) -> None:
         """`seats` in each crew; 0: as many as a replica takes.
@@ -69,13 +70,13 @@ class CrewPlanner:
         # Of all cuts that there could be: what shares a product decides about last digits, whatever the cuts are.
         self._most_sent = max(piece.sent_bytes for piece in whole.pieces)
         self._refused: tuple[int, ...] = ()
-        """What those lent for whom there was no crew: they are asked about again in each step."""
+        """Memories for which there was no crew; the planner is asked about the same volunteers again in each step."""
         if seats:
             self._seated([0] * seats)
 
     @classmethod
     def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec, shards: int = 1) -> Self:
-        """That of a task that was shared as a graph."""
+        """Makes the planner of a task that was shared as a graph."""
         return cls(unpacked(attachment).graph, seats=seats, wire=wire, shards=shards)
 
     def fits(self, place: StageSpec, memory_bytes: int) -> bool:
@@ -102,7 +103,7 @@ class CrewPlanner:
         return f"a replica takes {need:.3g} MB, and what they lend, {sum(memories) / 1e6:.3g} MB, can't hold its parts"
 
     def _chosen(self, memories: Sequence[int]) -> list[int]:
-        """The volunteers who come into question, in their order: those who lend the most."""
+        """The candidates for a crew, in their order: the volunteers that lend the most."""
         largest = sorted(range(len(memories)), key=lambda number: -(memories[number] or _ROOMY))
         return sorted(largest[: self._seats or MOST_PLANNED])
 
@@ -111,7 +112,9 @@ class CrewPlanner:
         return cutting, found.crews[0].seats
 
     def _seated(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
-        """A seat for each; with `shards`, one for the body and the first of them, and one for each other."""
+        """One seat for each volunteer; with `shards`, one for the body and the first shard, and one for each other
+        shard.
+        """
         most = max(*memories, 2 * self.replica_bytes)  # and tied shards count on every seat that holds them
         known = [memory or most for memory in memories]
         if self._shards == 1:
@@ -127,7 +130,7 @@ class CrewPlanner:
         return cutting, seats
 
     def _draft(self, cutting: Cutting, seats: Sequence[PlannedSeat], holders: Sequence[tuple[int, int]]) -> CrewPlan:
-        """`holders` are the number of each seat's volunteer, and what it lends."""
+        """Makes the plan of a crew; `holders` are the index of each seat's volunteer, and the memory that it lends."""
         cuts = tuple(seat.end for seat in seats[:-1])
         received = [[array.shape for array in stage.received] for stage in stages_of(cutting.graph, cuts)]
         sent = [self._sent_bytes(shapes) for shapes in [*received[1:], []]]
@@ -169,18 +172,18 @@ class CrewPlanner:
         )
 
     def _sent_bytes(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
-        """Of the values that cross a cut: of one member, and once a group."""
+        """Bytes of the values that cross a cut, for one member and once a group."""
         member = sum(member_bytes(self.wire, shape) for shape in shapes)
         return member, sum(4 * prod(shape) for shape in shapes) if needs_base(self.wire) else 0
 
 
 def _seats_of(model: ModelCosts, memories: Sequence[int]) -> list[PlannedSeat]:
-    """The seats of one crew, whose parts are as large as their memories."""
+    """The seats of one crew, with parts in proportion to memories."""
     return list(divide(model, _machines(memories), NEEDS).crews[0].seats)
 
 
 def crew_planner_of(invitation: Invitation, settings: ServerSettings) -> CrewPlanner | None:
-    """The draftsman of a run; None for a model that cannot be divided, and need not.
+    """The planner of a run; None for a model that cannot be divided, and need not.
 
     Raises:
         ConfigError: crews are wanted of such a model.

@@ -1,4 +1,4 @@
-"""Which seats are not ready to work, and why, in words for the server's owner."""
+"""Describes for the server's owner which seats are not ready to work, and why."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,13 @@ _LOADING = (
     (300.0, " for more than 5 min"),
     (1800.0, " for more than half an hour"),
 )
-"""How long, in words that stay the same for a while, so that they are not said again and again."""
+"""Texts for how long a part has been loading, coarse enough not to be repeated often."""
 
 
 def who_waits(spares: Sequence[SeatHolder], crews: Sequence[Crew], planner: PlansCrews, now: float) -> str:
-    """Who has no seat, which seats are empty, and who loads its part since when; empty where nobody waits."""
+    """Describes who has no seat, which seats are empty, and which parts are loading since when; empty where nobody
+    waits.
+    """
     texts = []
     if spares:
         lack = planner.lack([sitter.volunteer.memory_bytes for sitter in spares])

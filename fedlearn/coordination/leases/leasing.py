@@ -1,4 +1,4 @@
-"""Leasing members to volunteers, with the messages that tell them."""
+"""Leases members to volunteers, with the messages that tell them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from fedlearn.tasks.blocks import NO_BLOCK
 def lease_out(
     step: OpenStep, ready: Sequence[Volunteer], auditor: Auditor, *, last_s: float, most: float = 1.0
 ) -> list[ServerEffect]:
-    """Shares the step among those who are ready, nobody more than `most` of it; the last step took `last_s`."""
+    """Shares the step among the volunteers that are ready, at most `most` of it to one; the last step took `last_s`."""
     auditor.begin_step()
     effects: list[ServerEffect] = []
     number, group_size = step.population.step, step.population.group_size

@@ -1,4 +1,4 @@
-"""The most that one owner of volunteers has of a step: speeds as they count where nobody may do more than a share."""
+"""Limits the share of a step that one owner of volunteers has, by lowering the speeds that count."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,11 @@ from fedlearn.wire.networks import LOOPBACK, network_of
 
 
 def counted_speeds(ready: Sequence[Volunteer], most: float) -> list[float | None]:
-    """Members per second of each, lowered where an owner would do more than the share `most` of what is counted.
+    """Members per second of each volunteer, lowered where an owner would do more than the share `most` of what is
+    counted.
 
-    Whoever shares an identity or an address is one owner. The server's own are not limited. Where there are so few
-    owners that shares of `most` make no whole, all are as fast as the slowest.
+    Volunteers that share an identity or an address have one owner. The server's own are not limited. Where there are so
+    few owners that shares of `most` make no whole, all are as fast as the slowest.
     """
     speeds = [volunteer.members_per_s for volunteer in ready]
     owners = _owners(ready) if most < 1.0 else []
@@ -24,7 +25,7 @@ def counted_speeds(ready: Sequence[Volunteer], most: float) -> list[float | None
 
 
 def _owners(ready: Sequence[Volunteer]) -> list[set[int]]:
-    """The places of the volunteers of each owner."""
+    """The indices of the volunteers of each owner."""
     found: list[tuple[set[str], set[int]]] = []
     for place, volunteer in enumerate(ready):
         if volunteer.standing.is_local:

@@ -1,4 +1,4 @@
-"""A step while it is open: who leases which members, and what has come back."""
+"""A step while it is open: its leases, and the results that have come back."""
 
 import math
 from bisect import bisect_right
@@ -33,11 +33,11 @@ class LeaseTotals(msgspec.Struct):
 
 
 LEAST_DONE = 0.75
-"""Share of what the best have done of their leases; whoever has done less is late."""
+"""Share of the best volunteers' progress that a volunteer must have reached so as not to be late."""
 
 
 class Exactness(msgspec.Struct, frozen=True):
-    """What exact sums are compared with."""
+    """The population and shaping that exact sums are checked against."""
 
     shaping: Shaping
     perturbation: Perturbation
@@ -51,9 +51,9 @@ class Lease(msgspec.Struct):
     layout: ParameterLayout | None = None
     """The layout of the estimate that comes with each Result; None where none comes."""
     exactness: Exactness | None = None
-    """None where the estimates are rounded."""
+    """What the exact sums are checked against; None where the estimates are rounded."""
     standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
-    """The standing of the holder."""
+    """The reputation of the holder."""
     leased_at: float = 0.0
     duration_s: float = 0.0
     """Seconds from the lease to the last Result."""
@@ -61,18 +61,18 @@ class Lease(msgspec.Struct):
     estimate: NDArray[np.int64] | None = None
     """Sum of the estimates that came with finite groups; None where none did."""
     variances: list[VarianceLeft] = msgspec.field(default_factory=list)
-    """What each Result said of its losses' variance, even of those handed over."""
+    """The share of variance in each Result, even of members that were handed over."""
     n_received: int = 0
     n_finite: int = 0
-    """Those received with finite losses; others cost their sender nothing, and say nothing about its speed."""
+    """Members with finite losses; others cost their sender nothing, and say nothing about its speed."""
     tally: LeaseTotals = msgspec.field(default_factory=LeaseTotals)
     """The totals of the step."""
     gates: bool = True
-    """Whether the step waits for it."""
+    """Whether the step waits for the lease."""
     is_held: bool = False
     """Whether its results do not count until they are checked."""
     is_copy: bool = False
-    """Whether its members are those of other leases: its results are compared with theirs, and do not count."""
+    """Whether its members are those of other leases: its results are then compared with theirs, and do not count."""
     overlaps: "list[Overlap]" = msgspec.field(default_factory=list)
     """The overlaps with copies of its members; those of a copy are with the leases that it copies."""
 
@@ -93,7 +93,7 @@ class Lease(msgspec.Struct):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more is to come."""
+        """Whether no more results are expected."""
         return self.n_received == self.quota
 
     @property
@@ -102,7 +102,9 @@ class Lease(msgspec.Struct):
         return self.gates and (self.is_held or not self.is_done)
 
     def is_late(self, best: float) -> bool:
-        """Whether the step waited for it in vain; `best` is the greatest share that anybody has done of a lease."""
+        """Whether the step waited for it without success; `best` is the greatest share that anybody has done of a
+        lease.
+        """
         return self.gates and self.n_received < LEAST_DONE * best * self.quota
 
     def take(
@@ -114,7 +116,7 @@ class Lease(msgspec.Struct):
         *,
         variance_left: float | None = None,
     ) -> str:
-        """Takes the next results of the lease; gives what is wrong with them, or an empty text."""
+        """Takes the next results of the lease; gives a description of what is wrong with them, else an empty text."""
         expected = self.first_member + self.n_received
         left = self.quota - self.n_received
         if first_member != expected:
@@ -154,11 +156,11 @@ class Lease(msgspec.Struct):
         return complaint_of(numbers, utilities, self.layout, self.exactness.perturbation)
 
     def losses_of(self, first_member: int, end_member: int) -> Float32Array:
-        """Losses of some members that are in."""
+        """Losses of some members that have come back."""
         return np.concatenate(self.losses)[first_member - self.first_member : end_member - self.first_member]
 
     def hand_over(self) -> tuple[Float32Array, NDArray[np.int64] | None]:
-        """Gives away what has come since the last time: losses, and the sum of their estimates."""
+        """Hands over what has come since the last time: losses, and the sum of their estimates."""
         losses, self.losses = np.concatenate(self.losses), []
         estimate, self.estimate = self.estimate, None
         return losses, estimate
@@ -171,13 +173,13 @@ class Lease(msgspec.Struct):
             self.tally.n_received += self.n_counted
 
     def end(self) -> None:
-        """Ends the lease with the results that are in: its holder left."""
+        """Ends the lease with the results so far, since its holder left."""
         self.tally.n_unfinished -= self.is_waited_for
         self.gates = False
         self.quota = self.n_received
 
     def void(self) -> None:
-        """Ends the lease without results: its holder cannot be trusted."""
+        """Ends the lease without results, since its holder cannot be trusted."""
         self.tally.n_unfinished -= self.is_waited_for
         self.tally.n_received -= self.n_counted
         self.gates = False
@@ -192,7 +194,7 @@ class Overlap(msgspec.Struct, eq=False):
     copy: Lease
     original: Lease
     compared: int
-    """The member before which all were compared."""
+    """The member before which all members were compared."""
 
     def uncompared(self) -> tuple[int, int]:
         """The first member to compare and the one behind the last, as far as both have come."""
@@ -200,10 +202,10 @@ class Overlap(msgspec.Struct, eq=False):
 
 
 GRACE = 2.0
-"""When half the population is in, the step stays open until this many times the seconds that it took have passed."""
+"""Multiple of the seconds that half of the population took, for which the step stays open after that."""
 
 LEAST_GRACE_S = 0.1
-"""It stays open for at least so long. Whoever is later is cut, but the results that it has sent count."""
+"""The shortest such time; later volunteers are cut off, but the results that they have sent count."""
 
 
 @final
@@ -224,7 +226,7 @@ class OpenStep:
     ) -> None:
         """`shaping` is how volunteers shape losses to sum their own members' gradients; None where those are replayed.
 
-        With `awaits_update` somebody else makes the Update, and the step is open until that comes.
+        With `awaits_update` the server above makes the Update, and the step is open until it comes.
         """
         self.population = population
         self.awaits_update = awaits_update
@@ -254,7 +256,7 @@ class OpenStep:
     def lease_again(
         self, first_member: int, quota: int, standing: Reputation, *, gates: bool = True, is_held: bool, now: float
     ) -> Lease:
-        """Leases a range that nobody has a lease of any more."""
+        """Leases a range that nobody leases any more."""
         lease = Lease(
             first_member,
             quota,
@@ -271,7 +273,7 @@ class OpenStep:
         return lease
 
     def copy(self, first_member: int, quota: int, standing: Reputation) -> Lease:
-        """Leases members once more that others have; leases of the same holder are not compared."""
+        """Leases a copy of members that others lease; leases of the same holder are not compared."""
         copy = Lease(
             first_member,
             quota,
@@ -295,7 +297,7 @@ class OpenStep:
         return copy
 
     def count_a_copy(self) -> None:
-        """Counts a copy where nothing else counts: those who leased its members sent none."""
+        """Lets a copy count where nothing else does: the holders of its members sent no results."""
         begun = (copy for copy in self.copies if copy.n_received and not copy.is_held)
         copy = max(begun, key=lambda copy: copy.n_received, default=None)
         if copy is not None and self.n_members == 0:
@@ -304,7 +306,7 @@ class OpenStep:
             self.leases, self.copies = [copy], []
 
     def assignment(self, lease: Lease) -> Assignment:
-        """What the holder of a lease is told when it gets it."""
+        """The message to the holder of a new lease."""
         return Assignment(
             step=self.population.step,
             block=self.block,
@@ -322,8 +324,9 @@ class OpenStep:
         return Trials(asked.step, asked.perturbation, asked.group_size, first_member, n_members, self.shaping)
 
     def took(self, now: float) -> None:
-        """Takes note of a Result; when half of all is in, the deadline moves forward, so that nobody waits for
-        stragglers."""
+        """Takes note of a Result; the deadline moves forward when half of all results have come, so that nobody waits
+        for stragglers.
+        """
         self.first_result_at = min(self.first_result_at, now)
         if len(self.leases) == 1:
             return  # whoever is alone keeps nobody waiting
@@ -333,7 +336,7 @@ class OpenStep:
 
     @property
     def most_done(self) -> float:
-        """The greatest share that the holder of a lease has done, of those that the step waits for."""
+        """The greatest share of a lease that any holder has done, of the leases that the step waits for."""
         return max((lease.n_received / lease.quota for lease in self.leases if lease.gates and lease.quota), default=0)
 
     @property
@@ -347,12 +350,12 @@ class OpenStep:
 
     @property
     def n_members(self) -> int:
-        """Members whose losses are in."""
+        """Members whose losses have come back."""
         return self._tally.n_received
 
     @property
     def has_results(self) -> bool:
-        """Whether any results are in, even some that wait for a verdict."""
+        """Whether any results have come back, even ones that wait for a verdict."""
         return self.n_members > 0 or any(lease.n_received > 0 for lease in self.leases)
 
     @property
@@ -368,7 +371,7 @@ class OpenStep:
         return typical_variance(said for lease in self.leases if lease.n_counted for said in lease.variances)
 
     def collect(self) -> tuple[tuple[tuple[int, int], ...], Float32Array]:
-        """Spans (first member, count) of what is in, adjacent ones joined, and the losses, span after span."""
+        """Spans (first member, count) of the results so far, adjacent ones joined, and the losses, span after span."""
         spans: list[tuple[int, int]] = []
         losses: list[Float32Array] = []
         for lease in self.leases:
@@ -382,7 +385,7 @@ class OpenStep:
         return tuple(spans), np.concatenate(losses)
 
     def total_estimate(self, clipping: Clipping) -> CodedEstimate:
-        """The sum of all estimates that are in, rounded ones clipped; empty where none come.
+        """The sum of all estimates so far, rounded ones clipped; empty where volunteers send none.
 
         Exact ones were compared with their losses when they came, and are not clipped.
         """

@@ -1,1 +1,1 @@
-"""Who takes part: admission, the roster, reputation and credit."""
+"""The participants of a run: admission, the roster, reputation and credit."""

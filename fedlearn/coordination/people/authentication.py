@@ -1,4 +1,4 @@
-"""Who may join: identities that are proven, with the right token, within limits on connections and joins."""
+"""Admission to a run: proofs of identity, the token, and limits on connections and joins."""
 
 from typing import Literal, final
 
@@ -15,10 +15,10 @@ ADMISSION_LIMIT_S = 30.0
 
 
 class AuthenticationRules(msgspec.Struct, frozen=True):
-    """Whom a server admits; a limit of 0 is none."""
+    """The rules by which a server admits volunteers; a limit of 0 means no limit."""
 
     token: bytes = b""
-    """The token that volunteers must know; empty: none is asked for."""
+    """The token that volunteers must know; empty: no token is asked for."""
     allowed: frozenset[str] | None = None
     """The identities that are admitted, in hexadecimal digits; None: all."""
     local: str = ""
@@ -26,7 +26,7 @@ class AuthenticationRules(msgspec.Struct, frozen=True):
     connections_per_address: int = 0
     connections_per_identity: int = 0
     joins_per_minute: int = 0
-    """Joins a minute of one address, and of one identity."""
+    """Joins a minute from one address, and of one identity."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class _Caller(msgspec.Struct):
 
 @final
 class Authentication:
-    """Decides who is admitted. After a Farewell the connection is to be ended."""
+    """Decides who is admitted. A connection is to be ended after a Farewell."""
 
     def __init__(self, rules: AuthenticationRules) -> None:
         self._rules = rules
@@ -69,7 +69,7 @@ class Authentication:
         self._rules = msgspec.structs.replace(self._rules, allowed=allowed)
 
     def exclude(self, identity: str) -> None:
-        """Admits this identity no more, as the owner wants."""
+        """Excludes an identity, as the owner asks."""
         self._excluded.add(identity)
 
     def connected(self, peer: int, address: str, *, nonce: bytes, binding: bytes, now: float) -> Farewell | None:
@@ -143,7 +143,7 @@ class Authentication:
         return Admitted(hello.name, identity, is_local, hello.threads)
 
     def objection(self, identity: str) -> Farewell | None:
-        """Why this identity may not take part; None where it may."""
+        """The reason why this identity may not take part; None where it may."""
         allowed = self._rules.allowed
         if identity in self._excluded:
             return _refused("identity: the server's owner sent it away, for as long as this server runs; ask the owner")

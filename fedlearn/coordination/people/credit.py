@@ -1,4 +1,4 @@
-"""What each identity contributed: its members in Updates, its work and its time, added up over some steps."""
+"""The credit of each identity: its members in Updates, its work and its time, added up over some steps."""
 
 from collections.abc import Mapping
 from typing import final
@@ -11,8 +11,9 @@ INTERVAL_S = 1.0
 """Seconds between two entries; a server that is killed loses what came after the last one."""
 
 MAX_TOTALS = 100_000
-"""Identities whose totals are kept; beyond, those that contributed nothing for longest go first. The entries have
-all."""
+"""Identities whose totals are kept; beyond, those that contributed nothing for longest are dropped first. The entries
+keep all.
+"""
 
 
 class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -31,10 +32,12 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
     caught: int = 0
     """Results that were found false."""
     doubt: float | None = None
-    """The doubt in it by then, as `evidence` has it; None where nothing of it was checked since the entry before."""
+    """The doubt in the identity at that time (see `evidence`); None where none of its results was checked since the
+    entry before.
+    """
 
     def add(self, other: "Earned") -> None:
-        """Adds what was contributed later."""
+        """Adds a later contribution."""
         self.name = other.name or self.name
         self.members += other.members
         self.work += other.work
@@ -45,22 +48,22 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What was contributed in the steps from `first_step` to `step`."""
+    """Contributions in the steps from `first_step` to `step`."""
 
     first_step: int
     step: int
     earned: Mapping[str, Earned]
-    """By identity, in hexadecimal digits."""
+    """Contributions by identity, in hexadecimal digits."""
 
 
 @final
 class Ledger:
-    """Adds up what identities contribute until an entry is due."""
+    """Adds up the contributions of identities until an entry is due."""
 
     def __init__(
         self, step: int, now: float, *, work_per_member: int, before: Mapping[str, Earned] | None = None
     ) -> None:
-        """`before` is what was contributed before this ledger began."""
+        """`before` holds contributions from before this ledger began."""
         self._totals = dict(before or {})
         self.first_step = step
         self._work_per_member = work_per_member
@@ -81,13 +84,13 @@ class Ledger:
         earned.seconds += seconds
 
     def add_check(self, identity: str, name: str, members: int, seconds: float) -> None:
-        """Counts others' members that an identity computed again: that is work, but in no Update."""
+        """Counts others' members that an identity computed again: they are work, but not part of an Update."""
         earned = self.of(identity, name)
         earned.work += members * self._work_per_member
         earned.seconds += seconds
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for an entry; if so, the next time is after another interval."""
+        """Checks if an entry is due, and if so, sets the time of the next one."""
         if now < self._due:
             return False
         self._due = now + INTERVAL_S

@@ -1,4 +1,4 @@
-"""Everybody who is connected, from the first message to the last: who is admitted, and who is sent away."""
+"""All connected volunteers, from the first message to the last: who is admitted, and who is sent away."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -24,7 +24,7 @@ MAX_NAMES = 20
 
 @final
 class Membership:
-    """Admits volunteers by the rules; `volunteers` holds all that are connected, unidentified ones, too."""
+    """Admits volunteers by the rules; `volunteers` holds all connections, unauthenticated ones included."""
 
     def __init__(self, welcome: Welcome, rules: AuthenticationRules, known: Iterable[Reputation]) -> None:
         self.volunteers: dict[Peer, Volunteer] = {}
@@ -33,7 +33,7 @@ class Membership:
         self._standings = Reputations(known)
 
     def connected(self, peer: Peer, now: float, *, nonce: bytes, address: str, binding: bytes) -> list[ServerEffect]:
-        """Takes note of a connection, which is unidentified until it has proven who it is."""
+        """Takes note of a connection, which is not authenticated until it has proven its identity."""
         refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
         if refusal is not None:
             return [Dismiss(peer, refusal)]
@@ -69,7 +69,7 @@ class Membership:
         return [Send(volunteer.peer, self._welcome)]
 
     def adopt(self, peer: Peer, name: str, seats: Sequence[Volunteer]) -> Volunteer:
-        """A crew, which waits for the weights as one volunteer; its standing is that of its seats together."""
+        """Takes a crew, which waits for the weights as one volunteer; its reputation is that of its seats together."""
         standings = tuple(seat.standing for seat in seats)
         identities = b"".join(bytes.fromhex(standing.identity) for standing in standings)
         is_local = all(standing.is_local for standing in standings)
@@ -80,7 +80,7 @@ class Membership:
         return crew
 
     def allow(self, allowed: frozenset[str] | None) -> list[ServerEffect]:
-        """Takes the owner's new list of identities, and sends away those who are not on it."""
+        """Takes the owner's new list of identities, and sends away volunteers that are not on it."""
         self._admission.allow(allowed)
         effects: list[ServerEffect] = []
         for volunteer in [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]:
@@ -89,10 +89,10 @@ class Membership:
         return effects
 
     def send_away(self, who: str) -> list[ServerEffect]:
-        """Parts for good with all connections of an identity, named by its name or its first digits.
+        """Ends all connections of an identity for good, given its name or its first digits.
 
         Raises:
-            ValueError: nobody is there by that name, or several are, or it is the server's own.
+            ValueError: no volunteer or several have that name, or it is one of the server's own.
         """
         there = [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]
         found = [v for v in there if v.name == who]
@@ -117,7 +117,7 @@ class Membership:
         return [e for v in there if v.standing.identity == identity for e in self.dismiss(v, farewell)]
 
     def turn_out(self, now: float) -> list[ServerEffect]:
-        """Sends away those who take too long to prove their identity."""
+        """Sends away connections that take too long to prove their identity."""
         overdue = self._admission.overdue(now)
         return [
             effect
@@ -138,8 +138,9 @@ class Membership:
         return effects
 
     def quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
-        """Asks a volunteer whose replica differs for nothing more until it has new weights; nothing of its lease
-        counts."""
+        """Excludes a volunteer whose replica differs until it has new weights; the results of its lease do not
+        count.
+        """
         volunteer.n_resyncs += 1
         if volunteer.lease is not None:
             volunteer.lease.void()
@@ -153,7 +154,7 @@ class Membership:
         return [notice, Send(volunteer.peer, Resync(what))]
 
     def dismiss(self, volunteer: Volunteer, farewell: Farewell) -> list[ServerEffect]:
-        """Sends a volunteer away; nothing of its lease counts."""
+        """Sends a volunteer away; the results of its lease do not count."""
         del self.volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.void()
@@ -165,7 +166,7 @@ class Membership:
         return [Notice(f"{name} was sent away: {farewell.reason}"), Dismiss(volunteer.peer, farewell)]
 
     def forget(self, volunteer: Volunteer, reason: str) -> list[ServerEffect]:
-        """Removes a volunteer that left; its lease ends with the results that are in."""
+        """Removes a volunteer that left; its lease ends with the results so far."""
         del self.volunteers[volunteer.peer]
         if volunteer.lease is not None:
             volunteer.lease.end()

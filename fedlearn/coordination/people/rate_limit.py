@@ -1,23 +1,23 @@
-"""How often somebody may do something: a token bucket for each key, in a table of bounded size."""
+"""Limits how often something may be done: a token bucket for each key, in a table of bounded size."""
 
 from collections import OrderedDict
 from typing import final
 
 MAX_ENTRIES = 10_000
-"""Keys in the table, about two MB; beyond, those that did nothing for longest are forgotten."""
+"""Keys in the table, about two MB; beyond, the keys that were idle for longest are forgotten."""
 
 
 @final
 class RateLimit:
-    """Allows each key `per_minute` times a minute, and as many at once after a pause; 0: no limit."""
+    """Allows each key `per_minute` actions a minute, and as many at once after a pause; 0: no limit."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What each key has left, and since when; the keys that took last are last."""
+        """Remaining tokens of each key, and the time of that count; the keys that took last are last."""
 
     def take(self, key: str, now: float) -> bool:
-        """Whether the key may do it now; if so, it has one less left."""
+        """Takes a token of the key, if it has one, and says whether it had."""
         if self._per_minute == 0:
             return True
         left, since = self._left.pop(key, (float(self._per_minute), now))

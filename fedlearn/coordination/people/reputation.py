@@ -1,4 +1,6 @@
-"""What an identity has shown, on all its connections: whether it answers in time, and whether its results are true."""
+"""The reputation of an identity over all its connections: whether it answers in time, and whether its results are
+true.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -13,18 +15,20 @@ MAX_CAUGHT = 3
 """False results after which an identity is sent away for good."""
 
 MAX_STANDINGS = 100_000
-"""Identities that are remembered; beyond, those without a false result go first, the longest unseen before others."""
+"""Identities that are remembered; beyond, those without a false result are dropped first, the longest unseen before
+others.
+"""
 
 _MOST_NEEDED = 1024
 _FORGIVING = 16
-"""After this many times the steps that were asked of it, an identity is asked for half as many."""
+"""The number of required steps in time is halved after an identity was in time for this many times as many."""
 
 _LONGEST_REST = 10
 """The longest rest of an identity that sends nothing is 2 to the power of this, in steps."""
 
 
 class Reputation(msgspec.Struct):
-    """The standing of one identity."""
+    """The reputation of one identity."""
 
     identity: str
     name: str = ""
@@ -36,31 +40,31 @@ class Reputation(msgspec.Struct):
     n_caught: int = 0
     """Number of false results."""
     doubt: float = 0.0
-    """What its audits add up to since its last false result, as `evidence` has it."""
+    """Sum of the evidence of its audits since its last false result (see `evidence`)."""
     n_in_time: int = 0
     """Steps in a row for which its whole lease was in."""
     n_needed: int = 0
-    """Number of such steps after which a step waits for it again."""
+    """Number of steps in a row that it must be in time for before a step waits for it again."""
     n_idle: int = 0
     """Steps in a row in which it had a lease and sent nothing."""
     benched_until: int = 0
     """Step before which it gets no lease."""
     seats: "tuple[Reputation, ...]" = ()
-    """Of a crew, in the order in which members pass them: what is found out is found out about them, not about it."""
+    """Reputations of a crew's seats, in the order in which members pass them: findings are recorded there, not here."""
 
     @property
     def holders(self) -> "tuple[Reputation, ...]":
-        """Whose work it is: its own, or that of all seats of a crew."""
+        """The identities that do the work: its own, or those of all seats of a crew."""
         return self.seats or (self,)
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is that of several volunteers, who hold a replica between them."""
+        """Whether it is the reputation of a crew, whose volunteers hold a replica together."""
         return len(self.seats) > 1
 
     @property
     def is_proven(self) -> bool:
-        """Whether its results count before they are checked."""
+        """Whether its results count before they are checked, since it is trusted."""
         if self.seats:
             return all(seat.is_proven for seat in self.seats)
         return self.is_local or self.n_agreed >= PROOF_GROUPS
@@ -82,12 +86,14 @@ class Reputation(msgspec.Struct):
             self.n_needed //= 2
 
     def was_late(self) -> None:
-        """Takes note that a step waited in vain: the next does once it was in time for 1, 2, 4, ... more steps."""
+        """Takes note that a step waited in vain: the next ones do not wait for it until it was in time for 1, 2, 4, ...
+        more steps.
+        """
         self.n_in_time = 0
         self.n_needed = min(max(2 * self.n_needed, 1), _MOST_NEEDED)
 
     def rest(self, step: int) -> None:
-        """Keeps it out for 1, 2, 4, ... steps, longer each time that it sent nothing."""
+        """Excludes it for 1, 2, 4, ... steps, longer each time that it sent nothing."""
         self.n_idle += 1
         self.benched_until = step + 1 + 2 ** min(self.n_idle - 1, _LONGEST_REST)
 
@@ -96,14 +102,15 @@ class Reputation(msgspec.Struct):
         self.n_agreed += n_groups
 
     def was_caught(self) -> None:
-        """Takes note that a result was false: it is a stranger again."""
+        """Takes note that a result was false: the identity is untrusted again."""
         self.n_caught += 1
         self.n_agreed, self.doubt = 0, 0.0
 
     def blamed(self, place: int | None) -> "tuple[Reputation, ...]":
-        """Who answers for a false result: of a crew the seat at `place`, or all its seats where that is not known.
+        """The identities that are responsible for a false result: the seat at `place` of a crew, or all its seats where
+        `place` is None.
 
-        The server's own volunteers do for nothing.
+        The server's own volunteers are never blamed.
         """
         guilty = self.holders if place is None else self.holders[place : place + 1]
         # An identity may have several seats.
@@ -112,13 +119,13 @@ class Reputation(msgspec.Struct):
 
 @final
 class Reputations:
-    """The standings of all identities, in a table of bounded size, since identities cost nothing."""
+    """The reputations of all identities, in a table of bounded size, since identities cost nothing."""
 
     def __init__(self, known: Iterable[Reputation] = ()) -> None:
         self._by_identity = OrderedDict((standing.identity, standing) for standing in known)
 
     def of(self, identity: str, *, name: str, is_local: bool) -> Reputation:
-        """The standing of an identity; a new one if it is not known."""
+        """The reputation of an identity; a new one if it is not known."""
         standing = self._by_identity.setdefault(identity, Reputation(identity))
         standing.name, standing.is_local = name, is_local
         self._by_identity.move_to_end(identity)
@@ -127,7 +134,9 @@ class Reputations:
         return standing
 
     def _forget_one(self) -> None:
-        """Forgets whoever was asked for longest ago, and who was caught last; never who is asked for now."""
+        """Forgets the identity that was asked for longest ago; those with false results last, and never the one asked
+        for now.
+        """
         now = next(reversed(self._by_identity))
         others = (one.identity for one in self._by_identity.values() if not one.n_caught and one.identity != now)
         del self._by_identity[next(others, next(iter(self._by_identity)))]

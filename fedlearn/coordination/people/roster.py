@@ -1,4 +1,4 @@
-"""The volunteers of a run: what each has been sent, how fast it is, and its share of a step."""
+"""The volunteers of a run: what each has been sent, its speed, and its share of a step."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,17 +17,17 @@ _SPEED_MEMORY = 0.5
 """Weight of the past in the measured speed."""
 
 _MARGIN = 0.5
-"""Share of what a volunteer could do in a step, where nobody waits for it: what comes after the others is lost."""
+"""Share of its possible work that a volunteer for which no step waits is asked for: later results would be lost."""
 
 _LEAST_CORE = 8
-"""Those that a step waits for do this many times what all others do, apart from one group each."""
+"""Volunteers for which a step waits do at least this many times the work of all others, apart from one group each."""
 
 _SLOWEST = 1e-3
 """Members per second assumed for a volunteer that sent nothing: shares need a speed above zero."""
 
 
 class Phase(Enum):
-    """Where a volunteer stands between connecting and contributing."""
+    """The state of a volunteer between connecting and contributing."""
 
     STRANGER = "has not proven who it is"
     WAITING = "waits for the weights"
@@ -50,13 +50,15 @@ class Volunteer(msgspec.Struct):
     name: str = ""
     threads: int = 0
     memory_bytes: int = 0
-    """That it lends; 0: enough for any replica."""
+    """Memory that the volunteer lends, in bytes; 0: enough for any replica."""
     address: str = ""
-    """From which it is connected."""
+    """Address from which it is connected."""
     listens_at: int = 0
-    """The port there on which it hears a neighbour, as it is willing to call one; 0: neither."""
+    """Port at that address on which it accepts a neighbour, which also means that it is willing to call one; 0:
+    neither.
+    """
     tensors: tuple[str, ...] = ()
-    """Names of those that its seat holds, or is sent."""
+    """Names of the tensors that its seat holds, or is sent."""
     phase: Phase = Phase.STRANGER
     blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
@@ -66,7 +68,7 @@ class Volunteer(msgspec.Struct):
     exchange_s: float | None = None
     """Seconds that an Assignment and its Result travel, together."""
     held: Held | None = None
-    """The weights that it came with."""
+    """The weights that it brought along."""
     n_resyncs: int = 0
     """Number of drifts in a row."""
     has_joined: bool = False
@@ -74,14 +76,14 @@ class Volunteer(msgspec.Struct):
     credit: Credit | None = None
     """The credit that it was last told."""
     credit_due: float = 0.0
-    """When it may be told again."""
+    """When its credit may be sent again."""
     snapshot: tuple[int, bytes] | None = None
     """Step and digest of the weights that it was sent last, which its Ready must show. Only a Result of a later step
     shows that its own arithmetic is right."""
     standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
-    """The standing of its identity, which other connections may share."""
+    """The reputation of its identity, which other connections may share."""
     seats: "tuple[Volunteer, ...]" = ()
-    """Of a crew: the volunteers that it is."""
+    """The volunteers of a crew, where this stands for one; else empty."""
 
     @property
     def follows_updates(self) -> bool:
@@ -108,16 +110,16 @@ class Volunteer(msgspec.Struct):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What one volunteer is asked for in a step."""
+    """The groups that one volunteer is asked for in a step."""
 
     volunteer: Volunteer
     n_groups: int
     gates: bool
-    """Whether the step waits for it."""
+    """Whether the step waits for the volunteer."""
 
 
 def speeds_of(volunteers: Sequence[Volunteer]) -> list[float | None]:
-    """The measured speed of each."""
+    """The measured speed of each volunteer."""
     return [volunteer.members_per_s for volunteer in volunteers]
 
 
@@ -130,11 +132,11 @@ def share_step(
     expected: float = 0.0,
     counted: Callable[[Sequence[Volunteer]], Sequence[float | None]] = speeds_of,
 ) -> list[Share]:
-    """Who is asked for what: `n_groups` of steady and trusted volunteers, and some of others, for whom nobody waits.
+    """Shares a step: `n_groups` among steady and trusted volunteers, and some among others, for which no step waits.
 
     Of the others, trusted ones are asked for what they can easily do in a step, all together for at most an eighth of
     `n_groups`, and each of the others for one group. A volunteer that does one member a second does `expected` groups
-    in a step. Where nobody is steady and trusted, everybody counts as such. Shares are in proportion to what `counted`
+    in a step. Where no volunteer is steady and trusted, all count as such. Shares are in proportion to what `counted`
     gives.
     """
     awake = [v for v in ready if v.standing.benched_until <= step] or list(ready)

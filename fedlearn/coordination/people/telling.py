@@ -1,4 +1,4 @@
-"""What is told about credit: entries for the ledger's file, and each volunteer's own."""
+"""Reports credit: entries for the ledger's file, and messages to each volunteer about its own."""
 
 import math
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ TELL_S = 10.0
 def settle_credit(
     volunteers: Iterable[Volunteer], ledger: Ledger, step: int, now: float, news: News | None = None
 ) -> list[ServerEffect]:
-    """An entry up to the step before `step`, if one is due, and Credits for volunteers."""
+    """The effects of an entry up to the step before `step`, if one is due, and Credits for volunteers."""
     if not ledger.is_due(now):
         return []
     return [RecordCredit(ledger.entry(step - 1)), *tell_credit(volunteers, ledger, now, news)]
 
 
 def settle_last_credit(volunteers: Iterable[Volunteer], ledger: Ledger, step: int) -> list[ServerEffect]:
-    """The last entry of a run that ends before `step`, and Credits for volunteers."""
+    """The effects of the last entry of a run that ends before `step`, and Credits for volunteers."""
     entry: list[ServerEffect] = [RecordCredit(ledger.entry(step - 1))] if ledger.first_step < step else []
     return [*entry, *tell_credit(volunteers, ledger, 0.0, is_last=True)]
 
@@ -33,7 +33,9 @@ def settle_last_credit(volunteers: Iterable[Volunteer], ledger: Ledger, step: in
 def tell_credit(
     volunteers: Iterable[Volunteer], ledger: Ledger, now: float, news: News | None = None, *, is_last: bool = False
 ) -> list[ServerEffect]:
-    """Credits for all volunteers at work whose credit has changed; with `is_last`, however recent the one before is."""
+    """Credits for all working volunteers whose credit has changed; with `is_last`, however recent the last message
+    is.
+    """
     effects: list[ServerEffect] = []
     for volunteer in volunteers:
         if volunteer.phase not in (Phase.READY, Phase.SEATED) or (now < volunteer.credit_due and not is_last):
@@ -46,7 +48,7 @@ def tell_credit(
 
 
 def news_of(plan: RunPlan, status: Status, loss: float) -> News:
-    """What volunteers are told about the run; `loss` is that of the last step."""
+    """The news of the run for volunteers; `loss` is that of the last step."""
     left_s = status.run_left_s if math.isfinite(status.run_left_s) else None
     if not math.isfinite(loss):
         return News(plan.steps, left_s, status.volunteers, None)

@@ -1,4 +1,4 @@
-"""Members of a lease that nobody below works on any more, and who may be asked for them."""
+"""Finds members of a lease that nobody below works on any more, and idle volunteers for them."""
 
 from collections.abc import Iterable, Sequence
 

@@ -39,7 +39,7 @@ RelayEffect = ClientEffect | ServerEffect
 """Effects above and below in one order, because the replica changes between them."""
 
 Serve = Callable[[Welcome, int, bytes], tuple[Coordinator, UpstreamSteps]]
-"""Makes the coordinator and the steps for volunteers of this run, who begin at this step and digest."""
+"""Makes the coordinator and the steps for volunteers of this run, beginning at this step and digest."""
 
 
 @final
@@ -55,7 +55,7 @@ class Relay:
         self._step = -1
         self._under_way: Compute | None = None
         self._ready: Reply | None = None
-        """Sent above as soon as there is a volunteer below to lease to."""
+        """The Ready that is sent above as soon as there is a volunteer below to lease to."""
         self._ending = ""
 
     # ---- the server above
@@ -113,7 +113,7 @@ class Relay:
         return self._coordinator.assigned(now)
 
     def _hold(self, step: int, digest: bytes | TrialResults | None, now: float) -> list[ServerEffect]:
-        """Takes note of where the replica stands after it was loaded, begun or kept."""
+        """Takes note of the step before which the replica stands after it was loaded, begun or kept."""
         assert isinstance(digest, bytes)
         assert self._welcome is not None, "weights before a Welcome"
         if self._coordinator is None or self._steps is None:
@@ -126,7 +126,7 @@ class Relay:
         return []
 
     def _follow(self, effects: list[ClientEffect], now: float) -> list[RelayEffect]:
-        """The worker's effects, with what they mean for the volunteers below."""
+        """Translates the worker's effects to both sides."""
         followed: list[RelayEffect] = []
         for effect in effects:
             match effect:

@@ -40,7 +40,7 @@ class UpstreamSteps:
         self._handed_at = 0.0
         self._block = NO_BLOCK
         self._means: list[float] = []
-        """The mean loss of each group that went up of this step."""
+        """The mean loss of each group of this step that went up."""
         self.step: OpenStep | None = None
         """The lease's step, once it is open below."""
         self.next_member = 0
@@ -109,12 +109,12 @@ class UpstreamSteps:
 
     @property
     def deadline(self) -> float:
-        """When all results must be in."""
+        """Time by which all results must have come."""
         lease = self._assignment
         return math.inf if lease is None else self._assigned_at + SHARE_OF_TIME * lease.time_left_s
 
     def closed(self, update: Update, now: float) -> ClosedStep:
-        """Ends the step with the Update of the server above, and the figures of what went up from here."""
+        """Ends the step with the Update of the server above, and the figures of the members that went up from here."""
         step, self.step = self.step, None
         if step is None:
             return ClosedStep(update, math.nan, 0.0, 0)

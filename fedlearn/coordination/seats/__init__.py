@@ -1,1 +1,1 @@
-"""One seat's part of a replica that a crew holds, as pure machines."""
+"""The pure machines of one seat, which holds a part of a crew's replica."""

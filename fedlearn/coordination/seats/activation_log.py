@@ -1,4 +1,4 @@
-"""How a group of members went through a crew: what an audit needs to go over what each of its seats did."""
+"""The route of a group of members through a crew: what an audit needs to repeat the work of each seat."""
 
 import msgspec
 
@@ -7,17 +7,17 @@ from fedlearn.wire.messages import Activations
 
 
 class ActivationLog(msgspec.Struct, frozen=True, eq=False):
-    """The crew's division of the model, and what its seats sent of the group."""
+    """The crew's division of the model, and the activations that its seats sent of the group."""
 
     cuts: tuple[int, ...]
     shards: int
     wire: ActivationCodec
     batch: int
-    """Members in one message, at most."""
+    """The most members in one message."""
     sent: tuple[tuple[Activations, ...], ...]
-    """At each cut, in the order of members; without payload where that did not come through the server."""
+    """Activations at each cut, in the order of members; without payload where they did not pass the server."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is known what every seat received and sent."""
+        """Whether everything that the seats received and sent is known."""
         return all(sent and all(said.payload for said in sent) for sent in self.sent)

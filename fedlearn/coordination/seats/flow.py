@@ -1,22 +1,25 @@
-"""How far the first seat of a crew may be ahead of the others, so that none is sent more than it can hold."""
+"""Limits how far the first seat of a crew may be ahead of the others, so that none is sent more than it can hold."""
 
 from collections.abc import Sequence
 
 MOST_MESSAGES = 64
-"""On their way, however short they are."""
+"""The most messages in flight, however short they are."""
 
 WAY_BYTES = 16 * 2**20
-"""What may be on its way where seats lend more."""
+"""The most bytes of activations in flight, where seats lend more."""
 
 MESSAGES_PER_SEAT = 2
-"""At least, where there is room: one that is computed and one that waits."""
+"""The least number of messages in flight for each seat, memory permitting: one is computed and one waits."""
 
 SHARES = 4
-"""One of so many of a seat's memory is for activations: twice that waits where the next lease is early."""
+"""A seat's activations may take one of this many equal shares of its memory; twice that waits where the next lease is
+early.
+"""
 
 
 def reach(offset: int, *, window: int, batch: int, group_size: int) -> int:
-    """Where the first seat must stop once all members before `offset` are through; both count from the lease's first.
+    """The member before which the first seat must stop once all before `offset` are through; both count from the
+    lease's first.
 
     It stops behind `window` messages, each of at most `batch` members of one group.
     """
@@ -27,9 +30,10 @@ def reach(offset: int, *, window: int, batch: int, group_size: int) -> int:
 
 
 def fitting_batch(most: int, receivers: Sequence[tuple[int, int, int]]) -> int:
-    """Members in a message, at most `most`, so that one fits where the other waits, if two of one member do.
+    """Members in a message, at most `most`, so that one message fits while another one waits, if two of one member do.
 
-    Each receiver is what it lends (0: enough), and the bytes of a member and of a group that it is sent.
+    A receiver is a tuple of the memory that it lends (0: enough), and the bytes of a member and of a group that it is
+    sent.
     """
     fitting = [
         (lent // SHARES // MESSAGES_PER_SEAT - group_bytes) // max(member_bytes, 1)
@@ -40,7 +44,7 @@ def fitting_batch(most: int, receivers: Sequence[tuple[int, int, int]]) -> int:
 
 
 def fitting_window(batch: int, receivers: Sequence[tuple[int, int, int]]) -> int:
-    """Messages that may be on their way to all of these receivers together."""
+    """Messages that may be in flight to all of these receivers together."""
     messages = [(lent, max(batch * member_bytes + group_bytes, 1)) for lent, member_bytes, group_bytes in receivers]
     longest = max((n_bytes for _, n_bytes in messages), default=1)
     wanted = min(max(WAY_BYTES // longest, MESSAGES_PER_SEAT * (len(messages) + 1)), MOST_MESSAGES)

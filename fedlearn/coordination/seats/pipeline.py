@@ -1,4 +1,4 @@
-"""A seat's part of its crew's work, as a pure machine: which members come next, and what is sent of them.
+"""A seat's part of its crew's work, as a pure machine: which members come next, and which messages follow.
 
 The first seat begins with a few members of the lease at a time and goes on while not too many are on their way, so that
 all seats compute at once. The last one reports losses, in whole groups, and within a group how far members are through.
@@ -18,7 +18,7 @@ from fedlearn.wire.messages import Activations, Assignment, Message, Result, Sea
 
 @final
 class Pipeline:
-    """Of one seat, from its first lease to the last."""
+    """The pipeline of one seat, from its first lease to the last."""
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
@@ -29,20 +29,20 @@ class Pipeline:
         self._losses: list[Float32Array] = []
         self._before: SeatBefore | None = None
         self._given = 0
-        """The member up to which that seat has sent,"""
+        """The member before which the previous seat has sent activations directly."""
         self._early: list[Activations] = []
-        """and what came from it before the lease that it belongs to."""
+        """Activations from the previous seat that came before the lease that they belong to."""
         self._bytes_waiting = self._bytes_early = 0
 
     @property
     def bytes_waiting(self) -> int:
-        """Of what the seat before sent, and this one has not come to."""
+        """Bytes that the previous seat sent and this one has not computed."""
         return self._bytes_waiting + self._bytes_early
 
     def assign(self, assignment: Assignment, now: float) -> str:
-        """The crew has another lease; whatever is left of the one before is not wanted.
+        """Begins another lease of the crew; activations of the last one are dropped.
 
-        Gives what is wrong with what came straight from the seat before and was early; empty where nothing is.
+        Gives a description of what is wrong with early activations of the previous seat; empty where nothing is.
         """
         self.clear()
         self._assignment = assignment
@@ -52,14 +52,14 @@ class Pipeline:
         return next(filter(None, map(self.heard, early)), "")
 
     def clear(self) -> None:
-        """The step is over."""
+        """Drops all work, since the step is over."""
         self._assignment = None
         self._waiting.clear()
         self._losses.clear()
         self._bytes_waiting = 0
 
     def received(self, activations: Activations) -> None:
-        """The seat before sent something; what is not of the lease is left alone."""
+        """Takes activations of the previous seat; those of another lease are ignored."""
         assignment = self._assignment
         if self._seat.place == 0 or assignment is None or activations.step != assignment.step:
             return
@@ -68,19 +68,20 @@ class Pipeline:
 
     @property
     def hears(self) -> bool:
-        """Whether a seat before may send straight to this one."""
+        """Whether a previous seat may send straight to this one."""
         return self._before is not None
 
     def hear(self, before: SeatBefore | None) -> None:
-        """Who sends straight to this seat from now on; what another one sent is not wanted."""
+        """Sets the seat that sends straight to this one from now on; activations of another one are dropped."""
         self._before = before
         self._early.clear()
         self._bytes_early = 0
 
     def heard(self, said: Activations) -> str:
-        """The seat before sent something straight here; gives what is wrong with it, empty where nothing is.
+        """Takes activations that came straight from the previous seat; gives what is wrong with them, empty where
+        nothing is.
 
-        Nobody in between has looked at it, and word of a lease may reach that seat first.
+        The server has not checked them, and a lease may reach that seat first.
         """
         before, assignment = self._before, self._assignment
         if before is None:
@@ -102,12 +103,12 @@ class Pipeline:
         return ""
 
     def taken(self, message: Taken) -> None:
-        """Members are through all seats: there is room for others to be on their way."""
+        """Takes note that members have passed all seats: others may follow."""
         if self._assignment is not None and message.step == self._assignment.step:
             self._taken = max(self._taken, message.next_member)
 
     def next(self, step: int, now: float) -> Pass | None:
-        """What to compute now, with weights that stand before `step`."""
+        """The next computation, with weights that stand before `step`."""
         assignment = self._assignment
         if assignment is None or assignment.step != step:
             return None
@@ -133,7 +134,7 @@ class Pipeline:
         return Pass(trials, assignment.block, activations.payload)
 
     def passed(self, done: Pass, result: bytes | TrialResults, digest: bytes, now: float) -> list[Message]:
-        """What to say of members that went through; nothing where their lease is over, even in the same step."""
+        """The messages about members that passed; none where their lease is over, even in the same step."""
         trials, assignment = done.trials, self._assignment
         if assignment is None or assignment.step != trials.step:
             return []
@@ -151,7 +152,7 @@ class Pipeline:
 
 
 def _place_of(said: Activations) -> tuple[int, int]:
-    """Where its members stand in the order of all members of a run."""
+    """The position of its members in the order of all members of a run."""
     return said.step, said.first_member
 
 

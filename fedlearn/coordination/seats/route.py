@@ -1,4 +1,4 @@
-"""The way of a seat's activations to the next one: through the server, or over a line of the two."""
+"""The route of a seat's activations to the next one: through the server, or over a direct connection."""
 
 from enum import Enum
 from typing import final
@@ -18,20 +18,20 @@ class _Line(Enum):
 
 @final
 class ActivationRoute:
-    """Of one seat, as pure as its pipeline: what is said of members, and where."""
+    """The route of one seat, as pure as its pipeline: what is sent about members, and where."""
 
     def __init__(self) -> None:
         self._line = _Line.NONE
         self._held: list[Activations] = []
 
     def name(self, neighbours: Neighbours) -> list[ClientEffect]:
-        """The server named the neighbours; whatever was on its way before is not wanted."""
+        """Takes the neighbours that the server named; activations that were in flight are dropped."""
         self._held.clear()
         self._line = _Line.NONE if neighbours.next is None else _Line.OPENING
         return [Link(neighbours)]
 
     def say(self, message: Message) -> list[ClientEffect]:
-        """Sends what this seat made of members; while the next seat is being called activations wait."""
+        """Sends a message about members; activations wait while the next seat is being called."""
         if not isinstance(message, Activations) or self._line is _Line.NONE:
             return [Reply(message)]
         if self._line is _Line.OPEN:
@@ -41,7 +41,7 @@ class ActivationRoute:
         return []
 
     def opened(self) -> list[ClientEffect]:
-        """The next seat is reached."""
+        """Takes note that the next seat is connected."""
         if self._line is not _Line.OPENING:
             return []
         self._line = _Line.OPEN
@@ -50,7 +50,7 @@ class ActivationRoute:
         return [notice, *(effect for activations in held for effect in self.say(activations))]
 
     def lost(self, reason: str) -> list[ClientEffect]:
-        """The next seat is not reached, or not any more; the server leases anew what was lost."""
+        """Takes note that the next seat is not connected, or not any more; the server leases lost members again."""
         if self._line not in (_Line.OPENING, _Line.OPEN):
             return []
         self._line = _Line.LOST
@@ -59,6 +59,6 @@ class ActivationRoute:
 
 
 def unreachable(reason: str, *, is_next: bool) -> Reply:
-    """Tells the server that it must stand in for a line."""
+    """The message that asks the server to replace a direct connection."""
     printable = "".join(c if c.isprintable() else "?" for c in reason[:MAX_REASON_LENGTH])
     return Reply(Unreachable(is_next, printable))

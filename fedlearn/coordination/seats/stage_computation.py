@@ -1,4 +1,4 @@
-"""A part of a model as members pass through it: from what the part before sent to what the next one is sent.
+"""One stage of a model: turns the activations that the previous stage sent into those for the next one.
 
 Whoever has a seat computes so, and the server that goes over what seats did.
 """
@@ -17,7 +17,7 @@ from fedlearn.wire.errors import RemoteProtocolError
 
 @final
 class StageComputation:
-    """Members of a group pass in order, since what is sent once a group comes with its first ones."""
+    """Passes the members of a group in order, since what is sent once a group comes with the first ones."""
 
     def __init__(self, part: PartObjective, wire: ActivationCodec, *, is_last: bool, threads: int) -> None:
         self.part = part
@@ -26,14 +26,15 @@ class StageComputation:
         self._threads = threads
         self._has_base = needs_base(wire)
         self._base: Values = {}
-        """What the part before makes of the group without noise, and what this one does."""
+        """Unperturbed activations of the group that this stage received."""
         self._own_base: Values = {}
+        """Unperturbed activations of the group that this stage made."""
 
     def passed(self, trials: Trials, data: Columns, payload: bytes) -> bytes | Float32Array:
-        """What the next part is sent of these members; of the last part, their losses.
+        """The activations of these members for the next stage; at the last stage, their losses.
 
         Raises:
-            RemoteProtocolError: what the part before sent is something else than the plan says.
+            RemoteProtocolError: the activations of the previous stage contradict the plan.
         """
         begins = trials.first_member % trials.group_size == 0
         received = self._decoded(payload, trials.n_members, begins=begins)
@@ -46,7 +47,9 @@ class StageComputation:
         return self._encoded(given, begins=begins)
 
     def _encoded(self, given: Values, *, begins: bool) -> bytes:
-        """Value by value: without noise where a group begins and that is sent, then of each member."""
+        """Encodes value by value: the unperturbed one where a group begins and the codec needs it, then each
+        member's.
+        """
         parts: list[bytes] = []
         for name in self.part.gives:
             base = self._own_base.get(name)

@@ -1,1 +1,1 @@
-"""Steps of a run: where they come from, how they end, and whether they still learn."""
+"""The steps of a run: their sources and ends, and whether they still learn."""

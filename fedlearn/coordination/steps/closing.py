@@ -1,4 +1,4 @@
-"""The end of a step: its Update, what its leases say about their holders, and how long the next steps may be open."""
+"""The end of a step: its Update, what its leases say about their holders, and the duration of the next steps."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,29 +18,30 @@ from fedlearn.es.sums.clipping import Clipping
 from fedlearn.es.update import Update
 
 STRETCH = 4.0
-"""After a step in which nobody was in time, steps are open this many times as long as the first result takes."""
+"""Multiple of the first result's time for which steps are open after one in which no volunteer was in time."""
 
 EXCHANGES = 10.0
-"""How many times longer a step should be open than Assignment and Result travel, for three quarters of the volunteers.
+"""Multiple of the travel time of Assignment and Result that a step should be open for, for three quarters of the
+volunteers.
 
 The last ones of hundreds wait for the server twice as long as the median, and the step waits for them.
 """
 
 
 class ClosedStep(msgspec.Struct, frozen=True):
-    """A step whose Update is made and which the server's own replica has not taken."""
+    """A step whose Update is made and which the server's replica has not taken."""
 
     update: Update
     loss: float
-    """The step's loss as StepReport has it."""
+    """The step's loss, as in StepReport."""
     duration_s: float
     volunteers: int
     problem: str = ""
-    """Why the run should not go on after it; otherwise empty."""
+    """Why the run should not go on after the step; otherwise empty."""
     variance_left: float | None = None
-    """The share that StepReport has."""
+    """The share of variance, as in StepReport."""
     is_alarming: bool = False
-    """Whether its losses are such that somebody must look at them before they end the run."""
+    """Whether somebody must check its losses before they end the run."""
 
     def report(self, digest: bytes) -> StepReport:
         """The step's figures; `digest` is that of the replica after it."""
@@ -58,7 +59,7 @@ class ClosedStep(msgspec.Struct, frozen=True):
 def close_step(
     step: OpenStep, strategy: Strategy, *, clipping: Clipping, watch: DivergenceWatch, now: float
 ) -> ClosedStep:
-    """The Update of the results that are in, and the step's figures."""
+    """Makes the Update of the results so far, and the step's figures."""
     spans, losses = step.collect()
     duration_s = now - step.opened_at
     update = tell(
@@ -78,7 +79,7 @@ def close_step(
 
 
 def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:
-    """Takes every lease back: credits what counts, and notes who was late."""
+    """Takes back all leases: credits what counts, and notes who was late."""
     best = step.most_done
     for volunteer in volunteers:
         take_back(step, volunteer, best, now=now)
@@ -92,7 +93,7 @@ def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledge
 
 
 def _shared(holders: Sequence[Reputation], n_members: int) -> list[tuple[Reputation, int]]:
-    """What each has of them: seats of a crew alike, and together as many as there are."""
+    """The members of each seat of a crew: equal shares whose sum is `n_members`."""
     n = len(holders)
     return [(holder, n_members * (place + 1) // n - n_members * place // n) for place, holder in enumerate(holders)]
 
@@ -111,7 +112,7 @@ def take_back(step: OpenStep, volunteer: Volunteer, best: float, *, now: float) 
 
 @final
 class StepPace:
-    """How long steps may be open: as planned, or longer where a group takes longer."""
+    """The durations of steps: as planned, or longer where a group takes longer."""
 
     def __init__(self, planned_s: float) -> None:
         self._planned_s = planned_s
@@ -125,7 +126,9 @@ class StepPace:
         self._planned_s = self.time_per_step = planned_s
 
     def least_s(self, volunteers: Iterable[Volunteer]) -> float:
-        """How long a step should be so that little of it is spent on the line: at most half of `time_per_step`."""
+        """The shortest useful step, in seconds: travel time should be a small part of it; at most half of
+        `time_per_step`.
+        """
         known = sorted(volunteer.exchange_s for volunteer in volunteers if volunteer.exchange_s is not None)
         if not known:
             return 0.0
@@ -133,11 +136,13 @@ class StepPace:
         return min(EXCHANGES * known[3 * (len(known) - 1) // 4], self.time_per_step / 2)
 
     def stretch(self, waited_s: float) -> None:
-        """Lengthens steps: nobody finished a group in `waited_s`."""
+        """Lengthens steps, since no volunteer finished a group in `waited_s`."""
         self.time_per_step = STRETCH * waited_s
 
     def closed(self, duration_s: float, *, first_s: float) -> None:
-        """Takes the seconds that a step was open, and those until its first result, which may shorten the next ones."""
+        """Takes the seconds for which a step was open, and those until its first result, which may shorten the next
+        ones.
+        """
         self.last_s = duration_s
         longest = math.inf if first_s >= self.time_per_step else self.time_per_step
         self.time_per_step = max(self._planned_s, min(STRETCH * first_s, longest))

@@ -1,4 +1,4 @@
-"""Whether a run still learns, has diverged, or has never had a loss.
+"""Decides whether a run still learns, has diverged, or has never had a finite loss.
 
 It is judged by the median of a step's losses, which false losses cannot move far while they are fewer than the others.
 """
@@ -14,19 +14,21 @@ PATIENCE = 20
 """Steps in a row that must be far worse than the beginning before the run counts as diverged."""
 
 SPREADS = 20.0
-"""Standard deviations of the first losses: a loss that has grown by that much, and has doubled, is no bad luck."""
+"""Spreads of the first losses: a loss that has risen by this many and has doubled is no accident."""
 
 DIVERGED = "the run diverged"
-"""The beginning of the reason."""
+"""The beginning of the reason why a diverged run ends."""
 
 NO_LOSS = "no loss is finite"
-"""The beginning of the reason why a run ends that has had none."""
+"""The beginning of the reason why a run ends that never had a finite loss."""
 
 LOST_STEPS = 3
-"""Steps without a finite loss that a run may begin with: nothing is learned of them, so later ones are like them."""
+"""Steps without a finite loss at the beginning of a run after which it ends: it learns nothing, so later steps are
+alike.
+"""
 
 _ENOUGH = 4096
-"""Losses whose median is taken."""
+"""Number of losses whose median is taken."""
 
 
 @final
@@ -44,18 +46,18 @@ class DivergenceWatch:
 
     @property
     def lost(self) -> str:
-        """Why nothing was learned, where there were steps and no finite loss; else empty."""
+        """Why nothing was learned, if no step had a finite loss; else empty."""
         if self._has_loss or not self._n_lost:
             return ""
         return f"{NO_LOSS} in the first {self._n_lost} step{'s' * (self._n_lost > 1)}"
 
     @property
     def is_alarmed(self) -> bool:
-        """Whether the last step looked as if the run had diverged, by its own losses or by lies."""
+        """Whether the last step looked like divergence, by its own losses or by false ones."""
         return self._n_bad > 0
 
     def took(self, losses: Float32Array) -> str:
-        """Why the run should not go on after a step with these losses; empty as long as it may."""
+        """Takes the losses of a step; gives the reason why the run should end, empty as long as it should not."""
         self._has_loss = self._has_loss or bool(np.isfinite(losses).any())
         if not self._has_loss:
             self._n_lost += 1

@@ -1,4 +1,4 @@
-"""The loss of a step as people are shown it: the mean of its middle groups, which a few false ones do not move."""
+"""The loss of a step as people see it: the mean of its middle groups, which a few false ones do not move."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from fedlearn.es.layout import Float32Array
 
 LEFT_OUT = 4
-"""One in so many groups is left out at the top, and one at the bottom: one in three of three, none of fewer."""
+"""One group in this many is left out at the top, and one at the bottom: one each of three, none of fewer."""
 
 
 def group_means(losses: Float32Array, group_size: int) -> NDArray[np.float64]:
@@ -22,7 +22,7 @@ def group_means(losses: Float32Array, group_size: int) -> NDArray[np.float64]:
 
 
 def middle_mean(means: NDArray[np.float64] | Sequence[float]) -> float:
-    """The mean of the middle half of what groups have; NaN of none."""
+    """The mean of the middle half of group means; NaN of an empty list."""
     ordered = np.sort(np.asarray(means, dtype=np.float64))
     if not ordered.size:
         return float("nan")

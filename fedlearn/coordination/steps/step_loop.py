@@ -21,7 +21,7 @@ from fedlearn.es.update import Update
 
 @final
 class StepLoop:
-    """Goes on from `step`; `last` is the Update before it. `volunteers` are those who come and go meanwhile."""
+    """Goes on from `step`; `last` is the Update before it. `volunteers` are those that come and go meanwhile."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class StepLoop:
         """The Update of the step before."""
         self.open: OpenStep | None = None
         self.closed: ClosedStep | None = None
-        """The step before, as long as the server's own replica has not taken it."""
+        """The step before, as long as the server's replica has not taken it."""
         self.pace = StepPace(time_per_step)
         self.most = most
         """The largest share of a step that one owner of volunteers is asked for."""
@@ -54,7 +54,7 @@ class StepLoop:
 
     @property
     def completion(self) -> str:
-        """Why no step is left to open; an empty text where one is."""
+        """Why no step is left to open; empty where there is one."""
         return self._steps.completion(self.step, self.last)
 
     @property
@@ -67,7 +67,7 @@ class StepLoop:
         return max(self.open.deadline - now, 0.0) if self.open is not None else 0.0
 
     def open_next(self, now: float) -> list[ServerEffect]:
-        """Opens the next step, if none is open and anybody is ready for it."""
+        """Opens the next step, if none is open and a volunteer is ready for it."""
         if self.open is not None or self.is_over or self.completion:
             return []
         ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
@@ -80,7 +80,7 @@ class StepLoop:
         return lease_out(step, ready, self._auditor, last_s=self.pace.last_s, most=self.most)
 
     def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
-        """Asks somebody for members of the open step of which nobody else has a lease any more."""
+        """Asks a volunteer for members of the open step that nobody leases any more."""
         assert self.open is not None, "leasing without an open step"
         is_held = not self._auditor.trusts(volunteer.standing)
         lease = self.open.lease_again(first_member, quota, volunteer.standing, is_held=is_held, now=now)
@@ -104,7 +104,7 @@ class StepLoop:
         return self._ask_anew(step, now)
 
     def close_if_complete(self, now: float) -> list[ServerEffect]:
-        """Closes the step if nothing more is to come, or its time is up and it has anything."""
+        """Closes the step if no more results are expected, or its time is up and it has any."""
         step = self.open
         if step is None or self.closed is not None or step.awaits_update:
             return []
@@ -117,7 +117,7 @@ class StepLoop:
         return self._ask_anew(step, now)
 
     def close(self, closed: ClosedStep, now: float) -> list[ServerEffect]:
-        """Ends the step, given what it amounts to."""
+        """Ends the step with this outcome."""
         if self.open is not None:
             settle_leases(self.open, self._volunteers.values(), self._ledger, now=now)
             self.pace.closed(closed.duration_s, first_s=self.open.first_result_at - self.open.opened_at)
@@ -134,7 +134,7 @@ class StepLoop:
         return [*effects, *self.open_next(now), ApplyUpdate(update)]
 
     def abandon(self) -> None:
-        """Gives up the open step: whatever still comes of it is not taken."""
+        """Gives up the open step: further results of it are not taken."""
         for volunteer in self._volunteers.values():
             if volunteer.lease is not None:
                 volunteer.lease, volunteer.cut_at = None, self.step
@@ -148,6 +148,6 @@ class StepLoop:
         return self.close(self._steps.close(step, now), now)
 
     def _ask_anew(self, step: OpenStep, now: float) -> list[ServerEffect]:
-        """Opens the step again, under member numbers that nobody had."""
+        """Opens the step again, under member numbers that were never leased."""
         self._first_member, self.open = step.next_member, None
         return self.open_next(now)

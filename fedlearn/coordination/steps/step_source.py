@@ -1,4 +1,4 @@
-"""Where steps come from: their populations, and the Updates that end them."""
+"""Sources of steps: their populations, and the Updates that end them."""
 
 from collections.abc import Sequence
 from typing import Protocol, final
@@ -18,10 +18,10 @@ class StepSource(Protocol):
     """The steps for which a coordinator asks its volunteers."""
 
     paused_by: str
-    """Who paused the run; empty while steps are opened."""
+    """Name of the operator that paused the run; empty while steps are opened."""
 
     def completion(self, step: int, last: Update | None) -> str:
-        """Why nothing is left to do after the Update `last`, before this step; empty where something is."""
+        """Why the run is complete after the Update `last`, before this step; empty where it is not."""
 
     def block_of(self, step: int) -> bytes:
         """The block of data that a volunteer needs if it joins before this step."""
@@ -36,10 +36,10 @@ class StepSource(Protocol):
         first_member: int,
         now: float,
     ) -> OpenStep | None:
-        """The step for those who are ready, with member numbers from `first_member` on; None: not yet."""
+        """The step for the volunteers that are ready, with member numbers from `first_member` on; None: not yet."""
 
     def close(self, step: OpenStep, now: float) -> ClosedStep:
-        """The Update of the results that are in, and the step's figures."""
+        """Makes the Update of the results so far, and the step's figures."""
 
 
 @final
