@@ -6,30 +6,25 @@ learn the same network on one processor. Our settings were found on these enviro
 optimizer, with the same customary radius and rates for all of them, and begins at weights of nearly zero as it does.
 """
 
-import argparse
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import gymnasium
 import msgspec
 import torch
-from measure import Machine, describe_machine, print_report, use_processors
+from measure import parser_of, print_tables, use_processors
 from one_process import OneProcess
 
 import fedlearn
 from fedlearn.tasks.environment.task import FIRST_HELD_OUT_SEED, N_HELD_OUT
-from fedlearn.tasks.task import Setting
 
-RESULTS = Path(__file__).parent / "results" / "environments.json"
 LOOKS = 32
 """At the policy along a run, at most."""
 
@@ -91,72 +86,36 @@ class Learned(msgspec.Struct, frozen=True):
     learner: str
     seed: int
     population: int
-    settings: dict[str, int | float | str | bool]
-    solved_return: float
+    episodes: int
     solved_after: int | None
     """Episodes until the first look that is a solution."""
-    looks: list[Look]
-
-
-class Report(msgspec.Struct, frozen=True, tag_field="benchmark", tag="environments"):
-    """What `--json` prints."""
-
-    machine: Machine
-    evotorch: str | None
-    """Its version; none where it is not installed or not asked for."""
-    results: list[Learned]
+    best_return: float
+    last_return: float
 
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    options = _parser().parse_args()
-    if options.episodes < 0:
-        raise SystemExit(f"--episodes: expected 0 or more, got {options.episodes}")
-    use_processors(1)
-    torch.set_num_threads(1)
-    learners = [learned, *([peer_learned] if options.peers and find_spec(PEER) else [])]
-    results = [
-        learner(name, seed, options.episodes or PROBLEMS[name].episodes)
-        for name in options.environments
-        for learner in learners
-        for seed in options.seeds
-    ]
-    report = Report(describe_machine(), version(PEER) if peer_learned in learners else None, results)
-    print_report(report, lambda: table(report), as_json=options.json)
-    if options.save:
-        saved = with_earlier(report)
-        RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--environments", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS), help="what is learned"
-    )
+    parser = parser_of(__doc__)
+    parser.add_argument("--environments", nargs="+", choices=PROBLEMS, default=list(PROBLEMS), help="what is learned")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N", help="a run each")
     parser.add_argument(
         "--episodes", type=int, default=0, metavar="N", help="of a run (default: 0, as many as the environment wants)"
     )
-    parser.add_argument(
-        "--peers", action=argparse.BooleanOptionalAction, default=True, help="evotorch too, where it is installed"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    parser.add_argument(
-        "--save", action="store_true", help=f"also put the runs into {RESULTS.parent.name}/{RESULTS.name}"
-    )
-    return parser
-
-
-def with_earlier(report: Report) -> Report:
-    """The report with what is saved of other runs."""
-    if not RESULTS.exists():
-        return report
-    earlier = msgspec.json.decode(RESULTS.read_bytes(), type=Report)
-    runs = {(r.environment, r.learner, r.seed): r for r in (*earlier.results, *report.results)}
-    ranks = {name: rank for rank, name in enumerate((*PROBLEMS, OURS, PEER))}
-    ordered = sorted(runs.values(), key=lambda run: (ranks[run.environment], ranks[run.learner], run.seed))
-    return Report(report.machine, report.evotorch or earlier.evotorch, ordered)
+    parser.add_argument("--no-peers", action="store_true", help="leave evotorch out, where it is installed")
+    options = parser.parse_args()
+    if options.episodes < 0:
+        parser.error(f"--episodes: expected 0 or more, got {options.episodes}")
+    use_processors(1)
+    torch.set_num_threads(1)
+    has_peer = not options.no_peers and find_spec(PEER) is not None
+    runs = [
+        learner(name, seed, options.episodes or PROBLEMS[name].episodes)
+        for name in options.environments
+        for learner in ([learned, peer_learned] if has_peer else [learned])
+        for seed in options.seeds
+    ]
+    print_tables("environments", as_json=options.json, facts={PEER: version(PEER) if has_peer else None}, runs=runs)
+    return 0
 
 
 def learned(name: str, seed: int, episodes: int) -> Learned:
@@ -174,7 +133,7 @@ def learned(name: str, seed: int, episodes: int) -> Learned:
         run.step()
         if _is_due(run.members_tried, population, episodes, looks):
             looks.append(Look(run.members_tried, run.evaluate()["return"]))
-    return _judged(name, OURS, seed, population, own, looks)
+    return _judged(name, OURS, seed, population, looks)
 
 
 def peer_learned(name: str, seed: int, episodes: int) -> Learned:
@@ -204,7 +163,7 @@ def peer_learned(name: str, seed: int, episodes: int) -> Learned:
             tried += population
             if _is_due(tried, population, episodes, looks):
                 looks.append(Look(tried, played(name, searched.to_policy(search.status["center"]))))
-    return _judged(name, PEER, seed, population, {**settings, "max_speed": speed}, looks)
+    return _judged(name, PEER, seed, population, looks)
 
 
 def policy(widths: Sequence[int]) -> torch.nn.Module:
@@ -242,34 +201,10 @@ def _is_due(tried: int, population: int, episodes: int, looks: Sequence[Look]) -
     return since >= episodes / LOOKS or tried + population > episodes
 
 
-def _judged(
-    name: str, learner: str, seed: int, population: int, settings: Mapping[str, Setting], looks: list[Look]
-) -> Learned:
-    least = PROBLEMS[name].solved
-    solved = next((look.episodes for look in looks if look.mean_return >= least), None)
-    return Learned(name, learner, seed, population, dict(settings), least, solved, looks)
-
-
-def table(report: Report) -> str:
-    """For people."""
-    lines = [
-        f"{report.machine.processor}, one processor; "
-        + (f"evotorch {report.evotorch}" if report.evotorch else "evotorch is left out, or not installed"),
-        f"{'environment':<12} {'learner':<9} {'seed':>4} {'population':>10} {'solved after':>12} {'best':>8}"
-        f" {'last':>8} {'episodes':>8}",
-    ]
-    for run in report.results:
-        returns = [look.mean_return for look in run.looks]
-        lines += [
-            f"{run.environment:<12} {run.learner:<9} {run.seed:>4} {run.population:>10} {run.solved_after or '-':>12}"
-            f" {max(returns):>8.1f} {returns[-1]:>8.1f} {run.looks[-1].episodes:>8}"
-        ]
-    for name in dict.fromkeys(run.environment for run in report.results):
-        for learner in (OURS, PEER):
-            last = [r.looks[-1].mean_return for r in report.results if (r.environment, r.learner) == (name, learner)]
-            if last:
-                lines += [f"{name} by {learner}: {mean(last):.1f} at the end, the mean of {len(last)} seeds"]
-    return "\n".join(lines)
+def _judged(name: str, learner: str, seed: int, population: int, looks: list[Look]) -> Learned:
+    returns = [look.mean_return for look in looks]
+    solved = next((look.episodes for look in looks if look.mean_return >= PROBLEMS[name].solved), None)
+    return Learned(name, learner, seed, population, looks[-1].episodes, solved, max(returns), returns[-1])
 
 
 if __name__ == "__main__":

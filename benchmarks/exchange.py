@@ -4,14 +4,13 @@ Every volunteer evaluates as many members as the others. Replaying, it makes the
 its own members' only, and its sum goes up. Both take the same step, which is looked at first.
 """
 
-import argparse
 import time
 from functools import partial
 from typing import final
 
 import msgspec
 import numpy as np
-from measure import Machine, alternate, describe_machine, print_report, spread, use_processors
+from measure import alternate, parser_of, print_tables, spread, use_processors
 
 import es_core
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
@@ -47,26 +46,13 @@ class Row(msgspec.Struct, frozen=True):
     bytes_down: int
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
-
-    machine: Machine
-    members: int
-    """A volunteer and step."""
-    rows: list[Row]
-    sign_ns: float
-    product_ns: float
-    """Of a member's noise: what `fedlearn/es/sums/exchange.py` reckons with."""
-
-
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--volunteers", type=int, nargs="+", default=[1, 10, 100], metavar="V", help="simulated")
     parser.add_argument("--members", type=int, default=1024, metavar="N", help="a volunteer and step (default: 1024)")
     parser.add_argument("--hidden-sizes", type=int, nargs="+", default=[64, 256], metavar="H", help="of the network")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="of which the median is shown (default: 9)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     use_processors(1)
     rows = [
@@ -74,8 +60,9 @@ def main() -> int:
         for hidden_size in options.hidden_sizes
         for row in measured(hidden_size, options.volunteers, options.members, options.rounds)
     ]
-    report = Report(describe_machine(), options.members, rows, *constants(options.rounds))
-    print_report(report, lambda: table(report), as_json=options.json)
+    sign_ns, product_ns = constants(options.rounds)
+    facts = {"members": options.members, "rank": NOISE.rank, "sign_ns": sign_ns, "product_ns": product_ns}
+    print_tables("exchange", as_json=options.json, facts=facts, rows=rows)
     return 0
 
 
@@ -160,7 +147,10 @@ def losses_of(n_members: int) -> Float32Array:
 
 
 def constants(rounds: int, n_members: int = 4096) -> tuple[float, float]:
-    """Nanoseconds of a sign and of a product, from what replaying takes with matrices of several shapes."""
+    """Nanoseconds of a sign and of a product of a member's noise, which `fedlearn/es/sums/exchange.py` reckons with.
+
+    They are fitted to what replaying takes with matrices of several shapes.
+    """
     shapes = ((64, 64), (1024, 16), (256, 256), (512, 1024))
     layouts = [ParameterLayout((TensorSpec("matrix", sides),)) for sides in shapes]
     utilities = np.random.default_rng(2).integers(-60, 60, n_members).astype(np.int8)
@@ -186,21 +176,6 @@ def constants(rounds: int, n_members: int = 4096) -> tuple[float, float]:
     # In shares of each time, so that small matrices count as much as large ones.
     found, *_ = np.linalg.lstsq(shares / seconds[:, None], np.ones(len(layouts)))
     return float(1e9 * found[0]), float(1e9 * found[1])
-
-
-def table(report: Report) -> str:
-    """For people."""
-    lines = [
-        f"{report.machine.processor}, one thread; {report.members} members a volunteer and step, rank {NOISE.rank}",
-        "",
-        f"{'hidden':>6} {'parameters':>10} {'volunteers':>10} {'exchange':>8} {'cpu ms':>9} {'up':>9} {'down':>9}",
-    ]
-    lines += [
-        f"{row.hidden_size:>6} {row.parameters:>10} {row.volunteers:>10} {row.exchange:>8} {row.cpu_ms:>9.2f} "
-        f"{row.bytes_up:>9} {row.bytes_down:>9}"
-        for row in report.rows
-    ]
-    return "\n".join([*lines, "", f"a sign {report.sign_ns:.2f} ns, a product {report.product_ns:.4f} ns of a member"])
 
 
 if __name__ == "__main__":

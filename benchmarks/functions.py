@@ -6,26 +6,21 @@ unperturbed weights, which is no member's; the other libraries give the best poi
 Our settings were chosen by 7 to 11 tries with seed 1, the other libraries choose their own.
 """
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 import msgspec
 import numpy as np
-from measure import Machine, describe_machine, print_report, use_processors
+from measure import Spread, parser_of, print_tables, spread, use_processors
 from numpy.typing import NDArray
 from one_process import OneProcess
 
 import fedlearn
-
-RESULTS = Path(__file__).parent / "results" / "functions.json"
 
 DIMENSIONS = 100
 N_INPUTS, N_HIDDEN, N_ROWS = 8, 20, 256
@@ -36,6 +31,8 @@ PEERS = ("cma", "nevergrad")
 
 Points = NDArray[Any]
 """[points, n_parameters]."""
+Run = Callable[["Problem", int, int], tuple[float, int]]
+"""Of a problem, seed and evaluations: the loss that is reported, and how many evaluations there were."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -48,26 +45,18 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Minimized(msgspec.Struct, frozen=True):
-    """One run."""
+    """The runs of a learner on a function, one a seed."""
 
     function: str
     learner: str
-    seed: int
     parameters: int
     evaluations: int
     start_loss: float
-    loss: float
-    seconds: float
-    settings: dict[str, int | float | str | bool]
-
-
-class Report(msgspec.Struct, frozen=True, tag_field="benchmark", tag="functions"):
-    """What `--json` prints."""
-
-    machine: Machine
-    peers: dict[str, str]
-    """Versions of those that are installed and asked for."""
-    results: list[Minimized]
+    loss: Spread
+    seconds: Spread
+    """Processor time."""
+    losses: list[float]
+    """The loss of each seed."""
 
 
 def rosenbrock(points: Points) -> Points:
@@ -111,56 +100,44 @@ def problems() -> dict[str, Problem]:
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
     named = problems()
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--functions", nargs="+", choices=list(named), default=list(named), help="what is minimized")
+    parser = parser_of(__doc__)
+    parser.add_argument("--functions", nargs="+", choices=named, default=list(named), help="what is minimized")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N", help="a run each")
     parser.add_argument("--evaluations", type=int, default=20_000, metavar="N", help="of a run (default: 20000)")
-    parser.add_argument(
-        "--peers", action=argparse.BooleanOptionalAction, default=True, help="pycma and nevergrad, where installed"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    parser.add_argument("--save", action="store_true", help=f"also write {RESULTS.parent.name}/{RESULTS.name}")
+    parser.add_argument("--no-peers", action="store_true", help="leave pycma and nevergrad out")
     options = parser.parse_args()
     if options.evaluations < 1:
         parser.error(f"--evaluations: expected 1 or more, got {options.evaluations}")
     use_processors(1)
-    peers = {name: version(name) for name in PEERS if options.peers and find_spec(name)}
-    learners: dict[str, Callable[[Problem, int, int], tuple[float, int, dict[str, Any]]]] = {"fedlearn": ours}
+    peers = {name: version(name) for name in PEERS if not options.no_peers and find_spec(name)}
+    learners: dict[str, Run] = {"fedlearn": ours}
     if "cma" in peers:
         learners["cma"] = by_cma
     if "nevergrad" in peers:
         learners |= {f"nevergrad {way}": by_nevergrad(way) for way in NEVERGRAD_WAYS}
     results = [
-        minimized(function, named[function], learner, learners[learner], seed, options.evaluations)
+        minimized(function, named[function], learner, run, options.seeds, options.evaluations)
         for function in options.functions
-        for learner in learners
-        for seed in options.seeds
+        for learner, run in learners.items()
     ]
-    report = Report(describe_machine(), peers, results)
-    print_report(report, lambda: table(report), as_json=options.json)
-    if options.save:
-        RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    print_tables("functions", as_json=options.json, facts=peers, results=results)
     return 0
 
 
-def minimized(
-    function: str,
-    problem: Problem,
-    learner: str,
-    run: Callable[[Problem, int, int], tuple[float, int, dict[str, Any]]],
-    seed: int,
-    evaluations: int,
-) -> Minimized:
-    """One run, judged in double precision."""
-    started = time.process_time()
-    loss, tried, settings = run(problem, seed, evaluations)
-    seconds = time.process_time() - started
+def minimized(function: str, problem: Problem, learner: str, run: Run, seeds: list[int], evaluations: int) -> Minimized:
+    """All runs of a learner, judged in double precision."""
+    losses, tried, seconds = list[float](), 0, list[float]()
+    for seed in seeds:
+        started = time.process_time()
+        loss, tried = run(problem, seed, evaluations)
+        seconds.append(time.process_time() - started)
+        losses.append(loss)
     start_loss = float(problem.losses(problem.start[np.newaxis])[0])
-    return Minimized(function, learner, seed, problem.start.size, tried, start_loss, loss, seconds, settings)
+    return Minimized(function, learner, problem.start.size, tried, start_loss, spread(losses), spread(seconds), losses)
 
 
-def ours(problem: Problem, seed: int, evaluations: int) -> tuple[float, int, dict[str, Any]]:
-    """Loss of the unperturbed weights, evaluations, settings."""
+def ours(problem: Problem, seed: int, evaluations: int) -> tuple[float, int]:
+    """Gives the loss of the unperturbed weights, and evaluations."""
     steps = max(1, evaluations // int(problem.settings["population_limit"]))
     settings = {
         "group_size": 16,
@@ -178,11 +155,11 @@ def ours(problem: Problem, seed: int, evaluations: int) -> tuple[float, int, dic
     run = OneProcess(task, seed=seed)
     for _ in range(steps):
         run.step()
-    return float(problem.losses(run.weights[np.newaxis].astype(np.float64))[0]), run.members_tried, settings
+    return float(problem.losses(run.weights[np.newaxis].astype(np.float64))[0]), run.members_tried
 
 
-def by_cma(problem: Problem, seed: int, evaluations: int) -> tuple[float, int, dict[str, Any]]:
-    """The best loss that pycma has seen, evaluations, settings."""
+def by_cma(problem: Problem, seed: int, evaluations: int) -> tuple[float, int]:
+    """Gives the best loss that pycma has seen, and evaluations."""
     options = {"seed": seed, "maxfevals": evaluations, "verbose": -9}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -190,13 +167,13 @@ def by_cma(problem: Problem, seed: int, evaluations: int) -> tuple[float, int, d
         while not search.stop():
             points = search.ask()
             search.tell(points, problem.losses(np.array(points)).tolist())
-    return float(search.result.fbest), int(search.result.evaluations), {"sigma0": CMA_SIGMA}
+    return float(search.result.fbest), int(search.result.evaluations)
 
 
-def by_nevergrad(way: str) -> Callable[[Problem, int, int], tuple[float, int, dict[str, Any]]]:
-    """A way of nevergrad's to minimize: the loss of what it recommends, evaluations, settings."""
+def by_nevergrad(way: str) -> Run:
+    """A way of nevergrad's to minimize, which gives the loss of what it recommends, and evaluations."""
 
-    def run(problem: Problem, seed: int, evaluations: int) -> tuple[float, int, dict[str, Any]]:
+    def run(problem: Problem, seed: int, evaluations: int) -> tuple[float, int]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             nevergrad = import_module("nevergrad")
@@ -207,27 +184,9 @@ def by_nevergrad(way: str) -> Callable[[Problem, int, int], tuple[float, int, di
                 point = search.ask()
                 search.tell(point, float(problem.losses(point.value[np.newaxis])[0]))
             found = search.provide_recommendation().value
-        return float(problem.losses(found[np.newaxis])[0]), evaluations, {}
+        return float(problem.losses(found[np.newaxis])[0]), evaluations
 
     return run
-
-
-def table(report: Report) -> str:
-    """For people."""
-    peers = ", ".join(f"{name} {number}" for name, number in report.peers.items())
-    lines = [
-        f"{report.machine.processor}, one processor; {peers or 'no other library is asked for, or none installed'}",
-        f"{'function':<11} {'learner':<21} {'evaluations':>11} {'start':>9} {'median':>10} {'lowest':>10}"
-        f" {'highest':>10} {'seconds':>8} {'seeds':>5}",
-    ]
-    for function, learner in dict.fromkeys((run.function, run.learner) for run in report.results):
-        runs = [run for run in report.results if (run.function, run.learner) == (function, learner)]
-        losses, evaluations = [run.loss for run in runs], max(run.evaluations for run in runs)
-        lines += [
-            f"{function:<11} {learner:<21} {evaluations:>11} {runs[0].start_loss:>9.3g} {median(losses):>10.4g}"
-            f" {min(losses):>10.4g} {max(losses):>10.4g} {median(run.seconds for run in runs):>8.1f} {len(runs):>5}"
-        ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

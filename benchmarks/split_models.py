@@ -5,21 +5,20 @@ whole and in stages, in alternating rounds on one thread; the share is that of p
 is put together and loaded into the uncut module, strictly.
 """
 
-import argparse
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
 import numpy as np
 import safetensors.torch
 import torch
-from measure import Machine, Spread, alternate, describe_machine, print_report, ratio, use_processors
+from measure import Spread, alternate, parser_of, print_tables, ratio, use_processors
 from networks_to_split import NETWORKS, Network
 
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
-from fedlearn.es.noise import member_noise
+from fedlearn.es.noise import TensorNoise, member_noise
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.graphs.graph import Graph
@@ -30,7 +29,7 @@ from fedlearn.tasks.torch_graph.export.export import ExportedGraph, export
 from fedlearn.tasks.torch_graph.stage_runner import StageRunner, Values
 
 NEAR = 0.1
-"""Of all multiply-adds, how far from a third a cut may be."""
+"""Share of all multiply-adds by which a cut may be away from a third."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -55,14 +54,6 @@ class Row(msgspec.Struct, frozen=True):
     """Processor time of members in stages, as a share of that in the whole."""
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
-
-    benchmark: str
-    machine: Machine
-    rows: list[Row]
-
-
 class Chain:
     """Stages after one another in one process."""
 
@@ -80,39 +71,35 @@ class Chain:
             values = runner.unperturbed(self.rows, values)
         return next(iter(values.values())).reshape(())
 
-    def members(self, noise: dict[str, object]) -> Float32Array:
+    def members(self, noise: Mapping[str, TensorNoise]) -> Float32Array:
         """The losses of the members whose noise this is."""
         values: Values = {}
         for runner in self.runners:
             own = [noise[array.name] for array in runner.stage.learned]
-            values = runner.members(self.rows, values, own)  # type: ignore[arg-type]
+            values = runner.members(self.rows, values, own)
         return next(iter(values.values())).reshape(-1)
 
 
 def main() -> int:
     """Runs the benchmark; gives the exit code: 1 where something differs."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--models", nargs="+", choices=NETWORKS, metavar="NAME", help=f"of {', '.join(NETWORKS)}")
     parser.add_argument("--members", type=int, default=16, metavar="N", help="at once (default: 16)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of both, by turns (default: 5)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     use_processors(1)
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    rows = []
+    rows, absent = list[Row](), list[str]()
     for name in options.models or NETWORKS:
+        torch.manual_seed(0)
         try:
-            torch.manual_seed(0)
             network = NETWORKS[name]()
         except ModuleNotFoundError as error:
-            if not options.json:
-                print(f"{name}: left out, since {error}", flush=True)
+            absent.append(f"{name}: {error}")
             continue
         rows.append(measure(name, network, options.members, options.rounds))
-        if not options.json:
-            print(show(rows[-1]), flush=True)
-    print_report(Report("split_models", describe_machine(), rows), lambda: "", as_json=options.json)
+    print_tables("split_models", as_json=options.json, facts={"left out": absent}, rows=rows)
     return 0 if all(row.is_equal and row.members_are_equal and row.loads_strictly for row in rows) else 1
 
 
@@ -163,10 +150,10 @@ def thirds(found: Sequence[Piece]) -> list[int]:
     return cuts
 
 
-def noise_of(graph: Graph, n_members: int) -> dict[str, object]:
-    """Of the members of one group, by the tensor's name; drawn for the layout of the whole."""
+def noise_of(graph: Graph, n_members: int, sigma: float = 0.01) -> dict[str, TensorNoise]:
+    """The noise of the members of one group, by the tensor's name; drawn for the layout of the whole."""
     layout = ParameterLayout(tuple(TensorSpec(array.name, array.shape) for array in graph.learned))
-    trials = Trials(0, Perturbation(sigma=0.01, rank=1), n_members, 0, n_members)
+    trials = Trials(0, Perturbation(sigma=sigma, rank=1), n_members, 0, n_members)
     return dict(zip((array.name for array in graph.learned), member_noise(layout, trials, seed=1), strict=True))
 
 
@@ -183,17 +170,6 @@ def loads_strictly(network: Network, stages: Chain) -> bool:
     data = task.state_dict(flat_weights({name: fused[name] for name in task.tensors}), {})
     network.module.load_state_dict(safetensors.torch.load(data), strict=True)
     return all(np.array_equal(parameter.detach(), fused[name]) for name, parameter in parameters.items())
-
-
-def show(row: Row) -> str:
-    """For people."""
-    verdict = "equal to the bit" if row.is_equal and row.members_are_equal and row.loads_strictly else "DIFFERENT"
-    return (
-        f"{row.model}: {row.n_parameters:,} parameters, {row.n_calls} calls, {row.n_pieces} pieces, cut after "
-        f"{row.cuts}, {row.sent_bytes} bytes a member; {verdict}"
-        f"{'' if row.is_module else ' (the graph differs from the module in last digits)'}; "
-        f"stages take {row.share.show(3)} of the whole's processor time"
-    )
 
 
 if __name__ == "__main__":

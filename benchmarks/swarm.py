@@ -14,7 +14,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
@@ -42,10 +42,15 @@ WARM_UP = 20
 MAX_POPULATION = 2**20
 """Members of a step at most, where volunteers compute."""
 
-OPEN_TO_ALL = [
-    "--host", "127.0.0.1", "--port", "0", "--audit", "0", "--threads", "1",
-    "--connections-per-address", "0", "--connections-per-identity", "0", "--joins-per-minute", "0",
-]  # fmt: skip
+OPEN_TO_ALL = {
+    "host": "127.0.0.1",
+    "port": 0,
+    "audit": 0,
+    "threads": 1,
+    "connections-per-address": 0,
+    "connections-per-identity": 0,
+    "joins-per-minute": 0,
+}
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -137,7 +142,7 @@ def measure(volunteers: int, relays: int, options: argparse.Namespace, folder: P
     member_s = 1e-3 * options.member_ms
     task = folder / "tiny.py"
     task.write_text(TASK)
-    gate = ["--task", f"{task}:task", *OPEN_TO_ALL]
+    gate = _flags({"task": f"{task}:task", **OPEN_TO_ALL})
     settings = {
         "volunteers": 0,
         "group-size": GROUP_SIZE,
@@ -149,9 +154,8 @@ def measure(volunteers: int, relays: int, options: argparse.Namespace, folder: P
         "sample-time": 0,
         "board": 0,
     }
-    flags = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     with ExitStack() as held:
-        pid, port = held.enter_context(process("serve", *gate, *flags, folder=folder))
+        pid, port = held.enter_context(process("serve", *gate, *_flags(settings), folder=folder))
         pids, ports = [pid], [port]
         for _ in range(relays):
             relay = ["relay", f"127.0.0.1:{port}", *gate, "--identity", str(folder / "relay.pem")]
@@ -160,6 +164,10 @@ def measure(volunteers: int, relays: int, options: argparse.Namespace, folder: P
             ports.append(at)
         crowd = Crowd(task, member_s=member_s)
         return asyncio.run(drive(crowd, ports[1:] or ports, pids, volunteers=volunteers, steps=options.steps))
+
+
+def _flags(settings: Mapping[str, object]) -> list[str]:
+    return [part for name, value in settings.items() for part in (f"--{name}", str(value))]
 
 
 def main() -> int:
