@@ -123,8 +123,7 @@ class Coordinator:
 
     def applied(self, digest: bytes, now: float) -> list[ServerEffect]:
         """Takes the digest of the server's replica after the last Update; every volunteer's replica must have the
-        same.
-        """
+        same."""
         closed, self._course.closed = self._course.closed, None
         assert closed is not None, "applied without an Update under way"
         self._digest = digest
@@ -256,8 +255,7 @@ class Coordinator:
     @property
     def position(self) -> tuple[int, bytes]:
         """The step that is open or comes next, and the digest of the replica before it, once the last Update is
-        applied.
-        """
+        applied."""
         return self._course.step, self._digest
 
     @property
@@ -384,8 +382,7 @@ class Coordinator:
 
     def _whose_lies(self, *, is_diverged: bool) -> str:
         """A clause that names those whose false results may have made the run diverge, for the reason of its end; else
-        empty.
-        """
+        empty."""
         names = self._auditor.false_since(self._course.step - 2 * PATIENCE) if is_diverged else []
         return f"; false results came from {', '.join(names)}" if names else ""
 

@@ -33,8 +33,7 @@ class RunPlan(msgspec.Struct, frozen=True):
 
     seats: int = 0
     """Volunteers that hold one replica together; 0: as many as are needed of those that lend too little for a whole
-    one.
-    """
+    one."""
     show: Callable[[float], tuple[str, float]] | None = None
     """Gives the name and the value by which people know a loss; None: the loss itself."""
     replica_bytes: int = 0

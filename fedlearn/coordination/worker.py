@@ -264,8 +264,7 @@ class Worker:
 
     def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:
         """Notes the step before which the replica stands, and says Ready once that is the step that the server asked
-        for.
-        """
+        for."""
         assert isinstance(digest, bytes)
         self._step, self._digest = step, digest
         if self._ready_at != step:
@@ -292,8 +291,7 @@ class Worker:
 
     def fail(self, reason: str, *, is_welcome_back: bool = False) -> list[ClientEffect]:
         """Parts because this machine cannot do what the run asks for; tells the server the reason, as the fault may be
-        there.
-        """
+        there."""
         return self._part(reason, is_refusal=True, is_welcome_back=is_welcome_back)
 
     def _part(self, reason: str, *, is_refusal: bool, is_welcome_back: bool = False) -> list[ClientEffect]:

@@ -44,8 +44,7 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
 
     def through(self, trail: ActivationLog) -> "Claim":
         """The same claim about trials of a crew, where a difference in a last digit may flip a value that travels in
-        few bits.
-        """
+        few bits."""
         tolerance = self.tolerance if trail.wire == "float32" else LOOSE
         return msgspec.structs.replace(self, trail=trail, tolerance=tolerance)
 
@@ -62,8 +61,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Distance to the server's own results, in tolerances; the claim is false above 1."""
     place: int | None = None
     """The seat of a crew that sent the first false message, whose name and identity are given here; None where the seat
-    is not known, and all seats are responsible.
-    """
+    is not known, and all seats are responsible."""
     adds_up: bool = False
     """Whether the claim is false only together with earlier ones: its sender's results are always slightly off."""
 

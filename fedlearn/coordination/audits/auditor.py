@@ -26,8 +26,7 @@ LEAST_CHANCE = 0.05
 MAX_PENDING = 4
 """Claims that wait to be checked; further ones are dropped, so that no step waits for audits. Claims of untrusted
 volunteers, whose members wait for them, are not counted: else any number of these could keep the trusted ones from
-being checked.
-"""
+being checked."""
 
 MAX_NAMED = 16
 """The number of latest false results whose senders are named when a run ends."""
@@ -87,8 +86,7 @@ class Auditor:
 
     def alarm(self, *, on: bool) -> None:
         """Trusts nobody while losses look as if the run diverged: they may be false losses of volunteers that were
-        trusted.
-        """
+        trusted."""
         self._is_alarmed = on
 
     def false_since(self, step: int) -> list[str]:

@@ -60,14 +60,12 @@ LOOSE = Tolerance(share=0.1, relative=3e-5, sums=0.15)
 _FLOAT = Tolerance(share=1e-3, relative=1.5e-6, sums=0.02)
 FLOATS = Tolerances(losses=_FLOAT, summed=_FLOAT)
 """Tolerances of float32 models: honest losses differed by 1.3e-7 of themselves and 1.5e-4 of the spread, sums by 0.0023
-of their length.
-"""
+of their length."""
 
 BYTES = Tolerances(losses=LOOSE, summed=Tolerance(share=0.1, relative=5e-4, sums=0.15, usual=0.3))
 """Tolerances of int8 models, where a last digit may flip a byte: honest losses differed by 0.04 of the spread, and sums
 by 0.066 of their length, so that a factor of ten is impossible, and the mean of many audits tells honest machines from
-others.
-"""
+others."""
 
 ANYTHING = Tolerances(losses=LOOSE, summed=LOOSE)
 

@@ -63,8 +63,7 @@ class PlansCrews(Protocol):
 
     def draft(self, memories: Sequence[int]) -> CrewPlan | None:
         """A crew of some of the volunteers that lend these memories, in bytes; None: together they can't hold a replica
-        yet.
-        """
+        yet."""
 
     def lack(self, memories: Sequence[int]) -> str:
         """Describes what volunteers that lend these memories lack for a crew."""
@@ -144,8 +143,7 @@ class SeatHolder:
 
     def excuse(self) -> None:
         """Doubles the time that it has, as it was too slow: so every volunteer that goes on at all answers in the
-        end.
-        """
+        end."""
         self.patience_s *= 2.0
         self._left_s, self.due = self.patience_s, None
 
@@ -172,8 +170,7 @@ class Crew:
         """Stages whose activations go through the server since the direct connection failed."""
         self.taken = self.reported = self._told = 0
         """Members before which losses are handed up (`taken`) and reported (`reported`), and before which the first
-        seat knows that members have passed (`_told`).
-        """
+        seat knows that members have passed (`_told`)."""
         self.incomplete_since = 0.0
 
     def seat(self, sitter: SeatHolder, place: int) -> None:

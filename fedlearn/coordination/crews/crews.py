@@ -120,8 +120,7 @@ class Crews:
 
     def take_costs(self) -> str:
         """Describes what a member of the newest crew sends at each cut; empty where its shards are those of the last
-        call.
-        """
+        call."""
         crew = self._crews[-1] if self._crews else None
         if crew is None or len(crew.places) == 1 or crew.shards == self._shards_told:
             return ""
@@ -352,8 +351,7 @@ class Crews:
 
     def _fill(self, now: float) -> list[ServerEffect]:
         """Gives seats to volunteers that wait for one, and sends parts to those that need them, if anything has
-        changed.
-        """
+        changed."""
         if not self._may_fill or self._coordinator.is_over:
             return []
         self._may_fill = False

@@ -24,8 +24,7 @@ NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
 
 MESSAGE_BYTES = 2**21
 """Bytes of activations in one message, unless one member takes more: each call of PyTorch costs a seat a millisecond
-beside its arithmetic.
-"""
+beside its arithmetic."""
 
 MOST_AT_ONCE = 64
 """Members in one message, where each seat has ROOM for them."""
@@ -113,8 +112,7 @@ class CrewPlanner:
 
     def _seated(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
         """One seat for each volunteer; with `shards`, one for the body and the first shard, and one for each other
-        shard.
-        """
+        shard."""
         most = max(*memories, 2 * self.replica_bytes)  # and tied shards count on every seat that holds them
         known = [memory or most for memory in memories]
         if self._shards == 1:

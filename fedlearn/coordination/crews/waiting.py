@@ -17,8 +17,7 @@ _LOADING = (
 
 def who_waits(spares: Sequence[SeatHolder], crews: Sequence[Crew], planner: PlansCrews, now: float) -> str:
     """Describes who has no seat, which seats are empty, and which parts are loading since when; empty where nobody
-    waits.
-    """
+    waits."""
     texts = []
     if spares:
         lack = planner.lack([sitter.volunteer.memory_bytes for sitter in spares])

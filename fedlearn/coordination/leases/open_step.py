@@ -103,8 +103,7 @@ class Lease(msgspec.Struct):
 
     def is_late(self, best: float) -> bool:
         """Whether the step waited for it without success; `best` is the greatest share that anybody has done of a
-        lease.
-        """
+        lease."""
         return self.gates and self.n_received < LEAST_DONE * best * self.quota
 
     def take(
@@ -325,8 +324,7 @@ class OpenStep:
 
     def took(self, now: float) -> None:
         """Takes note of a Result; the deadline moves forward when half of all results have come, so that nobody waits
-        for stragglers.
-        """
+        for stragglers."""
         self.first_result_at = min(self.first_result_at, now)
         if len(self.leases) == 1:
             return  # whoever is alone keeps nobody waiting

@@ -12,8 +12,7 @@ INTERVAL_S = 1.0
 
 MAX_TOTALS = 100_000
 """Identities whose totals are kept; beyond, those that contributed nothing for longest are dropped first. The entries
-keep all.
-"""
+keep all."""
 
 
 class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -33,8 +32,7 @@ class Earned(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Results that were found false."""
     doubt: float | None = None
     """The doubt in the identity at that time (see `evidence`); None where none of its results was checked since the
-    entry before.
-    """
+    entry before."""
 
     def add(self, other: "Earned") -> None:
         """Adds a later contribution."""

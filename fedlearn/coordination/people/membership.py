@@ -139,8 +139,7 @@ class Membership:
 
     def quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
         """Excludes a volunteer whose replica differs until it has new weights; the results of its lease do not
-        count.
-        """
+        count."""
         volunteer.n_resyncs += 1
         if volunteer.lease is not None:
             volunteer.lease.void()

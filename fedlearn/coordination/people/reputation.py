@@ -1,6 +1,5 @@
 """The reputation of an identity over all its connections: whether it answers in time, and whether its results are
-true.
-"""
+true."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -16,8 +15,7 @@ MAX_CAUGHT = 3
 
 MAX_STANDINGS = 100_000
 """Identities that are remembered; beyond, those without a false result are dropped first, the longest unseen before
-others.
-"""
+others."""
 
 _MOST_NEEDED = 1024
 _FORGIVING = 16
@@ -87,8 +85,7 @@ class Reputation(msgspec.Struct):
 
     def was_late(self) -> None:
         """Takes note that a step waited in vain: the next ones do not wait for it until it was in time for 1, 2, 4, ...
-        more steps.
-        """
+        more steps."""
         self.n_in_time = 0
         self.n_needed = min(max(2 * self.n_needed, 1), _MOST_NEEDED)
 
@@ -135,8 +132,7 @@ class Reputations:
 
     def _forget_one(self) -> None:
         """Forgets the identity that was asked for longest ago; those with false results last, and never the one asked
-        for now.
-        """
+        for now."""
         now = next(reversed(self._by_identity))
         others = (one.identity for one in self._by_identity.values() if not one.n_caught and one.identity != now)
         del self._by_identity[next(others, next(iter(self._by_identity)))]

@@ -55,8 +55,7 @@ class Volunteer(msgspec.Struct):
     """Address from which it is connected."""
     listens_at: int = 0
     """Port at that address on which it accepts a neighbour, which also means that it is willing to call one; 0:
-    neither.
-    """
+    neither."""
     tensors: tuple[str, ...] = ()
     """Names of the tensors that its seat holds, or is sent."""
     phase: Phase = Phase.STRANGER

@@ -34,8 +34,7 @@ def tell_credit(
     volunteers: Iterable[Volunteer], ledger: Ledger, now: float, news: News | None = None, *, is_last: bool = False
 ) -> list[ServerEffect]:
     """Credits for all working volunteers whose credit has changed; with `is_last`, however recent the last message
-    is.
-    """
+    is."""
     effects: list[ServerEffect] = []
     for volunteer in volunteers:
         if volunteer.phase not in (Phase.READY, Phase.SEATED) or (now < volunteer.credit_due and not is_last):

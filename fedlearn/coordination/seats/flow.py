@@ -13,8 +13,7 @@ MESSAGES_PER_SEAT = 2
 
 SHARES = 4
 """A seat's activations may take one of this many equal shares of its memory; twice that waits where the next lease is
-early.
-"""
+early."""
 
 
 def reach(offset: int, *, window: int, batch: int, group_size: int) -> int:

@@ -48,8 +48,7 @@ class StageComputation:
 
     def _encoded(self, given: Values, *, begins: bool) -> bytes:
         """Encodes value by value: the unperturbed one where a group begins and the codec needs it, then each
-        member's.
-        """
+        member's."""
         parts: list[bytes] = []
         for name in self.part.gives:
             base = self._own_base.get(name)

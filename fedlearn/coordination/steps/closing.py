@@ -127,8 +127,7 @@ class StepPace:
 
     def least_s(self, volunteers: Iterable[Volunteer]) -> float:
         """The shortest useful step, in seconds: travel time should be a small part of it; at most half of
-        `time_per_step`.
-        """
+        `time_per_step`."""
         known = sorted(volunteer.exchange_s for volunteer in volunteers if volunteer.exchange_s is not None)
         if not known:
             return 0.0
@@ -141,8 +140,7 @@ class StepPace:
 
     def closed(self, duration_s: float, *, first_s: float) -> None:
         """Takes the seconds for which a step was open, and those until its first result, which may shorten the next
-        ones.
-        """
+        ones."""
         self.last_s = duration_s
         longest = math.inf if first_s >= self.time_per_step else self.time_per_step
         self.time_per_step = max(self._planned_s, min(STRETCH * first_s, longest))

@@ -24,8 +24,7 @@ NO_LOSS = "no loss is finite"
 
 LOST_STEPS = 3
 """Steps without a finite loss at the beginning of a run after which it ends: it learns nothing, so later steps are
-alike.
-"""
+alike."""
 
 _ENOUGH = 4096
 """Number of losses whose median is taken."""

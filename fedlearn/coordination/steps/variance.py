@@ -22,8 +22,7 @@ class VarianceLeft(msgspec.Struct, frozen=True):
 
 def variance_said(share: float | None, n_members: int) -> VarianceLeft:
     """The report of a Result of so many members; a share that cannot be true counts as none, and costs its sender
-    nothing.
-    """
+    nothing."""
     return VarianceLeft(share if share is not None and 0.0 <= share <= MOST else math.inf, n_members)
 
 
