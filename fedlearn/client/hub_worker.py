@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from fedlearn.client.hub_line import HubAwayError, HubError, HubLine, Work
+from fedlearn.system.children import stop_processes
 from fedlearn.system.signals import stop_signals_call
 from fedlearn.terminal import Terminal
 
@@ -135,14 +136,7 @@ class HubWorker:
 
     def _stop_volunteer(self) -> None:
         volunteer, self._volunteer = self._volunteer, None
-        if volunteer is None or volunteer.poll() is not None:
-            return
-        volunteer.terminate()
-        try:
-            volunteer.wait(timeout=PARTING_S)
-        except subprocess.TimeoutExpired:
-            volunteer.kill()
-            volunteer.wait()
+        stop_processes([volunteer], patience_s=PARTING_S)
 
     def _part(self) -> None:
         """Leaves the server and the hub."""

@@ -1,14 +1,13 @@
 """Volunteers as processes of this machine, each started again when it dies."""
 
-import math
-import os
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import final
 
-from fedlearn.system.restarts import Restarts
+from fedlearn.system.children import Child, Death, stop_processes
 from fedlearn.system.signals import how_it_ended, stop_signals_call
 
 WRONG_USAGE = 2
@@ -16,19 +15,6 @@ WRONG_USAGE = 2
 
 _POLL_S = 0.2
 _STOP_S = 3.0
-
-
-@final
-class _Child:
-    """One place in the row: its process, and when it died its next beginning."""
-
-    def __init__(self, name: str, command: Sequence[str]) -> None:
-        self.name, self.command = name, command
-        self.restarts = Restarts()
-        self.process: subprocess.Popen[bytes] | None = None
-        self.began, self.begins = 0.0, -math.inf
-        self.code: int | None = None
-        """The exit code with which it ended for good; None before."""
 
 
 @final
@@ -42,8 +28,10 @@ class Children:
         say: Callable[[str], None] = print,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._children = [_Child(name, command) for name, command in commands]
-        self._say, self._clock = say, clock
+        self._children = [Child(name, partial(self._start, name, command), clock=clock) for name, command in commands]
+        self._codes: dict[str, int] = {}
+        """Exit codes of those that have ended for good, by their names."""
+        self._say = say
         self._stopped = threading.Event()
 
     def run(self) -> int:
@@ -55,50 +43,31 @@ class Children:
                         return 0
             finally:
                 self.stop()
-        return 0 if all(child.code in (0, None) for child in self._children) else 1
+        return 1 if any(self._codes.values()) else 0
 
     def look(self) -> bool:
         """Starts the processes that are due and notes those that have ended; says whether any is left."""
-        now = self._clock()
         for child in self._children:
-            if child.process is not None:
-                code = child.process.poll()
-                if code is not None:
-                    self._bury(child, code, now)
-            elif child.code is None and now >= child.begins:
-                self._start(child, now)
-        return any(child.code is None for child in self._children)
+            if child.name not in self._codes and (death := child.look()) is not None:
+                self._note(child.name, death)
+        return len(self._codes) < len(self._children)
 
     def stop(self) -> None:
         """Asks all to leave, and ends those that do not."""
-        running = [child.process for child in self._children if child.process is not None]
-        for process in running:
-            process.terminate()
-        until = time.monotonic() + _STOP_S
-        for process in running:
-            try:
-                process.wait(timeout=max(until - time.monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        stop_processes((child.process for child in self._children), patience_s=_STOP_S)
 
-    def _start(self, child: _Child, now: float) -> None:
+    def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         # Ctrl-C is for this process, which tells them.
-        child.process = subprocess.Popen(
-            child.command, stdin=subprocess.DEVNULL, start_new_session=True, env=dict(os.environ)
-        )
-        child.began = now
-        self._say(f"{child.name} is process {child.process.pid}")
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._say(f"{name} is process {process.pid}")
+        return process
 
-    def _bury(self, child: _Child, code: int, now: float) -> None:
-        child.process = None
-        if code in (0, WRONG_USAGE):
-            child.code = code
-            return
-        pause_s = child.restarts.died(now - child.began)
-        if pause_s is None:
-            child.code = code
-            self._say(f"{child.name} {how_it_ended(code)} again and again; it is not started any more")
+    def _note(self, name: str, death: Death) -> None:
+        how = how_it_ended(death.code)
+        if death.code in (0, WRONG_USAGE):
+            self._codes[name] = death.code
+        elif death.pause_s is None:
+            self._codes[name] = death.code
+            self._say(f"{name} {how} again and again; it is not started any more")
         else:
-            child.begins = now + pause_s
-            self._say(f"{child.name} {how_it_ended(code)}; it is started again in {pause_s:.0f} s")
+            self._say(f"{name} {how}; it is started again in {death.pause_s:.0f} s")

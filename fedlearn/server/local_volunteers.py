@@ -1,17 +1,17 @@
 """Volunteer processes that the server starts on its own machine, so that training begins at once."""
 
-import math
 import os
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import final
 
 from fedlearn.config import RunConfig
 from fedlearn.storage.runs import RunFolder
+from fedlearn.system.children import Child, Death, stop_processes
 from fedlearn.system.processes import program, step_back
-from fedlearn.system.restarts import Restarts
 from fedlearn.terminal.guards import printable
 
 NICENESS = 5
@@ -24,17 +24,6 @@ STOP_S = 3.0
 
 LAST_BYTES = 400
 """Bytes of a log that are looked at for its last line."""
-
-
-@final
-class _Volunteer:
-    """One volunteer: its process, or the time of its next start when it has died."""
-
-    def __init__(self, name: str, arguments: list[str]) -> None:
-        self.name, self.arguments = name, arguments
-        self.process: subprocess.Popen[bytes] | None = None
-        self.restarts = Restarts()
-        self.began = self.begins = 0.0
 
 
 @final
@@ -58,8 +47,8 @@ class LocalVolunteers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.server = server
-        self._folder, self._clock = folder, clock
-        self._volunteers: list[_Volunteer] = []
+        self._folder = folder
+        self._volunteers: list[Child] = []
         settings = config.volunteers
         self.n_started = settings.volunteers
         for number in range(1, settings.volunteers + 1):
@@ -68,51 +57,38 @@ class LocalVolunteers:
             arguments += ["--identity", str(RunFolder(folder).local_identity)]
             arguments += ["--device", settings.device, *TERMS] + (["--task", task] if task else [])
             arguments += ["--direct", "127.0.0.1:0"] if config.server.direct else []
-            self._volunteers.append(_Volunteer(name, arguments))
-            self._start(self._volunteers[-1])
+            self._volunteers.append(Child(name, partial(self._start, name, arguments), clock=clock))
+            self._volunteers[-1].look()
 
     def problems(self) -> list[str]:
         """Texts about volunteers that died, one for each death; also starts those whose pause is over."""
-        now = self._clock()
-        said: list[str] = []
-        for volunteer in self._volunteers:
-            if volunteer.process is None:
-                if now >= volunteer.begins:
-                    self._start(volunteer)
-            elif (code := volunteer.process.poll()) is not None:
-                said.append(self._bury(volunteer, code, now))
-        return said
+        deaths = [(volunteer.name, volunteer.look()) for volunteer in self._volunteers]
+        return [self._in_words(name, death) for name, death in deaths if death is not None]
 
     def stop(self) -> None:
         """Waits for them to end, then kills those that did not."""
-        for process in [volunteer.process for volunteer in self._volunteers if volunteer.process is not None]:
-            try:
-                process.wait(timeout=STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        stop_processes((volunteer.process for volunteer in self._volunteers), patience_s=STOP_S, are_told=True)
 
-    def _start(self, volunteer: _Volunteer) -> None:
-        with open(self._folder / f"{volunteer.name}.log", "ab") as log:
-            volunteer.process = subprocess.Popen(
-                program(["join", "--server", self.server, *volunteer.arguments]),
+    def _start(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        with open(self._folder / f"{name}.log", "ab") as log:
+            process = subprocess.Popen(
+                program(["join", "--server", self.server, *arguments]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the server, which tells them
                 env={**os.environ, "no_proxy": "*"},  # the server is this machine
             )
-        step_back(volunteer.process.pid, NICENESS)
-        volunteer.began = self._clock()
+        step_back(process.pid, NICENESS)
+        return process
 
-    def _bury(self, volunteer: _Volunteer, code: int, now: float) -> str:
-        pause_s = volunteer.restarts.died(now - volunteer.began)
-        volunteer.process, volunteer.begins = None, math.inf if pause_s is None else now + pause_s
-        hope = "it is not started again" if pause_s is None else f"it is started again in {pause_s:.0f} s"
-        said = _last_line(self._folder / f"{volunteer.name}.log") if code > 0 else ""  # who was killed had no last word
+    def _in_words(self, name: str, death: Death) -> str:
+        hope = "it is not started again" if death.pause_s is None else f"it is started again in {death.pause_s:.0f} s"
+        # Who was killed had no last word.
+        said = _last_line(self._folder / f"{name}.log") if death.code > 0 else ""
         return (
-            f"the local volunteer {volunteer.name} ended with exit code {code}{f': {said}' if said else ''}; see "
-            f"{volunteer.name}.log in the run folder; {hope}"
+            f"the local volunteer {name} ended with exit code {death.code}{f': {said}' if said else ''}; see "
+            f"{name}.log in the run folder; {hope}"
         )
 
 

@@ -10,7 +10,7 @@ from typing import final
 
 import msgspec
 
-from fedlearn.system.restarts import Restarts
+from fedlearn.system.children import Restarts
 from fedlearn.system.signals import how_it_ended, stop_signals_call
 
 WRONG_USAGE = 2

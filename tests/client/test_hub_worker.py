@@ -199,7 +199,7 @@ def test_whoever_wants_the_machine_back_gets_it_and_the_hub_knows(log: Path, num
 
 ALONE = """
 import sys
-from fedlearn.client.hub_worker import Device
+from fedlearn.client.hub_worker import HubWorker
 from fedlearn.client.hub_line import Work
 from fedlearn.terminal import Terminal
 
@@ -213,7 +213,7 @@ class Hub:
 
 
 command = lambda server: [sys.executable, *sys.argv[1:], server]
-Device(Hub(), name="ada", job_id=1, command=command, terminal=Terminal(plain=True)).run()
+HubWorker(Hub(), name="ada", job_id=1, command=command, terminal=Terminal(plain=True)).run()
 """
 
 

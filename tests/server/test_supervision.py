@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fedlearn.server.supervision import Serving, Supervisor, tell
-from fedlearn.system import restarts
-from fedlearn.system.restarts import MOST_AT_ONCE
+from fedlearn.system import children
+from fedlearn.system.children import MOST_AT_ONCE
 from fedlearn.system.signals import STOP_SIGNALS
 
 SERVING = Serving("/runs/1", 4711)
@@ -36,7 +36,7 @@ class Servers:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(children, "FIRST_PAUSE_S", 0.0)
 
 
 def test_server_that_ends_properly_is_not_started_again() -> None:
@@ -83,7 +83,7 @@ def test_signal_is_for_the_server_which_is_not_started_again(number: signal.Sign
 
 
 def test_signal_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(children, "FIRST_PAUSE_S", 60.0)
     servers = Servers(f"{TELLS} sys.exit(1)")
 
     def interrupt(text: str) -> None:

@@ -20,7 +20,7 @@ from fedlearn.hub.settings import HubSettings
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.status import read_status
-from fedlearn.system.restarts import Restarts
+from fedlearn.system.children import Restarts
 from fedlearn.system.signals import how_it_ended
 
 MAX_JOBS = 10_000

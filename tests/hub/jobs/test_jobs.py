@@ -16,7 +16,7 @@ from fedlearn.hub.jobs.records import JobRecord
 from fedlearn.hub.jobs.served import GONE
 from fedlearn.hub.jobs.spec import TASK_SOURCE
 from fedlearn.hub.settings import HubSettings
-from fedlearn.system.restarts import MOST_AT_ONCE
+from fedlearn.system.children import MOST_AT_ONCE
 from tests.board.folders import show_status
 from tests.hub.conftest import LAYERS, TEXT, Scripted, ended
 
