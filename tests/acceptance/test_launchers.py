@@ -90,7 +90,7 @@ def test_killed_actor_of_ray_comes_back_and_the_run_completes(tmp_path: Path) ->
         with ended_at_exit(launched):
             wait_for(server, r"step +\d+ .* 3 volunteers")
             up_s = time.monotonic() - begun
-            actors = below(launched, lambda words: words[:1] == ["ray::Volunteer.work"])
+            actors = below(launched, lambda words: words[:1] == ["ray::VolunteerActor.work"])
             assert len(actors) == 3
             actors[1].kill()
             begun = time.monotonic()

@@ -23,12 +23,12 @@ HONEST = ("Ada", "Bob", "Cid")
 LIAR = """
 import sys
 import msgspec
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.commands.command_line import main
 from fedlearn.coordination.effects import Pass
 from fedlearn.es.trials import TrialResults
 
-perform = Volunteer.perform
+perform = VolunteerReplica.perform
 
 def perform_falsely(self, compute):
     if not isinstance(compute, Pass):
@@ -40,7 +40,7 @@ def perform_falsely(self, compute):
     honest = perform(self, compute)
     return TrialResults(2 * honest.losses.mean() - honest.losses)
 
-Volunteer.perform = perform_falsely
+VolunteerReplica.perform = perform_falsely
 sys.exit(main(["join", *sys.argv[1:]]))
 """
 

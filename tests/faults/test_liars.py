@@ -13,11 +13,11 @@ from tests.patience import LIMIT_S
 
 LIAR = """
 import sys
-from fedlearn.client.volunteer import Volunteer
+from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.commands.command_line import main
 from fedlearn.es.trials import TrialResults
 
-perform, honest_results, n_results = Volunteer.perform, int(sys.argv.pop()), 0
+perform, honest_results, n_results = VolunteerReplica.perform, int(sys.argv.pop()), 0
 
 def perform_falsely(self, compute):
     global n_results
@@ -28,7 +28,7 @@ def perform_falsely(self, compute):
             return TrialResults(2 * result.losses.mean() - result.losses, result.estimate)
     return result
 
-Volunteer.perform = perform_falsely
+VolunteerReplica.perform = perform_falsely
 sys.exit(main(["join", *sys.argv[1:]]))
 """
 
