@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "split_models.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("model", ["gpt", pytest.param("resnet50", marks=pytest.mark.long), "bert-tiny"])
@@ -15,8 +15,9 @@ def test_a_model_cut_in_three_is_the_whole_to_the_bit(model: str) -> None:
     pytest.importorskip("torch")
     if model == "bert-tiny":
         pytest.importorskip("transformers")
-    command = [sys.executable, str(BENCHMARK), "--json", "--models", model, "--members", "2", "--rounds", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)
+    flags = ["--json", "--models", model, "--members", "2", "--rounds", "1"]
+    command = [sys.executable, "-m", "benchmarks.models.split_models", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert row["is_equal"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
 
 HANGS_AFTER_S = 900.0
 """A benchmark that takes longer will not end; a busy machine is no reason to end one before."""
@@ -23,12 +23,20 @@ BOUND = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREA
 
 @pytest.fixture(scope="session")
 def run_benchmark() -> Run:
-    """Runs `benchmarks/<name>.py` with flags, to its end."""
+    """Runs the benchmark of that name with flags, to its end."""
 
     def run(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, str(FOLDER / f"{name}.py"), *flags]
-        environ = os.environ | BOUND
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS_AFTER_S, env=environ)
+        (path,) = (ROOT / "benchmarks").rglob(f"{name}.py")
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        return subprocess.run(
+            [sys.executable, "-m", module, *flags],
+            cwd=ROOT,
+            env=os.environ | BOUND,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANGS_AFTER_S,
+        )
 
     return run
 

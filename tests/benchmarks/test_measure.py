@@ -8,11 +8,11 @@ import pytest
 
 from tests.patience import LIMIT_S
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
 LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PROGRAM = f"""
 import json, os, sys
-from measure import use_processors
+from benchmarks.measure import use_processors
 use_processors(int(sys.argv[1]), EXTRA="1")
 n_processors = len(os.sched_getaffinity(0))
 print(json.dumps([n_processors, [os.environ.get(name) for name in {LIBRARIES}], os.environ.get("EXTRA"), sys.argv[1:]]))
@@ -26,7 +26,7 @@ def seen(*arguments: str, **variables: str) -> object:
     environ = {name: value for name, value in os.environ.items() if name not in LIBRARIES}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
-        env=environ | {"PYTHONPATH": str(FOLDER)} | variables,
+        env=environ | {"PYTHONPATH": str(ROOT)} | variables,
         capture_output=True,
         text=True,
         check=True,

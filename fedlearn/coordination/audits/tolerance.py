@@ -1,7 +1,7 @@
 """How far honest machines may be from one another: ten times the measured distance, by computation and precision.
 
 A tolerance is no share of the signal: whatever is below it can be used to steer a run. Figures: docs/security.md;
-measured by benchmarks/audits.py, benchmarks/graph_audits.py and benchmarks/planting.py.
+measured by benchmarks/trust/audits.py, benchmarks/trust/graph_audits.py and benchmarks/trust/planting.py.
 """
 
 import msgspec

@@ -1,0 +1,1 @@
+"""Members of PyTorch modules, as they are and cut into stages."""

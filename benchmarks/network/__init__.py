@@ -1,0 +1,1 @@
+"""Servers, relays, volunteers and crews as processes of one machine."""

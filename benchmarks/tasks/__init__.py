@@ -1,0 +1,1 @@
+"""Tasks of other kinds than text, beside other libraries."""

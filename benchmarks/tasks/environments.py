@@ -1,0 +1,211 @@
+"""What policies return along the episodes that they learn from, beside evotorch's PGPE at equal episodes.
+
+The return is the unperturbed policy's, over the same ten episodes each time, which are not counted. Neither are the
+eight random ones by which observations are measured before the first step; evotorch measures them as it learns. Both
+learn the same network on one processor. Our settings were found on these environments; evotorch has ClipUp, its usual
+optimizer, with the same customary radius and rates for all of them, and begins at weights of nearly zero as it does.
+"""
+
+import logging
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any
+
+import gymnasium
+import msgspec
+import torch
+
+import fedlearn
+from benchmarks.measure import parser_of, print_tables, use_processors
+from benchmarks.tasks.one_process import OneProcess
+from fedlearn.tasks.environment.task import FIRST_HELD_OUT_SEED, N_HELD_OUT
+
+LOOKS = 32
+"""At the policy along a run, at most."""
+
+OURS, PEER = "fedlearn", "evotorch"
+RADIUS = 4.5
+"""Of evotorch's first perturbations, all weights together; the greatest step is a fifteenth of it."""
+STDEV_LEARNING_RATE = 0.1
+
+Env = gymnasium.Env[Any, Any]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An environment, and how it is learned."""
+
+    widths: tuple[int, ...]
+    """Of the policy's layers, with tanh between them."""
+    episodes: int
+    solved: float
+    """The least return that counts as a solution."""
+    peer_population: int
+    settings: dict[str, int | float | str | bool] = {}
+    decays: bool = False
+    """Whether learning rate and noise go down to nothing at the end."""
+
+
+PROBLEMS = {
+    "CartPole-v1": Problem((4, 16, 2), 2000, 500.0, 64),
+    "Swimmer-v5": Problem(
+        (8, 2),
+        1000,
+        330.0,
+        16,
+        {
+            "sigma": 0.5,
+            "learning_rate": 0.3,
+            "group_size": 16,
+            "population_limit": 16,
+            "antithetic": True,
+            "learning_rate_schedule": "constant",
+        },
+    ),
+    "Pendulum-v1": Problem(
+        (3, 32, 32, 1), 6000, -200.0, 64, {"sigma": 1.0, "learning_rate": 0.6, "antithetic": True}, decays=True
+    ),
+}
+
+
+class Look(msgspec.Struct, frozen=True):
+    """The unperturbed policy after some episodes."""
+
+    episodes: int
+    mean_return: float
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """One run."""
+
+    environment: str
+    learner: str
+    seed: int
+    population: int
+    episodes: int
+    solved_after: int | None
+    """Episodes until the first look that is a solution."""
+    best_return: float
+    last_return: float
+
+
+def main() -> int:
+    """Runs the benchmark; gives the exit code."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--environments", nargs="+", choices=PROBLEMS, default=list(PROBLEMS), help="what is learned")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N", help="a run each")
+    parser.add_argument(
+        "--episodes", type=int, default=0, metavar="N", help="of a run (default: 0, as many as the environment wants)"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="leave evotorch out, where it is installed")
+    options = parser.parse_args()
+    if options.episodes < 0:
+        parser.error(f"--episodes: expected 0 or more, got {options.episodes}")
+    use_processors(1)
+    torch.set_num_threads(1)
+    has_peer = not options.no_peers and find_spec(PEER) is not None
+    runs = [
+        learner(name, seed, options.episodes or PROBLEMS[name].episodes)
+        for name in options.environments
+        for learner in ([learned, peer_learned] if has_peer else [learned])
+        for seed in options.seeds
+    ]
+    print_tables("environments", as_json=options.json, facts={PEER: version(PEER) if has_peer else None}, runs=runs)
+    return 0
+
+
+def learned(name: str, seed: int, episodes: int) -> Learned:
+    """A run of ours."""
+    problem = PROBLEMS[name]
+    task = fedlearn.environment(name, partial(policy, problem.widths))
+    own = {**task.settings, **problem.settings}
+    if problem.decays:
+        steps = max(1, episodes // int(own["population_limit"]))
+        own |= {"learning_rate_schedule": "linear", "sigma_schedule": "linear", "steps": steps}
+    run = OneProcess(task, seed=seed, settings=own)
+    population = int(run.settings["population_limit"])
+    looks = [Look(0, run.evaluate()["return"])]
+    while run.members_tried + population <= episodes or not run.members_tried:
+        run.step()
+        if _is_due(run.members_tried, population, episodes, looks):
+            looks.append(Look(run.members_tried, run.evaluate()["return"]))
+    return _judged(name, OURS, seed, population, looks)
+
+
+def peer_learned(name: str, seed: int, episodes: int) -> Learned:
+    """A run of evotorch's PGPE."""
+    problem = PROBLEMS[name]
+    population = problem.peer_population
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of older interfaces that evotorch uses
+        neuroevolution, algorithms = import_module("evotorch.neuroevolution"), import_module("evotorch.algorithms")
+        logging.getLogger("evotorch").setLevel(logging.WARNING)  # what is below goes to standard output
+        searched = neuroevolution.GymNE(
+            partial(seeded, name, seed), policy(problem.widths), observation_normalization=True
+        )
+        searched.manual_seed(seed)
+        speed = RADIUS / 15
+        settings: dict[str, Any] = {
+            "center_learning_rate": speed / 2,
+            "stdev_learning_rate": STDEV_LEARNING_RATE,
+            "radius_init": RADIUS,
+        }
+        search = algorithms.PGPE(searched, popsize=population, optimizer_config={"max_speed": speed}, **settings)
+        looks: list[Look] = []
+        tried = 0
+        while tried + population <= episodes or not tried:
+            search.step()
+            tried += population
+            if _is_due(tried, population, episodes, looks):
+                looks.append(Look(tried, played(name, searched.to_policy(search.status["center"]))))
+    return _judged(name, PEER, seed, population, looks)
+
+
+def policy(widths: Sequence[int]) -> torch.nn.Module:
+    """Layers of these widths."""
+    layers: list[torch.nn.Module] = []
+    for n_in, n_out in pairwise(widths):
+        layers += [torch.nn.Linear(n_in, n_out), torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def seeded(name: str, seed: int, **options: Any) -> Env:  # noqa: ANN401
+    """An environment whose episodes are the same ones each time."""
+    env: Env = gymnasium.make(name, **options)
+    env.reset(seed=seed)
+    return env
+
+
+def played(name: str, module: torch.nn.Module) -> float:
+    """The mean return in the episodes that our policies are judged by."""
+    env: Env = gymnasium.make(name)
+    discrete, total = isinstance(env.action_space, gymnasium.spaces.Discrete), 0.0
+    for episode in range(N_HELD_OUT):
+        seen, over = env.reset(seed=FIRST_HELD_OUT_SEED + episode)[0], False
+        while not over:
+            with torch.no_grad():
+                outputs = module(torch.as_tensor(seen, dtype=torch.float32)).numpy()
+            seen, reward, terminated, truncated, _ = env.step(int(outputs.argmax()) if discrete else outputs)
+            total, over = total + float(reward), terminated or truncated
+    return total / N_HELD_OUT
+
+
+def _is_due(tried: int, population: int, episodes: int, looks: Sequence[Look]) -> bool:
+    """Whether the policy is looked at now: every so many episodes, and at the end."""
+    since = tried - (looks[-1].episodes if looks else 0)
+    return since >= episodes / LOOKS or tried + population > episodes
+
+
+def _judged(name: str, learner: str, seed: int, population: int, looks: list[Look]) -> Learned:
+    returns = [look.mean_return for look in looks]
+    solved = next((look.episodes for look in looks if look.mean_return >= PROBLEMS[name].solved), None)
+    return Learned(name, learner, seed, population, looks[-1].episodes, solved, max(returns), returns[-1])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

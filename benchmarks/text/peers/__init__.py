@@ -1,0 +1,1 @@
+"""What the learning benchmark compares the product with, on the same network and windows."""

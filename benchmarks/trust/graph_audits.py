@@ -1,0 +1,126 @@
+"""How far honest volunteers of a graph are from one another, in the tolerances of audits: above 1 is an accusation.
+
+A volunteer on PyTorch runs members in pieces that are as large as is fast on its machine, and one by one where that is
+faster: products of other shapes, whose sums are rounded in other orders. Here all groups run at once, and then one
+member after another; each group is an audit.
+"""
+
+import argparse
+from collections.abc import Mapping
+from unittest import mock
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.measure import Machine, describe_machine, print_report, use_processors
+from fedlearn.coordination.audits.audit import loss_differences
+from fedlearn.coordination.audits.tolerance import FLOATS
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.torch.members.execution_plans import ExecutionPlan
+from fedlearn.tasks.torch_graph.export.export import export
+from fedlearn.tasks.torch_graph.graph_task import GraphTask
+from fedlearn.tasks.user.task_objective import TaskObjective
+
+GROUP, GROUPS = 16, 16
+N_ROWS, INPUTS, CLASSES, BATCH = 512, 16, 8, 16
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One model."""
+
+    model: str
+    audits: int
+    greatest: float
+    """In tolerances."""
+    accused: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `--json` prints."""
+
+    benchmark: str
+    machine: Machine
+    rows: list[Row]
+
+
+class Attending(nn.Module):
+    """A transformer's layer over rows that are read as a short sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward = nn.Linear(4, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.outward = nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [rows, classes]."""
+        found: Tensor = self.outward(self.layer(self.inward(x.reshape(-1, 4, 4))).mean(1))
+        return found
+
+
+def main() -> int:
+    """Runs the benchmark; gives the exit code: 1 where anybody honest is accused."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--audits", type=int, default=2000, metavar="N", help="of each model (default: 2000)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    options = parser.parse_args()
+    use_processors(1)
+    torch.manual_seed(0)
+    models = {
+        "perceptron": nn.Sequential(nn.Linear(INPUTS, 32), nn.Tanh(), nn.Linear(32, CLASSES)),
+        "convolutional": nn.Sequential(
+            nn.Unflatten(1, (1, INPUTS)), nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14, CLASSES)
+        ),
+        "transformer": Attending(),
+    }
+    rows = [audit(name, model.eval(), options.audits) for name, model in models.items()]
+    print_report(Report("graph_audits", describe_machine(), rows), lambda: table(rows), as_json=options.json)
+    return 1 if any(row.accused for row in rows) else 0
+
+
+def audit(name: str, model: nn.Module, audits: int) -> Row:
+    """Holds members at once against members one by one."""
+    objective, data = objective_of(model)
+    weights = objective.initial_weights()
+    found: list[float] = []
+    while len(found) < audits:
+        trials = Trials(len(found), Perturbation(0.01, 1), GROUP, 0, GROUP * GROUPS)
+        with mock.patch.object(ExecutionPlan, "is_alone", return_value=False):
+            at_once = objective.evaluate(weights, data, trials, threads=1)
+        with mock.patch.object(ExecutionPlan, "is_alone", return_value=True):
+            one_by_one = objective.evaluate(weights, data, trials, threads=1)
+        found += loss_differences(at_once, one_by_one, GROUP, FLOATS.losses).tolist()
+    return Row(name, len(found), max(found), sum(difference > 1.0 for difference in found))
+
+
+def objective_of(model: nn.Module) -> tuple[TaskObjective, Columns]:
+    """The graph of the model, as volunteers have it, and rows."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(N_ROWS, INPUTS)).astype(np.float32)
+    data: Columns = {"x": x, "y": generator.integers(0, CLASSES, N_ROWS)}
+    learned = dict(model.named_parameters())
+    exported = export(model, loss_of, {key: torch.from_numpy(column[:BATCH]) for key, column in data.items()}, learned)
+    start = {key: tensor.detach().numpy() for key, tensor in learned.items()}
+    return TaskObjective(GraphTask(exported.graph, exported.frozen, start=start, data=data), seed=1), data
+
+
+def loss_of(model: nn.Module, rows: Mapping[str, Tensor]) -> Tensor:
+    """Of the rows of a group."""
+    return functional.cross_entropy(model(rows["x"]), rows["y"])
+
+
+def table(rows: list[Row]) -> str:
+    """For people."""
+    form = "{:14} {:>7} {:>9} {:>8}"
+    lines = [form.format("model", "audits", "greatest", "accused")]
+    lines += [form.format(row.model, row.audits, f"{row.greatest:.4f}", row.accused) for row in rows]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
