@@ -127,10 +127,10 @@ class Coordinator:
         closed, self._course.closed = self._course.closed, None
         assert closed is not None, "applied without an Update under way"
         self._digest = digest
-        effects: list[ServerEffect] = [report := closed.report(digest)]
+        effects: list[ServerEffect] = [closed.report]
         if reason := self._stop_reason or self._course.completion or closed.problem:
             return [*effects, *self._end(reason + self._whose_lies(is_diverged=reason == closed.problem))]
-        news = news_of(self._plan, self.status(now), report.loss)
+        news = news_of(self._plan, self.status(now), closed.report.loss)
         effects += settle_credit(self._volunteers.values(), self._ledger, self._course.step, now, news)
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time

@@ -9,6 +9,7 @@ import msgspec
 from fedlearn.coordination.audits.audit import Claim, Verdict
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
@@ -111,20 +112,6 @@ class RecordCredit(msgspec.Struct, frozen=True):
 
 class SaveCheckpoint(msgspec.Struct, frozen=True):
     """Server: write the replica as it is now."""
-
-
-class StepReport(msgspec.Struct, frozen=True):
-    """Server: a step is over; these are its figures."""
-
-    step: int
-    loss: float
-    """Mean over the members of the groups in the middle (`middle_mean`); NaN where no loss is finite."""
-    members: int
-    duration_s: float
-    volunteers: int
-    digest: bytes
-    variance_left: float | None = None
-    """Share of the losses' variance that control variates left, the median over members; None where there are none."""
 
 
 class Notice(msgspec.Struct, frozen=True):

@@ -1,29 +1,28 @@
 """What a relay serves to its volunteers: the replica that it keeps as a volunteer, and what it was sent lately."""
 
-import time
 from collections import OrderedDict
 from pathlib import Path
 from random import SystemRandom
 from typing import final
 
 import msgspec
-import numpy as np
 
 from fedlearn.callback import Begun
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address, is_loopback
 from fedlearn.server.training.examination import Examination
+from fedlearn.server.training.figures import step_metrics
 from fedlearn.server.training.recent import Outgoing, RecentUpdates
 from fedlearn.server.training.recomputation import audit
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
@@ -183,20 +182,8 @@ class RelayKeeper:
 
     def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:  # noqa: ARG002 (not kept)
         """The figures of the step; its loss is that of the members that went up from here."""
-        has_loss = not np.isnan(report.loss)
-        return StepMetrics(
-            step=report.step,
-            loss=report.loss if has_loss else None,
-            shown={"loss": report.loss} if has_loss else {},
-            members=report.members,
-            work_per_s=report.members * self._holding.objective.work_per_member / max(report.duration_s, 1e-6),
-            volunteers=report.volunteers,
-            bytes_in=0,
-            bytes_out=0,
-            digest=report.digest.hex(),
-            time=time.time(),
-            variance_left=report.variance_left,
-        )
+        work = self._holding.objective.work_per_member
+        return step_metrics(report, StepTraffic(), lambda loss: ("loss", loss), work, digest=self.steps.digest)
 
     def ending(self, reason: str) -> str:
         """The reason as it is: the server above finds out more."""

@@ -29,8 +29,8 @@ from fedlearn.coordination.effects import (
     SendPart,
     SendWeights,
     ServerEffect,
-    StepReport,
 )
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.update import Update
 from fedlearn.server.lasting import Lasting
 from fedlearn.server.training.keeper import Seating, Serves

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 from fedlearn.config import RunConfig
-from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.runs.run import Run
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.logs.metrics import StepTraffic
@@ -19,8 +19,8 @@ def recorded_run(config: RunConfig, *, begin: int = 1, end: int = 5, checkpoints
     for step in range(begin, end):
         update = update_of(run, step)
         trainer.append(update)
-        digest = trainer.apply(update)
-        report = StepReport(step, 1.0, members=16, duration_s=0.1, volunteers=1, digest=digest)
+        trainer.apply(update)
+        report = StepReport(step=step, loss=1.0, members=16, duration_s=0.1, volunteers=1)
         trainer.record(report, StepTraffic())
         if trainer.replica.step in checkpoints:
             trainer.save_checkpoint()

@@ -19,9 +19,9 @@ from fedlearn.coordination.effects import (
     SendBlock,
     SendWeights,
     ServerEffect,
-    StepReport,
 )
 from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.runs.run import Run
@@ -223,7 +223,7 @@ def test_bytes_of_a_step_are_those_from_one_close_to_the_next(scene: Scene) -> N
         scene.perform(AppendToJournal(update), ApplyUpdate(update))
         scene.shell.bytes_in_and_out, scene.shell.bytes_by_kind = (9000, 9000), {"losses": (9000, 9000)}
         scene.shell.do_work()
-        scene.perform(StepReport(step, 1.0, members=16, duration_s=0.5, volunteers=2, digest=bytes(8)))
+        scene.perform(StepReport(step=step, loss=1.0, members=16, duration_s=0.5, volunteers=2))
     first, second = scene.shell.steps
     assert (first.bytes_in, first.bytes_out, first.kinds) == (1000, 200, {"losses": (900, 0)})
     assert (second.bytes_in, second.bytes_out, second.kinds) == (4000, 3800, {"updates": (0, 3000)})

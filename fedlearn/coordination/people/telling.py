@@ -46,9 +46,9 @@ def tell_credit(
     return effects
 
 
-def news_of(plan: RunPlan, status: Status, loss: float) -> News:
+def news_of(plan: RunPlan, status: Status, loss: float | None) -> News:
     """The news of the run for volunteers; `loss` is that of the last step."""
     left_s = status.run_left_s if math.isfinite(status.run_left_s) else None
-    if not math.isfinite(loss):
+    if loss is None:
         return News(plan.steps, left_s, status.volunteers, None)
     return News(plan.steps, left_s, status.volunteers, loss, plan.show(loss) if plan.show is not None else None)

@@ -11,6 +11,7 @@ from fedlearn.coordination.leases.open_step import Lease, OpenStep
 from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace
 from fedlearn.coordination.steps.middle import group_means, middle_mean
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.worker import MAX_SLICE_MEMBERS, SLICE_S
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.optimizers import Sgd
@@ -117,9 +118,16 @@ class UpstreamSteps:
         """Ends the step with the Update of the server above, and the figures of the members that went up from here."""
         step, self.step = self.step, None
         if step is None:
-            return ClosedStep(update, math.nan, 0.0, 0)
-        loss = middle_mean(self._means)
-        return ClosedStep(update, loss, now - step.opened_at, step.n_contributors, variance_left=step.variance_left)
+            return ClosedStep(update, StepReport(step=update.step, loss=None, members=update.n_members, volunteers=0))
+        report = StepReport(
+            step=update.step,
+            loss=middle_mean(self._means),
+            members=update.n_members,
+            volunteers=step.n_contributors,
+            duration_s=now - step.opened_at,
+            variance_left=step.variance_left,
+        )
+        return ClosedStep(update, report)
 
     def hand_up(self, now: float, *, exchange_s: float = 0.0) -> list[Result]:
         """The results that have come without gaps since the last time, if it is time for them.

@@ -6,13 +6,13 @@ from typing import final
 
 import msgspec
 
-from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.coordination.steps.divergence import DivergenceWatch
 from fedlearn.coordination.steps.middle import group_means, middle_mean
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.strategy import Strategy, tell
 from fedlearn.es.sums.clipping import Clipping
 from fedlearn.es.update import Update
@@ -32,28 +32,11 @@ class ClosedStep(msgspec.Struct, frozen=True):
     """A step whose Update is made and which the server's replica has not taken."""
 
     update: Update
-    loss: float
-    """The step's loss, as in StepReport."""
-    duration_s: float
-    volunteers: int
+    report: StepReport
     problem: str = ""
-    """Why the run should not go on after the step; otherwise empty."""
-    variance_left: float | None = None
-    """The share of variance, as in StepReport."""
+    """Why the run should not go on after it; otherwise empty."""
     is_alarming: bool = False
     """Whether somebody must check its losses before they end the run."""
-
-    def report(self, digest: bytes) -> StepReport:
-        """The step's figures; `digest` is that of the replica after it."""
-        return StepReport(
-            step=self.update.step,
-            loss=self.loss,
-            members=self.update.n_members,
-            duration_s=self.duration_s,
-            volunteers=self.volunteers,
-            digest=digest,
-            variance_left=self.variance_left,
-        )
 
 
 def close_step(
@@ -71,11 +54,15 @@ def close_step(
         estimate=step.total_estimate(clipping),
         duration_s=duration_s,
     )
-    loss = middle_mean(group_means(losses, step.population.group_size))
-    problem = watch.took(losses)
-    return ClosedStep(
-        update, loss, duration_s, step.n_contributors, problem, step.variance_left, is_alarming=watch.is_alarmed
+    report = StepReport(
+        step=update.step,
+        loss=middle_mean(group_means(losses, step.population.group_size)),
+        members=update.n_members,
+        volunteers=step.n_contributors,
+        duration_s=duration_s,
+        variance_left=step.variance_left,
     )
+    return ClosedStep(update, report, problem=watch.took(losses), is_alarming=watch.is_alarmed)
 
 
 def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:

@@ -21,10 +21,10 @@ def group_means(losses: Float32Array, group_size: int) -> NDArray[np.float64]:
     return means
 
 
-def middle_mean(means: NDArray[np.float64] | Sequence[float]) -> float:
-    """The mean of the middle half of group means; NaN of an empty list."""
+def middle_mean(means: NDArray[np.float64] | Sequence[float]) -> float | None:
+    """The mean of the middle half of group means; None of an empty list."""
     ordered = np.sort(np.asarray(means, dtype=np.float64))
     if not ordered.size:
-        return float("nan")
+        return None
     left_out = max(ordered.size // LEFT_OUT, 1) if ordered.size > 2 else 0
     return float(ordered[left_out : ordered.size - left_out].mean())

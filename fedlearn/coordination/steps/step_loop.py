@@ -120,7 +120,7 @@ class StepLoop:
         """Ends the step with this outcome."""
         if self.open is not None:
             settle_leases(self.open, self._volunteers.values(), self._ledger, now=now)
-            self.pace.closed(closed.duration_s, first_s=self.open.first_result_at - self.open.opened_at)
+            self.pace.closed(closed.report.duration_s, first_s=self.open.first_result_at - self.open.opened_at)
         self._auditor.alarm(on=closed.is_alarming)
         self.closed, update = closed, closed.update
         self.last, self.open, self._first_member = update, None, 0

@@ -1,32 +1,34 @@
 """What is written down of each step that is over."""
 
 import time
+from collections.abc import Callable
 
-import msgspec
+from msgspec.structs import asdict
 
-from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
-from fedlearn.tasks.kind import Prepared
 
 
 def step_metrics(
-    prepared: Prepared, report: StepReport, traffic: StepTraffic, *, elapsed_s: float, validation: dict[str, float]
+    report: StepReport,
+    traffic: StepTraffic,
+    show: Callable[[float], tuple[str, float]],
+    work_per_member: int,
+    *,
+    digest: bytes,
+    elapsed_s: float = 0.0,
+    validation: dict[str, float] | None = None,
 ) -> StepMetrics:
-    """The step's line of metrics."""
-    finite = report.loss == report.loss
-    work = report.members * prepared.objective.work_per_member
+    """The step's line of metrics; `show` gives the name and the value of a loss as people read it."""
+    work = report.members * work_per_member
     return StepMetrics(
-        step=report.step,
-        loss=report.loss if finite else None,
-        shown=dict([prepared.examiner.show(report.loss)]) if finite else {},
-        members=report.members,
+        **asdict(report),
+        **asdict(traffic),
+        shown=dict([show(report.loss)]) if report.loss is not None else {},
         work_per_s=work / max(report.duration_s, 1e-6),
         work=work,
-        volunteers=report.volunteers,
-        digest=report.digest.hex(),
+        digest=digest.hex(),
         time=time.time(),
         elapsed_s=elapsed_s,
-        validation=validation,
-        variance_left=report.variance_left,
-        **msgspec.structs.asdict(traffic),
+        validation=validation or {},
     )

@@ -9,10 +9,10 @@ from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crews.crew import Tensors
 from fedlearn.coordination.crews.crews import Crews
-from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address

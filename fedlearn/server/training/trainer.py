@@ -14,13 +14,13 @@ from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crews.crews import Crews
 from fedlearn.coordination.crews.planning import CrewPlanner, crew_planner_of
-from fedlearn.coordination.effects import StepReport
 from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.steps.divergence import NO_LOSS
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.steps.step_source import LocalSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
@@ -372,7 +372,10 @@ class Trainer:
         Raises:
             StorageError: the disk refuses.
         """
-        metrics = step_metrics(self.run.prepared, report, traffic, elapsed_s=self.elapsed_s, validation=self.validation)
+        show, work = self.run.prepared.examiner.show, self.run.prepared.objective.work_per_member
+        metrics = step_metrics(
+            report, traffic, show, work, digest=self._digest, elapsed_s=self.elapsed_s, validation=self.validation
+        )
         self.validation = {}
         self._metrics.append(metrics)
         return metrics

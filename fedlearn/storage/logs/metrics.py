@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.storage.logs.lines import read_last
 
 Relayed = dict[str, tuple[int, int, int]]
@@ -28,20 +29,15 @@ class StepTraffic(msgspec.Struct, frozen=True, kw_only=True):
     `bytes_out`."""
 
 
-class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The figures of one step."""
+class StepMetrics(StepReport, frozen=True, kw_only=True):
+    """What a step measured, and what its server knows of it beside that."""
 
-    step: int
-    loss: float | None
-    """Mean over the members of the groups in the middle; None (or NaN, which JSON cannot hold) where none is finite."""
     shown: dict[str, float]
     """The loss as people read it, by its name, such as bits_per_character; empty where it is not finite."""
-    members: int
     work_per_s: float
     """Work of the members' trials per second, in the task's unit."""
     work: int = 0
     """Work of all these trials; divided by `work_per_s` it gives the seconds that the step took."""
-    volunteers: int
     bytes_in: int
     """This and the other figures of traffic are those of `StepTraffic`."""
     bytes_out: int
@@ -51,13 +47,10 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds since 1970."""
     elapsed_s: float = 0.0
     """Seconds of training since the run began, without the time in which no server had it."""
-    validation: dict[str, float] = {}
+    validation: dict[str, float] = msgspec.field(default_factory=dict)
     """Figures of the unperturbed weights on held-out data; measured from time to time, and empty in between."""
-    relayed: Relayed = {}
-    kinds: Kinds = {}
-    variance_left: float | None = None
-    """Share of the losses' variance that control variates left: the less, the more each trial tells. None where there
-    are none."""
+    relayed: Relayed = msgspec.field(default_factory=dict)
+    kinds: Kinds = msgspec.field(default_factory=dict)
 
 
 def each_once(lines: Iterable[StepMetrics]) -> list[StepMetrics]:

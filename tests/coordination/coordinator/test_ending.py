@@ -2,8 +2,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import Dismiss, EndRun, RecordCredit, SaveCheckpoint, Send, StepReport
+from fedlearn.coordination.effects import Dismiss, EndRun, RecordCredit, SaveCheckpoint, Send
 from fedlearn.coordination.steps.divergence import PATIENCE
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.schedules import Schedule
 from fedlearn.wire.messages import Assignment, Goodbye
 from tests.coordination.coordinator.scene import GROUP, LIMIT, STRATEGY, TIME_PER_STEP, Scene, of, parted, sent

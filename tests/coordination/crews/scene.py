@@ -27,11 +27,11 @@ from fedlearn.coordination.effects import (
     Pass,
     Peer,
     Reply,
-    StepReport,
     TakeSeat,
 )
 from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.steps.step_source import LocalSteps
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.digest import DIGEST_BYTES
@@ -97,7 +97,7 @@ class Trainer:
     def __init__(self) -> None:
         self.step = 0
         self.journal: list[Update] = []
-        self.losses: list[float] = []
+        self.losses: list[float | None] = []
         self.relayed: list[dict[str, tuple[int, int, int]]] = []
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
@@ -143,16 +143,7 @@ class Trainer:
         self.relayed.append(traffic.relayed)
         self.losses.append(report.loss)
         return StepMetrics(
-            step=report.step,
-            loss=report.loss,
-            shown={},
-            members=report.members,
-            work_per_s=0.0,
-            volunteers=report.volunteers,
-            bytes_in=0,
-            bytes_out=0,
-            digest=report.digest.hex(),
-            time=0.0,
+            **msgspec.structs.asdict(report), shown={}, work_per_s=0.0, bytes_in=0, bytes_out=0, digest="", time=0.0
         )
 
     def part_message(self, tensors: Tensors) -> Outgoing:

@@ -170,7 +170,7 @@ def test_what_goes_up_says_the_median_of_the_variance_left_below() -> None:
     take(three, 8, variance_left=1e6)
     (second,) = steps.hand_up(2 * SLICE_S)
     assert (first.variance_left, second.variance_left) == (0.5, 0.25)
-    assert steps.closed(update_of(7), 3.0).variance_left == 0.25
+    assert steps.closed(update_of(7), 3.0).report.variance_left == 0.25
 
 
 def test_nothing_is_said_of_a_variance_that_nobody_below_says() -> None:
@@ -178,4 +178,4 @@ def test_nothing_is_said_of_a_variance_that_nobody_below_says() -> None:
     take(opened(steps, assignment()).lease(8), 8)
     (result,) = steps.hand_up(SLICE_S)
     assert result.variance_left is None
-    assert steps.closed(update_of(7), 3.0).variance_left is None
+    assert steps.closed(update_of(7), 3.0).report.variance_left is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.coordination.effects import StepReport
+from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.runs.run import Run, load_run_config
 from fedlearn.server.training import trainer as trainer_module
@@ -56,8 +56,8 @@ def take(trainer: Trainer, steps: range) -> None:
         trainer.apply(update_of(trainer.run, step))
 
 
-def report(step: int, loss: float, digest: bytes) -> StepReport:
-    return StepReport(step, loss, members=16, duration_s=0.5, volunteers=2, digest=digest)
+def report(step: int, loss: float | None) -> StepReport:
+    return StepReport(step=step, loss=loss, members=16, duration_s=0.5, volunteers=2)
 
 
 def test_new_run_starts_at_genesis(run: Run, trainer: Trainer) -> None:
@@ -161,10 +161,11 @@ def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
     trainer.validation = {"bits_per_character": 3.5}
     crossed = {"crew 1, cut 2": (8, 100, 0)}
     traffic = StepTraffic(bytes_in=1000, bytes_out=300, kinds={"losses": (900, 0)}, relayed=crossed)
-    trainer.record(report(0, math.log(2), b"digest 1"), traffic)
-    trainer.record(report(1, math.log(2), b"digest 2"), StepTraffic(bytes_in=700, bytes_out=200))
+    trainer.record(report(0, math.log(2)), traffic)
+    digest = trainer.apply(update_of(run, 0))
+    trainer.record(report(1, math.log(2)), StepTraffic(bytes_in=700, bytes_out=200))
     first, second = read_last_metrics(run.folder.metrics, 2)
-    assert (first.step, second.step, second.digest) == (0, 1, b"digest 2".hex())
+    assert (first.step, second.step, second.digest) == (0, 1, digest.hex())
     assert (first.members, first.volunteers) == (16, 2)
     assert first.loss == pytest.approx(math.log(2))
     assert first.shown == {"bits_per_character": pytest.approx(1.0)}
@@ -178,8 +179,8 @@ def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
 
 
 def test_metrics_have_the_variance_left_where_it_is_known(run: Run, trainer: Trainer) -> None:
-    known = msgspec.structs.replace(report(0, 1.0, b"digest 1"), variance_left=0.008)
-    for figures in (known, report(1, 1.0, b"digest 2")):
+    known = msgspec.structs.replace(report(0, 1.0), variance_left=0.008)
+    for figures in (known, report(1, 1.0)):
         trainer.record(figures, StepTraffic())
     first, second = (json.loads(line) for line in run.folder.metrics.read_text().splitlines())
     assert first["variance_left"] == 0.008
@@ -201,7 +202,7 @@ def test_metrics_say_how_long_the_run_was_trained(run: Run, trainer: Trainer) ->
     update = update_of(run, 0, elapsed_s=7.5)
     trainer.append(update)
     trainer.apply(update)
-    assert trainer.record(report(0, 1.0, bytes(8)), StepTraffic()).elapsed_s == 7.5
+    assert trainer.record(report(0, 1.0), StepTraffic()).elapsed_s == 7.5
 
 
 def test_each_look_at_the_model_is_written_down(run: Run, trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,13 +221,13 @@ def test_work_of_a_task_is_counted_in_its_own_unit(tmp_path: Path) -> None:
     data = {"x": np.arange(10)}
     run = created(task_config(tmp_path), fit_task(loss=lambda *_: 0.0, data=data, batch_size=5))
     trainer, _ = Trainer.open(run)
-    metrics = trainer.record(report(0, -2.5, bytes(8)), StepTraffic())
+    metrics = trainer.record(report(0, -2.5), StepTraffic())
     trainer.close()
     assert (metrics.loss, metrics.shown, metrics.work_per_s) == (-2.5, {"loss": -2.5}, 16 * 5 / 0.5)
 
 
 def test_step_without_a_finite_loss_has_none_in_the_metrics(run: Run, trainer: Trainer) -> None:
-    metrics = trainer.record(report(0, math.nan, bytes(8)), StepTraffic())
+    metrics = trainer.record(report(0, None), StepTraffic())
     assert (metrics.loss, metrics.shown) == (None, {})
     assert read_last_metrics(run.folder.metrics) == [metrics]
 
@@ -346,4 +347,4 @@ def test_record_of_a_step_has_the_digest_before_it(run: Run, trainer: Trainer) -
 def test_metrics_that_can_not_be_written_are_told(run: Run, trainer: Trainer) -> None:
     run.folder.metrics.mkdir()
     with pytest.raises(StorageError, match=r"metrics\.jsonl: a line could not be written: Is a directory; make room"):
-        trainer.record(report(0, 1.0, bytes(8)), StepTraffic())
+        trainer.record(report(0, 1.0), StepTraffic())

@@ -40,6 +40,22 @@ def test_each_step_is_one_line_of_json(path: Path) -> None:
     assert [metrics.validation for metrics in read_last_metrics(path, 2)] == [{}, {"accuracy": 0.5}]
 
 
+def test_lines_of_runs_before_there_was_a_table_of_figures_are_read(path: Path) -> None:
+    line = b'{"step":3,"loss":2.5,"shown":{},"members":64,"work_per_s":1e3,"volunteers":1,"bytes_in":1,"bytes_out":2,'
+    line += b'"digest":"00","time":1.7e9,%s"kinds":{"losses":[1,2]}}\n'
+    path.write_bytes(line % b"" + line % b'"variance_left":0.25,')
+    assert [(metrics.step, metrics.figures) for metrics in read_last_metrics(path, 2)] == [
+        (3, {}),
+        (3, {"variance_left": 0.25}),
+    ]
+
+
+def test_figures_are_keys_of_the_line_where_they_were_measured(path: Path) -> None:
+    append_metrics(path, metrics_of(0), msgspec.structs.replace(metrics_of(1), variance_left=0.25))
+    without, having = (json.loads(line) for line in path.read_text().splitlines())
+    assert (having["variance_left"], "variance_left" in without, "figures" in having) == (0.25, False, False)
+
+
 @pytest.mark.parametrize("tail_bytes", [10, 400, 65536])
 def test_last_steps_are_read_in_order(path: Path, monkeypatch: pytest.MonkeyPatch, tail_bytes: int) -> None:
     monkeypatch.setattr(lines_module, "_TAIL_BYTES", tail_bytes)
