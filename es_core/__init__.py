@@ -2,6 +2,7 @@
 
 from es_core._native import (
     ESTIMATE_UNIT,
+    FloatGuard,
     adam_step,
     crc32,
     current_isa,
@@ -27,6 +28,7 @@ from es_core._native import (
 
 __all__ = [
     "ESTIMATE_UNIT",
+    "FloatGuard",
     "adam_step",
     "crc32",
     "current_isa",

@@ -123,6 +123,13 @@ def sgd_step(
 ) -> None:
     """One step of gradient descent with momentum, in place over arrays [n]; `decay` is as in `adam_step`."""
 
+class FloatGuard:
+    """A context in which this thread's floating-point operations round to nearest and keep subnormal numbers."""
+
+    def __init__(self) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
 def pull_towards(weights: NDArray[np.float32], start: NDArray[np.float32], share: float) -> None:
     """Moves the weights by a share of their way to `start`, in place: `(1 - share) * weights + share * start`.
 

@@ -6,6 +6,7 @@
 #include "dispatch.h"
 #include "replicated/coding.h"
 #include "replicated/estimate.h"
+#include "replicated/float_guard.h"
 #include "replicated/member_signs.h"
 #include "replicated/optimizers.h"
 #include "replicated/utilities.h"
@@ -261,6 +262,11 @@ void pull_towards_of(const py::array& weights, const py::array& start, double sh
     pull_towards(w, towards.data(), towards.size(), share, *current_isa().replicated);
 }
 
+// The floating point mode of a step as a context of Python's, of the thread that enters it.
+struct GuardContext {
+    std::optional<FloatGuard> guard;  // empty outside
+};
+
 // The lock is kept: a frame takes some microseconds.
 std::uint32_t crc32_of(const py::buffer& data, std::uint32_t value) {
     require(has_crc32(), "crc32: expected a processor that multiplies polynomials, see has_crc32; use zlib's");
@@ -296,6 +302,10 @@ PYBIND11_MODULE(_native, m) {
           "decay"_a = 0.0);
     m.def("sgd_step", sgd_of, "weights"_a, "momentum_buffer"_a, "estimate"_a, py::kw_only(), "gradient_scale"_a,
           "learning_rate"_a, "momentum"_a, "decay"_a = 0.0);
+    py::class_<GuardContext>(m, "FloatGuard")
+        .def(py::init<>())
+        .def("__enter__", [](GuardContext& context) { context.guard.emplace(); })
+        .def("__exit__", [](GuardContext& context, const py::args&) { context.guard.reset(); });
     m.def("pull_towards", pull_towards_of, "weights"_a, "start"_a, "share"_a);
     bind_rnn(m);
     m.def("has_crc32", has_crc32);

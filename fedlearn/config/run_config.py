@@ -1,14 +1,14 @@
 """The settings that every run has, in groups; those of its task come from the task's kind."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 
 from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
 from fedlearn.config.setting import ConfigError, automatic_keys, is_open, setting
 from fedlearn.config.sizes import parse_size
-from fedlearn.es.optimizers import OPTIMIZERS
+from fedlearn.es.optimizers import HYPERPARAMETERS, OPTIMIZERS
 from fedlearn.es.shaping import SHAPINGS
 from fedlearn.es.sums.exchange import Exchange
 
@@ -19,6 +19,28 @@ MAX_POPULATION = 16_000_000
 
 LAST_STEP = 2**32 - 1
 """The last step of a run: noise is drawn with the number of the step in 32 bits."""
+
+
+Group = TypeVar("Group", bound=msgspec.Struct)
+
+
+def _with_hyperparameters(group: type[Group]) -> type[Group]:
+    """The group with a key for each hyperparameter of the optimizers."""
+    keys = []
+    for key, declared in HYPERPARAMETERS.items():
+        bounds: dict[str, Any] = declared.bounds
+        meaning = setting(declared.description, resumable=True, **bounds)
+        keys.append((key, Annotated[float, meaning], declared.default))
+    whole = msgspec.defstruct(
+        group.__name__,
+        keys,
+        bases=(group,),
+        module=group.__module__,
+        namespace={"__doc__": group.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+    return cast("type[Group]", whole)
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,8 +198,12 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "replay"
 
 
+@_with_hyperparameters
 class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a gradient estimate becomes a step."""
+    """How a gradient estimate becomes a step.
+
+    Further keys are the hyperparameters that the optimizers declare.
+    """
 
     optimizer: Annotated[str, setting("rule that turns gradient estimates into steps", choices=OPTIMIZERS)] = "adam"
     learning_rate: Annotated[
@@ -212,11 +238,6 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["zero", "start"],
         setting("where weights decay to: zero (matrices only), or the weights that the run began with"),
     ] = "zero"
-    beta1: Annotated[
-        float,
-        setting("decay rate of Adam's first moment; with sgd the momentum", ge=0, lt=1, resumable=True),
-    ] = 0.9
-    beta2: Annotated[float, setting("decay rate of Adam's second moment", ge=0, lt=1, resumable=True)] = 0.999
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

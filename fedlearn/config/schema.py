@@ -8,6 +8,7 @@ from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata,
 
 from fedlearn.config.run_config import RunConfig
 from fedlearn.config.setting import ConfigError, automatic_keys, common_keys, resumable_keys, start_keys
+from fedlearn.es.optimizers import OPTIMIZERS, defaults
 
 OPTIONS = "options"
 """Name of the group that holds the keys of the task's kind."""
@@ -55,8 +56,13 @@ class Schema:
         return frozenset(self.fields) - {key for group in self.groups.values() for key in common_keys(group)}
 
     def build(self, values: dict[str, Any]) -> RunConfig:
-        """The configuration with these values of keys, the others at their defaults; ranges are not checked here."""
-        return RunConfig(options=self.groups[OPTIONS]()).replace(values)
+        """The configuration with these values of keys, the others at their defaults; ranges are not checked here.
+
+        The defaults of hyperparameters are those of the optimizer.
+        """
+        usual = RunConfig(options=self.groups[OPTIONS]())
+        own = defaults(OPTIMIZERS[values.get("optimizer", usual.optimizer.optimizer)])
+        return usual.replace({**own, **values})
 
     def checked(self, key: str, value: object, source: str, *, strict: bool) -> Any:  # noqa: ANN401
         """The value in its key's type; unless strict, text becomes a number where a number is expected.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.optimizers import TensorStep, exact_arithmetic
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.update import Update
@@ -112,11 +113,12 @@ class Replica:
         for name in update.optimizer.slots:
             if name not in self.slots:
                 self.slots[name] = np.zeros_like(self.weights)
-        self.numbers = update.optimizer.advanced(self.numbers)
         matrices_differ = update.rank > 1 or update.weight_decay != 0.0
-        for (scale, is_matrix), interval in self.layout.stretches(apart=matrices_differ):
-            if scale != 0.0:  # others are constants of the model that travel with its weights
-                self._step_stretch(update, estimate, interval, scale=scale, is_matrix=is_matrix)
+        with exact_arithmetic():
+            self.numbers = update.optimizer.advanced(self.numbers)
+            for (scale, is_matrix), interval in self.layout.stretches(apart=matrices_differ):
+                if scale != 0.0:  # others are constants of the model that travel with its weights
+                    self._step_stretch(update, estimate, interval, scale=scale, is_matrix=is_matrix)
         self.step += 1
 
     def _step_stretch(
@@ -132,10 +134,12 @@ class Replica:
             weights,
             {name: slot[interval] for name, slot in self.slots.items()},
             estimate[interval],
-            numbers=self.numbers,
-            gradient_scale=update.gradient_scale / math.sqrt(max(rank, 1)),
-            scale=scale,
-            decay=decay if is_matrix else 0.0,
+            TensorStep(
+                numbers=self.numbers,
+                gradient_scale=update.gradient_scale / math.sqrt(max(rank, 1)),
+                scale=scale,
+                decay=decay if is_matrix else 0.0,
+            ),
         )
 
     def _summed(self, update: Update) -> Int32Array:

@@ -1,5 +1,7 @@
 """How large a model may be, so that messages can hold it."""
 
+from fedlearn.es.optimizers import MOST_SLOTS
+
 MAX_PARAMETERS = 10**9
 """Of any model: a Snapshot holds weights, start and two moments in float32, each of them below 4 GiB."""
 
@@ -9,9 +11,9 @@ MAX_SUMMED_PARAMETERS = 2**24
 UNBOUNDED = 2**62
 """Bytes, where nobody sets a limit."""
 
-PARAMETER_BYTES = 48
-"""Of memory for each parameter: weights and two moments, once held and twice on their way, and estimate with its
-digest."""
+PARAMETER_BYTES = 3 * 4 * (1 + MOST_SLOTS) + 12
+"""Bytes of memory for each parameter: its weight and what the optimizer keeps, in float32, once held and twice on their
+way, and 12 for the estimate and its digest, or for what an optimizer in NumPy works with."""
 
 MEMBERS_AT_LEAST = 8
 """Members that memory must have room for: a few run at once, beside weights and data."""

@@ -1,7 +1,9 @@
 """From a run's settings to its strategy."""
 
+import msgspec
+
 from fedlearn.config import RunConfig
-from fedlearn.es.optimizers import OPTIMIZERS
+from fedlearn.es.optimizers import optimizer_of
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import LearningRateSchedule, Schedule
 from fedlearn.es.strategy import Strategy
@@ -24,9 +26,7 @@ def strategy_of(config: RunConfig) -> Strategy:
         group_size=strategy.group_size,
         population_limit=strategy.population_limit,
         max_population=strategy.max_population,
-        optimizer=OPTIMIZERS[settings.optimizer].configured(
-            learning_rate=settings.learning_rate, beta1=settings.beta1, beta2=settings.beta2
-        ),
+        optimizer=optimizer_of(msgspec.structs.asdict(settings)),
         max_learning_rate=settings.max_learning_rate,
         fitness_shaping=strategy.fitness_shaping,
         exchange=strategy.exchange,

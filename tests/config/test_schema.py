@@ -5,6 +5,7 @@ import pytest
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, StrType
 
 from fedlearn.config import ConfigError, RunSettings, Schema, StrategySettings, setting
+from fedlearn.es.optimizers import OPTIMIZERS, defaults
 from fedlearn.tasks.user.task_options import TaskOptions
 
 
@@ -67,6 +68,19 @@ def test_a_configuration_is_built_from_keys_of_any_group(schema: Schema) -> None
     assert config.run == RunSettings(seed=7)
     assert config.strategy == StrategySettings(sigma=0.5)
     assert msgspec.structs.asdict(config.options) == {"width": 3, "shape": "round", "note": "none"}
+
+
+def test_hyperparameters_have_the_range_of_their_optimizers_and_may_change_in_a_resumed_run(schema: Schema) -> None:
+    assert {"beta1", "beta2"} <= schema.resumable
+    with pytest.raises(ConfigError, match="beta2: expected a number, at least 0 and below 1, got 1 from flag"):
+        schema.checked("beta2", 1, "flag", strict=False)
+
+
+def test_defaults_of_hyperparameters_are_those_of_the_optimizer(schema: Schema) -> None:
+    for name, optimizer in OPTIMIZERS.items():
+        config = schema.build({"optimizer": name})
+        assert {key: config.get(key) for key in defaults(optimizer)} == defaults(optimizer)
+    assert schema.build({"optimizer": "sgd", "beta1": 0.5}).get("beta1") == 0.5
 
 
 def test_types_of_keys_are_told(schema: Schema) -> None:

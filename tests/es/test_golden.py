@@ -7,6 +7,7 @@ import pytest
 import es_core
 import fedlearn.es.noise
 import fedlearn.es.optimizers.adam
+import fedlearn.es.optimizers.arithmetic
 import fedlearn.es.optimizers.sgd
 import fedlearn.es.replica
 import fedlearn.es.shaping
@@ -22,6 +23,7 @@ USERS = {
     "adam_step": fedlearn.es.optimizers.adam,
     "sgd_step": fedlearn.es.optimizers.sgd,
     "pull_towards": fedlearn.es.replica,
+    "FloatGuard": fedlearn.es.optimizers.arithmetic,
 }
 """Functions of the core that noise and steps are made of."""
 

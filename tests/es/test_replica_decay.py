@@ -21,7 +21,7 @@ from tests.es.replicas import (
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
-@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01)])
+@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01, 0.0)])
 def test_weight_decay_shrinks_matrices_by_the_unscaled_learning_rate(optimizer: AnyOptimizer, rank: int) -> None:
     replica = new_replica()
     before = LAYOUT.split(replica.weights.copy())
@@ -32,7 +32,7 @@ def test_weight_decay_shrinks_matrices_by_the_unscaled_learning_rate(optimizer: 
         np.testing.assert_array_equal(after[name], before[name] * np.float32(kept))
 
 
-@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01)])
+@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01, 0.0)])
 def test_decay_towards_the_start_pulls_every_tensor_by_the_unscaled_rate_before_the_step(
     optimizer: AnyOptimizer,
 ) -> None:
@@ -48,7 +48,7 @@ def test_decay_towards_the_start_pulls_every_tensor_by_the_unscaled_rate_before_
 
 def test_weights_at_their_start_are_pulled_nowhere() -> None:
     replica = new_replica(keeps_start=True)
-    replica.apply(without_members(update_of(0, optimizer=Sgd(0.01), decay=50.0, towards="start")))
+    replica.apply(without_members(update_of(0, optimizer=Sgd(0.01, 0.0), decay=50.0, towards="start")))
     np.testing.assert_array_equal(replica.weights, WEIGHTS)
 
 

@@ -131,7 +131,7 @@ def test_the_digests_of_tensors_on_seats_make_up_the_digest_of_the_run() -> None
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("antithetic", [False, True])
 @pytest.mark.parametrize("rank", [0, 1, 2])
-@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01)])
+@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01, 0.0)])
 def test_parts_take_the_steps_of_the_whole(optimizer: AnyOptimizer, rank: int, antithetic: bool) -> None:
     whole = new_whole(keeps_start=True)
     seats = {name: seated(whole, part) for name, part in PARTS.items()}

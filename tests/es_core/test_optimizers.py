@@ -9,17 +9,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import es_core
+from tests.es_core.wide_arrays import Arrays, Float32Array, bits, random_arrays, wide_floats
 
-Float32Array = NDArray[np.float32]
 KnownAnswers = Callable[[str], list[dict[str, list[str]]]]
 OddArithmetic = Callable[[], AbstractContextManager[None]]
-Arrays = tuple[Float32Array, Float32Array, Float32Array, NDArray[np.int32]]
-"""Weights, first moment or momentum buffer, second moment, estimate."""
 
 ADAM = ("gradient_scale", "learning_rate", "beta1", "beta2", "epsilon", "correction1", "correction2")
 SGD = ("gradient_scale", "learning_rate", "momentum")
-DECAYS = (0.0, 0.003, 1e-9)
-"""None, some, and so little that float32 does not see it."""
 EARLY = dict(zip(ADAM, (-3.7e-7, 0.006, 0.9, 0.999, 1e-8, 1 / (1 - 0.9**3), 1 / (1 - 0.999**3)), strict=True))
 MOMENTUM = dict(zip(SGD, (-3.7e-7, 0.3, 0.9), strict=True))
 
@@ -31,45 +27,6 @@ def floats(words: list[str]) -> Float32Array:
 
 def integers(words: list[str]) -> NDArray[np.int32]:
     return np.array([int(word) for word in words], dtype=np.int32)
-
-
-def bits(values: Float32Array) -> list[str]:
-    return [f"{word:08x}" for word in values.view(np.uint32)]
-
-
-def wide_floats(generator: np.random.Generator, n: int) -> Float32Array:
-    """Of both signs and every magnitude from the least subnormal number to 1e6; some zero."""
-    magnitudes = np.exp2(generator.uniform(-149, 20, n)) * generator.integers(0, 9, n).clip(max=1)
-    values: Float32Array = (magnitudes * generator.choice([-1, 1], n)).astype(np.float32)
-    return values
-
-
-def random_arrays(seed: int, n: int) -> Arrays:
-    generator = np.random.default_rng(seed)
-    estimate = generator.integers(-(2**31), 2**31, n) >> generator.integers(0, 32, n)
-    return (
-        wide_floats(generator, n),
-        wide_floats(generator, n),
-        np.abs(wide_floats(generator, n)),
-        estimate.astype(np.int32),
-    )
-
-
-def plain_adam(arrays: Arrays, hyperparameters: dict[str, float]) -> list[Float32Array]:
-    weights, m, v, estimate = arrays
-    scale, lr, beta1, beta2, epsilon, c1, c2 = (np.float32(hyperparameters[key]) for key in ADAM)
-    gradient = estimate.astype(np.float32) * scale
-    m = beta1 * m + np.float32(1.0 - hyperparameters["beta1"]) * gradient
-    v = beta2 * v + np.float32(1.0 - hyperparameters["beta2"]) * np.square(gradient)
-    kept = weights * np.float32(1.0 - hyperparameters["decay"])
-    return [kept - lr * (m * c1) / (np.sqrt(v * c2) + epsilon), m, v]
-
-
-def plain_sgd(arrays: Arrays, hyperparameters: dict[str, float]) -> list[Float32Array]:
-    weights, momentum_buffer, _, estimate = arrays
-    scale, lr, momentum = (np.float32(hyperparameters[key]) for key in SGD)
-    velocity = momentum * momentum_buffer + estimate.astype(np.float32) * scale
-    return [weights * np.float32(1.0 - hyperparameters["decay"]) - lr * velocity, velocity]
 
 
 def plain_pull(weights: Float32Array, start: Float32Array, share: float) -> Float32Array:
@@ -112,20 +69,6 @@ def test_sgd_has_the_known_answers(known_answers: KnownAnswers) -> None:
         new = core_sgd(arrays, {key: float(answer[key][0]) for key in SGD})
         expected = [answer[f"new_{key}"] for key in ("weights", "momentum_buffer")]
         assert [bits(array) for array in new] == expected
-
-
-@given(st.integers(0, 2**32), st.integers(0, 70), st.sampled_from(DECAYS), st.sampled_from(es_core.supported_isas()))
-def test_optimizers_equal_numpy_to_the_bit(seed: int, n: int, decay: float, isa: str) -> None:
-    arrays = random_arrays(seed, n)
-    early, momentum = EARLY | {"decay": decay}, MOMENTUM | {"decay": decay}
-    before = es_core.current_isa()
-    es_core.select_isa(isa)
-    try:
-        adam, sgd = core_adam(arrays, early), core_sgd(arrays, momentum)
-    finally:
-        es_core.select_isa(before)
-    assert [bits(array) for array in adam] == [bits(array) for array in plain_adam(arrays, early)]
-    assert [bits(array) for array in sgd] == [bits(array) for array in plain_sgd(arrays, momentum)]
 
 
 def test_without_decay_no_bit_of_the_weights_is_touched() -> None:

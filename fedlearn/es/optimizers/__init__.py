@@ -1,8 +1,22 @@
 """Optimizers: the rules that turn a gradient estimate into a step, as values that travel in an Update."""
 
 from fedlearn.es.optimizers.adam import Adam
-from fedlearn.es.optimizers.optimizer import Optimizer
-from fedlearn.es.optimizers.registry import OPTIMIZERS, AnyOptimizer
+from fedlearn.es.optimizers.arithmetic import exact_arithmetic
+from fedlearn.es.optimizers.hyperparameters import defaults
+from fedlearn.es.optimizers.optimizer import Optimizer, TensorStep
+from fedlearn.es.optimizers.registry import HYPERPARAMETERS, MOST_SLOTS, OPTIMIZERS, AnyOptimizer, optimizer_of
 from fedlearn.es.optimizers.sgd import Sgd
 
-__all__ = ["OPTIMIZERS", "Adam", "AnyOptimizer", "Optimizer", "Sgd"]
+__all__ = [
+    "HYPERPARAMETERS",
+    "MOST_SLOTS",
+    "OPTIMIZERS",
+    "Adam",
+    "AnyOptimizer",
+    "Optimizer",
+    "Sgd",
+    "TensorStep",
+    "defaults",
+    "exact_arithmetic",
+    "optimizer_of",
+]

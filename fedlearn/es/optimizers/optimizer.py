@@ -1,7 +1,9 @@
 """What a replica asks of an optimizer."""
 
 from collections.abc import Mapping
-from typing import Protocol, Self
+from typing import ClassVar, Protocol
+
+import msgspec
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.sums.estimate import Int32Array
@@ -10,15 +12,30 @@ Numbers = Mapping[str, float]
 """An optimizer's running numbers by name, such as Adam's products of betas."""
 
 
-class Optimizer(Protocol):
-    """A rule with its settings; the state between steps belongs to the replica, which keeps it by name.
+class TensorStep(msgspec.Struct, frozen=True):
+    """What the step of one tensor goes by, beside the optimizer's own settings."""
 
-    All arithmetic on arrays is done by `es_core`, so that every machine gets the same bits.
+    numbers: Numbers
+    """The optimizer's running numbers, as `advanced` gives them for this step."""
+    gradient_scale: float
+    """Multiplies the integer estimate; the product is the gradient."""
+    scale: float
+    """The tensor's relative scale, which multiplies the learning rate."""
+    decay: float
+    """Share of the weights that is taken off before the step."""
+
+
+class Optimizer(Protocol):
+    """A rule with its settings, as an Update carries it: a struct of floats, of which the first is the learning rate.
+
+    A field that has a description, a range and a default is a setting of runs; see `hyperparameters.py`. The state
+    between steps belongs to the replica, which keeps it by name. Replicas take steps within `exact_arithmetic`: a rule
+    of single IEEE operations on float32 in a fixed order, such as NumPy's, then gives every machine the same bits. A
+    rule with a kernel in `es_core` has the same arithmetic in NumPy as `plain_step`, which tests hold it to.
     """
 
-    @classmethod
-    def configured(cls, *, learning_rate: float, beta1: float, beta2: float) -> Self:
-        """The rule with a run's settings; `beta1` is also the momentum of a rule that has one."""
+    rate_to_adam: ClassVar[float]
+    """Its usual learning rate as a multiple of Adam's, where a run chooses the rate."""
 
     @property
     def learning_rate(self) -> float:
@@ -33,18 +50,6 @@ class Optimizer(Protocol):
         none."""
 
     def step(
-        self,
-        weights: Float32Array,
-        slots: Mapping[str, Float32Array],
-        estimate: Int32Array,
-        *,
-        numbers: Numbers,
-        gradient_scale: float,
-        scale: float,
-        decay: float,
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:
-        """Takes the step of one tensor in place; weights, slots and estimate are its intervals, [n].
-
-        The gradient is `estimate * gradient_scale`; `scale` multiplies the learning rate; `decay` is the share of the
-        weights that is taken off before the step.
-        """
+        """Takes the step of one tensor in place; weights, slots and estimate are its intervals, [n]."""

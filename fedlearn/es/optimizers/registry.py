@@ -1,12 +1,28 @@
-"""All optimizers: a new one is a file beside this one, a member of the union and an entry in the table."""
+"""All optimizers: a new one is a file beside this one and a member of the union; all else follows from it."""
 
 from collections.abc import Mapping
+from typing import Any, get_args
 
 from fedlearn.es.optimizers.adam import Adam
+from fedlearn.es.optimizers.hyperparameters import Hyperparameter, shared, values
 from fedlearn.es.optimizers.sgd import Sgd
 
 AnyOptimizer = Adam | Sgd
 """Every optimizer that an Update may name."""
 
-OPTIMIZERS: Mapping[str, type[AnyOptimizer]] = {"adam": Adam, "sgd": Sgd}
+OPTIMIZERS: Mapping[str, type[AnyOptimizer]] = {
+    str(optimizer.__struct_config__.tag): optimizer for optimizer in get_args(AnyOptimizer)
+}
 """The optimizers by the names that configurations use."""
+
+HYPERPARAMETERS: Mapping[str, Hyperparameter] = shared(OPTIMIZERS)
+"""The settings that optimizers declare, by their keys."""
+
+MOST_SLOTS = max(len(optimizer(0.0).slots) for optimizer in OPTIMIZERS.values())
+"""Arrays, as long as the weights, that an optimizer may keep."""
+
+
+def optimizer_of(settings: Mapping[str, Any]) -> AnyOptimizer:
+    """The optimizer that the settings `optimizer`, `learning_rate` and its hyperparameters stand for."""
+    optimizer = OPTIMIZERS[settings["optimizer"]]
+    return optimizer(settings["learning_rate"], **values(optimizer, settings))

@@ -1,14 +1,15 @@
 """Gradient descent, with or without momentum."""
 
 from collections.abc import Mapping
-from typing import Self, final
+from typing import Annotated, ClassVar, final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 import es_core
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.optimizers.optimizer import Numbers
+from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
 
@@ -16,12 +17,11 @@ from fedlearn.es.sums.estimate import Int32Array
 class Sgd(msgspec.Struct, frozen=True, array_like=True, tag="sgd"):
     """Steps along the gradient; without momentum it has no slots, which suits a model that barely fits into memory."""
 
-    learning_rate: float
-    momentum: float = 0.0
+    rate_to_adam: ClassVar[float] = 1.0
+    """Nothing better is known: it depends on the size of the gradients."""
 
-    @classmethod
-    def configured(cls, *, learning_rate: float, beta1: float, beta2: float) -> Self:  # noqa: ARG003 (it has none)
-        return cls(learning_rate, momentum=beta1)
+    learning_rate: float
+    momentum: Annotated[float, Meta(description="momentum", ge=0, lt=1)] = msgspec.field(default=0.9, name="beta1")
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -31,22 +31,26 @@ class Sgd(msgspec.Struct, frozen=True, array_like=True, tag="sgd"):
         return dict(numbers)
 
     def step(
-        self,
-        weights: Float32Array,
-        slots: Mapping[str, Float32Array],
-        estimate: Int32Array,
-        *,
-        numbers: Numbers,  # noqa: ARG002 (it has none)
-        gradient_scale: float,
-        scale: float,
-        decay: float,
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:
         es_core.sgd_step(
             weights,
-            slots["momentum_buffer"] if self.momentum > 0.0 else np.zeros_like(weights),
+            self._buffer(weights, slots),
             estimate,
-            gradient_scale=gradient_scale,
-            learning_rate=self.learning_rate * scale,
+            gradient_scale=by.gradient_scale,
+            learning_rate=self.learning_rate * by.scale,
             momentum=self.momentum,
-            decay=decay,
+            decay=by.decay,
         )
+
+    def plain_step(
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
+    ) -> None:
+        """The step in NumPy, to the same bits."""
+        velocity = self._buffer(weights, slots)
+        gradient = estimate.astype(np.float32) * np.float32(by.gradient_scale)
+        velocity[:] = np.float32(self.momentum) * velocity + gradient
+        weights[:] = np.float32(1.0 - by.decay) * weights - np.float32(self.learning_rate * by.scale) * velocity
+
+    def _buffer(self, weights: Float32Array, slots: Mapping[str, Float32Array]) -> Float32Array:
+        return slots["momentum_buffer"] if self.momentum > 0.0 else np.zeros_like(weights)

@@ -9,13 +9,12 @@ import difflib
 from collections.abc import Iterable
 
 from fedlearn.config import LARGEST_OF, ConfigError, RunConfig, Schema, flag_of, resume_config
+from fedlearn.es.optimizers import HYPERPARAMETERS
 from fedlearn.storage.logs.changes import Change, as_written
 
 AT_WORK = frozenset(
     {
         "audit",
-        "beta1",
-        "beta2",
         "checkpoint_time",
         "duration",
         "exchange",
@@ -33,6 +32,7 @@ AT_WORK = frozenset(
         "time_per_step",
         "warmup_steps",
         "weight_decay",
+        *HYPERPARAMETERS,
     }
 )
 

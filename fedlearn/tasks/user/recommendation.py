@@ -3,6 +3,7 @@
 import math
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, StrategySettings
+from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
@@ -12,6 +13,7 @@ from fedlearn.tasks.user.task_objective import TaskObjective
 GROUP_SIZE = 32
 SIGMA = 0.02
 LEARNING_RATE = 0.01
+"""Adam's."""
 
 STEP_S = 0.2
 """Seconds of trials in a step: besides them a step takes a few milliseconds, and learning needs many steps."""
@@ -35,7 +37,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     for key, value in (
         ("group_size", _group_size(config.strategy, usual)),
         ("sigma", SIGMA),
-        ("learning_rate", LEARNING_RATE),
+        ("learning_rate", LEARNING_RATE * OPTIMIZERS[config.optimizer.optimizer].rate_to_adam),
     ):
         if not config.get(key):
             config = config.replace({key: value})

@@ -5,6 +5,7 @@ import pytest
 
 from fedlearn.coordination.effects import EndRun, Notice, Recompute, SaveCheckpoint
 from fedlearn.coordination.people.authentication import AuthenticationRules
+from fedlearn.es.optimizers import Adam
 from fedlearn.es.update import elapsed_s_after
 from fedlearn.wire.messages import Assignment
 from tests.coordination.coordinator.scene import (
@@ -184,7 +185,7 @@ def test_changed_settings_hold_for_the_steps_that_are_opened_from_now_on() -> No
     strategy = msgspec.structs.replace(
         STRATEGY,
         population_limit=HALF,
-        optimizer=STRATEGY.optimizer.configured(learning_rate=0.25, beta1=0.9, beta2=0.999),
+        optimizer=Adam(0.25),
         weight_decay=0.5,
     )
     plan = msgspec.structs.replace(PLAN, time_per_step=3.0, steps=2, checkpoint_time=1.0)

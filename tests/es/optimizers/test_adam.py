@@ -3,7 +3,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.optimizers import Adam, Optimizer
+from fedlearn.es.optimizers import Adam, Optimizer, TensorStep
 
 ADAM = Adam(0.01, 0.5, 0.75, 1e-6)
 
@@ -50,7 +50,7 @@ def test_a_step_equals_numpy_to_the_bit() -> None:
     corrections = np.float32(1 / (1 - 0.125)), np.float32(1 / (1 - 0.4375))
     moved = np.float32(0.01 * 20.0) * (m * corrections[0]) / (np.sqrt(v * corrections[1]) + np.float32(1e-6))
     expected = weights * np.float32(1 - 0.03) - moved
-    ADAM.step(weights, slots, estimate, numbers=numbers, gradient_scale=-0.003, scale=20.0, decay=0.03)
+    ADAM.step(weights, slots, estimate, TensorStep(numbers, -0.003, 20.0, 0.03))
     np.testing.assert_array_equal(weights, expected)
     np.testing.assert_array_equal(slots["first_moment"], m)
     np.testing.assert_array_equal(slots["second_moment"], v)
@@ -60,5 +60,5 @@ def test_slots_of_other_optimizers_stay_as_they_are() -> None:
     weights, slots, estimate = arrays()
     start = weights.copy()
     slots["start"] = start.copy()
-    ADAM.step(weights, slots, estimate, numbers=ADAM.advanced({}), gradient_scale=1.0, scale=1.0, decay=0.1)
+    ADAM.step(weights, slots, estimate, TensorStep(ADAM.advanced({}), 1.0, 1.0, 0.1))
     np.testing.assert_array_equal(slots["start"], start)

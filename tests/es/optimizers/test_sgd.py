@@ -1,18 +1,18 @@
 import numpy as np
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.optimizers import Optimizer, Sgd
+from fedlearn.es.optimizers import Optimizer, Sgd, TensorStep
 
 ESTIMATE = np.arange(-4, 5, dtype=np.int32)
 WEIGHTS = np.linspace(-1, 1, 9, dtype=np.float32)
 
 
 def stepped(optimizer: Sgd, weights: Float32Array, slots: dict[str, Float32Array], *, decay: float = 0.0) -> None:
-    optimizer.step(weights, slots, ESTIMATE, numbers={}, gradient_scale=-0.003, scale=20.0, decay=decay)
+    optimizer.step(weights, slots, ESTIMATE, TensorStep({}, -0.003, 20.0, decay))
 
 
 def test_it_remembers_nothing_without_momentum() -> None:
-    optimizer: Optimizer = Sgd(0.5)
+    optimizer: Optimizer = Sgd(0.5, 0.0)
     assert optimizer.slots == ()
     assert optimizer.learning_rate == 0.5
     assert Sgd(0.5, 0.9).slots == ("momentum_buffer",)
@@ -20,13 +20,13 @@ def test_it_remembers_nothing_without_momentum() -> None:
 
 def test_it_has_no_numbers_and_leaves_those_of_others() -> None:
     assert Sgd(0.5, 0.9).advanced({}) == {}
-    assert Sgd(0.5).advanced({"beta1_power": 0.25}) == {"beta1_power": 0.25}
+    assert Sgd(0.5, 0.0).advanced({"beta1_power": 0.25}) == {"beta1_power": 0.25}
 
 
 def test_a_step_without_momentum_equals_numpy_to_the_bit() -> None:
     weights = WEIGHTS.copy()
     gradient = ESTIMATE.astype(np.float32) * np.float32(-0.003)
-    stepped(Sgd(0.5), weights, {}, decay=0.03)
+    stepped(Sgd(0.5, 0.0), weights, {}, decay=0.03)
     np.testing.assert_array_equal(weights, WEIGHTS * np.float32(0.97) - np.float32(10.0) * gradient)
 
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlearn.config import MAX_MEMBERS, RunConfig, Schema
+from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.tasks.rnn.layout import rnn_layout
 from fedlearn.tasks.rnn.options import RnnOptions
 from fedlearn.tasks.rnn.recipe import choose_precision, settle
@@ -158,6 +159,14 @@ def test_learning_rate_keeps_to_the_largest_one_that_was_given() -> None:
         optimizer = settled(1e7, max_learning_rate=0.004, population_limit=population).optimizer
         assert (optimizer.learning_rate, optimizer.max_learning_rate) == (0.004, 0.004)
     assert settled(1e7, max_learning_rate=0.5).optimizer.max_learning_rate == 0.5
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_each_optimizer_has_its_own_share_of_the_rate(optimizer: str) -> None:
+    ratio = OPTIMIZERS[optimizer].rate_to_adam
+    usual, own = settled(1e7).optimizer, settled(1e7, optimizer=optimizer).optimizer
+    assert own.learning_rate == pytest.approx(ratio * usual.learning_rate, rel=0.005)
+    assert own.max_learning_rate == pytest.approx(ratio * usual.max_learning_rate, rel=0.005)
 
 
 def test_a_learning_rate_that_was_given_does_not_grow() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, Schema
+from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.function.task import function
@@ -32,6 +33,11 @@ def test_what_nobody_says_is_a_beginning() -> None:
     config = settled()
     assert config.is_settled
     assert (config.strategy.group_size, config.strategy.sigma, config.optimizer.learning_rate) == (32, 0.02, 0.01)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_each_optimizer_has_its_own_share_of_the_rate(optimizer: str) -> None:
+    assert settled(optimizer=optimizer).optimizer.learning_rate == 0.01 * OPTIMIZERS[optimizer].rate_to_adam
 
 
 def test_each_choice_has_its_reason_in_a_sentence() -> None:

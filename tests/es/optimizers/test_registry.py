@@ -1,0 +1,24 @@
+import pytest
+
+from fedlearn.es.optimizers import HYPERPARAMETERS, MOST_SLOTS, OPTIMIZERS, Adam, Optimizer, Sgd, optimizer_of
+from fedlearn.es.snapshot import MAX_SLOTS
+
+SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "sigma": 0.1}
+
+
+def test_optimizers_are_known_by_the_names_that_updates_carry() -> None:
+    assert {"adam": Adam, "sgd": Sgd} == OPTIMIZERS
+
+
+@pytest.mark.parametrize(("name", "optimizer"), [("adam", Adam(0.5, 0.75, 0.25)), ("sgd", Sgd(0.5, 0.75))])
+def test_an_optimizer_takes_its_own_settings(name: str, optimizer: Optimizer) -> None:
+    assert optimizer_of({**SETTINGS, "optimizer": name}) == optimizer
+
+
+def test_settings_are_those_that_optimizers_declare() -> None:
+    assert {key: declared.default for key, declared in HYPERPARAMETERS.items()} == {"beta1": 0.9, "beta2": 0.999}
+
+
+def test_snapshots_have_room_for_all_slots_and_the_start() -> None:
+    assert MOST_SLOTS == 2
+    assert MOST_SLOTS + 1 <= MAX_SLOTS
