@@ -204,8 +204,3 @@ def _cell(value: object) -> str:
             return " ".join(map(_cell, value))
         case _:
             return str(value)
-
-
-def print_report(report: msgspec.Struct, table: Callable[[], str], *, as_json: bool) -> None:
-    """The report as one JSON object, or as a table for people."""
-    print(msgspec.json.encode(report).decode() if as_json else table())

@@ -4,7 +4,6 @@ Each figure is the median of several rounds, in turn with the others. Times are 
 work are shorter than a busy machine's other turns; the disk's are not among them.
 """
 
-import argparse
 import io
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fedlearn
-from benchmarks.measure import Machine, Spread, alternate, describe_machine, print_report, spread
+from benchmarks.measure import Spread, alternate, parser_of, print_tables, spread
 from fedlearn.callback import Begun, Callback, Callbacks
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import Reputation
@@ -80,16 +79,6 @@ class Search(msgspec.Struct, frozen=True):
     loss: float
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`."""
-
-    benchmark: str
-    machine: Machine
-    volunteers: int
-    costs: list[Cost]
-    searches: list[Search]
-
-
 class TerminalStream(io.StringIO):
     """Takes what is written for a terminal."""
 
@@ -102,27 +91,23 @@ class TerminalStream(io.StringIO):
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--volunteers", type=int, default=1000, metavar="N", help="in a status (default: 1000)")
     parser.add_argument("--rounds", type=int, default=15, metavar="N", help="of measurement (default: 15)")
     parser.add_argument("--steps", type=int, nargs="+", default=[100, 300, 1000], metavar="N", help="of each search")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--save", action="store_true", help=f"also write {RESULTS.parent.name}/{RESULTS.name}")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         contestants = contestants_of(options.volunteers, Path(folder))
         measured = alternate(contestants, rounds=options.rounds, turn_s=TURN_S, clock=time.process_time)
     measured["importing fedlearn"] = [import_s() for _ in range(options.rounds)]
-    report = Report(
-        benchmark="overheads",
-        machine=describe_machine(),
-        volunteers=options.volunteers,
-        costs=[Cost(what, spread([1000.0 * one for one in seconds])) for what, seconds in measured.items()],
-        searches=[search(name, function, steps) for name, function in FUNCTIONS.items() for steps in options.steps],
-    )
+    costs = [Cost(what, spread([1000.0 * one for one in seconds])) for what, seconds in measured.items()]
+    searches = [search(name, function, steps) for name, function in FUNCTIONS.items() for steps in options.steps]
     if options.save:
-        RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
-    print_report(report, lambda: table(report), as_json=options.json)
+        saved = {"volunteers": options.volunteers, "costs": costs, "searches": searches}
+        RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n")
+    facts = {"volunteers": options.volunteers, "dimensions": DIMENSIONS}
+    print_tables("overheads", as_json=options.json, facts=facts, costs=costs, searches=searches)
     return 0
 
 
@@ -182,17 +167,6 @@ def search(name: str, function: Callable[[NDArray[np.float32]], float], steps: i
     start = np.zeros(DIMENSIONS, dtype=np.float32)
     found = fedlearn.minimize(function, start, steps=steps)
     return Search(name, steps, found.nfev, function(start), found.fun)
-
-
-def table(report: Report) -> str:
-    """For people."""
-    lines = [f"{cost.what:45} {cost.ms.show(4):>28} ms" for cost in report.costs]
-    lines += [
-        f"minimize {one.function} in {DIMENSIONS} dimensions from {one.start_loss:g}: {one.loss:.3g} after "
-        f"{one.evaluations} evaluations ({one.steps} steps)"
-        for one in report.searches
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

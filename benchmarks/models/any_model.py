@@ -20,17 +20,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.kernels.kernel import ENVIRONMENT
-from benchmarks.measure import (
-    TURN_S,
-    Machine,
-    Spread,
-    alternate,
-    describe_machine,
-    print_report,
-    ratio,
-    spread,
-    use_processors,
-)
+from benchmarks.measure import TURN_S, Spread, alternate, parser_of, print_tables, ratio, spread, use_processors
 from fedlearn.es.noise import member_noise
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
@@ -97,38 +87,17 @@ class Transformer(nn.Module):
 
 
 class Contestant(msgspec.Struct, frozen=True):
-    """One way to try members."""
-
-    name: str
-    members: int
-    thousand_tokens_per_s: Spread
-    share_of_inference: Spread
-
-
-class Size(msgspec.Struct, frozen=True):
-    """All figures of one width and population."""
+    """One way to try members, at one width and population."""
 
     width: int
     population: int
     parameters: int
-    contestants: list[Contestant]
+    name: str
+    members: int
+    thousand_tokens_per_s: Spread
+    share_of_inference: Spread
     way: str
-    """What the task says of the way it chose."""
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`."""
-
-    benchmark: str
-    machine: Machine
-    rounds: int
-    length: int
-    texts: int
-    rank: int
-    torch: str
-    evotorch: str | None
-    """Version; null where it is not installed and its row is missing."""
-    sizes: list[Size]
+    """What the task says of the way it chose; empty for others."""
 
 
 @final
@@ -240,7 +209,7 @@ def loss(model: nn.Module, rows: Rows) -> Tensor:
     return mean
 
 
-def measure_size(trial: Trial, options: argparse.Namespace, width: int) -> Size:
+def measure_size(trial: Trial, options: argparse.Namespace, width: int) -> list[Contestant]:
     """All figures of one width and population."""
     trial.check()
     ways = trial.contestants()
@@ -248,22 +217,24 @@ def measure_size(trial: Trial, options: argparse.Namespace, width: int) -> Size:
     seconds = alternate(calls, rounds=options.rounds, turn_s=TURN_S, clock=time.process_time)
     n_tokens = options.texts * options.length
     rates = {name: [n * n_tokens / s for s in seconds[name]] for name, (_, n) in ways.items()}
-    contestants = [
+    return [
         Contestant(
-            name=name,
-            members=n_members,
-            thousand_tokens_per_s=spread([rate / 1e3 for rate in rates[name]]),
-            share_of_inference=ratio(rates[name], rates[PLAIN]),
+            width,
+            trial.population,
+            trial.n_parameters,
+            name,
+            n_members,
+            spread([rate / 1e3 for rate in rates[name]]),
+            ratio(rates[name], rates[PLAIN]),
+            trial.task.report().splitlines()[0] if name == OURS else "",
         )
         for name, (_, n_members) in ways.items()
     ]
-    return Size(width, trial.population, trial.n_parameters, contestants, trial.task.report())
 
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description="Tokens per second of members of an unmodified PyTorch module.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = parser_of(__doc__)
     parser.add_argument("--widths", type=int, nargs="+", default=[64, 256, 768], metavar="N", help="of the transformer")
     parser.add_argument("--populations", type=int, nargs="+", default=[64, 512], metavar="N", help="members")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="alternating rounds (default: 5)")
@@ -275,46 +246,16 @@ def main() -> int:
     torch.set_num_threads(1)
     # What vmap says of its own rules, once a call, is what the rows of dense weights show.
     warnings.filterwarnings("ignore", message="There is a performance drop")
-    report = Report(
-        benchmark="any_model",
-        machine=describe_machine(),
-        rounds=options.rounds,
-        length=options.length,
-        texts=options.texts,
-        rank=options.rank,
-        torch=str(torch.__version__),
-        evotorch=version("evotorch") if find_spec("evotorch") else None,
-        sizes=[
-            measure_size(Trial(width, population, options), options, width)
-            for width in options.widths
-            for population in options.populations
-        ],
-    )
-    print_report(report, lambda: table(report), as_json=options.json)
-    return 0
-
-
-def table(report: Report) -> str:
-    """The report for people: medians, with quartiles in brackets."""
-    machine = report.machine
-    lines = [
-        f"{machine.processor}, one thread, {report.rounds} rounds, {report.texts} text(s) of {report.length} tokens a "
-        f"member, rank {report.rank}, PyTorch {report.torch}",
-        f"evotorch {report.evotorch}" if report.evotorch else "evotorch is not installed: no row of it",
+    contestants = [
+        contestant
+        for width in options.widths
+        for population in options.populations
+        for contestant in measure_size(Trial(width, population, options), options, width)
     ]
-    for size in report.sizes:
-        lines += [
-            "",
-            f"width {size.width}, population {size.population}, {size.parameters} parameters",
-            f"  {'':28} {'members':>8} {'K tokens/s':>24} {'of inference':>20}",
-        ]
-        lines += [
-            f"  {contestant.name:28} {contestant.members:>8} {contestant.thousand_tokens_per_s.show(1):>24} "
-            f"{contestant.share_of_inference.show(2):>20}"
-            for contestant in size.contestants
-        ]
-        lines.append(f"  chosen: {size.way.splitlines()[0]}")
-    return "\n".join(lines)
+    facts = {name: getattr(options, name) for name in ("rounds", "length", "texts", "rank")}
+    facts |= {"PyTorch": str(torch.__version__), "evotorch": version("evotorch") if find_spec("evotorch") else None}
+    print_tables("any_model", as_json=options.json, facts=facts, contestants=contestants)
+    return 0
 
 
 if __name__ == "__main__":

@@ -17,17 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.kernels.kernel import ENVIRONMENT
-from benchmarks.measure import (
-    TURN_S,
-    Machine,
-    Spread,
-    alternate,
-    describe_machine,
-    print_report,
-    ratio,
-    spread,
-    use_processors,
-)
+from benchmarks.measure import TURN_S, Spread, alternate, parser_of, print_tables, ratio, spread, use_processors
 from fedlearn.es.noise import member_noise
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
@@ -225,17 +215,6 @@ class Result(msgspec.Struct, frozen=True):
     ways: tuple[str, str]
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`."""
-
-    benchmark: str
-    machine: Machine
-    rounds: int
-    members: int
-    torch: str
-    results: list[Result]
-
-
 def loss(model: nn.Module, rows: Rows) -> Tensor:
     """Cross entropy of what the model makes of all other columns."""
     logits = model(*(column for name, column in rows.items() if name != "y"))
@@ -297,47 +276,17 @@ def measure(name: str, options: argparse.Namespace) -> Result:
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description="Time of models that travel as graphs, for their modules' own.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = parser_of(__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="NAME", help="which")
     parser.add_argument("--members", type=int, default=64, metavar="N", help="members (default: 64)")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="alternating rounds (default: 7)")
     options = parser.parse_args()
     use_processors(1, **ENVIRONMENT)
     torch.set_num_threads(1)
-    report = Report(
-        benchmark="graph_costs",
-        machine=describe_machine(),
-        rounds=options.rounds,
-        members=options.members,
-        torch=str(torch.__version__),
-        results=[measure(name, options) for name in options.models],
-    )
-    print_report(report, lambda: table(report), as_json=options.json)
+    facts = {"rounds": options.rounds, "members": options.members, "PyTorch": str(torch.__version__)}
+    results = [measure(name, options) for name in options.models]
+    print_tables("graph_costs", as_json=options.json, facts=facts, results=results)
     return 0
-
-
-def table(report: Report) -> str:
-    """The report for people: medians, with quartiles in brackets."""
-    form = "{:14} {:>6} {:>20} {:>20} {:>22} {:>20}"
-    lines = [
-        f"{report.machine.processor}, one thread, {report.rounds} rounds, {report.members} members, "
-        f"PyTorch {report.torch}",
-        form.format("", "calls", "module, us", "graph / module", "a member, us", "graph / module"),
-    ]
-    for result in report.results:
-        lines.append(
-            form.format(
-                result.model,
-                result.calls,
-                result.module_us.show(0),
-                result.inference.show(2),
-                result.member_us.show(0),
-                result.members.show(2),
-            )
-        )
-        lines += [f"  {way}" for way in result.ways]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

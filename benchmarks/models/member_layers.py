@@ -16,17 +16,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.kernels.kernel import ENVIRONMENT
-from benchmarks.measure import (
-    TURN_S,
-    Machine,
-    Spread,
-    alternate,
-    describe_machine,
-    print_report,
-    ratio,
-    spread,
-    use_processors,
-)
+from benchmarks.measure import TURN_S, Spread, alternate, parser_of, print_tables, ratio, spread, use_processors
 from fedlearn.es.noise import member_noise
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
@@ -122,18 +112,6 @@ class Result(msgspec.Struct, frozen=True):
     way: str
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`."""
-
-    benchmark: str
-    machine: Machine
-    rounds: int
-    members: int
-    rank: int
-    torch: str
-    results: list[Result]
-
-
 def loss(model: nn.Module, rows: Rows) -> Tensor:
     """A number that every output has a part in."""
     mean: Tensor = model(rows["x"]).square().mean()
@@ -187,8 +165,7 @@ def measure(name: str, options: argparse.Namespace) -> Result:
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    parser = argparse.ArgumentParser(description="Speed of members of convolutional and recurrent modules.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = parser_of(__doc__)
     parser.add_argument("--modules", nargs="+", choices=MODULES, default=list(MODULES), metavar="NAME", help="which")
     parser.add_argument("--members", type=int, default=64, metavar="N", help="members (default: 64)")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="alternating rounds (default: 7)")
@@ -196,33 +173,12 @@ def main() -> int:
     options = parser.parse_args()
     use_processors(1, **ENVIRONMENT)
     torch.set_num_threads(1)
-    report = Report(
-        benchmark="member_layers",
-        machine=describe_machine(),
-        rounds=options.rounds,
-        members=options.members,
-        rank=options.rank,
-        torch=str(torch.__version__),
-        results=[measure(name, options) for name in options.modules],
+    facts = {"rounds": options.rounds, "members": options.members, "rank": options.rank}
+    results = [measure(name, options) for name in options.modules]
+    print_tables(
+        "member_layers", as_json=options.json, facts={**facts, "PyTorch": str(torch.__version__)}, results=results
     )
-    print_report(report, lambda: table(report), as_json=options.json)
     return 0
-
-
-def table(report: Report) -> str:
-    """The report for people: medians, with quartiles in brackets."""
-    lines = [
-        f"{report.machine.processor}, one thread, {report.rounds} rounds, {report.members} members, "
-        f"rank {report.rank}, PyTorch {report.torch}",
-        f"{'':16} {'parameters':>10} {'inference, us a member':>26} {'of inference':>20}",
-    ]
-    for result in report.results:
-        lines += [
-            f"{result.module:16} {result.parameters:>10} {result.inference_us.show(0):>26} "
-            f"{result.share_of_inference.show(2):>20}",
-            f"  {result.way}",
-        ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

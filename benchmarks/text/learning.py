@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.measure import SETTINGS, Stopwatch, describe_machine, print_report, use_processors
+from benchmarks.measure import SETTINGS, Stopwatch, describe_machine, use_processors
 from benchmarks.text.learner import Budget, SeedRun, conclude, learn
 from benchmarks.text.recipes import NAMES, PEERS, ending_at, open_learner, settings_of, why_absent
 from benchmarks.text.results import Report, Result, Text, save, saved_results, table
@@ -53,7 +53,7 @@ def main() -> int:
     except (ConfigError, ValueError, RuntimeError, ImportError) as error:
         print(f"learning.py: {error}", file=sys.stderr)
         return 1
-    print_report(report, lambda: table(report), as_json=options.json)
+    print(msgspec.json.encode(report).decode() if options.json else table(report))
     if not report.results:
         print("learning.py: expected a recipe that can be had here, got none", file=sys.stderr)
     return 0 if report.results else 1
@@ -171,9 +171,9 @@ def _save_plot(report: Report, folder: Path) -> None:
     if find_spec("matplotlib") is None:
         report.notices.append("learning.png needs matplotlib, which is not installed: pip install -e '.[bench]'")
         return
-    from benchmarks.text.learning_plot import plot
+    from benchmarks.text.plots import plot_learning
 
-    plot(save(folder / RESULTS_FILE, report), folder / "learning.png")
+    plot_learning(save(folder / RESULTS_FILE, report), folder / "learning.png")
 
 
 def _for_server(config: RunConfig, budget: Budget) -> RunConfig:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.measure import describe_machine, print_report
+from benchmarks.measure import describe_machine
 from benchmarks.text.core_costs import core_costs
 from benchmarks.text.learner import Look
 from benchmarks.text.learning import RESULTS, TINYSHAKESPEARE
@@ -66,7 +66,7 @@ def main() -> int:
     except (ConfigError, ValueError) as error:
         print(f"volunteers.py: {error}", file=sys.stderr)
         return 1
-    print_report(report, lambda: table(report), as_json=options.json)
+    print(msgspec.json.encode(report).decode() if options.json else table(report))
     return 0
 
 
@@ -179,9 +179,9 @@ def _save_plot(report: Report, folder: Path) -> None:
     if find_spec("matplotlib") is None:
         print("volunteers.png needs matplotlib, which is not installed: pip install -e '.[bench]'", file=sys.stderr)
         return
-    from benchmarks.text.volunteers_plot import plot
+    from benchmarks.text.plots import plot_volunteers
 
-    plot(report, folder / "volunteers.png")
+    plot_volunteers(report, folder / "volunteers.png")
 
 
 def _setting(text: str) -> tuple[str, str]:

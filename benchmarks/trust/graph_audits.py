@@ -5,7 +5,6 @@ faster: products of other shapes, whose sums are rounded in other orders. Here a
 member after another; each group is an audit.
 """
 
-import argparse
 from collections.abc import Mapping
 from unittest import mock
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.measure import Machine, describe_machine, print_report, use_processors
+from benchmarks.measure import parser_of, print_tables, use_processors
 from fedlearn.coordination.audits.audit import loss_differences
 from fedlearn.coordination.audits.tolerance import FLOATS
 from fedlearn.es.perturbation import Perturbation
@@ -40,14 +39,6 @@ class Row(msgspec.Struct, frozen=True):
     accused: int
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
-
-    benchmark: str
-    machine: Machine
-    rows: list[Row]
-
-
 class Attending(nn.Module):
     """A transformer's layer over rows that are read as a short sequence."""
 
@@ -65,9 +56,8 @@ class Attending(nn.Module):
 
 def main() -> int:
     """Runs the benchmark; gives the exit code: 1 where anybody honest is accused."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--audits", type=int, default=2000, metavar="N", help="of each model (default: 2000)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args()
     use_processors(1)
     torch.manual_seed(0)
@@ -79,7 +69,7 @@ def main() -> int:
         "transformer": Attending(),
     }
     rows = [audit(name, model.eval(), options.audits) for name, model in models.items()]
-    print_report(Report("graph_audits", describe_machine(), rows), lambda: table(rows), as_json=options.json)
+    print_tables("graph_audits", as_json=options.json, rows=rows)
     return 1 if any(row.accused for row in rows) else 0
 
 
@@ -112,14 +102,6 @@ def objective_of(model: nn.Module) -> tuple[TaskObjective, Columns]:
 def loss_of(model: nn.Module, rows: Mapping[str, Tensor]) -> Tensor:
     """Of the rows of a group."""
     return functional.cross_entropy(model(rows["x"]), rows["y"])
-
-
-def table(rows: list[Row]) -> str:
-    """For people."""
-    form = "{:14} {:>7} {:>9} {:>8}"
-    lines = [form.format("model", "audits", "greatest", "accused")]
-    lines += [form.format(row.model, row.audits, f"{row.greatest:.4f}", row.accused) for row in rows]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

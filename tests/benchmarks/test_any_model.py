@@ -1,11 +1,9 @@
 from collections.abc import Callable
 from importlib.util import find_spec
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-Run = Callable[..., CompletedProcess[str]]
 ReadJson = Callable[..., dict[str, Any]]
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
@@ -17,21 +15,12 @@ def test_ways_to_try_members_are_compared_with_inference(read_json: ReadJson) ->
     report = read_json("any_model", *TINY, "--texts", "2", "--rank", "2")
     assert (report["length"], report["texts"], report["rank"]) == (4, 2, 2)
     assert (report["evotorch"] is not None) == (find_spec("evotorch") is not None)
-    (size,) = report["sizes"]
-    assert (size["width"], size["population"]) == (8, 12)
-    contestants = {contestant["name"]: contestant for contestant in size["contestants"]}
+    contestants = {contestant["name"]: contestant for contestant in report["contestants"]}
     assert list(contestants)[:3] == ["inference", "inference, 32 at a time", "ours"]
     assert ("dense weights, evotorch" in contestants) == (find_spec("evotorch") is not None)
     for contestant in contestants.values():
         speed = contestant["thousand_tokens_per_s"]
         assert 0 < speed["low"] <= speed["median"] <= speed["high"]
-        assert contestant["members"] == 12
+        assert (contestant["width"], contestant["population"], contestant["members"]) == (8, 12, 12)
     assert contestants["inference"]["share_of_inference"]["median"] == 1.0
-    assert size["way"].startswith("loss: ")
-
-
-def test_people_get_a_table(run_benchmark: Run) -> None:
-    done = run_benchmark("any_model", *TINY)
-    assert done.returncode == 0, done.stderr
-    assert "width 8, population 12" in done.stdout
-    assert "of inference" in done.stdout
+    assert contestants["ours"]["way"].startswith("loss: ")

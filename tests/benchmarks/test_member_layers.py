@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-Run = Callable[..., CompletedProcess[str]]
 ReadJson = Callable[..., dict[str, Any]]
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
@@ -23,10 +21,3 @@ def test_members_are_compared_with_inference_on_their_rows(read_json: ReadJson) 
         share = result["share_of_inference"]
         assert 0 < share["low"] <= share["median"] <= share["high"]
         assert result["way"].startswith("loss: ")
-
-
-def test_people_get_a_table(run_benchmark: Run) -> None:
-    done = run_benchmark("member_layers", *TINY[:-1])
-    assert done.returncode == 0, done.stderr
-    assert "CNN, deep" in done.stdout
-    assert "of inference" in done.stdout
