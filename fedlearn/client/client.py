@@ -32,13 +32,14 @@ FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 
 WATCH_S = 5.0
-"""How often the state of the machine is looked at."""
+"""Seconds between two looks at the state of the machine."""
 
 PARTING_S = 0.9
-"""The longest time in which a conversation may end; then it is cut, whatever it waits for."""
+"""Seconds after which a conversation that ends is cut, whatever it waits for."""
 
 QUIET_S = 30.0
-"""How long the terms must hold before the machine is lent again: each return costs the server a snapshot."""
+"""Seconds for which the lending policy must hold before the machine is lent again: each return costs the server a
+snapshot."""
 
 BY_HAND = "paused by hand"
 
@@ -122,7 +123,8 @@ class _Stay:
         return 0
 
     async def _converse_once(self) -> tuple[Leave, bool, int, str]:
-        """Why it ended, whether anybody answered, the number of steps taken, and a sentence about all that."""
+        """Holds one conversation; gives the reason of its end, whether a server answered, the steps taken, and a
+        summary."""
         has_answer = True
         self._parting_word = ""
         self._current = current = self._begin(self._route.address, self._terminal)
@@ -191,7 +193,7 @@ class _Stay:
         self._decide()
 
     def _decide(self) -> None:
-        """Pauses or goes on, by what is known now."""
+        """Pauses or continues, by the present facts."""
         reason = BY_HAND if self._is_paused_by_hand else self._out_of_terms
         if not reason:
             if not self._may_work.is_set():
@@ -238,12 +240,12 @@ def join(
 ) -> int:
     """Volunteers for a server's run until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
 
-    Where nobody takes this machine in, `others` are tried in this order, and the first again whenever it was cut off.
+    Where no server admits this machine, `others` are tried in this order, the first again after each disconnection.
     `task` is what the server trains, where its code does not travel; where that cannot be loaded, the server is told
     what is `missing` here, and that is all. Trials of PyTorch models run on `device`. The machine is lent while the
-    `terms` are kept, and no more of its memory than the `budget` says. It leaves when no server has answered for
-    `give_up_s`. `on_leave` is called when the person wants to leave, who waits for no computation. `direct` is where it
-    listens for neighbours in a crew.
+    `terms` are kept, with no more of its memory than the `budget` says. It leaves when no server has answered for
+    `give_up_s`. `on_leave` is called when the person wants to leave, who waits for no computation. `direct` is the
+    address at which it listens for neighbours in a crew.
     """
     n_processors = usable_processors()
     terms = terms or LendingPolicy()

@@ -25,7 +25,7 @@ from fedlearn.wire.messages import Activations, Message, Neighbours
 from fedlearn.wire.proof import Credentials
 
 SLICE_LIMIT_S = 0.4
-"""How long trials under way may go on when a person leaves; after it their Result is not waited for."""
+"""Seconds for which trials under way may go on when a person leaves; after that their Result is not waited for."""
 
 COMPUTING = "fedlearn-computing"
 """The beginning of the names of the threads that compute."""
@@ -48,7 +48,8 @@ class Conversation:
         duty: CpuThrottle | None = None,
         direct: LineAddress | None = None,
     ) -> None:
-        """`direct`: where this machine listens for neighbours in a crew; None: nowhere, and it calls none."""
+        """`direct` is the address at which this machine listens for neighbours in a crew; None: it neither listens nor
+        calls."""
         self._terminal = terminal
         self._budget = budget or MemoryBudget()
         self._duty = duty
@@ -86,7 +87,7 @@ class Conversation:
         return f"this machine took {self.n_steps} steps{digest}" + (f"; {credited}" if credited else "")
 
     async def run(self) -> Leave:
-        """Connects and works; gives why it ended and whether to come back.
+        """Connects and works; gives the reason of the end and whether to come back.
 
         Raises:
             OSError: nobody answers.

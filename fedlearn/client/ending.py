@@ -9,10 +9,10 @@ from fedlearn.client.conversation import computes
 from fedlearn.system.signals import stop_this_process
 
 EXIT_S = 0.95
-"""The longest time from the wish to leave to the end of the process."""
+"""Seconds from the decision to leave to the end of the process, at most."""
 
 SLICE_S = 0.25
-"""How long trials under way may take to end by themselves."""
+"""Seconds for which trials under way may go on."""
 
 
 def end_soon() -> None:
@@ -23,7 +23,7 @@ def end_soon() -> None:
 
 
 def end_with_input() -> None:
-    """Stops the process, as SIGTERM does, once its standard input ends: whoever started it is gone, however."""
+    """Stops the process, as SIGTERM does, once its standard input ends, since the process that started it is gone."""
     threading.Thread(target=_wait_for_end_of_input, daemon=True).start()
 
 
@@ -35,7 +35,7 @@ def _wait_for_end_of_input() -> None:
 
 
 def end(code: int) -> int:
-    """The exit code, once no computation goes on; ends the process where one does not end in SLICE_S."""
+    """The exit code, once no computation goes on; ends the process if one does not end in SLICE_S."""
     waiting = threading.Event()
     for _ in range(10):
         if not computes():

@@ -12,8 +12,7 @@ _NOBODYS = (_OURS, sysconfig.get_path("stdlib"), "<")
 
 
 def in_short(error: Exception) -> str:
-    """What went wrong, in one line; the kind and place of the error are left out where fedlearn's own message is
-    enough."""
+    """The error in one line; its kind and place are left out where fedlearn's own message is enough."""
     text = " ".join(str(error).split())
     if isinstance(error, ValueError | RemoteProtocolError) and text and not _own_frames(error):
         return text

@@ -1,4 +1,4 @@
-"""A device's words with a hub, over HTTP: it asks, and is never asked."""
+"""A device's requests to a hub, over HTTP: the device asks, and is never called."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ from fedlearn.net.address import is_loopback, parse_address
 
 DEFAULT_PORT = 4000
 TIMEOUT_S = 30.0
-"""Longer than a hub lets a device wait for work."""
+"""Timeout of a request in seconds, longer than a hub lets a device wait for work."""
 
 MAX_ANSWER_BYTES = 64 * 1024
 
@@ -28,11 +28,11 @@ class HubError(Exception):
 
 
 class HubAwayError(Exception):
-    """Nobody answered, or not as a hub does."""
+    """No hub answered."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What a device is told: join a server, wait, or leave, since the job that it came for has ended."""
+    """The task of a device: join a server, wait, or leave, since the job that it registered for has ended."""
 
     state: Literal["join", "wait", "leave"]
     job_id: int | None = None
@@ -86,7 +86,12 @@ class HubLine:
         return int(answer["device_id"])
 
     def work(self, device: int, *, has: str) -> Work:
-        """What to do for this device, which has joined the server `has`; waits for something new. Raises as above."""
+        """Asks for this device's work while it has joined the server `has`; waits for something new.
+
+        Raises:
+            HubError: the hub refuses.
+            HubAwayError: no hub answers.
+        """
         query = urllib.parse.urlencode({"has": has})
         answer = self._ask("GET", f"/api/devices/{device}/work?{query}")
         try:
@@ -97,7 +102,12 @@ class HubLine:
             raise HubAwayError(f"expected a hub's answer, got another: {error}") from error
 
     def unregister(self, device: int, *, timeout_s: float) -> None:
-        """Lets the hub know that the device is gone. Raises as above."""
+        """Tells the hub that the device is gone.
+
+        Raises:
+            HubError: the hub refuses.
+            HubAwayError: no hub answers.
+        """
         self._ask("DELETE", f"/api/devices/{device}", timeout_s=timeout_s)
 
     def _ask(self, method: str, path: str, body: object = None, *, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401
@@ -118,7 +128,7 @@ class HubLine:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A hub sends nobody elsewhere, and the token is for it alone."""
+    """Refuses redirects: no hub sends them, and the token is for the hub alone."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401
         return None

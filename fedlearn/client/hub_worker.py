@@ -18,10 +18,10 @@ from fedlearn.terminal import Terminal
 RETRY_S = 1.0
 LONGEST_RETRY_S = 30.0
 LOOK_S = 0.1
-"""How soon a volunteer's end is seen."""
+"""Seconds between two looks at a volunteer's process."""
 
 PARTING_S = 2.0
-"""For a volunteer to leave, then for the hub to hear of it."""
+"""Seconds for a volunteer to leave, and then for the request that tells the hub."""
 
 NOT_FOUND = 404
 
@@ -29,7 +29,7 @@ Command = Callable[[str], Sequence[str]]
 """The command line of a volunteer for the server at an address."""
 
 Registered = int
-"""As a device of this number."""
+"""The number of the device that was registered."""
 
 
 @final
@@ -43,10 +43,10 @@ class HubWorker:
         self._answers: queue.Queue[Work | HubError | HubAwayError | Registered] = queue.Queue()
         self._number: int | None = None
         self._server = ""
-        """That the hub named last."""
+        """The server that the hub named last."""
         self._volunteer: subprocess.Popen[bytes] | None = None
         self._begins = math.inf
-        """When the volunteer is started."""
+        """Time at which the volunteer is started."""
         self._pause_s = RETRY_S
         self._leaves = threading.Event()
         self._reading, self._writing = os.pipe()
@@ -86,7 +86,7 @@ class HubWorker:
         return 0
 
     def _turn_to(self, work: Work) -> None:
-        """Joins the server that the hub names, or leaves the one that it names no more."""
+        """Joins the server that the hub names, and leaves the one that it names no more."""
         if work.server == self._server:
             return
         self._stop_volunteer()
@@ -105,7 +105,7 @@ class HubWorker:
             self._volunteer = subprocess.Popen(self._command(self._server), stdin=self._reading)
 
     def _ask(self) -> None:
-        """On a thread of its own: what the hub says, as often as it says something."""
+        """Asks the hub for work, again and again, on a thread of its own."""
         retry_s = RETRY_S
         while not self._leaves.is_set():
             try:
@@ -127,7 +127,7 @@ class HubWorker:
                 self._number = None  # the hub was started again, and knows nobody
 
     def _wait_for_volunteer(self) -> None:
-        """Its server has told it already that the run is over."""
+        """Waits for a volunteer whose server has told it that the run is over."""
         if self._volunteer is not None:
             try:
                 self._volunteer.wait(timeout=PARTING_S)

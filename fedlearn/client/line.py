@@ -24,10 +24,10 @@ MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """Bytes of messages that may wait because the server does not take them."""
 
 LAST_WORD_S = 0.4
-"""How long a Goodbye may take to leave."""
+"""Seconds within which a Goodbye must leave."""
 
 Begin = Callable[[bytes, bytes], Awaitable[None]]
-"""Called first, with a nonce and the binding of the server's certificate; it says Hello."""
+"""Callback that is called first, with a nonce and the binding of the server's certificate, and says Hello."""
 
 
 @final
@@ -41,7 +41,7 @@ class ServerLine:
         self._ended: asyncio.Future[Leave] = asyncio.get_running_loop().create_future()
 
     async def converse(self, begin: Begin, receive: Callable[[Message], None]) -> Leave:
-        """Connects and moves messages; gives why it ended and whether to come back.
+        """Connects and moves messages; gives the reason of the end and whether to come back.
 
         Raises:
             OSError: nobody answers.

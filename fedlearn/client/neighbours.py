@@ -1,6 +1,6 @@
-"""The lines of a seat to its neighbours in a crew: it is called by the seat before, and calls the next one.
+"""The connections of a seat to its neighbours in a crew: it is called by the previous seat, and calls the next one.
 
-Only seats that the server has named are heard, and whatever goes wrong here costs a line: the server then stands in.
+Only seats that the server has named are accepted, and any error here costs one connection: the server then replaces it.
 """
 
 import asyncio
@@ -22,34 +22,34 @@ from fedlearn.wire.messages import Activations, Farewell, Message, Neighbours, N
 from fedlearn.wire.proof import NONCE_BYTES, Identity
 
 REACH_S = 5.0
-"""Who does not reach the next seat within so long sends through the server."""
+"""Seconds within which the next seat must be reached; otherwise activations go through the server."""
 
 RETRY_S = 0.2
-"""The next seat may hear of its neighbours a little later."""
+"""Seconds between two calls: the next seat may hear of its neighbours a little later."""
 
 MAX_CALLERS = 4
-"""Who has not signed yet, at a time: one seat calls, others have no business here."""
+"""The most callers at a time that have not signed yet: one seat calls, and nobody else should."""
 
 MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """Bytes of activations that may wait because the next seat does not take them."""
 
 
 class Told(Protocol):
-    """Who wants to know of these lines."""
+    """Receives the events of these connections."""
 
     def linked(self) -> None:
-        """The next seat is reached."""
+        """Takes note that the next seat is connected."""
 
     def unlinked(self, reason: str, *, is_next: bool) -> None:
-        """A line can't be used, or not any more."""
+        """Takes note that a connection can't be used, or not any more."""
 
     def heard(self, activations: Activations) -> None:
-        """The seat before sent something."""
+        """Takes activations of the previous seat."""
 
 
 @final
 class NeighbourLines:
-    """Those of one conversation with a server; they are like the line to that, with TLS or without."""
+    """The direct connections during one conversation with a server, with TLS if that has it."""
 
     def __init__(self, identity: Identity, place: LineAddress, told: Told, *, name: str, has_tls: bool) -> None:
         self._identity, self._name, self._has_tls = identity, name, has_tls
@@ -72,14 +72,14 @@ class NeighbourLines:
         return self._listening.port
 
     def link(self, neighbours: Neighbours) -> None:
-        """Has these neighbours from now on; the lines to others end."""
+        """Sets these neighbours from now on; connections to others end."""
         self._end()
         self._neighbours = neighbours
         if neighbours.next is not None:
             self._calling = asyncio.create_task(self._call(neighbours, neighbours.next))
 
     def forward(self, activations: Activations) -> None:
-        """Sends to the next seat, if the line to it is open."""
+        """Sends to the next seat, if it is connected."""
         if self._to_next is not None:
             try:
                 self._to_next.send(activations)
@@ -87,7 +87,7 @@ class NeighbourLines:
                 self._to_next.drop(str(error))
 
     def close(self) -> None:
-        """Ends everything."""
+        """Closes all connections."""
         self._end()
         if self._listening is not None:
             self._listening.close()
@@ -117,7 +117,7 @@ class NeighbourLines:
             stream.abort()
 
     async def _answer(self, stream: Stream) -> None:
-        """Hears one caller, if it is the seat before, until the line ends."""
+        """Receives from one caller, if it is the previous seat, until the connection ends."""
         before, listening = self._neighbours.before, self._listening
         assert before is not None, "answered without a neighbour"
         assert listening is not None, "answered without listening"
@@ -158,7 +158,7 @@ class NeighbourLines:
     # ---- the next seat is called
 
     async def _call(self, neighbours: Neighbours, seat: NextSeat) -> None:
-        """Calls until the next seat answers, and stays on the line."""
+        """Calls until the next seat answers, and stays connected."""
         where, until, reason = f"{seat.host}:{seat.port}", time.monotonic() + REACH_S, ""
         while (left_s := until - time.monotonic()) > 0 and not reason:
             try:
@@ -176,7 +176,7 @@ class NeighbourLines:
         self._told.unlinked(reason or f"the next seat is not reached: {why}", is_next=True)
 
     async def _converse(self, stream: Stream, ends: Ends, limit_s: float) -> tuple[str, bool]:
-        """Why a line ended, and whether the next seat was there."""
+        """Holds a conversation; gives the reason of its end, and whether the next seat was there."""
         caller = Caller(self._identity, ends, name=self._name, nonce=secrets.token_bytes(NONCE_BYTES))
         channel = Channel(Connection("seat before", now=time.monotonic()), stream, max_queued_bytes=MAX_QUEUED_BYTES)
         parting = ""

@@ -25,13 +25,13 @@ class VolunteerShell(Protocol):
         """Queues a message, unless either side has parted."""
 
     def compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
-        """Computes, and calls `then` with the result if the conversation still goes on."""
+        """Runs a computation, and calls `then` with the result if the conversation still goes on."""
 
     def say(self, text: str) -> None:
         """Shows a line to the person at this machine."""
 
     def introduce(self, neighbours: Neighbours) -> None:
-        """Has lines to these neighbours in a crew from now on, and to no others."""
+        """Connects to these neighbours in a crew from now on, and to no others."""
 
     def forward(self, activations: Activations) -> None:
         """Sends straight to the next seat."""
@@ -50,7 +50,7 @@ class VolunteerPerformer:
     def __init__(
         self, worker: Worker, volunteer: VolunteerReplica, shell: VolunteerShell, *, has_block: bool = False
     ) -> None:
-        """`has_block`: whether the shell shows the block, which then replaces the lines."""
+        """`has_block` says whether the shell shows the block, which then replaces the lines."""
         self._worker = worker
         self._volunteer = volunteer
         self._shell = shell
@@ -76,7 +76,7 @@ class VolunteerPerformer:
 
     @property
     def credited(self) -> str:
-        """What this machine's identity is credited with, in words; empty where the server has not said."""
+        """The credit of this machine's identity, in words; empty where the server has not reported any."""
         credit = self._worker.credit
         return "" if credit is None else credit_in_words(credit, self._volunteer.unit)
 
@@ -106,7 +106,7 @@ class VolunteerPerformer:
         self._shell.compute(lambda: self._volunteer.perform(compute), finish)
 
     def _report(self) -> None:
-        """Says how trials run, again when that is another way; other figures are no news."""
+        """Prints how trials run whenever that changes; figures alone are no news."""
         report = self._volunteer.report
         words = _FIGURES.sub("", report)
         if words != self._reported:

@@ -1,4 +1,4 @@
-"""What a volunteer's terminal shows of its own part in a run: lines from time to time, or a block that is renewed."""
+"""The text of a volunteer's terminal about its own part in a run: occasional lines, or a block that is renewed."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -20,27 +20,27 @@ SHARE_STEPS = 20
 """The number of last steps over which this machine's share of the work and the run's speed are measured."""
 
 LOSS_UNITS = {"tokens": " nats/token"}
-"""The unit of a loss by that of the work; the losses of other tasks are in their users' own units."""
+"""The unit of a loss by the unit of work; the losses of other tasks are in their users' own units."""
 
 Spans = Sequence[tuple[int, int]]
-"""(first member, number of members), ascending and disjoint."""
+"""Ranges of members, (first member, number of members), ascending and disjoint."""
 
 
 @final
 class Contribution:
-    """Watches what this machine computes: a line when it has joined, then one every LINE_INTERVAL_S, or a block."""
+    """Measures what this machine computes: a line when it has joined, then one every LINE_INTERVAL_S, or a block."""
 
     def __init__(self, *, has_block: bool = False) -> None:
         self._has_block = has_block
         self._run = ""
         self._since: float | None = None
         self._n_seats = 1
-        """Of the crew that this machine is in; it has an equal share of the members that pass."""
+        """Number of seats in this machine's crew; it has an equal share of the members that pass."""
         self._n_members = 0
         self._members_per_s: float | None = None
         self._own: list[tuple[int, int]] = []
         self._steps: deque[tuple[float, int, Spans, Spans]] = deque(maxlen=SHARE_STEPS)
-        """(time, step, members that counted, members of its own) of the last steps."""
+        """The last steps: (time, step, members that counted, members of its own)."""
         self._news: News | None = None
         self._news_at = 0.0
         self._losses = RunningCurve()
@@ -87,7 +87,7 @@ class Contribution:
         return f"{line}; {credited}" if credited else line
 
     def told(self, news: News | None, now: float) -> None:
-        """Takes what the server says about the state of the run."""
+        """Takes the server's news of the run."""
         if news is None or news is self._news:
             return
         self._news, self._news_at = news, now
@@ -108,7 +108,7 @@ class Contribution:
         return LiveBlock(title=self._run, goal=self._goal(step, now), loss=self._loss(unit), facts=tuple(facts))
 
     def _share_of(self, members_per_s: float) -> str:
-        """What is this machine's of members that it computes, or that pass through its part, in words."""
+        """This machine's share of the members that it computes, or that pass through its part, in words."""
         own = format_count(members_per_s / self._n_seats)
         if self._n_seats == 1:
             return f"{own} members/s of its own"
@@ -137,7 +137,7 @@ class Contribution:
         return Loss(f"{self._of_run()}{self._own_loss}{LOSS_UNITS.get(unit, '')} in own trials", self._losses)
 
     def _of_run(self) -> str:
-        """The run's loss as its owner is shown it, where that is known."""
+        """The run's loss as its owner sees it, where that is known."""
         news = self._news
         if news is None or news.loss is None:
             return ""
@@ -150,7 +150,7 @@ class Contribution:
 
 
 def share_of(steps: Sequence[tuple[Spans, Spans]]) -> float | None:
-    """The share of the members that counted in these steps which are one's own; None where none counted."""
+    """The share of one's own members among those that counted in these steps; None where none counted."""
     total = sum(count for counts, _ in steps for _, count in counts)
     if not total:
         return None
@@ -164,13 +164,13 @@ def share_of(steps: Sequence[tuple[Spans, Spans]]) -> float | None:
 
 
 def credit_in_short(credit: Credit, unit: str) -> str:
-    """What an identity is credited with, short enough for a line of a block."""
+    """The credit of an identity, short enough for a line of a block."""
     said = f"{format_count(credit.members)} members, {format_count(credit.work)} trial-{unit}"
     return f"{said}, {format_duration(credit.seconds)}" + (f", {credit.caught} false results" if credit.caught else "")
 
 
 def credit_in_words(credit: Credit, unit: str) -> str:
-    """What an identity is credited with, as a sentence; `unit` is that of its work."""
+    """The credit of an identity as a sentence; `unit` is that of its work."""
     sentence = (
         f"its identity is credited with {format_count(credit.members)} members, {format_count(credit.work)} "
         f"trial-{unit} and {format_duration(credit.seconds)} in all"

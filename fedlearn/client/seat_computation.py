@@ -1,4 +1,4 @@
-"""A seat's part of a replica on this machine: members of its crew go through it."""
+"""The part of a replica that a seat holds on this machine: members of its crew pass through it."""
 
 from typing import final
 
@@ -12,17 +12,17 @@ from fedlearn.wire.messages import Seat
 
 @final
 class SeatComputation:
-    """What is held while this machine has the seat."""
+    """The state that is held while this machine has the seat."""
 
     def __init__(self, part: PartObjective, seat: Seat, *, seed: int, threads: int, kept: int) -> None:
         self.holding = PartHolding(part, seed=seed, threads=threads, kept=kept)
         self._passage = StageComputation(part, seat.wire, is_last=seat.place == len(seat.cuts), threads=threads)
 
     def passed(self, order: Pass) -> bytes | TrialResults:
-        """What the next seat is sent of these members; of the last seat, their losses.
+        """The activations of these members for the next seat; at the last seat, their losses.
 
         Raises:
-            RemoteProtocolError: what the seat before sent is something else than the plan says.
+            RemoteProtocolError: the activations of the previous seat contradict the plan.
         """
         passed = self._passage.passed(order.trials, self.holding.block(order.block), order.payload)
         return passed if isinstance(passed, bytes) else TrialResults(passed)

@@ -14,7 +14,7 @@ INTERVAL_S = 0.4
 
 @final
 class Showing:
-    """Shows a bar while a large message arrives, and otherwise how things stand."""
+    """Shows a bar while a large message arrives, and otherwise the state of the work."""
 
     def __init__(self, terminal: Terminal, block: Callable[[], LiveBlock | None]) -> None:
         self._terminal, self._block = terminal, block

@@ -24,10 +24,10 @@ from fedlearn.wire.messages import DataBlock, Seat, Start
 
 @final
 class VolunteerReplica:
-    """What this machine holds of a run, over any number of connections; 0 `threads` means all processors.
+    """The state of a run on this machine, over any number of connections; 0 `threads` means all processors.
 
     `task` is what the person at this machine named, None for runs that need no code of a user's. Trials of PyTorch
-    models run on `device`. What exceeds the `budget` is refused, and every run where something is `missing` here.
+    models run on `device`. Orders that exceed the `budget` are refused, and so is every run where something is `missing` here.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class VolunteerReplica:
         self._device: Device = device
         self._holding: Holding | None = None
         self._place: SeatComputation | None = None
-        """Instead of a whole replica."""
+        """The part that this machine holds instead of a whole replica; else None."""
         self._invitation: Invitation | None = None
         self._refusal = "objective: expected a Welcome first"
-        """Why there is no objective."""
+        """The reason why there is no objective."""
 
     @property
     def replica(self) -> Replica | None:
@@ -68,20 +68,20 @@ class VolunteerReplica:
 
     @property
     def held(self) -> Held | None:
-        """Which weights the replica has, computed anew; None where there is none."""
+        """The step and digest of the replica's weights, computed anew; None where there is none."""
         if self.replica is None or self._place is not None:
             return None  # of a part nothing is kept for another conversation
         return Held(self.replica.step, self.replica.digest)
 
     @property
     def lacks(self) -> str:
-        """Why this machine can't hold the whole model, while it waits for a part of it; else empty."""
+        """The reason why this machine can't hold the whole model, while it waits for a part of it; else empty."""
         is_waiting = self._invitation is not None and self._holding is None and self._place is None
         return self._refusal if is_waiting else ""
 
     @property
     def unit(self) -> str:
-        """What the work of trials is counted in; empty before there is an objective."""
+        """The unit of the work of trials; empty before there is an objective."""
         if self._place is not None:
             return self._place.holding.part.unit
         return self._holding.objective.unit if self._holding is not None else ""
@@ -133,7 +133,7 @@ class VolunteerReplica:
                 raise RemoteProtocolError("activations: expected a Seat first")
 
     def _take(self, seat: Seat) -> None:
-        """Holds a part of the model from now on."""
+        """Takes a part of the model, and holds it from now on."""
         invitation = self._invitation
         if invitation is None:
             raise RemoteProtocolError("seat: expected a Welcome first")
@@ -193,7 +193,7 @@ class VolunteerReplica:
         return self._holding
 
     def _replicated(self) -> Replicated:
-        """Blocks and replica, of the whole or of a part."""
+        """The blocks and the replica, of the whole model or of a part."""
         return self._place.holding if self._place is not None else self._ready()
 
 

@@ -1,1 +1,1 @@
-"""The protocol without sockets: messages, their bytes, and a connection that says what may be said when."""
+"""The protocol without sockets: messages, their bytes, and a connection that knows which of them are legal when."""

@@ -53,7 +53,8 @@ def _by_tag(messages: UnionType) -> dict[int, MessageType]:
 
 
 Role = Literal["client", "server", "seat before", "next seat"]
-"""The last two are the ends of a line between two seats of a crew, of which the next one is called."""
+"""The sides of a conversation; the last two are the ends of a connection between two seats, of which the next one is
+called."""
 
 _SAID_BY: Mapping[Role, Mapping[int, MessageType]] = {
     "client": _by_tag(FromClient),

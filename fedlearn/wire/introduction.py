@@ -32,14 +32,14 @@ class Ends(msgspec.Struct, frozen=True):
     """SHA-256 of the certificate of the next seat, empty without TLS."""
 
     def covered(self, hello: Hello, challenge: Challenge) -> bytes:
-        """The bytes that both ends sign; all parts but the last have a fixed length."""
+        """The bytes that both ends sign; all fields but the last have a fixed length."""
         number = self.number.to_bytes(8, "little")
         return number + challenge.nonce + hello.nonce + self.before_key + self.next_key + self.binding
 
 
 @final
 class Caller:
-    """The seat before, which calls."""
+    """The calling end, which is the previous seat."""
 
     def __init__(self, identity: Identity, ends: Ends, *, name: str, nonce: bytes) -> None:
         self._identity, self._ends = identity, ends
@@ -47,7 +47,7 @@ class Caller:
         self.hello = Hello(PROTOCOL_VERSION, name, 1, ends.before_key, nonce)
 
     def received(self, message: Message) -> Signature | None:
-        """What to say next, after which activations may follow; None: nothing yet.
+        """The next message to send, after which activations may follow; None: nothing yet.
 
         Raises:
             RemoteProtocolError: whoever was called is not the next seat.
@@ -63,7 +63,7 @@ class Caller:
 
 @final
 class Called:
-    """The next seat, which is called."""
+    """The called end, which is the next seat."""
 
     def __init__(self, identity: Identity, ends: Ends, *, nonce: bytes) -> None:
         self._identity, self._ends = identity, ends
@@ -71,7 +71,7 @@ class Called:
         self._hello: Hello | None = None
 
     def received(self, message: Message) -> list[Message]:
-        """What to say to a Hello; nothing to the signature that follows, if it is right.
+        """The messages that answer a Hello; none for the signature that follows, if it is right.
 
         Raises:
             RemoteProtocolError: the caller is not the seat before, or speaks another version.

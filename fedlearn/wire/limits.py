@@ -11,7 +11,7 @@ _KIB = 1024
 _MIB = 1024 * _KIB
 
 DEFAULT_MAX_SNAPSHOT_BYTES = 15 * 1024 * _MIB
-"""Enough for a billion parameters: weights, the start and Adam's two moments."""
+"""Default limit of a Snapshot, enough for a billion parameters: weights, the start and Adam's two moments."""
 
 MAX_SMALL_BYTES = 4 * _KIB
 """The limit of a message that has no reason to be larger."""
@@ -24,14 +24,14 @@ _MAX_BYTES: Mapping[MessageType, int] = {
 }
 
 PING_AFTER_S = 10.0
-"""Whoever has sent nothing for so long sends a Ping."""
+"""Seconds without sending anything after which a Ping is sent."""
 
 SILENCE_LIMIT_S = 30.0
-"""Whoever has been silent for so long is considered gone."""
+"""Seconds of silence after which a peer is considered gone."""
 
 LOADING_LIMIT_S = 120.0
-"""So long after a connection began, a client that was welcomed may be silent: to import PyTorch on a busy machine can
-keep a process from all else for a minute."""
+"""Seconds after its connection for which an admitted client may be silent: importing PyTorch on a busy machine can
+block a process for a minute."""
 
 HELLO_LIMIT_S = 10.0
 """The longest time from connecting to Hello, so that nobody holds a connection without using it."""
@@ -59,12 +59,12 @@ def result_limit_bytes(n_members: int, *, estimate_bytes: int) -> int:
 
 
 def activations_limit_bytes(seat: Seat | SeatBefore) -> int:
-    """The largest message of a seat for the next one."""
+    """The largest message that a seat may send to the next one, in bytes."""
     return min(seat.batch * seat.member_bytes + seat.group_bytes + MAX_SMALL_BYTES, _MAX_BYTES[Activations])
 
 
 def lease_of_activations_bytes(seat: Seat, assignment: Assignment) -> int:
-    """All that a seat may send of a lease for the next one."""
+    """Bytes of all messages about a lease that a seat may send to the next one."""
     n_groups = assignment.quota // assignment.group_size
     n_batches = n_groups * -(-assignment.group_size // seat.batch)
     return assignment.quota * seat.member_bytes + n_groups * seat.group_bytes + n_batches * MAX_SMALL_BYTES

@@ -23,13 +23,13 @@ PROTOCOL_VERSION = 9
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
-"""For names and reasons, which are shown on terminals: those obey control characters."""
+"""Pattern of names and reasons, which are shown on terminals that obey control characters."""
 
 BlockName = Annotated[bytes, Meta(max_length=16)]
-"""16 bytes; empty where a task has no data."""
+"""Name of a block: 16 bytes, empty where a task has no data."""
 Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 MAX_SEATS = 256
-"""Of a crew."""
+"""The most seats of a crew."""
 MAX_REASON_LENGTH = 1000
 Reason = Annotated[str, Meta(max_length=MAX_REASON_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
 MAX_NAME_LENGTH = 64
@@ -45,12 +45,12 @@ class Hello(Struct, frozen=True, array_like=True, tag=1):
 
     protocol_version: Count
     name: Name
-    """Chosen by the volunteer and shown on the server's terminal."""
+    """Name chosen by the volunteer, shown on the server's terminal."""
     threads: Positive
     public_key: Annotated[bytes, Meta(max_length=32)] = b""
     """The volunteer's identity, an Ed25519 key of 32 bytes; empty from older versions, which had none."""
     nonce: Annotated[bytes, Meta(max_length=32)] = b""
-    """32 random bytes, which the proof covers."""
+    """Random bytes, 32, which the proof covers."""
 
 
 class Proof(Struct, frozen=True, array_like=True, tag=7):
@@ -63,11 +63,12 @@ class Proof(Struct, frozen=True, array_like=True, tag=7):
     held_digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
     """Digest of the weights before `held_step` that I hold from an earlier conversation; empty where I hold none."""
     golden_step: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
-    """What my machine computes in the golden step: another one's arithmetic is another version's."""
+    """The digest that my machine computes in the golden step: another one's arithmetic is another version's."""
     memory_bytes: Count = 0
-    """That I lend: where a whole replica takes more I hold a part of one. 0: enough for any."""
+    """Memory that I lend, in bytes: where a whole replica takes more, I hold a part of one. 0: enough for any."""
     listens_at: Annotated[int, Meta(ge=0, le=65535)] = 0
-    """The port of this machine on which I hear a neighbour in a crew, as I am willing to call one; 0: neither."""
+    """The port of this machine on which I accept a neighbour in a crew, which also means that I am willing to call one;
+    0: neither."""
 
 
 class Ready(Struct, frozen=True, array_like=True, tag=2):
@@ -128,9 +129,9 @@ class Start(Struct, frozen=True, array_like=True, tag=22):
     that follow, and answer with Ready at `step`."""
 
     digest: Digest
-    """Of the weights to begin with; whoever has others must be sent a Snapshot."""
+    """Digest of the weights to begin with; a volunteer with others must be sent a Snapshot."""
     first_step: Count
-    """The step that those weights stand before."""
+    """The step before which those weights stand."""
     step: Count
     keeps_start: bool
     """Whether the first weights are kept as a slot, for a weight decay towards them."""
@@ -160,44 +161,44 @@ class Assignment(Struct, frozen=True, array_like=True, tag=19):
 
 
 class Seat(Struct, frozen=True, array_like=True, tag=25):
-    """Server: of the model hold this part, whose weights follow; together with others you are a crew."""
+    """Server: hold this part of the model, whose weights follow; you are a crew together with others."""
 
     crew: Count
-    """Its number, for people."""
+    """Number of the crew, for people."""
     cuts: Annotated[tuple[Count, ...], Meta(max_length=MAX_SEATS - 1)]
-    """Pieces of the graph behind which it is cut; the parts are one more."""
+    """Pieces of the graph behind which it is cut; there is one more part than cuts."""
     shards: Positive
-    """In which the rows of its vocabulary are before; 1: none."""
+    """Shards into which the rows of its vocabulary were divided before; 1: none."""
     place: Count
-    """Which part is yours: the first gets nothing from others, the last gives losses."""
+    """Number of your part: the first receives nothing from others, the last gives losses."""
     wire: ActivationCodec
-    """How activations travel."""
+    """Codec of activations that travel."""
     batch: Positive
-    """Members in one Activations, at most."""
+    """The most members in one Activations."""
     window: Positive
-    """Of these, how many may be on their way from the first seat to the last."""
+    """The most messages that may be in flight from the first seat to the last."""
     member_bytes: Count
-    """Of the activations of one member, as they leave you,"""
+    """Bytes of one member's activations, as they leave you."""
     group_bytes: Count
-    """and of what leaves once a group."""
+    """Bytes that leave you once a group, beside its members' activations."""
 
 
 class Activations(Struct, frozen=True, array_like=True, tag=33, dict=True):
-    """Either side: what a seat made of these members of its crew's lease, for the next seat.
+    """Either side: the activations of these members of its crew's lease, which a seat computed for the next one.
 
-    To the server without the payload, where that went straight to the next seat.
+    The copy for the server has no payload where that went straight to the next seat.
     """
 
     step: Count
     first_member: Count
     n_members: Positive
     digest: Digest
-    """Of the part of the weights that they went through last."""
+    """Digest of the part of the weights that the members passed last."""
     payload: bytes
 
 
 class NextSeat(Struct, frozen=True, array_like=True):
-    """Where the next seat listens, and the key that it proves to have."""
+    """The address at which the next seat listens, and the key that it proves to have."""
 
     host: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, pattern=_NO_CONTROL_CHARACTERS)]
     port: Annotated[int, Meta(ge=1, le=65535)]
@@ -205,7 +206,7 @@ class NextSeat(Struct, frozen=True, array_like=True):
 
 
 class SeatBefore(Struct, frozen=True, array_like=True):
-    """The key that the seat before proves to have, and how large what it sends is, as its own Seat says."""
+    """The key that the previous seat proves to have, and the sizes of its messages, as its own Seat says."""
 
     public_key: PublicKey
     batch: Positive
@@ -214,33 +215,34 @@ class SeatBefore(Struct, frozen=True, array_like=True):
 
 
 class Neighbours(Struct, frozen=True, array_like=True, tag=27):
-    """Server: from now on send your activations straight to the next seat, hear the seat before, and nobody else.
+    """Server: from now on send your activations straight to the next seat, and accept the previous seat and nobody
+    else.
 
-    None: what crosses that cut goes through me.
+    Where a neighbour is None, activations that cross that cut go through me.
     """
 
     line: Count
-    """Number of these lines, which both ends sign."""
+    """Number of these connections, which both ends sign."""
     next: NextSeat | None
     before: SeatBefore | None
 
 
 class Unreachable(Struct, frozen=True, array_like=True, tag=8):
-    """Client: my line to a neighbour can't be used; let what crosses that cut go through you."""
+    """Client: my connection to a neighbour can't be used; pass on the activations of that cut yourself."""
 
     is_next: bool
-    """Whether it is the next seat; else the one before."""
+    """Whether the neighbour is the next seat; else it is the previous one."""
     reason: Reason
 
 
 class Signature(Struct, frozen=True, array_like=True, tag=34):
-    """Either seat, to the other: this line is with me; see `introduction.py` for what is signed."""
+    """Either seat, to the other: this connection is with me; see `introduction.py` for the signed bytes."""
 
     signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
 
 
 class Taken(Struct, frozen=True, array_like=True, tag=26):
-    """The last seat, of a group that is not whole yet: all members before this one are through me.
+    """The last seat, about a group that is not whole yet: all members before this one are through me.
 
     Server, to the first seat: they are through your crew; others may follow.
     """
@@ -257,18 +259,18 @@ class Resync(Struct, frozen=True, array_like=True, tag=20):
 
 
 class News(Struct, frozen=True, array_like=True):
-    """How the run is doing, for the person who lends the machine; nothing of it is needed to take part."""
+    """The state of the run, for the person who lends the machine; it is not needed to take part."""
 
     steps: Count
     """The step at which the run ends; 0: it has no such end."""
     left_s: float | None
     """Seconds of training that are left; None where training has no time limit."""
     volunteers: Count
-    """How many hold the weights, the receiver among them."""
+    """Number of volunteers that hold the weights, the receiver among them."""
     loss: float | None
     """Mean over the members of the last step, in the task's unit; None where it is not finite."""
     shown: tuple[Name, float] | None = None
-    """The same as the run's owner is shown it: its name, such as `bits_per_character`, and its value."""
+    """The loss as the run's owner sees it: its name, such as `bits_per_character`, and its value."""
 
 
 class Credit(Struct, frozen=True, array_like=True, tag=24):
@@ -314,7 +316,7 @@ FromServer = (
     | Pong
 )
 FromSeatBefore = Hello | Signature | Activations | Goodbye | Ping | Pong
-"""On a line between two seats, whoever called,"""
+"""Messages on a connection between two seats from the one that called."""
 FromNextSeat = Challenge | Signature | Farewell | Ping | Pong
-"""and whoever was called."""
+"""Messages on a connection between two seats from the one that was called."""
 Message = FromClient | FromServer | FromSeatBefore | FromNextSeat

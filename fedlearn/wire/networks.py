@@ -1,4 +1,4 @@
-"""Whom an address stands for, where addresses are counted, limited or refused."""
+"""The networks as which addresses are counted, limited or refused."""
 
 import ipaddress
 
@@ -8,7 +8,7 @@ _IPV6_PREFIX = 64
 
 
 def network_of(address: str) -> str:
-    """Whom an address counts for: itself, its /64 of IPv6, or LOOPBACK; what is no address stands for itself."""
+    """The network of an address: itself, its /64 of IPv6, or LOOPBACK; a text that is no address stands for itself."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""What waits to be sent, and the order in which its frames leave."""
+"""The queue of messages that wait to be sent, and the order in which their frames leave."""
 
 from collections import deque
 from collections.abc import Iterator

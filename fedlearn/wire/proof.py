@@ -1,4 +1,4 @@
-"""How a volunteer proves who it is: by a signature, and by a code made with the token, over this conversation.
+"""Proofs of a volunteer's identity: a signature, and a code made with the token, over this conversation.
 
 Both cover the server's certificate as the client sees it, so that nobody in the middle with another certificate can
 pass a proof on, and a fresh nonce of each side, so that no proof serves twice.
@@ -55,12 +55,12 @@ class Identity:
         return cls(Ed25519PrivateKey.from_private_bytes(seed))
 
     def sign(self, payload: bytes) -> bytes:
-        """The signature, 64 bytes."""
+        """Signs a payload; the signature has 64 bytes."""
         return self._key.sign(payload)
 
 
 class Credentials(msgspec.Struct, frozen=True, eq=False):
-    """What a volunteer shows to a server; `token` is empty where it was given none."""
+    """The credentials that a volunteer shows to a server; `token` is empty where it was given none."""
 
     identity: Identity
     token: bytes = b""
@@ -73,7 +73,7 @@ def transcript(hello: Hello, challenge: Challenge, binding: bytes) -> bytes:
 
 
 def prove(credentials: Credentials, hello: Hello, challenge: Challenge, binding: bytes) -> Proof:
-    """The client's answer to a Challenge; the token itself never travels."""
+    """Makes the client's answer to a Challenge; the token itself never travels."""
     covered = transcript(hello, challenge, binding)
     token_proof = _token_proof(credentials.token, covered) if challenge.needs_token else b""
     # `check_core` compared what this machine computes with it when the client began.
@@ -94,7 +94,7 @@ def is_signed(proof: Proof, hello: Hello, challenge: Challenge, binding: bytes) 
 
 
 def knows_token(proof: Proof, token: bytes, hello: Hello, challenge: Challenge, binding: bytes) -> bool:
-    """Whether the proof was made with this token; the comparison takes the same time whatever differs."""
+    """Whether the proof was made with this token; the comparison takes constant time."""
     return hmac.compare_digest(proof.token_proof, _token_proof(token, transcript(hello, challenge, binding)))
 
 

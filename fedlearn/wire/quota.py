@@ -1,4 +1,4 @@
-"""How much a client may say: a little before its first lease, and afterwards what its leases ask for.
+"""Limits on the messages of a client: few before its first lease, and afterwards what its leases ask for.
 
 Source: the token bucket of J. Turner, "New directions in communications", IEEE Communications Magazine 24 (1986).
 """
@@ -46,7 +46,8 @@ class MessageQuota:
         self._bytes = min(self._bytes + BYTES_PER_S + RESULTS / 2 * result_bytes, self._max_bytes)
 
     def lease_seat(self, n_messages: int, n_bytes: int) -> None:
-        """On top, so many Activations of so many bytes together, and as many again that a step before left over."""
+        """Adds to the quota of a lease so many Activations of so many bytes together, and as many again that an earlier
+        step left over."""
         self._max_messages = max(self._max_messages, MESSAGES + 2.0 * n_messages)
         self._max_bytes = max(self._max_bytes, BYTES + 2.0 * n_bytes)
         self._messages = min(self._messages + n_messages, self._max_messages)

@@ -41,7 +41,7 @@ MessageType = type[msgspec.Struct]
 
 
 class State(Enum):
-    """Where a conversation stands."""
+    """The state of a conversation."""
 
     OPENING = "nothing was said"
     GREETED = "the client said Hello"

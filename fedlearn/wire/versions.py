@@ -1,4 +1,4 @@
-"""What two versions of the protocol can say to each other."""
+"""The messages that two versions of the protocol can exchange."""
 
 import msgspec
 

@@ -1,1 +1,1 @@
-"""How much of a machine is lent, and when."""
+"""Limits on how much of a machine is lent, and when."""

@@ -1,4 +1,4 @@
-"""Limits of the memory and work that a server may ask for: what exceeds them is refused before it is begun."""
+"""Limits of the memory and work that a server may ask for: requests beyond them are refused before they begin."""
 
 import msgspec
 
@@ -19,11 +19,12 @@ MAX_GROUP_MEMBERS = 2**20
 """The most losses in one Result."""
 
 MAX_OPERATIONS = 2**46
-"""Of one computation, counted as parameters x members x units of work: an hour on a slow machine."""
+"""The most operations of one computation, counted as parameters x members x units of work: an hour on a slow machine.
+"""
 
 
 class BudgetError(ValueError):
-    """Says that something takes more memory than a server may ask for here."""
+    """Raised where something takes more memory than a server may ask for here."""
 
 
 class MemoryBudget(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class MemoryBudget(msgspec.Struct, frozen=True):
 
     @property
     def lent_bytes(self) -> int:
-        """As a server is told: 0 where there is no limit."""
+        """Memory as a server is told, in bytes: 0 where there is no limit."""
         return self.max_bytes if self.max_bytes < UNBOUNDED else 0
 
     @property
@@ -48,14 +49,14 @@ class MemoryBudget(msgspec.Struct, frozen=True):
 
     @property
     def max_activations_bytes(self) -> int:
-        """Bytes of activations that may wait for their turn: of a window twice, where the next lease's are early."""
+        """Bytes of activations that may wait for their turn: two windows, since the next lease's may come early."""
         return self.max_bytes // 2
 
     def check_layout(self, layout: ParameterLayout) -> None:
         """Checks that the weights and the optimizer's slots fit.
 
         Raises:
-            BudgetError: they don't.
+            BudgetError: they do not.
         """
         self._check(PARAMETER_BYTES * layout.size, f"a model of {layout.size} parameters")
 
@@ -83,7 +84,7 @@ class MemoryBudget(msgspec.Struct, frozen=True):
         self._check(n_bytes, asked)
 
     def check_pass(self, part: PartObjective, trials: Trials) -> None:
-        """Checks that members can go through a part of the model."""
+        """Checks that members can pass through a part of the model."""
         left = trials.group_size - trials.first_member % trials.group_size
         if not 0 < trials.n_members <= left <= MAX_GROUP_MEMBERS:
             raise ValueError(

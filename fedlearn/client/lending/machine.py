@@ -14,10 +14,10 @@ from fedlearn.system.processes import limit_growth
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
-"""Where a container or a systemd unit finds its own limits."""
+"""File that names the control group of a container or a systemd unit, which has its limits."""
 
 LEAST_S = 0.5
-"""The shortest time to compare: processor clocks tick only a hundred times a second."""
+"""Shortest interval of a measurement in seconds: processor clocks tick only a hundred times a second."""
 
 _SLACK_BYTES = 512 * 2**20
 _STACK_BYTES = 16 * 2**20
@@ -26,7 +26,7 @@ _STACK_BYTES = 16 * 2**20
 
 @final
 class MachineMonitor:
-    """Measures facts of the machine; the load of other processes is known from the second time on."""
+    """Measures facts of the machine; the load of other processes is known from the second measurement on."""
 
     def __init__(self) -> None:
         self._last = self._times()
@@ -46,7 +46,7 @@ class MachineMonitor:
         )
 
     def _times(self) -> tuple[float, float, float]:
-        """Seconds for which all processors were busy, the part of this process, and the time."""
+        """Seconds for which all processors were busy, this process's share of them, and the time."""
         times = psutil.cpu_times()
         idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
         guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # is in user and nice, too
@@ -54,7 +54,7 @@ class MachineMonitor:
 
 
 def free_bytes() -> int:
-    """Bytes of memory that can be had without taking it from anybody."""
+    """Bytes of memory that are available without swapping."""
     free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):  # no container, or one without a limit
         free = min(free, max(_of_container("memory.max") - _of_container("memory.current"), 0))
@@ -62,7 +62,7 @@ def free_bytes() -> int:
 
 
 def total_bytes() -> int:
-    """Bytes of memory that this machine has, or the container that it is."""
+    """Bytes of memory of this machine, or of the container."""
     total = int(psutil.virtual_memory().total)
     with suppress(OSError, ValueError):
         total = min(total, _of_container("memory.max"))
@@ -74,5 +74,5 @@ def _of_container(name: str) -> int:
 
 
 def limit_memory(max_bytes: int, threads: int) -> None:
-    """Lets the system refuse what far exceeds the budget, in case the budget missed something."""
+    """Lets the system refuse memory far beyond the budget, in case the budget missed something."""
     limit_growth(max_bytes + _SLACK_BYTES + _STACK_BYTES * (threads or usable_processors()))

@@ -1,4 +1,4 @@
-"""When a machine is lent, and how much of it: decided from facts that others measure."""
+"""Decides from measured facts when a machine is lent, and how much of it."""
 
 import re
 
@@ -10,7 +10,7 @@ IDLE_SHARE = 0.25
 DAY_MIN = 24 * 60
 
 Hours = tuple[int, int]
-"""Minutes of the day at which it begins and ends; across midnight the first is the later one."""
+"""Minutes of the day at which the hours begin and end; across midnight the first is the later one."""
 
 
 class LendingPolicy(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class LendingPolicy(msgspec.Struct, frozen=True):
     """Share of the time of all processors, above 0."""
     only_when_idle: bool = False
     on_battery: bool = False
-    """Whether to go on without mains power."""
+    """Whether to continue without mains power."""
     hours: Hours | None = None
 
 
@@ -35,7 +35,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def reason_to_pause(terms: LendingPolicy, facts: Facts) -> str:
-    """Why the machine is not lent at present; empty if it is."""
+    """The reason why the machine is not lent at present; empty if it is."""
     if terms.hours is not None and not is_within(facts.minute, terms.hours):
         return f"lent from {format_minute(terms.hours[0])} to {format_minute(terms.hours[1])} only"
     if facts.is_on_battery and not terms.on_battery:
@@ -46,7 +46,7 @@ def reason_to_pause(terms: LendingPolicy, facts: Facts) -> str:
 
 
 def is_within(minute: int, hours: Hours) -> bool:
-    """Whether a minute of the day is in these hours, the last one excluded; equal ends are the whole day."""
+    """Whether a minute of the day is in these hours, the last one excluded; equal ends mean the whole day."""
     begin, end = hours
     if begin == end:
         return True

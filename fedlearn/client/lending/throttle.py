@@ -1,11 +1,11 @@
-"""How long trials must rest so that a process takes no more than its share of the machine's processor time."""
+"""Computes how long trials must rest so that a process takes no more than its share of the machine's processor time."""
 
 from typing import final
 
 
 @final
 class CpuThrottle:
-    """A share above 0, of `n_processors`; what was not used is not saved up for later."""
+    """Limits a process to a share above 0 of `n_processors`; unused time is not saved up."""
 
     def __init__(self, share: float, n_processors: int) -> None:
         self._processors = share * n_processors

@@ -323,8 +323,7 @@ class OpenStep:
         return Trials(asked.step, asked.perturbation, asked.group_size, first_member, n_members, self.shaping)
 
     def took(self, now: float) -> None:
-        """Takes note of a Result; the deadline moves forward when half of all results have come, so that nobody waits
-        for stragglers."""
+        """Takes note of a Result; once half of all have come, the deadline moves forward, to wait for no stragglers."""
         self.first_result_at = min(self.first_result_at, now)
         if len(self.leases) == 1:
             return  # whoever is alone keeps nobody waiting

@@ -1,4 +1,5 @@
-"""How activations cross a cut: as they are, in halves, or as differences from the unperturbed ones in a few bits.
+"""Encodings of activations that cross a cut: as they are, in halves, or as differences to the unperturbed ones in a few
+bits.
 
 A member differs little from the unperturbed model, so its differences need fewer bits than its values for the same
 ranking of losses; both sides hold the unperturbed values of the group, which are sent once, as `float32`.
@@ -39,7 +40,7 @@ def needs_base(codec: ActivationCodec) -> bool:
 
 
 def member_bytes(codec: ActivationCodec, shape: Shape) -> int:
-    """What one member's value of a shape takes."""
+    """Bytes of one member's value of this shape."""
     size = prod(shape)
     if codec not in _BITS:
         return size * (4 if codec == "float32" else 2)
@@ -47,7 +48,8 @@ def member_bytes(codec: ActivationCodec, shape: Shape) -> int:
 
 
 def encode(codec: ActivationCodec, values: Float32Array, base: Float32Array | None = None) -> bytes:
-    """The values of some members [members, ...]; `base` [...] are the unperturbed ones, where the codec needs them.
+    """Encodes the values of some members [members, ...]; `base` [...] are the unperturbed values, where the codec needs
+    them.
 
     float16 has no finite number beyond 65504: what is larger arrives as infinite, and the member does not count.
 
@@ -69,7 +71,7 @@ def encode(codec: ActivationCodec, values: Float32Array, base: Float32Array | No
 def decode(
     codec: ActivationCodec, data: bytes, n_members: int, shape: Shape, base: Float32Array | None = None
 ) -> Float32Array:
-    """The values of some members, [members, *shape].
+    """Decodes the values of some members, [members, *shape].
 
     Raises:
         LocalProtocolError: the base is missing, or has another shape.
@@ -90,7 +92,8 @@ def decode(
 
 
 def _quantized(differences: Float32Array, bits: int) -> tuple[NDArray[np.int8], Float32Array]:
-    """Numbers [members, n] of so many bits and scales [members, blocks], of differences [members, n]; reuses them."""
+    """Numbers [members, n] of `bits` bits and scales [members, blocks] of differences [members, n], which are
+    overwritten."""
     n_members, size = differences.shape
     top, not_finite = (127, -128) if bits == 8 else (7, -8)
     n_blocks = -(-size // BLOCK)
@@ -122,7 +125,7 @@ def _packed(numbers: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def _differences(data: bytes, bits: int, n_members: int, size: int) -> Float32Array:
-    """[members, size]"""
+    """Decodes differences, [members, size]."""
     n_blocks = -(-size // BLOCK)
     scales = np.frombuffer(data, "<f4", offset=len(data) - 4 * n_members * n_blocks).reshape(n_members, n_blocks)
     is_scale = np.isfinite(scales) & (scales >= 0)

@@ -29,7 +29,7 @@ class Assembly:
         self._n_arrived = 0
         self._payload = bytearray()
         self.headers: list[bytes] = []
-        """Of the chunks, as they came."""
+        """Headers of the chunks, as they came."""
 
     @property
     def bytes_held(self) -> int:

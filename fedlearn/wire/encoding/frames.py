@@ -35,7 +35,7 @@ class Frame(NamedTuple):
     n_chunks: int
     payload: memoryview
     header: memoryview = memoryview(bytes(HEADER_BYTES))
-    """As it came, with the checksum."""
+    """The header as it came, with the checksum."""
 
 
 def n_chunks(length_bytes: int) -> int:
@@ -54,7 +54,7 @@ def headers(payload: bytes | bytearray | memoryview, *, message_type: int, strea
 
 
 def tag_of(frame: bytes) -> int:
-    """The type of the message that a whole frame is of."""
+    """The message type of a whole frame."""
     return frame[_TAG_AT]
 
 
