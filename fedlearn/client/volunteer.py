@@ -27,7 +27,8 @@ class VolunteerReplica:
     """The state of a run on this machine, over any number of connections; 0 `threads` means all processors.
 
     `task` is what the person at this machine named, None for runs that need no code of a user's. Trials of PyTorch
-    models run on `device`. Orders that exceed the `budget` are refused, and so is every run where something is `missing` here.
+    models run on `device`. Orders that exceed the `budget` are refused, and so is every run where something is
+    `missing` here.
     """
 
     def __init__(

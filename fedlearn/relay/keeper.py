@@ -1,4 +1,4 @@
-"""What a relay serves to its volunteers: the replica that it keeps as a volunteer, and what it was sent lately."""
+"""The state that a relay serves to its volunteers: the replica that it keeps as a volunteer, and recent messages."""
 
 from collections import OrderedDict
 from pathlib import Path
@@ -58,7 +58,7 @@ class Blocks:
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
-    """What a relay's owner chose, and which servers are above it."""
+    """The choices of a relay's owner, and the servers above."""
 
     above: tuple[Address, ...]
     audit: float = 0.0
@@ -95,17 +95,15 @@ class RelayKeeper:
 
     @property
     def layout(self) -> ParameterLayout:
-        """The layout of the weights."""
         return self._holding.objective.layout
 
     @property
     def run_name(self) -> str:
-        """The name of the run, which the server above told."""
+        """The name of the run, as the server above reported it."""
         return self._welcome.run
 
     @property
     def snapshot_bytes(self) -> int:
-        """Bytes of the weights and of what travels with them."""
         return self._holding.replica.weights.nbytes * (1 + len(self._holding.replica.slots))
 
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
@@ -127,11 +125,11 @@ class RelayKeeper:
         return Coordinator(plan, self.steps, step=step, last=None, digest=digest, now=now, lottery=lottery, rules=rules)
 
     def crews(self, coordinator: Coordinator) -> None:
-        """Those below hold whole replicas."""
+        """Gives None, since volunteers below hold whole replicas."""
         del coordinator
 
     def desk(self, coordinator: Coordinator) -> None:
-        """Does nothing: orders are given to the server above."""
+        """Gives None, since orders are given to the server above."""
         del coordinator
 
     def invitation(self, address: Address) -> str:
@@ -150,7 +148,6 @@ class RelayKeeper:
         return [self._encoded_weights[1]]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        """What brings a volunteer that comes back with weights up to date; None where it needs a Snapshot."""
         replica = self._holding.replica
         updates: list[Outgoing] | None = []
         if held != Held(replica.step, self.steps.digest):
@@ -177,7 +174,6 @@ class RelayKeeper:
         raise AssertionError(f"step {update.step}: it is taken as a volunteer's")
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        """Whether a claim is true; the replica must stand before its step."""
         return audit(self._holding, claim)
 
     def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:  # noqa: ARG002 (not kept)
@@ -186,28 +182,27 @@ class RelayKeeper:
         return step_metrics(report, StepTraffic(), lambda loss: ("loss", loss), work, digest=self.steps.digest)
 
     def ending(self, reason: str) -> str:
-        """The reason as it is: the server above finds out more."""
+        """The given reason: the server above finds out more."""
         return reason
 
     def record_verdict(self, verdict: Verdict) -> None:
-        """Does nothing: the coordinator's notice says it."""
+        """Does nothing, since the coordinator's notice reports it."""
 
     def record_credit(self, entry: Entry) -> None:
-        """Does nothing: the server above credits the relay."""
+        """Does nothing, since the server above credits the relay."""
 
     def save_checkpoint(self) -> Path | None:
-        """Nothing: the server above writes checkpoints."""
+        """Gives None, since the server above writes checkpoints."""
         return None
 
     def begun(self) -> Begun:
-        """What callbacks are told first; the run's folder and settings are at the server above."""
+        """The facts that callbacks are told first; the run's folder and settings are at the server above."""
         unit, step = self._holding.objective.unit, self._begun[0]
         return Begun(self.run_name, folder=None, unit=unit, step=step, n_parameters=self.layout.size, settings={})
 
     def copy(self) -> Float32Array:
-        """A copy of the weights."""
         return self._holding.replica.weights.copy()
 
     def examine(self, weights: Float32Array) -> Examination:  # noqa: ARG002
-        """Nothing: the server above examines them."""
+        """Gives nothing, since the server above examines the weights."""
         return Examination({}, "")

@@ -11,7 +11,7 @@ from fedlearn.wire.messages import Message
 
 
 class RelayShell(Protocol):
-    """What surrounds a performer: connections on two sides, a clock, and a place for computations."""
+    """The surroundings of a performer: connections on two sides, a clock, and a place for computations."""
 
     def now(self) -> float:
         """Seconds of a clock that never goes back."""

@@ -33,12 +33,12 @@ FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 10.0
 
 PATIENCE_S = 120.0
-"""How long volunteers are kept waiting while no server above answers."""
+"""Seconds for which volunteers wait while no server above answers."""
 
 
 @final
 class Nobody:
-    """The server's own volunteers, of which a relay has none."""
+    """The local volunteers of a relay, of which there are none."""
 
     n_started = 0
     server = ""
@@ -130,7 +130,8 @@ class RelayProcess:
             retry_s = min(2 * retry_s, LONGEST_RETRY_S)
 
     async def _converse(self) -> tuple[Leave, str]:
-        """Why the conversation above ended; and why everything has ended, or an empty text."""
+        """Holds the conversation with the servers above; gives the reason of its end, and the reason why all has ended,
+        if it has."""
         max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
         self._above = above = ServerLine(self._route.address, max_snapshot_bytes=max_snapshot_bytes)
         self.say(f"connecting to {self._route.address}")
@@ -159,7 +160,7 @@ class RelayProcess:
         return leave, ""
 
     async def _part(self, leave: Leave) -> int:
-        """Passes on that the server above is done with this relay."""
+        """Tells the volunteers below that the server above has ended this relay's work."""
         self._terminal.end(f"refused: {leave.reason}" if leave.is_refusal else leave.reason)
         if self._server is not None and self._serving is not None:
             if leave.is_refusal:
@@ -168,7 +169,7 @@ class RelayProcess:
         return 1 if leave.is_refusal else 0
 
     async def _give_up(self, reason: str) -> None:
-        """Lets the volunteers below look for another server, as none above has answered for long."""
+        """Ends the run below, so that volunteers look for another server, as none above has answered for long."""
         assert self._server is not None
         assert self._serving is not None
         self._server.stop(f"the server above can't be reached: {reason}")
@@ -176,7 +177,7 @@ class RelayProcess:
         self._begin_anew()
 
     async def _wait(self, seconds: float) -> str:
-        """Waits; gives the reason where everything has ended meanwhile."""
+        """Waits; gives the reason if everything has ended meanwhile."""
         if self._serving is None:
             await asyncio.sleep(seconds)
             return ""

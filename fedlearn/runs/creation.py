@@ -36,7 +36,7 @@ def create(
     measure: Measure | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """A new run; where an error is raised, no folder stays.
+    """Makes a new run; where an error is raised, no folder stays.
 
     Values that the configuration leaves open are chosen by the kind; `measure` is called only where there are any.
     `trust` says why all volunteers are the run's owner's; empty: anybody may join. `progress` is told how far the
@@ -88,7 +88,7 @@ def create(
 
 
 def _with_forecast(prepared: Prepared) -> Prepared:
-    """With a sentence about what the run sends; crews send activations, as many as their cuts say."""
+    """Adds a sentence about what the run sends; crews send activations, as many as their cuts say."""
     config = prepared.config
     if config.server.seats:
         return prepared
@@ -102,7 +102,7 @@ def _with_forecast(prepared: Prepared) -> Prepared:
 
 
 def _told(measure: Measure, progress: Progress) -> Measure:
-    """The same, of which `progress` is told."""
+    """Wraps a measurement so that `progress` is told of it."""
 
     def measured(objective: Objective, strategy: Strategy, data: Columns) -> float:
         progress.begin("measuring this machine")

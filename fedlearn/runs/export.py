@@ -1,4 +1,4 @@
-"""What other programs can use of a run: its weights for PyTorch or ONNX, its figures as a table."""
+"""Exports runs for other programs: weights for PyTorch or ONNX, figures as a table."""
 
 import csv
 import io
@@ -27,13 +27,13 @@ class ExportedFile(msgspec.Struct, frozen=True):
 
     path: Path
     content: str
-    """What is in it, as a phrase."""
+    """A phrase that describes the content."""
     notes: tuple[str, ...] = ()
-    """What to know about it."""
+    """Sentences about the file that its user should know."""
 
 
 def format_of(path: Path | None) -> Format:
-    """The format that the ending of a path says.
+    """The format of a path, by its ending.
 
     Raises:
         ValueError: no format has this ending.
@@ -99,7 +99,7 @@ def weights_as(
 
 
 def table(metrics: Path) -> tuple[bytes, int]:
-    """`metrics.jsonl` as CSV with a header, and how many steps it has; a figure that a step has not is left empty."""
+    """`metrics.jsonl` as CSV with a header, and its number of steps; a figure that a step lacks is left empty."""
     columns = {name: column.tolist() for name, column in columns_of(read_lines(metrics, StepMetrics)).items()}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,6 +1,6 @@
-"""What a run will send and keep, worked out before it starts, for volunteers that hold whole replicas.
+"""Estimates what a run will send and keep before it starts, for volunteers that hold whole replicas.
 
-Counted are the messages of a step with their frames, and not what TLS and TCP add, a few percent.
+It counts the messages of a step with their frames, and not the few percent that TLS and TCP add.
 """
 
 import math
@@ -23,24 +23,24 @@ from fedlearn.wire.encoding.frames import HEADER_BYTES, n_chunks
 from fedlearn.wire.messages import Assignment, Result
 
 _STEP = 10_000
-"""A number as long as usual ones."""
+"""A step number of usual length."""
 _BLOCK = bytes(16)
 _DIGEST = bytes(DIGEST_BYTES)
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Bytes of a step once a run has lasted for some minutes, all volunteers alike."""
+    """Bytes of a step once a run has lasted for some minutes, for equal volunteers."""
 
     received: int
-    """By each volunteer."""
+    """Bytes that each volunteer receives."""
     sent: int
-    """By each volunteer."""
+    """Bytes that each volunteer sends."""
     journal: int
     step_s: float
-    """Seconds of its trials; 0 where the speed is unknown."""
+    """Seconds of the step's trials; 0 where the speed is unknown."""
 
     def reason(self) -> Reason:
-        """The same in a sentence: by the second and the hour where the speed is known."""
+        """The forecast in a sentence: by the second and the hour where the speed is known."""
         received, sent, journal = map(format_bytes, (self.received, self.sent, self.journal))
         if not self.step_s:
             return Reason(f"in a step a volunteer receives {received} and sends {sent}; the journal grows by {journal}")
@@ -55,7 +55,7 @@ class Forecast(msgspec.Struct, frozen=True):
 def forecast(
     strategy: Strategy, layout: ParameterLayout, *, n_volunteers: int = 1, members_per_s: float = 0.0
 ) -> Forecast:
-    """What a step takes of each of so many volunteers, which do `members_per_s` together; 0: unknown."""
+    """The forecast of a step for each of so many volunteers, which do `members_per_s` together; 0: unknown."""
     # By the second step the scale of losses is known, and what volunteers sum they sum.
     wanted = members_wanted(strategy, math.inf, members_per_s=members_per_s)
     strategy = msgspec.structs.replace(strategy, population_limit=wanted)
@@ -85,7 +85,7 @@ def forecast(
 
 
 def _estimate_bytes(population: Population, shaping: Shaping | None, layout: ParameterLayout, n_members: int) -> int:
-    """Of a sum of so many members; 0 where losses are enough."""
+    """Bytes of a sum of so many members; 0 where losses are enough."""
     if population.perturbation.is_summed:
         return layout.size + len(layout.row_lengths)
     return likely_bytes(layout, population.perturbation.rank, n_members) if shaping is not None else 0

@@ -14,7 +14,7 @@ from fedlearn.storage.origin import check_same_run
 from fedlearn.tasks.holding import Holding
 
 StepDone = Callable[[int], None]
-"""Called with the replica's step after each step that was taken again."""
+"""Callback with the replica's step after each step that was taken again."""
 
 
 class Rebuilt(msgspec.Struct, frozen=True, eq=False):
@@ -26,7 +26,7 @@ class Rebuilt(msgspec.Struct, frozen=True, eq=False):
     begun: Checkpoint
     """The checkpoint from which it was rebuilt."""
     problems: tuple[str, ...]
-    """Texts about what was passed over."""
+    """Descriptions of the files that were passed over."""
 
 
 def newest(run: Run, *, progress: StepDone | None = None) -> Rebuilt:

@@ -1,4 +1,4 @@
-"""What each identity contributed to a run, read from `credit.jsonl` and checked against the journal."""
+"""The contributions of each identity to a run, read from `credit.jsonl` and checked against the journal."""
 
 from collections.abc import Iterable
 
@@ -15,15 +15,15 @@ class RunCredit(msgspec.Struct, frozen=True):
     """The credit of a whole run."""
 
     earned: dict[str, Earned]
-    """What each identity contributed."""
+    """Contributions by identity."""
     false_entries: tuple[Entry, ...]
-    """Entries whose members are not as many as those of the journal's Updates."""
+    """Entries whose number of members differs from that of the journal's Updates."""
     n_unclaimed: int
     """Members of Updates that no entry covers, because the server was killed before it wrote one."""
 
 
 def read_credit(folder: RunFolder) -> dict[str, Earned]:
-    """What each identity contributed."""
+    """Reads the contributions of each identity."""
     earned: dict[str, Earned] = {}
     for entry in read_lines(folder.credit, Entry):
         for identity, part in entry.earned.items():
@@ -32,7 +32,8 @@ def read_credit(folder: RunFolder) -> dict[str, Earned]:
 
 
 def check_credit(folder: RunFolder, journal: Iterable[Update]) -> RunCredit:
-    """The credit of a run, each entry compared with the Updates of its steps as far as the journal has them."""
+    """Checks the credit of a run: each entry is compared with the Updates of its steps as far as the journal has
+    them."""
     members = {update.step: update.n_members for update in journal}
     false, claimed = [], set[int]()
     for entry in read_lines(folder.credit, Entry):
@@ -46,7 +47,7 @@ def check_credit(folder: RunFolder, journal: Iterable[Update]) -> RunCredit:
 
 
 def standings_of(earned: dict[str, Earned]) -> list[Reputation]:
-    """What identities have shown so far in a run that is resumed."""
+    """The reputations of identities so far, in a run that is resumed."""
     return [
         Reputation(
             identity,

@@ -1,4 +1,4 @@
-"""What lists of runs show about a run, whether a server has it or not."""
+"""The entries of lists of runs, whether a server has the run or not."""
 
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from fedlearn.storage.runs import RunFolder
 
 
 class Listed(msgspec.Struct, frozen=True, eq=False):
-    """A run as a list shows it."""
+    """An entry of a list of runs."""
 
     folder: RunFolder
     config: RunConfig | None
-    """None where it cannot be read."""
+    """The run's settings; None where they cannot be read."""
     problem: str
-    """Why it cannot be read; otherwise empty."""
+    """The reason why they cannot be read; otherwise empty."""
     state: str | None
-    """What the server that has the run now says about it; None where no server has it."""
+    """The state that the server which has the run reports; None where no server has it."""
     last: StepMetrics | None
     validation: dict[str, float]
     """The last figures on validation data."""
@@ -38,7 +38,7 @@ class Listed(msgspec.Struct, frozen=True, eq=False):
 
 
 def look_at(folder: RunFolder) -> Listed:
-    """The run in a folder, even where something is wrong with it."""
+    """Makes the entry of the run in a folder, even where something is wrong with it."""
     try:
         config, problem = load_run_config(folder), ""
     except (ValueError, StorageError, OSError) as error:
@@ -56,7 +56,7 @@ def look_at(folder: RunFolder) -> Listed:
 
 
 def as_json(listed: Listed) -> dict[str, Any]:
-    """The same as plain values for programs; the settings by their keys."""
+    """The entry as plain values for programs, with the settings by their keys."""
     folder, last = listed.folder, listed.last
     known = {"run": folder.path.name, "folder": str(folder.path), "size_bytes": size_of(folder.path)}
     if listed.config is None:

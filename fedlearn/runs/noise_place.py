@@ -11,7 +11,8 @@ from fedlearn.tasks.strategy import strategy_of
 
 
 def place_noise(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, Reasons]:
-    """The configuration with a place for the noise and a way for the head, and the reason for each that was chosen.
+    """Chooses where the noise goes and how the head is trained; gives the configuration, and the reason for each
+    choice.
 
     `trust` says why all volunteers are the run's owner's; empty: anybody may join.
     """
@@ -29,7 +30,7 @@ def place_noise(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, R
 
 
 def on_strangers(config: RunConfig, trust: str) -> list[str]:
-    """What the owner should know where anybody may send sums, as where a run's door was opened after it began."""
+    """Notices for the owner where anybody may send sums, as where a run was opened to all after it began."""
     if trust or not strategy_of(config).perturbation.is_summed:
         return []
     return [
@@ -40,7 +41,7 @@ def on_strangers(config: RunConfig, trust: str) -> list[str]:
 
 
 def _place(config: RunConfig, kind: Kind, trust: str) -> tuple[str, str]:
-    """The place and why it is chosen; without a word where a kind has no other."""
+    """The place of the noise and the reason; without a text where a kind has no other."""
     if not isinstance(kind, PerturbsActivations):
         return "weights", ""
     if wanted := kind.wants_weights(config):

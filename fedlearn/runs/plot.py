@@ -23,7 +23,7 @@ AXES: tuple[Axis, ...] = ("steps", "seconds", "work")
 ENDINGS = (".png", ".svg", ".pdf")
 
 MOST_POINTS = 2000
-"""The most points of a curve, more than a screen has columns; of longer ones means of neighbours are drawn."""
+"""The most points of a curve, more than a screen has columns; longer ones show means of neighbours."""
 
 SMOOTHING = 0.02
 """Reach of the smoothed curve to either side, as a share of the curve."""
@@ -38,7 +38,7 @@ class Curve(msgspec.Struct, frozen=True, eq=False):
     x: Floats
     y: Floats
     held_out: tuple[Floats, Floats]
-    """Places at which unperturbed weights were measured on held-out data, and the figures there."""
+    """Positions at which unperturbed weights were measured on held-out data, and the figures there."""
 
 
 def plot(runs: Iterable[RunFolder], to: Path, *, axis: Axis = "steps") -> None:
@@ -87,7 +87,7 @@ def figure(runs: Iterable[RunFolder], *, axis: Axis = "steps") -> "Figure":
 
 
 def curve_of(name: str, lines: Sequence[StepMetrics], key: str, *, axis: Axis) -> Curve:
-    """A run's figures of the name `key`; a step that was taken again counts once, one without a finite loss is left
+    """A run's figures of the name `key`; a step that was repeated counts once, one without a finite loss is left
     out."""
     lines = each_once(lines)
     places = {
@@ -132,7 +132,7 @@ def smooth(values: Floats) -> Floats:
 
 
 def _key_of(lines: dict[str, list[StepMetrics]]) -> str:
-    """The name that all these runs give to their loss.
+    """The common name of these runs' loss.
 
     Raises:
         ValueError: a run has no step yet, or the names differ.

@@ -10,12 +10,11 @@ from fedlearn.storage.origin import load_origin
 from fedlearn.storage.runs import RunFolder
 
 OF_THE_MOMENT = frozenset({"runs", "step_num", *start_keys(ServerSettings), *start_keys(VolunteerSettings)})
-"""Keys that say where a run is, how far it has come, and how its server was started, which another run does not
-share."""
+"""Keys about a run's folder, its progress, and its server, which another run does not share."""
 
 
 def as_begun(path: Path, text: str, *, is_new: bool = True) -> str:
-    """The text of a configuration file; of a run's own, without the keys in OF_THE_MOMENT.
+    """Reads the text of a configuration file, and drops the keys in OF_THE_MOMENT from a run's own.
 
     A run that `is_new` begins at the step at which that run began.
 

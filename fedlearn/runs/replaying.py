@@ -1,4 +1,4 @@
-"""The bar of a replay."""
+"""Shows a bar during a replay."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from fedlearn.terminal.bars import Bars
 
 @contextmanager
 def replaying(bars: Bars, run: Run, *, until: int | None = None) -> Iterator[StepDone]:
-    """Gives what is told each step that is taken again: up to `until`, else the last one of the run's metrics."""
+    """Gives the callback for each step that is taken again: up to `until`, else the last one of the run's metrics."""
     last = read_last_metrics(run.folder.metrics)
     end = until if until is not None else last[-1].step + 1 if last else None
     with bars.bar("replaying the journal", "steps") as bar:

@@ -26,13 +26,13 @@ KIND_FILE = "kind"
 
 
 class Run(msgspec.Struct, frozen=True, eq=False):
-    """What never changes about a run while it goes on."""
+    """The facts of a run that do not change while it goes on."""
 
     folder: RunFolder
     prepared: Prepared
     origin: Origin
     notices: tuple[str, ...] = ()
-    """Texts about what was passed over when the run was opened."""
+    """Texts about files that were passed over when the run was opened."""
 
     @property
     def config(self) -> RunConfig:
@@ -46,7 +46,7 @@ class Run(msgspec.Struct, frozen=True, eq=False):
         )
 
     def context(self, *, step: int) -> Context:
-        """What a checkpoint at this step says about the run."""
+        """The context of a checkpoint of the run at this step."""
         return Context(
             layout=msgspec.json.encode(self.prepared.objective.layout).decode(),
             config=to_json(self.config.replace({"step_num": step})),

@@ -14,7 +14,7 @@ from fedlearn.storage.status import is_alive, read_status, write_status
 
 
 def live_status(folder: RunFolder) -> RunStatus | None:
-    """What the server that has the run now says about it; None where no server has it."""
+    """The status that the server which has the run reports now; None where no server has it."""
     status = read_status(folder.status, RunStatus)
     return status if status is not None and is_live(status) else None
 

@@ -17,7 +17,7 @@ MEASURE_S = 0.5
 """Seconds after which no further trials begin."""
 
 ROUND_S = 0.02
-"""The longest evaluation: among many short ones some have the processor for themselves."""
+"""The longest evaluation: some of many short ones have the processor to themselves."""
 
 SLOW_S = 5.0
 """Trials that take longer are not repeated, although the first ones are slower than all others."""
@@ -37,7 +37,7 @@ def threads_of(config: RunConfig) -> tuple[int, int]:
 
 @final
 class Throughput:
-    """Measures what all local volunteers of a run do together: the speed of one, times their number."""
+    """Measures the speed of all local volunteers of a run: the speed of one, times their number."""
 
     def __init__(self, config: RunConfig, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._threads, self._n_volunteers = threads_of(config)

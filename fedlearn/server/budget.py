@@ -9,13 +9,13 @@ MAX_HELD_BYTES = 32 * 1024 * 1024
 """Bytes of unfinished messages and of what waits to be sent, besides those that come with large weights."""
 
 LITTLE_BYTES = 64 * 1024
-"""Nobody is dropped for less: a volunteer that keeps up has an Update waiting from time to time."""
+"""Bytes up to which no peer is dropped: a volunteer that keeps up has an Update waiting from time to time."""
 
 
 def over_budget(channels: Iterable[Channel], *, max_bytes: int, now: float) -> list[Channel]:
     """The channels to drop so that the others hold at most `max_bytes`: the slowest first.
 
-    What several peers are sent counts once.
+    Parcels that several peers share count once.
     """
     holding = [channel for channel in channels if channel.private_bytes or channel.connection.bytes_queued]
     parcels = {channel: set(channel.connection.parcels()) for channel in holding}

@@ -1,4 +1,5 @@
-"""Whose connections are accepted: as many as there are open files for, and none from addresses that have flooded."""
+"""Decides which connections are accepted: as many as there are open files for, and none from addresses that have
+flooded."""
 
 import asyncio
 from contextlib import suppress
@@ -16,10 +17,11 @@ RESERVED_FILES = 256
 asked."""
 
 MAX_TURNED_AWAY = 32
-"""The most peers that are turned away at a time; further ones hear no reason."""
+"""The most peers that are turned away at a time; further ones are not told the reason."""
 
 PARTING_S = 2.0
-"""How long a peer that is turned away has to close: whoever closes first might discard the reason on its way."""
+"""Seconds for which a peer that is turned away may close the connection: closing first might discard the reason on its
+way."""
 
 _MAX_IGNORED_BYTES = 64 * 1024
 
@@ -34,7 +36,7 @@ class ConnectionPolicy:
         self._n_turned_away = 0
 
     def objection(self, address: str, *, n_inside: int, now: float) -> str:
-        """Why a connection is not accepted; empty where it is."""
+        """The reason why a connection is not accepted; empty where it is."""
         if n_inside >= self.max_connections:
             return f"the server is full: it takes {self.max_connections} connections; come back later"
         if left_s := self.refusals.seconds_left(address, now):
@@ -42,7 +44,7 @@ class ConnectionPolicy:
         return ""
 
     async def turn_away(self, stream: Stream, objection: str, *, now: float) -> None:
-        """Tells the peer why, and gives it a moment to hear that."""
+        """Tells the peer the reason, and gives it a moment to read it."""
         if self._n_turned_away >= MAX_TURNED_AWAY:
             return
         self._n_turned_away += 1

@@ -1,11 +1,11 @@
-"""A state in words that is worth saying once it has lasted."""
+"""Delays the report of a state until it has lasted."""
 
 from typing import final
 
 
 @final
 class Lasting:
-    """Each text is said once, until another one has been said or there was none."""
+    """Reports each text once, until another one has been reported or there was none."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -13,7 +13,7 @@ class Lasting:
         self._since = 0.0
 
     def new(self, text: str, now: float) -> str:
-        """The text, if it has been the same for so long and is not said yet; else empty."""
+        """The text, if it has been the same for long enough and is not reported yet; else empty."""
         if text != self._text:
             self._text, self._since = text, now
         if now - self._since < self._seconds or text == self._said:

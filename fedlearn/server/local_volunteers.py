@@ -23,7 +23,7 @@ TERMS = ("--priority", "normal", "--max-memory", "90%", "--on-battery", "yes")
 STOP_S = 3.0
 
 LAST_BYTES = 400
-"""Bytes of a log that are looked at for its last line."""
+"""Bytes of a log that are searched for its last line."""
 
 
 @final

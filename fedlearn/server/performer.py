@@ -42,7 +42,7 @@ from fedlearn.wire.messages import Message
 from fedlearn.wire.tally import grown
 
 WAITING_S = 3.0
-"""Who waits no longer is not worth a line: volunteers that start together come one after another."""
+"""Seconds for which volunteers wait before it is reported, since those that start together come one after another."""
 
 T = TypeVar("T")
 
@@ -60,10 +60,10 @@ class ServerShell(Protocol):
         """Bytes in and out since the start."""
 
     def traffic_by_kind(self) -> Kinds:
-        """What those bytes are."""
+        """Bytes in and out by kind of message."""
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Performs a task after all that were given before, and calls `then` with its result."""
+        """Runs a task after all that were given before, and calls `then` with its result."""
 
     def stepped(self, metrics: StepMetrics) -> None:
         """Takes the figures of a step that is over."""
@@ -84,7 +84,7 @@ class ServerPerformer:
         told: Callback,
         seating: Seating | None = None,
     ) -> None:
-        """`told` hears of everything but steps, of which the shell hears first."""
+        """`told` receives all events except steps, which the shell receives first."""
         self._trainer = trainer
         self._coordinator = coordinator
         self._crews = seating.crews if seating is not None else None
@@ -100,7 +100,7 @@ class ServerPerformer:
         self._bytes_at_close = (0, 0)
         self._kinds_at_close: Kinds = {}
         self._traffic = StepTraffic()
-        """Of the step that has closed."""
+        """Traffic of the step that has closed."""
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
         """Performs effects, and those that they lead to."""
@@ -115,7 +115,7 @@ class ServerPerformer:
             self._is_busy = False
 
     def received(self, peer: Peer, message: Message) -> list[ServerEffect]:
-        """What follows from a message that its connection found legal."""
+        """The effects of a message that its connection found legal."""
         now = self._shell.now()
         if self._crews is not None and self._crews.hears(peer, message):
             return self._crews.received(peer, message, now)
@@ -131,11 +131,11 @@ class ServerPerformer:
 
     @property
     def waiting(self) -> str:
-        """Who waits for what, as far as seats go; empty where nobody does."""
+        """Describes what seats wait for; empty where all can work."""
         return self._crews.waiting(self._shell.now()) if self._crews is not None else ""
 
     def tick(self) -> list[ServerEffect]:
-        """What follows from time that passed."""
+        """The effects of the time that passed."""
         now = self._shell.now()
         crews = self._crews.tick(now) if self._crews is not None else []
         if new := self._waiting.new(self.waiting, now):
@@ -143,7 +143,7 @@ class ServerPerformer:
         return [*self._coordinator.tick(now), *crews]
 
     def fell_behind(self, peer: Peer) -> None:
-        """More Updates wait for a peer than weights would take: it is sent those instead."""
+        """Sends a peer the weights instead of the Updates that wait for it, which are longer by now."""
         self.perform(self._coordinator.fell_behind(peer, self._shell.now()))
 
     def _perform_one(self, effect: ServerEffect) -> None:
@@ -196,7 +196,7 @@ class ServerPerformer:
                 self._shell.work(lambda: self._trainer.ending(reason), self._shell.ended)
 
     def _take_traffic(self) -> StepTraffic:
-        """What went over the lines since the last call."""
+        """The bytes that went over the connections since the last call."""
         (bytes_in, bytes_out), kinds = self._bytes_at_close, self._kinds_at_close
         self._bytes_at_close, self._kinds_at_close = self._shell.traffic(), self._shell.traffic_by_kind()
         return StepTraffic(
@@ -207,7 +207,7 @@ class ServerPerformer:
         )
 
     def _tell_costs(self) -> None:
-        """What crews send, and again when they are of other shards."""
+        """Reports what crews send, and again when their shards change."""
         if self._crews is not None and (costs := self._crews.take_costs()):
             self._told.on_notice(costs)
 
@@ -236,7 +236,7 @@ class ServerPerformer:
             self._shell.send(peer, message, parcel)
 
     def _parcel_of(self, message: Message) -> Parcel:
-        """The parcel of a message; an Update's was made for the journal."""
+        """The parcel of a message; that of an Update was made for the journal."""
         if self._packed_update is not None and self._packed_update[0] is message:
             return self._packed_update[1]
         return pack(message)
@@ -251,7 +251,8 @@ class ServerPerformer:
         )
 
     def _send_weights(self, peer: Peer, encode: Callable[[], list[Outgoing]]) -> None:
-        """Encoding a large model takes long; the replica can't change meanwhile, since steps are work, too."""
+        """Encodes weights as work, which takes long for a large model; the replica can't change meanwhile, since steps
+        are work, too."""
         waiting: list[tuple[Message, Parcel | None]] = []
         self._behind_weights[peer] = waiting
 

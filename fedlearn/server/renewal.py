@@ -1,4 +1,4 @@
-"""Files that the owner may change while a server runs: the list of identities, and a certificate that was renewed."""
+"""Reloads files that the owner may change while a server runs: the list of identities, and a renewed certificate."""
 
 import ssl
 from pathlib import Path
@@ -17,7 +17,7 @@ INTERVAL_S = 2.0
 
 @final
 class Renewal:
-    """Watches the files of a gate."""
+    """Watches the files of a server's security."""
 
     def __init__(self, gate: ServerSecurity) -> None:
         settings = gate.settings
@@ -27,10 +27,10 @@ class Renewal:
         self._due = 0.0
 
     def changed(self, now: float) -> ServerSecurity | None:
-        """The gate by the changed files, None where nothing has changed; the TLS context stays the same object.
+        """The security by the changed files, None where nothing has changed; the TLS context stays the same object.
 
         Raises:
-            ConfigError: a file cannot be used; the gate then stays as it is until the files change again.
+            ConfigError: a file cannot be used; the security then stays as it is until the files change again.
         """
         if not self._paths or now < self._due:
             return None
@@ -47,7 +47,7 @@ class Renewal:
 
 
 def _state_of(path: Path) -> tuple[int, int, int]:
-    """What differs when a file was written or replaced."""
+    """Facts about a file that differ when it was written or replaced."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What protects a server: encryption, whom it admits, and the line that it prints for volunteers."""
+"""The security of a server: encryption, the admission rules, and the line that it prints for volunteers."""
 
 import asyncio
 import re
@@ -41,7 +41,7 @@ class ServerSecurity(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def trust(self) -> str:
-        """Why all volunteers are the server's owner's; empty: anybody may join."""
+        """The reason why all volunteers are the server's owner's; empty: anybody may join."""
         if is_loopback(self.settings.host):
             return "only this machine reaches the server"
         if self.rules.token:
@@ -82,7 +82,7 @@ class ServerSecurity(msgspec.Struct, frozen=True, eq=False):
 
 
 def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) -> ServerSecurity:
-    """The gate that the settings describe; `root` is the folder of the runs and of the server's own certificate.
+    """The security that the settings describe; `root` is the folder of the runs and of the server's own certificate.
 
     Raises:
         ConfigError: a file cannot be used.
@@ -117,7 +117,8 @@ def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) 
 
 
 def with_local(gate: ServerSecurity, identity: Path) -> ServerSecurity:
-    """The gate of a server whose own volunteers have the identity in this file, which is made where there is none."""
+    """The security of a server whose own volunteers have the identity in this file, which is made where there is
+    none."""
     try:
         local = load_identity(identity).public_key.hex()
     except OSError as error:

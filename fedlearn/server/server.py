@@ -50,7 +50,7 @@ LEAST_LAG_UPDATES = 4
 
 MAX_QUEUED_UPDATES_BYTES = 256 * 1024 * 1024
 PARTING_S = 3.0
-"""How long the last bytes and the volunteers have to leave when the run has ended."""
+"""Seconds for the last bytes and the volunteers to leave when the run has ended."""
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ class Server:
 
     @property
     def coordinator(self) -> Coordinator:
-        """The coordinator of those who are served."""
+        """The coordinator of the volunteers."""
         return self._coordinator
 
     def stop(self, reason: str) -> None:
@@ -286,7 +286,7 @@ class Server:
                 channel.drop("it kept too much waiting, slower than others who need the room")
 
     def _relieve(self) -> None:
-        """Whoever has more Updates to take than weights is sent those."""
+        """Sends the weights to peers for which the Updates that wait are longer than those."""
         trainer = self._trainer
         most = max(trainer.snapshot_bytes, LEAST_LAG_BYTES, LEAST_LAG_UPDATES * trainer.update_bytes)
         for peer, channel in self._channels.items():
@@ -294,7 +294,7 @@ class Server:
                 self._performer.fell_behind(peer)
 
     def _renew(self, now: float, local: Local) -> None:
-        """Applies changes of the gate's files."""
+        """Applies changes of the security's files."""
         try:
             gate = self._renewal.changed(now)
         except ConfigError as error:

@@ -25,7 +25,7 @@ from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 
 COLLECT_AFTER = 20_000
-"""More new objects than before start the collector: a step of hundreds of volunteers makes thousands, most of which are
+"""Number of new objects that start the collector: a step of hundreds of volunteers makes thousands, most of which are
 freed with it."""
 
 OF_NO_USE = 2
@@ -33,8 +33,8 @@ OF_NO_USE = 2
 settings, with which no supervisor starts a server again."""
 
 SWEEP_S = 60.0
-"""How often all objects made since the start are collected: connections that ended are cycles, by then old ones, which
-the collector would leave for hours."""
+"""Seconds between two collections of all objects made since the start: connections that ended are cycles, by then old
+ones, which the collector would leave for hours."""
 
 
 def serve(
@@ -49,7 +49,7 @@ def serve(
 ) -> int:
     """Runs the server until the run ends; gives the exit code.
 
-    `next_commands` is what to try after training.
+    `next_commands` are commands to try after training.
 
     Raises:
         StorageError: the disk refuses.
@@ -97,7 +97,7 @@ def conclude(
     reason: str,
     next_commands: Sequence[str],
 ) -> None:
-    """Says how the run ended, how good the model is, and what to do next."""
+    """Prints how the run ended, how good the model is, and what to do next."""
     if reason.startswith(NO_LOSS):
         terminal.end(reason)
         return
@@ -118,7 +118,7 @@ def conclude(
 
 
 def _best_step(run: Run) -> int:
-    """The step that stands before the weights with the lowest loss."""
+    """The step of the weights with the lowest loss."""
     found = ((m.loss, m.step) for m in each_once(read_lines(run.folder.metrics, StepMetrics)) if m.loss is not None)
     return min(found, default=(0.0, 0))[1]
 

@@ -18,7 +18,7 @@ WRONG_USAGE = 2
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """What a server tells its supervisor: where a new server can go on."""
+    """A server's message to its supervisor: where a new server can resume."""
 
     folder: str
     port: int

@@ -19,7 +19,7 @@ Traffic = tuple[int, int]
 
 @final
 class View(Callback):
-    """Remembers what completes a status, and when the next one is due."""
+    """Keeps the facts that complete a status, and the time of the next one."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -38,15 +38,15 @@ class View(Callback):
         self._figures, self._sample = dict(figures), sample or self._sample
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for a status; if so, the next time is after another interval."""
+        """Checks if a status is due, and if so, sets the time of the next one."""
         if now < self._due:
             return False
         self._due = now + INTERVAL_S
         return True
 
     def completed(self, status: RunStatus, traffic: Traffic, *, now: float, ended: str | None = None) -> RunStatus:
-        """A status with all that the coordinator does not know; `ended` is the reason why the run has ended, if it
-        has."""
+        """Completes a status with all that the coordinator does not know; `ended` is the reason why the run has ended,
+        if it has."""
         self._measure(traffic, now)
         last = self._last
         if ended is not None:

@@ -38,7 +38,8 @@ AT_WORK = frozenset(
 
 
 def changes_of(before: RunConfig, after: RunConfig, ordered: str, *, step: int, time: float) -> list[Change]:
-    """What an order for the setting `ordered` changed, with what followed it; `time` is in seconds since 1970."""
+    """The changes that an order for the setting `ordered` made, with those that followed it; `time` is in seconds since
+    1970."""
     return [
         Change(
             step=step,

@@ -1,4 +1,4 @@
-"""What the model can do at present: figures on validation data and, of a model that writes, a short sample."""
+"""Examines the model: figures on validation data and, of a model that writes, a short sample."""
 
 from typing import final
 
@@ -12,14 +12,16 @@ from fedlearn.text.writing import up_to_a_word
 
 SAMPLE_TOKENS = 120
 DULL_SHARE = 0.5
-"""A sample with fewer letters and digits among its characters, as young models write, says nothing."""
+"""Share of letters and digits among the characters of a sample below which it says nothing, as those of young models.
+"""
 
 FIRST_SHARE = 1 / 6
-"""The first look is due after this share of the interval between two; the next ones follow after twice as long each."""
+"""Share of the interval between two looks after which the first look is due; the next ones follow after twice as long
+each."""
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """The result of looking at a model."""
+    """The result of examining a model."""
 
     figures: dict[str, float]
     sample: str
@@ -28,7 +30,8 @@ class Examination(msgspec.Struct, frozen=True):
 
 @final
 class Agenda:
-    """Says when the next look is due: one every so many seconds, the first ones early, and one every so many steps."""
+    """Decides when the next look is due: one every so many seconds, the first ones early, and one every so many
+    steps."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -36,7 +39,7 @@ class Agenda:
         self._last_step = 0
 
     def is_due(self, now: float, interval_s: float, *, step: int = 0, every: int = 0) -> bool:
-        """Whether it is time for a look, which is then the last one.
+        """Whether a look is due, which is then the last one.
 
         `step` steps were taken. `interval_s` and `every` so many steps may change, 0: never by this.
         """
@@ -60,7 +63,8 @@ def examine(examiner: Examiner, weights: Float32Array) -> Examination:
 
 
 def _sample(examiner: WritesText, weights: Float32Array) -> str:
-    """What the model writes by itself or, where that says nothing, after a few words in brackets that it is given."""
+    """The text that the model writes by itself or, where that says nothing, after a few words in brackets that it is
+    given."""
     model = examiner.language_model(weights)
     for prompt in ("", examiner.opening):
         written = sample(

@@ -1,4 +1,4 @@
-"""What is written down of each step that is over."""
+"""The figures that are written down of each step that is over."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a server serves from: a replica, blocks of data, the latest Updates, and a place to record what happened."""
+"""The state that a server serves: a replica, blocks of data, the latest Updates, and a place to record events."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +24,14 @@ from fedlearn.wire.encoding.parcel import Parcel
 
 
 class Serves(Protocol):
-    """What a performer needs for the effects of a coordinator, except for sending."""
+    """The operations that a performer needs for the effects of a coordinator, except for sending."""
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
-        """What brings a joiner up to date: weights, or, where they may be replayed and are shorter, all Updates."""
+        """The messages that bring a new volunteer up to date: weights, or, where they may be replayed and are shorter,
+        all Updates."""
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        """What brings a volunteer that comes back with weights up to date; None where it needs a Snapshot."""
+        """The messages that bring a volunteer up to date that returns with weights; None where it needs a Snapshot."""
 
     def data_block(self, name: bytes) -> Outgoing:
         """A block of data, ready to send."""
@@ -42,13 +43,13 @@ class Serves(Protocol):
         """Takes the step; gives the digest after it."""
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        """Whether a claim is true; the replica must stand before its step."""
+        """Checks a claim; the replica must stand before its step."""
 
     def record_verdict(self, verdict: Verdict) -> None:
-        """Writes down that a claim was false."""
+        """Records that a claim was false."""
 
     def record_credit(self, entry: Entry) -> None:
-        """Writes down what identities have contributed."""
+        """Records the contributions of identities."""
 
     def save_checkpoint(self) -> Path | None:
         """Writes a checkpoint of the replica, and gives its path; None where none is kept."""
@@ -57,28 +58,28 @@ class Serves(Protocol):
         """Writes the figures of a step."""
 
     def ending(self, reason: str) -> str:
-        """Why the run ends, with what can be found out about it here."""
+        """The reason why the run ends, with what can be found out about it here."""
 
 
 class ServesCrews(Protocol):
-    """What a performer needs for the effects of crews."""
+    """The operations that a performer needs for the effects of crews."""
 
     def part_message(self, tensors: Tensors) -> Outgoing:
-        """What brings a seat that holds these tensors to where the replica is."""
+        """The message that brings a seat with these tensors to where the replica is."""
 
     def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
         """The step that the replica stands before, and the digests of some parts of it."""
 
 
 class Seating(NamedTuple):
-    """Crews, and where their parts come from."""
+    """The crews, and the source of their parts."""
 
     crews: Crews
     parts: ServesCrews
 
 
 class Keeper(Serves, Protocol):
-    """What a whole server needs."""
+    """The operations that a whole server needs."""
 
     update_bytes: int
     """Length of the last Update on the wire."""
@@ -93,7 +94,7 @@ class Keeper(Serves, Protocol):
 
     @property
     def snapshot_bytes(self) -> int:
-        """Bytes of the weights and of what travels with them."""
+        """Bytes of the weights and of everything that travels with them."""
 
     @property
     def sample_time(self) -> float:
@@ -101,25 +102,25 @@ class Keeper(Serves, Protocol):
 
     @property
     def sample_every(self) -> int:
-        """Steps after which it is looked at as well; 0: never."""
+        """Steps after which the model is looked at as well; 0: never."""
 
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
-        """A coordinator that goes on where the replica stands."""
+        """A coordinator that goes on at the replica's step."""
 
     def crews(self, coordinator: Coordinator) -> Seating | None:
-        """What seats those who can't hold a whole replica; None where nobody is seated."""
+        """The crews for volunteers that can't hold a whole replica; None where nobody is seated."""
 
     def begun(self) -> Begun:
-        """What callbacks are told first."""
+        """The facts that callbacks are told first."""
 
     def desk(self, coordinator: Coordinator) -> OrderInbox | None:
-        """Takes orders for this coordinator; None where nobody gives any."""
+        """The inbox of orders for this coordinator; None where there are no orders."""
 
     def copy(self) -> Float32Array:
         """A copy of the weights, which can be looked at while training goes on."""
 
     def examine(self, weights: Float32Array) -> Examination:
-        """What the model can do with these weights."""
+        """Measures the model with these weights."""
 
     def invitation(self, address: Address) -> str:
         """The command with which volunteers join at this address."""

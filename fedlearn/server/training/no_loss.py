@@ -1,4 +1,4 @@
-"""The search for what makes losses that are no numbers, for whoever wrote the task."""
+"""Searches for the cause of losses that are no numbers, for the author of the task."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,8 @@ from fedlearn.tasks.blocks import Columns
 
 
 def cause(losses: Float32Array, data: Columns, tensors: Mapping[str, Float32Array]) -> str:
-    """What is wrong with the losses of this machine's own members, or with what they were computed from."""
+    """A description of what is wrong with the losses of this machine's own members, or with the data of their
+    computation."""
     if (np.abs(losses) <= MAX_LOSS).any():
         return "the server's own are: compare what volunteers compute with, such as their device and PyTorch"
     if np.isfinite(losses).any():

@@ -1,4 +1,4 @@
-"""Where a running server finds its operator's orders, follows and answers them."""
+"""The inbox in which a running server finds its operator's orders, follows and answers them."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -26,20 +26,20 @@ from fedlearn.storage.orders import (
 )
 
 INTERVAL_S = 1.0
-"""Between two looks."""
+"""Seconds between two looks."""
 
 T = TypeVar("T")
 
 
 class Office(Protocol):
-    """What of the run is not the coordinator's."""
+    """The state of the run outside of the coordinator."""
 
     @property
     def step(self) -> int:
-        """Where the replica stands."""
+        """The step before which the replica stands."""
 
     def change(self, operator: RunOperator, key: str, text: str, now: float) -> str:
-        """Goes on with another value of a setting; gives a sentence about it.
+        """Changes a setting; gives a sentence about it.
 
         Raises:
             ConfigError: the setting cannot change, or the value is out of its range.
@@ -47,27 +47,27 @@ class Office(Protocol):
 
 
 class OrderShell(Protocol):
-    """What surrounds a desk."""
+    """The surroundings of an inbox."""
 
     def now(self) -> float:
         """Seconds of a clock that never goes back."""
 
     def say(self, text: str) -> None:
-        """A line for the person at the terminal."""
+        """Shows a line to the person at the terminal."""
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
-        """Does what an order leads to."""
+        """Performs the effects of an order."""
 
     def work(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Does this after all work that was given before, and calls `then` with what came of it."""
+        """Runs a task after all that were given before, and calls `then` with its result."""
 
 
 @final
 class OrderInbox:
-    """Looks for orders now and then, beside the training; who waits for an answer gets it in the folder."""
+    """Looks for orders now and then, beside the training; the answers are written to the folder."""
 
     def __init__(self, folder: Path, office: Office, operator: RunOperator) -> None:
-        """Makes the folder for orders, and drops what was left behind in it.
+        """Makes the folder for orders, and removes old files from it.
 
         Raises:
             StorageError: the folder cannot be made.
@@ -83,7 +83,7 @@ class OrderInbox:
         self._answers: list[tuple[OrderFile, Answer]] = []
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for a look; asks for the next one after another interval."""
+        """Checks if a look is due, and if so, sets the time of the next one."""
         has_news = self._answers or (self._pausing and self._operator.is_still)
         if self._is_looking or (now < self._due and not has_news):
             return False
@@ -91,7 +91,7 @@ class OrderInbox:
         return True
 
     async def look(self, shell: OrderShell) -> None:
-        """Follows the orders that lie there, and answers; an answer that the disk refuses is no reason to end a run."""
+        """Follows the orders in the folder, and answers; an answer that the disk refuses is no reason to end a run."""
         self._is_looking = True
         try:
             orders, problems = await asyncio.to_thread(take, self._folder)
@@ -151,7 +151,7 @@ class OrderInbox:
         self._done(slip, f"it goes on from step {self._office.step}")
 
     def _finish(self, slip: OrderFile, by: str, shell: OrderShell) -> None:
-        """A run that may take no other step is complete, with all that follows from that."""
+        """Ends the run after a step: a run that may take no other step is complete, with all that follows from that."""
         if (end := self._operator.next_end) == 0:
             raise ValueError("finish: expected a run that has taken a step, got none; stop it instead")
         self._office.change(self._operator, "steps", str(end), shell.now())
@@ -159,7 +159,7 @@ class OrderInbox:
         self._done(slip, f"it ends at step {end}")
 
     def _save(self, slip: OrderFile, before: str, shell: OrderShell) -> None:
-        """Among the work, between two steps."""
+        """Writes a checkpoint as work, between two steps."""
 
         shell.perform([SaveCheckpoint()])
         shell.work(

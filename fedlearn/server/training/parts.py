@@ -1,4 +1,4 @@
-"""Parts of the server's replica, for those who hold one together."""
+"""Parts of the server's replica, for the seats of crews."""
 
 from collections.abc import Sequence
 from typing import final
@@ -13,21 +13,19 @@ from fedlearn.wire.encoding.parcel import pack
 
 @final
 class ReplicaParts:
-    """Implements `fedlearn.server.training.keeper.Divides`."""
+    """Implements `fedlearn.server.training.keeper.ServesCrews`."""
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
         self._layouts: dict[Tensors, ParameterLayout] = {}
-        """Of each part that was asked for: the same ones are digested in every step."""
+        """Layouts of the parts that were asked for: the same ones are digested in every step."""
 
     def part_message(self, tensors: Tensors) -> Outgoing:
-        """The message that brings a seat with these tensors to where the replica is."""
         replica = self._holding.replica
         snapshot = replica.snapshot(self._layout_of(tensors))
         return snapshot, pack(snapshot)
 
     def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
-        """The step that the replica stands before, and the digests of some parts of it."""
         replica = self._holding.replica
         digests = replica.digests([self._layout_of(tensors) for tensors in parts])
         return replica.step, dict(zip(parts, digests, strict=True))

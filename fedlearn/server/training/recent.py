@@ -1,4 +1,4 @@
-"""The latest Updates, kept for volunteers that were cut off a moment ago and come back."""
+"""The latest Updates, kept for volunteers that were disconnected a moment ago and return."""
 
 from collections import deque
 from typing import NamedTuple, final
@@ -11,7 +11,7 @@ Outgoing = tuple[Message, Parcel]
 """A message and its parcel, which is made once for all who are sent it."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of all that are kept, at most, however large the weights are."""
+"""Bytes of all Updates that are kept, at most, however large the weights are."""
 
 _OBJECT_BYTES = 1024
 """Bytes of an Update without its arrays."""
@@ -25,13 +25,13 @@ class _Kept(NamedTuple):
 
     @property
     def length_bytes(self) -> int:
-        """Bytes in memory: the arrays, and the payload made of them."""
+        """Bytes in memory: the arrays, and the encoded payload."""
         return 2 * self.parcel.length_bytes + _OBJECT_BYTES
 
 
 @final
 class RecentUpdates:
-    """The latest Updates without a gap, of fewer bytes than the weights that would be sent instead."""
+    """The latest Updates without a gap, fewer bytes than the weights that would be sent instead."""
 
     def __init__(self) -> None:
         self._kept: deque[_Kept] = deque()

@@ -1,4 +1,4 @@
-"""What the server computes itself to check a claim."""
+"""Recomputes trials on the server to check a claim."""
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
 from fedlearn.es.trials import TrialResults
@@ -6,7 +6,7 @@ from fedlearn.tasks.holding import Holding
 
 
 def audit(holding: Holding, claim: Claim) -> tuple[Finding, Verdict]:
-    """Whether a claim is true; the replica must stand before its step."""
+    """Checks a claim; the replica must stand before its step."""
     return compare(claim, lambda: _own_results(holding, claim), holding.objective.layout)
 
 

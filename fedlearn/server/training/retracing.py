@@ -1,7 +1,7 @@
-"""What the seats of a crew should have made of a group, each from what it was really sent: the server does it again.
+"""Repeats the work of a crew's seats on a group, each from the activations that it was sent, to find the false ones.
 
-It runs the parts one by one, as the seats do, on its own weights: the same values travel in the same few bits, so
-activations that are sent in short blame nobody.
+It runs the stages one by one, as the seats do, on its own weights: the same values travel in the same few bits, so
+that coarse activations accuse nobody.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,13 @@ from fedlearn.tasks.registry import find_kind
 from fedlearn.wire.errors import RemoteProtocolError
 
 Division = tuple[tuple[int, ...], int]
-"""Cuts and shards."""
+"""The cuts and the number of shards of a model."""
 
 
 @final
 class Retracer:
-    """Has the parts of the division that was asked for last: that is memory of the model's weights once more."""
+    """Holds the stages of the division that was asked for last, which take the memory of the model's weights once
+    more."""
 
     def __init__(self, holding: Holding, invitation: Invitation) -> None:
         self._holding = holding
@@ -37,7 +38,8 @@ class Retracer:
         self._parts: list[PartObjective] = []
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        """Whether what a crew claims is true, and if not, whose fault it is; the replica must stand before its step."""
+        """Checks a crew's claim, and finds the seat that is responsible if it is false; the replica must stand before
+        its step."""
         trail, layout = claim.trail, self._holding.objective.layout
         assert trail is not None, "a claim of a crew"
         finding, verdict = compare(claim, lambda: TrialResults(self._own_losses(claim, trail)), layout)
@@ -66,7 +68,8 @@ class Retracer:
     def _losses(
         self, claim: Claim, trail: ActivationLog, orders: Sequence[tuple[int, int, bytes]], first_place: int
     ) -> Float32Array:
-        """Of members (the first, how many, what they come with) that go through the parts from a place on."""
+        """Losses of members (first, count, received activations) that pass the stages from the index `first_place`
+        on."""
         passages = self._passages(trail)[first_place:]
         data, found = self._holding.block(claim.block), list[Float32Array]()
         for first_member, n_members, given in orders:
@@ -80,7 +83,7 @@ class Retracer:
         return np.concatenate(found)
 
     def _passages(self, trail: ActivationLog) -> list[StageComputation]:
-        """The parts with the weights of today."""
+        """The stages with the present weights."""
         if self._division != (trail.cuts, trail.shards):
             self._parts, self._division = self._divided(trail), (trail.cuts, trail.shards)
         for part in self._parts:
@@ -101,7 +104,8 @@ class Retracer:
 
 
 def _orders(trials: Trials, trail: ActivationLog) -> list[tuple[int, int, bytes]]:
-    """Members as the first seat took them, where that is known: how many share a product decides about last digits."""
+    """The members as the first seat grouped them, where that is known: the number that share a product decides last
+    digits."""
     if trail.sent[0]:
         return [(said.first_member, said.n_members, b"") for said in trail.sent[0]]
     end = trials.first_member + trials.n_members

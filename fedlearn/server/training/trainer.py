@@ -58,14 +58,15 @@ from fedlearn.wire.messages import DataBlock, Message, Start
 
 @final
 class Trainer:
-    """Performs what a Coordinator asks for, except for sending."""
+    """The server's replica, and the journal, checkpoints and metrics of a run; performs what a Coordinator asks for,
+    except for sending."""
 
     def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes) -> None:
         self.run = run
         self._holding = rebuilt.holding
         self._retracer = Retracer(rebuilt.holding, run.prepared.invitation)
         self._digest = digest
-        """Digest of the replica as it is."""
+        """Digest of the present replica."""
         self._journal = journal
         self._metrics = LineLog(run.folder.metrics)
         self._samples = LineLog(run.folder.samples)
@@ -112,31 +113,25 @@ class Trainer:
 
     @property
     def replica(self) -> Replica:
-        """The server's own replica."""
         return self._holding.replica
 
     @property
     def layout(self) -> ParameterLayout:
-        """The layout of the weights."""
         return self.run.prepared.objective.layout
 
     @property
     def run_name(self) -> str:
-        """The name of the run, as volunteers are told."""
         return self.run.folder.path.name
 
     @property
     def sample_time(self) -> float:
-        """Seconds after which the model is looked at again; 0: never."""
         return self.run.config.run.sample_time
 
     @property
     def sample_every(self) -> int:
-        """Steps after which it is looked at as well; 0: never."""
         return self.run.config.run.sample_every
 
     def copy(self) -> Float32Array:
-        """A copy of the weights."""
         return self.replica.weights.copy()
 
     def examine(self, weights: Float32Array) -> Examination:
@@ -152,13 +147,11 @@ class Trainer:
         return found
 
     def invitation(self, address: Address) -> str:
-        """The command with which volunteers join at this address."""
         prepared = self.run.prepared
         entry = f" --task {prepared.entry}" if prepared.needs_task else ""
         return f"{invocation('join', is_elsewhere=not is_loopback(address.host))}{entry} {address}"
 
     def begun(self) -> Begun:
-        """What callbacks are told first."""
         groups = msgspec.to_builtins(self.run.config)
         return Begun(
             run=self.run_name,
@@ -175,7 +168,6 @@ class Trainer:
         return self.replica.step
 
     def desk(self, coordinator: Coordinator) -> OrderInbox:
-        """Takes the orders for this coordinator."""
         assert self._steps is not None, "orders to a coordinator of this trainer"
         return OrderInbox(self.run.folder.orders, self, RunOperator(coordinator, self._steps))
 
@@ -219,7 +211,6 @@ class Trainer:
         )
 
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
-        """The coordinator that goes on where this replica stands."""
         plan, earned = self._plan, read_credit(self.run.folder)
         self._steps = LocalSteps(plan, strategy_of(self.run.config))
         return Coordinator(
@@ -236,7 +227,7 @@ class Trainer:
         )
 
     def crews(self, coordinator: Coordinator) -> Seating | None:
-        """What seats those who can't hold a whole replica; None where the model is not shared as a graph."""
+        """The crews for volunteers that can't hold a whole replica; None where the model is not shared as a graph."""
         if self._draftsman is None:
             return None
         crews = Crews(coordinator, self._draftsman, begun_at=self.replica.step, is_direct=self.run.config.server.direct)
@@ -248,7 +239,7 @@ class Trainer:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of training behind the replica."""
+        """Seconds of training before the present step."""
         return elapsed_s_after(self._last)
 
     @property
@@ -263,11 +254,11 @@ class Trainer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run has done what it was given to do."""
+        """Whether the run has reached its end."""
         return self.has_all_steps or self.has_all_time
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
-        """What brings a joiner up to date: a Snapshot, or the Start and all Updates where those are fewer bytes."""
+        """A Snapshot, or the Start and all Updates where those are fewer bytes."""
         if may_replay and self._can_replay() and (updates := self._all_updates()) is not None:
             origin = self.run.origin
             start = Start(bytes.fromhex(origin.digest), origin.step, self.replica.step, START in self.replica.slots)
@@ -279,7 +270,6 @@ class Trainer:
         return [self._encoded_weights[1]]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        """What brings a volunteer that comes back with weights up to date; None where it needs a Snapshot."""
         if held.step == self.replica.step:
             updates: list[Outgoing] | None = [] if held.digest == self._digest else None
         else:
@@ -291,7 +281,6 @@ class Trainer:
 
     @property
     def snapshot_bytes(self) -> int:
-        """Bytes of the weights and of what travels with them."""
         return self.replica.weights.nbytes * (1 + len(self.replica.slots))
 
     def _can_replay(self) -> bool:
@@ -300,8 +289,8 @@ class Trainer:
 
     @property
     def _has_masks_of_all_steps(self) -> bool:
-        """Whether a joiner can replay steps: row masks follow from the data of each step, and it is sent only one
-        block."""
+        """Whether a new volunteer can replay steps: row masks follow from the data of each step, and it is sent only
+        one block."""
         prepared = self.run.prepared
         return not isinstance(prepared.objective, MasksRows) or len(prepared.blocks) < 2
 
@@ -318,14 +307,14 @@ class Trainer:
         return updates if len(updates) == self.replica.step - begun else None
 
     def data_block(self, name: bytes) -> Outgoing:
-        """A block of data, ready to send; it is encoded once for all."""
+        """A block of data, ready to send; it is encoded once for all peers."""
         if self._encoded_block is None or self._encoded_block[0] != name:
             block = DataBlock(name, encode_block(self._holding.block(name)))
             self._encoded_block = (name, (block, pack(block)))
         return self._encoded_block[1]
 
     def append(self, update: Update) -> Parcel:
-        """Appends the Update of the replica's step to the journal; gives its parcel.
+        """Appends the Update to the journal; gives its parcel.
 
         Raises:
             StorageError: the disk refuses.
@@ -337,21 +326,17 @@ class Trainer:
         return parcel
 
     def apply(self, update: Update) -> bytes:
-        """Takes the step; gives the digest after it."""
         self._digest = self._holding.apply(update)
         self._last, self._encoded_weights = update, None
         return self._digest
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        """Whether a claim is true; the replica must stand before its step."""
         return self._retracer.audit(claim) if claim.trail is not None else audit(self._holding, claim)
 
     def record_verdict(self, verdict: Verdict) -> None:
-        """Writes down that a claim was false."""
         self._audits.append(verdict)
 
     def record_credit(self, entry: Entry) -> None:
-        """Writes down what identities have contributed."""
         self._credit.append(entry)
 
     def save_checkpoint(self) -> Path:
@@ -381,7 +366,8 @@ class Trainer:
         return metrics
 
     def ending(self, reason: str) -> str:
-        """Why the run ends; where no loss was finite, with the cause that a group of the server's own shows."""
+        """The reason why the run ends; where no loss was finite, with the cause that a group of the server's own
+        shows."""
         if not reason.startswith(NO_LOSS):
             return reason
         strategy, block = strategy_of(self.run.config), self._plan.block_of(self.step)
