@@ -16,7 +16,7 @@ from fedlearn.storage.logs.metrics import StepMetrics
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """What is fixed when a run begins or goes on."""
+    """The facts that are fixed when a run begins or resumes."""
 
     run: str
     """The run's name: the number of its folder."""
@@ -38,38 +38,40 @@ class Callback:
     """
 
     def on_begin(self, begun: Begun) -> None:
-        """The run begins, or goes on."""
+        """Called when the run begins, or resumes."""
 
     def on_step(self, metrics: StepMetrics) -> None:
-        """A step is over, and its line of `metrics.jsonl` is written."""
+        """Called after each step, once its line of `metrics.jsonl` is written."""
 
     def on_look(self, step: int) -> None:
-        """The weights after `step` steps will be measured beside the training; `on_examined` has the result."""
+        """Called before the weights after `step` steps are measured beside the training; `on_examined` has the
+        result."""
 
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
-        """The weights after `step` steps were measured on held-out data; `sample` is empty if the model can't write."""
+        """Called with figures of the weights after `step` steps on held-out data; `sample` is empty if the model can't
+        write."""
 
     def on_checkpoint(self, step: int, path: Path) -> None:
-        """The weights after `step` steps are saved in this file."""
+        """Called when the weights after `step` steps are saved in this file."""
 
     def on_join(self, name: str) -> None:
-        """A volunteer holds the weights for the first time, and takes part from now on."""
+        """Called when a volunteer holds the weights for the first time, and takes part from now on."""
 
     def on_leave(self, name: str, reason: str) -> None:
-        """A volunteer that had joined is gone; not called when the run ends."""
+        """Called when a volunteer that had joined is gone, but not when the run ends."""
 
     def on_notice(self, text: str) -> None:
-        """There is a sentence for the person who started the run."""
+        """Called with a sentence for the person who started the run."""
 
     def on_problem(self, text: str) -> None:
-        """Something went wrong, and the run goes on; calls `on_notice` unless it is overridden."""
+        """Called with a problem that does not end the run; calls `on_notice` unless it is overridden."""
         self.on_notice(text)
 
     def on_status(self, status: RunStatus) -> None:
-        """The state of the run, about once a second, and once more when it has ended."""
+        """Called with the state of the run, about once a second, and once more when it has ended."""
 
     def on_end(self, reason: str) -> None:
-        """The run is over, maybe by an error; nothing follows."""
+        """Called when the run is over, maybe by an error; nothing follows."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""How `server.py` and `client.py` begin: it needs nothing but Python, and says what to install where that is
+"""The start of `server.py` and `client.py`: it needs nothing but Python, and names what to install where that is
 missing."""
 
 import sys

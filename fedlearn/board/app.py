@@ -1,4 +1,4 @@
-"""The board's addresses."""
+"""The HTTP interface of the board."""
 
 import asyncio
 import contextlib
@@ -37,24 +37,24 @@ from fedlearn.web.quotas import Leaving, Quota
 
 STATIC = Path(__file__).parent / "static"
 MAX_STREAMS, STREAMS_OF_ONE = 500, 100
-"""Of all, and of one address, behind which a whole office may stand."""
+"""The most streams of all viewers, and of one address, which may stand for a whole office."""
 
 MAX_DOWNLOADS, DOWNLOADS_OF_ONE = 8, 2
 MAX_TEXTS, TEXTS_OF_ONE = 9, 2
-"""At once: one is written, the others wait."""
+"""The most requests for texts at a time, of all and of one address: one is answered, the others wait."""
 
 MAX_STREAM_RUNS = 6
-"""Runs that one page lays over each other."""
+"""The most runs that one page overlays."""
 
 MAX_BODY_BYTES = 16 * 1024
 WISHES_PER_MINUTE = 12
-"""Requests for texts of one address."""
+"""Requests for texts a minute of one address."""
 
 AGAIN_S = 10.0
-"""After which a model that could not be loaded is tried again."""
+"""Seconds after which loading a model that could not be loaded is tried again."""
 
 AS_IT_IS = {"Content-Encoding": "identity", "X-Accel-Buffering": "no"}
-"""Neither packed, which would hold pieces of a stream back, nor kept by a proxy."""
+"""Headers for streams: not compressed, which would hold pieces back, and not buffered by a proxy."""
 
 
 def json_of(content: object, *, status: int = 200) -> Response:
@@ -64,7 +64,7 @@ def json_of(content: object, *, status: int = 200) -> Response:
 
 @final
 class Board:
-    """What the addresses answer from."""
+    """The state from which requests are answered."""
 
     def __init__(self, root: Path, *, token: str, names: Names, models: Models | None = None) -> None:
         self._root = root
@@ -73,7 +73,7 @@ class Board:
         self._watch = RunWatcher(root)
         self._models = models or Models()
         self._abilities: dict[str, tuple[str, Abilities | None, float]] = {}
-        """Of each run: of which birth, what was found, and when."""
+        """The abilities of each run's model: the run's birth, the result, and its time."""
         self._finding = asyncio.Lock()
         self._wishes = RateLimit(WISHES_PER_MINUTE)
         self._streams = Quota(MAX_STREAMS, of_one=STREAMS_OF_ONE)
@@ -102,11 +102,11 @@ class Board:
         return Starlette(routes=routes, middleware=middleware, lifespan=self._lifespan)
 
     async def runs(self, _: Asked) -> Response:
-        """All runs in a line each."""
+        """Lists all runs, each in a line."""
         return json_of(await asyncio.to_thread(self._watch.runs))
 
     async def run(self, asked: Asked) -> Response:
-        """What never changes of a run, and its status."""
+        """The fixed facts of a run, and its status."""
         folder = self._folder(asked)
         try:
             described = await asyncio.to_thread(describe, folder)
@@ -116,11 +116,11 @@ class Board:
         return json_of({**described, "status": await asyncio.to_thread(status_of, folder)})
 
     async def history(self, asked: Asked) -> Response:
-        """A run's curves and samples."""
+        """The curves and samples of a run."""
         return Response(await self._watch.everything(self._folder(asked)), media_type="application/json")
 
     async def abilities(self, asked: Asked) -> Response:
-        """Whether a run's model writes, and what counting alone reaches on its text; null where it can't be loaded."""
+        """Whether a run's model writes, and the losses of counting alone on its text; null where it can't be loaded."""
         folder = self._folder(asked)
         async with self._finding:  # whoever comes meanwhile has the same answer
             name, birth, now = folder.path.name, birth_of(folder), time.monotonic()
@@ -131,7 +131,7 @@ class Board:
         return json_of(kept[1])
 
     async def weights(self, asked: Asked) -> ASGIApp:
-        """The newest checkpoint as it is."""
+        """The newest checkpoint, unchanged."""
         folder = self._folder(asked)
         paths = await asyncio.to_thread(checkpoints_in, folder)
         path, name = (paths[-1], f"step{step_of(paths[-1])}") if paths else (folder.genesis, "genesis")
@@ -146,7 +146,7 @@ class Board:
         return placed(asked, self._downloads, file, "downloads at once")
 
     async def write(self, asked: Asked) -> ASGIApp:
-        """A text as it is written, a line of JSON for each piece."""
+        """Streams a text as it is written, a line of JSON for each piece."""
         folder = self._folder(asked)
         if not self._wishes.take(network(asked.scope), time.monotonic()):
             return too_many("texts for your address")
@@ -163,7 +163,7 @@ class Board:
         return placed(asked, self._texts, answer, "texts at once")
 
     async def events(self, asked: Asked) -> ASGIApp:
-        """What happens to some runs, as server-sent events."""
+        """Streams the events of some runs, as server-sent events."""
         names = tuple(name for name in asked.query_params.get("runs", "").split(",") if name)[:MAX_STREAM_RUNS]
         if any(self._watch.folder(name) is None for name in names):
             raise HTTPException(404, "no such run")
@@ -171,12 +171,12 @@ class Board:
         return placed(asked, self._streams, stream, "viewers")
 
     async def operator(self, asked: Asked) -> Response:
-        """Whether a token is this board's."""
+        """Checks whether a token is this board's."""
         self._lock.check(asked)
         return json_of(None)
 
     async def order(self, asked: Asked) -> Response:
-        """What the server made of an operator's order."""
+        """Gives an operator's order; answers with its outcome."""
         self._lock.check(asked)
         folder = self._folder(asked)
         try:
@@ -186,7 +186,7 @@ class Board:
             raise HTTPException(400, f"order: {error}") from error
 
     async def metrics(self, _: Asked) -> Response:
-        """For Prometheus."""
+        """The figures of all runs for Prometheus."""
 
         def statuses() -> str:
             found = [live_status(folder) for folder in list_runs(self._root)]
@@ -217,7 +217,7 @@ class Board:
 
 
 def placed(asked: Asked, places: Quota, response: ASGIApp, what: str) -> ASGIApp:
-    """The response, for as long as it takes a place of whom it goes to; without one a word about that."""
+    """The response, which takes a slot of its client's quota while it lasts; without a free slot, a refusal."""
     address = network(asked.scope)
     if not places.take(address):
         return too_many(f"{what} of your address, or of all together")
@@ -225,7 +225,7 @@ def placed(asked: Asked, places: Quota, response: ASGIApp, what: str) -> ASGIApp
 
 
 async def body_of(asked: Asked) -> bytes:
-    """A small body.
+    """Reads a small body.
 
     Raises:
         HTTPException: the body is large, or could have been sent by another page without being asked.

@@ -10,12 +10,13 @@ CAPACITY = 2000
 """The most buckets of a curve, an even number: as many points as a wide screen has."""
 
 AXES = ("step", "seconds", "work")
-"""The last step of a bucket, with the seconds of training and the work since the run's beginning."""
+"""The axes of a bucket: its last step, with the seconds of training and the work since the run's beginning."""
 
 FIGURES = ("loss", "shown", "work_per_s", "volunteers", "bytes_in", "bytes_out", "variance_left")
 
 Rows = NDArray[np.float64]
-"""[n, 1 + axes + 3 * figures]: steps in the bucket, where it ends, then mean, least and greatest of each figure."""
+"""Array [n, 1 + axes + 3 * figures]: steps in the bucket, where it ends, then mean, least and greatest of each figure.
+"""
 
 _AXES = slice(1, 1 + len(AXES))
 _MEAN, _LEAST, _GREATEST = (
@@ -31,10 +32,10 @@ def rows_of(axes: NDArray[np.float64], figures: NDArray[np.float64]) -> Rows:
 
 @final
 class BucketedCurve:
-    """Takes steps as they come.
+    """Adds steps to buckets as they come.
 
     Attributes:
-        epoch: counts how often rows were changed that were whole before.
+        epoch: number of times that rows were changed which were whole before.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class BucketedCurve:
                 self.epoch += 1
 
     def cut(self, step: int) -> None:
-        """Forgets this step, later steps, and what shares a bucket with them."""
+        """Removes this step, later steps, and the steps that share a bucket with them."""
         self._whole = self._whole[self._whole[:, 1] < step]
         self._begun = self._begun[self._begun[:, 1] < step]
         self.epoch += 1

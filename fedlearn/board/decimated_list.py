@@ -28,6 +28,6 @@ class DecimatedList(Generic[ItemType]):
 
     @property
     def items(self) -> list[ItemType]:
-        """The items that are kept, oldest first."""
+        """The kept items, oldest first."""
         newest = [self._newest] if self._newest is not None and self._newest != self._kept[-1] else []
         return [item for _, item in (*self._kept, *newest)]

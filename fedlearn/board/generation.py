@@ -1,4 +1,4 @@
-"""What viewers may ask a model for."""
+"""Requests that viewers may make of a model."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Abilities(msgspec.Struct, frozen=True):
-    """What a run's model can do."""
+    """The abilities of a run's model."""
 
     writes: bool
     baselines: dict[str, float]

@@ -1,5 +1,4 @@
-"""What has happened in a run, as a page shows it: read from its folder, kept in bounded memory, shared by all
-viewers."""
+"""The history of a run, as a page shows it: read from its folder, kept in bounded memory, shared by all viewers."""
 
 from itertools import pairwise
 from operator import attrgetter
@@ -21,7 +20,7 @@ MAX_SAMPLE_CHARACTERS = 2000
 
 
 Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
-"""No larger than a curve holds exactly."""
+"""An integer no larger than a curve holds exactly."""
 
 
 class StepPoint(msgspec.Struct, frozen=True, gc=False):
@@ -45,7 +44,7 @@ _FIGURES_OF = attrgetter(*(name for name in FIGURES if name != "shown"))
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """Figures of the unperturbed weights, and where on each axis they were measured."""
+    """Figures of the unperturbed weights, and the positions on each axis at which they were measured."""
 
     step: float
     seconds: float
@@ -54,7 +53,7 @@ class Validation(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """What the model could do at one time, as far as it is shown."""
+    """An examination of the model, as far as it is shown."""
 
     step: int
     time: float
@@ -64,17 +63,18 @@ class Looked(msgspec.Struct, frozen=True):
 
 @final
 class History:
-    """All that grows of one run.
+    """The growing data of one run.
 
     Attributes:
-        version: counts the changes; 0 before anything was read.
+        version: number of changes; 0 before anything was read.
     """
 
     def __init__(self, folder: RunFolder, after: "History | None" = None) -> None:
-        """`after`: of the run that had this folder's name before; whoever looked at that one asks for all of it."""
+        """`after` is the history of the run that had this folder's name before; viewers of that one are sent all of
+        this one."""
         self.version: int = after.version if after is not None else 0
         self._encoded: tuple[int, bytes] | None = None
-        """Everything at a version."""
+        """The encoded history, with its version."""
         self._metrics = GrowingFile(folder.metrics, StepPoint)
         self._looks = GrowingFile(folder.samples, Sample)
         self._forget_steps()
@@ -82,9 +82,9 @@ class History:
         self._samples: DecimatedList[Looked] = DecimatedList(MAX_SAMPLES)
 
     def read(self) -> dict[str, Any] | None:
-        """Reads on to the end; gives what changed, None where nothing did.
+        """Reads on to the end; gives the changes, None where there are none.
 
-        Rows from `from` on take the place of those before; another `epoch` than before asks for all of it again.
+        Rows from `from` on replace earlier ones; another `epoch` than before means that all must be fetched again.
         """
         before, n_whole, looks = self._curve.epoch, self._curve.n_whole, self._read_looks()
         validations = self._read_steps()
@@ -99,11 +99,11 @@ class History:
 
     @property
     def epoch(self) -> int:
-        """Counts how often what was told before ceased to be so."""
+        """Number of times that data which viewers have became invalid."""
         return self._curve.epoch
 
     def everything(self) -> bytes:
-        """The whole history as JSON, made once for all who ask before the next change."""
+        """The whole history as JSON, encoded once for all viewers until the next change."""
         if self._encoded is None or self._encoded[0] != self.version:
             content = {
                 "version": self.version,
@@ -146,7 +146,7 @@ class History:
             found = [*(found or []), *self._add(lines)][-MAX_VALIDATIONS:]
 
     def _add(self, lines: list[StepPoint]) -> list[Validation]:
-        """Adds lines; a run that was taken back to an earlier step has some steps again."""
+        """Adds lines; a run that was taken back to an earlier step repeats some steps."""
         turns = [place for place in range(1, len(lines)) if lines[place].step <= lines[place - 1].step]
         found = []
         for start, end in pairwise([0, *turns, len(lines)]):

@@ -30,7 +30,7 @@ FOLLOW_S = 2.0
 """Seconds for taking the steps since the newest checkpoint, or since the last request."""
 
 NICENESS = 19
-"""Lets everything else on this machine go first."""
+"""Niceness of this process, so that everything else on this machine goes first."""
 
 
 class _LateError(Exception):
@@ -49,7 +49,7 @@ class LoadedModel:
         self._holding: Holding | None = None
 
     def is_of(self, folder: str) -> bool:
-        """Whether this folder still has the run, and no steps that were taken back since."""
+        """Whether the folder still has the run, and no steps that were taken back since."""
         return folder == self.folder and timeline_of(self.run.folder) == self._timeline
 
     def followed(self) -> Holding:
@@ -111,7 +111,7 @@ class LoadedModel:
 
 
 def _n_equal(one: str, other: str) -> int:
-    """Number of characters with which both begin."""
+    """Number of equal characters at the beginning of both texts."""
     differing = (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
     return next(differing, min(len(one), len(other)))
 

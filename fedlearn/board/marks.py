@@ -1,4 +1,4 @@
-"""What tells a file, or a run, from another one that has taken its place."""
+"""Marks that tell a file, or a run, from another one that has replaced it."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ Mark = tuple[int, ...]
 
 
 def mark_of(path: Path) -> Mark:
-    """Another one once the file was written; empty where there is none."""
+    """A value that changes whenever the file is written; empty where there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -17,10 +17,12 @@ def mark_of(path: Path) -> Mark:
 
 
 def birth_of(folder: RunFolder) -> str:
-    """Another text for a run that was made anew in a folder of the same name: of a file that is written once."""
+    """A text that differs for a run that was made anew in a folder of the same name: taken from a file that is written
+    once."""
     return "-".join(f"{number:x}" for number in mark_of(folder.origin))
 
 
 def timeline_of(folder: RunFolder) -> tuple[str, Mark]:
-    """Another one as well where the run was taken back to an earlier step, for which its metrics are written anew."""
+    """A value that also changes where the run was taken back to an earlier step, for which its metrics are written
+    anew."""
     return birth_of(folder), mark_of(folder.metrics)[:1]

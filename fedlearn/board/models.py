@@ -1,4 +1,4 @@
-"""The board's side of its process of models: who asks waits in turn, and nobody waits for ever."""
+"""The board's connection to its process of models: requests wait in turn, for a limited time."""
 
 import asyncio
 from asyncio.subprocess import PIPE, Process
@@ -24,12 +24,12 @@ MAX_LINE_BYTES = 2**20
 
 
 class BusyError(Exception):
-    """Too many wait already."""
+    """Raised where too many requests wait already."""
 
 
 @final
 class Models:
-    """Asks the process, which is started when it is first needed and again when it died."""
+    """Sends requests to the process, which is started when it is first needed and again when it died."""
 
     def __init__(self, command: Sequence[str] = tuple(program([], module="fedlearn.board.inference"))) -> None:
         self._command = command
@@ -63,7 +63,7 @@ class Models:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Ends the process; several may ask for that at once, and none goes on before it has ended."""
+        """Ends the process; several tasks may ask for that at once, and none goes on before it has ended."""
         process = self._process
         if process is not None:
             with suppress(ProcessLookupError):

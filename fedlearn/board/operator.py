@@ -1,4 +1,4 @@
-"""What whoever holds the board's token may do to a run, by an order in its folder."""
+"""Orders to a run by a person who holds the board's token."""
 
 import asyncio
 import hmac
@@ -17,14 +17,14 @@ from fedlearn.storage.runs import RunFolder
 from fedlearn.web.guards import network
 
 ANSWER_S = 15.0
-"""A server looks for orders once a second, and some wait for the open step to end."""
+"""Seconds to wait for an answer: a server looks for orders once a second, and some wait for the open step to end."""
 
 INTERVAL_S = 0.1
 GUESSES_PER_MINUTE = 10
-"""Wrong tokens of one address."""
+"""Wrong tokens a minute of one address."""
 
 BY = "the board"
-"""As the server's terminal shows who gave an order."""
+"""Name of the board as the giver of an order, which the server's terminal shows."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -38,7 +38,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     value: Annotated[str, Meta(max_length=256)] = ""
 
     def written(self) -> orders.Order:
-        """As it goes to the server."""
+        """The order as it is sent to the server."""
         match self.order:
             case "pause":
                 return orders.Pause(BY)
@@ -55,7 +55,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class OperatorAccess:
-    """Lets in who knows the token."""
+    """Authenticates requests by the token."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -76,7 +76,7 @@ class OperatorAccess:
 
 
 async def carry_out(folder: RunFolder, given: Given) -> str:
-    """Gives the order, and says what the server made of it.
+    """Gives the order, and waits for the server's answer.
 
     Raises:
         ValueError: the order has a text that no server takes.

@@ -1,4 +1,4 @@
-"""What of a run anybody may see: no addresses, paths or whole identities."""
+"""The facts of a run that anybody may see: no addresses, paths or whole identities."""
 
 import math
 import re
@@ -28,16 +28,16 @@ MAX_VOLUNTEERS = 200
 IDENTITY_DIGITS = 8
 
 MAX_FILE_BYTES = 2**20
-"""Of what is read as a whole: a folder may come from anybody."""
+"""The largest file that is read as a whole, in bytes: a folder may come from anybody."""
 
 T = TypeVar("T")
 StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 _PRIVATE_GROUPS = ("server",)
-"""Where the server listens, and its files."""
+"""Groups of settings that are not shown: the server's address and files."""
 
 _HIDDEN_KEYS = ("runs", "step_num")
-"""A folder, and where the run stood when it was saved last."""
+"""Settings that are not shown: a folder, and the step at which the run was last saved."""
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -48,11 +48,11 @@ class Shown(msgspec.Struct, frozen=True):
     value: str
     help: str
     is_usual: bool
-    """Whether it is the value that it has by itself."""
+    """Whether it is the default value."""
     is_changeable: bool
     """Whether an order may change it while the run goes on."""
     reason: str
-    """Why the run chose it; empty where it did not, or where it was changed since."""
+    """Why the run chose the value; empty where it did not, or where it was changed since."""
     set_at: int | None
     """The step at which an operator set it; None where nobody did."""
     before: str
@@ -64,7 +64,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def describe(folder: RunFolder) -> dict[str, Any]:
-    """A run's settings, with the reasons of those that it chose, and when its operator set others.
+    """Describes a run's settings, with the reasons of those that it chose, and when its operator set others.
 
     Raises:
         ValueError: its settings cannot be used.
@@ -95,7 +95,7 @@ def describe(folder: RunFolder) -> dict[str, Any]:
 
 
 def summarize(folder: RunFolder) -> dict[str, Any]:
-    """A run in a line."""
+    """Summarizes a run for one line."""
     status, task = live_status(folder), "unreadable"
     settings: dict[str, str] = {}
     lines: list[StepMetrics] = []
@@ -127,7 +127,7 @@ def _telling(config: RunConfig) -> dict[str, str]:
 
 
 def status_of(folder: RunFolder) -> dict[str, Any] | None:
-    """The run's status as anybody may see it; also the last one of a run that is over."""
+    """The run's status as anybody may see it; for a run that is over, its last one."""
     status = read_status(folder.status, RunStatus)
     if status is None:
         return None
@@ -160,7 +160,7 @@ def _volunteer(volunteer: VolunteerStatus) -> dict[str, Any]:
 
 
 def _public_reason(reason: str) -> str:
-    """An error of the disk names files."""
+    """The reason without the names of files, which errors of the disk contain."""
     return reason if "/" not in reason and "\\" not in reason else "an error, which the server's terminal shows"
 
 
@@ -192,7 +192,7 @@ def _shown(
 
 
 def _is_same(text: str, value: object) -> bool:
-    """Whether a value is the one in a text, which may show fewer of its digits."""
+    """Whether a text shows this value, possibly with fewer digits."""
     try:
         return math.isclose(float(text), value, rel_tol=1e-5) if isinstance(value, int | float) else text == str(value)
     except ValueError:
@@ -200,7 +200,7 @@ def _is_same(text: str, value: object) -> bool:
 
 
 def _without_path(value: object) -> str:
-    """A file's name only; of an address on the web, which may hold a password or a key, its last part."""
+    """The name of a file without its folders; for a URL, which may hold a password or a key, its last part."""
     if isinstance(value, str):
         if "://" in value:
             value = re.split(r"[?#]", value)[0]
@@ -211,7 +211,7 @@ def _without_path(value: object) -> str:
 
 
 def _small(path: Path, expected: type[T], default: T) -> T:
-    """What a JSON file says; the default where there is none, or none that can be read."""
+    """The content of a JSON file; the default where there is none, or none that can be read."""
     try:
         if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:  # a device has no end
             return default

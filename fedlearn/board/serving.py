@@ -27,27 +27,27 @@ NICENESS = 10
 """Niceness of a server's companion, since training goes first."""
 
 SEND_BUFFER_BYTES = 128 * 1024
-"""Of a connection; systems take twice as much."""
+"""Size of a connection's send buffer in bytes; systems take twice as much."""
 
 OWN_FILES = 64
-"""That the board has open besides its connections."""
+"""Number of open files that the board needs besides its connections."""
 
 PARTING_S = 1
 """Seconds that streams have to close; viewers come back by themselves."""
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gets to the page, and how."""
+    """The addresses and names by which the page is reached."""
 
     host: str = "127.0.0.1"
     port: int = 0
     public_hosts: tuple[str, ...] = ()
     """Names that the board answers to, besides its addresses."""
     proxies: Networks = ()
-    """Which are believed whom they carry (`X-Forwarded-For`)."""
+    """Proxies whose `X-Forwarded-For` is believed."""
 
     def names(self, port: int) -> Names:
-        """What the board answers to at this port."""
+        """The names to which the board answers at this port."""
         # An address stands for itself, with its own port; what is given is answered to at any port.
         own = () if is_loopback(self.host) or is_address(self.host) else (self.host.lower(),)
         return Names(port, not is_loopback(self.host), (*self.public_hosts, *own))
@@ -78,7 +78,8 @@ def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
 
 
 def _operators_token(root: Path) -> str:
-    """What lets an operator in; empty, so that nobody is, where these runs may be looked at but not changed."""
+    """The token that authenticates an operator; empty, so that nobody is one, where these runs may be viewed but not
+    changed."""
     try:
         return keep_secret(root / TOKEN_FILE, lambda: secrets.token_urlsafe(24).encode()).decode().strip()
     except OSError as error:
@@ -87,7 +88,7 @@ def _operators_token(root: Path) -> str:
 
 
 def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) -> uvicorn.Server:
-    """A server that is to be run on this socket."""
+    """Makes a server for this socket."""
     # Else the system keeps megabytes for each reader that does not read.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     porter = ConnectionLimiter(proxies=proxies, total=min(MAX_CONNECTIONS, open_files() - OWN_FILES))
@@ -106,12 +107,12 @@ def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) ->
 
 
 def page_address(host: str, port: int) -> str:
-    """Where a browser finds the page, on another machine too where this one listens to all networks."""
+    """The address of the page for a browser, on another machine too where this one listens to all networks."""
     reachable = own_address() if host in ANY_ADDRESS else host
     return f"http://[{reachable}]:{port}/" if ":" in reachable else f"http://{reachable}:{port}/"
 
 
 def _leave_with_standard_input(server: uvicorn.Server) -> None:
-    """Whoever started it has ended, however that came about."""
+    """Ends the server with standard input, since the process that started it has ended."""
     sys.stdin.buffer.read()
     server.should_exit = True

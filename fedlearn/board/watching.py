@@ -1,4 +1,4 @@
-"""One reader a run for all its viewers, and what it tells them as it happens."""
+"""Reads each run once for all its viewers, and sends them the changes."""
 
 import asyncio
 import itertools
@@ -17,22 +17,22 @@ from fedlearn.storage.runs import RunFolder, list_runs
 
 INTERVAL_S = 1.0
 VIEWER_S = 0.01
-"""Longer for each viewer, so that a crowd takes no more of the machine than a hundred do."""
+"""Seconds between two looks for each viewer, so that a crowd takes no more of the machine than a hundred do."""
 
 LIST_EVERY = 3
-"""Looks at the list of runs are fewer: there may be hundreds."""
+"""Number of looks for each look at the list of runs: there may be hundreds of runs."""
 
 KEEP_ALIVE_S = 15.0
-"""A line now and then keeps proxies from closing a stream, and finds viewers that are gone."""
+"""Seconds between lines that keep proxies from closing a stream, and find viewers that are gone."""
 
 MAX_WAITING = 16
-"""Events of a viewer that does not read; with more it is let go, and comes back by itself."""
+"""The most events that wait for a viewer; with more it is disconnected, and comes back by itself."""
 
 MAX_HISTORIES = 16
-"""Runs that are kept in memory; those who were looked at longest ago are forgotten."""
+"""Runs that are kept in memory; those that were looked at longest ago are forgotten."""
 
 MAX_LISTED = 500
-"""Runs of the list, the newest ones."""
+"""The most runs of the list, the newest ones."""
 
 Event = bytes
 Viewer = asyncio.Queue[Event | None]
@@ -45,17 +45,17 @@ def event(name: str, content: object) -> Event:
 
 @final
 class RunWatcher:
-    """Histories of the runs under one root, read on while anybody looks."""
+    """The histories of the runs under one root, updated while there are viewers."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._histories: OrderedDict[str, tuple[str, History, asyncio.Lock]] = OrderedDict()
-        """With the birth of the run that each is of."""
+        """Histories by run, with the birth of the run that each is of."""
         self._viewers: dict[Viewer, tuple[str, ...]] = {}
         self._told: dict[tuple[str, str], object] = {}
-        """What was said last, by run and event."""
+        """The last content that was sent, by run and event."""
         self._described: dict[str, list[Mark]] = {}
-        """The files that each run's description was made of."""
+        """The files from which each run's description was made."""
         self._summaries: dict[str, tuple[object, dict[str, Any]]] = {}
 
     @property
@@ -80,7 +80,7 @@ class RunWatcher:
         return content
 
     def runs(self) -> list[dict[str, Any]]:
-        """All runs in a line each, the newest first; read again only where something was written."""
+        """All runs in a line each, the newest first; a run is read again only where its files changed."""
         found = []
         for folder in reversed(list_runs(self._root)[-MAX_LISTED:]):
             mark = [mark_of(path) for path in (folder.origin, folder.config, folder.metrics, folder.status)]
@@ -91,7 +91,7 @@ class RunWatcher:
         return found
 
     async def stream(self, names: tuple[str, ...]) -> AsyncGenerator[bytes, None]:
-        """What happens to these runs, as it happens."""
+        """The events of these runs, as they happen."""
         viewer: Viewer = asyncio.Queue(MAX_WAITING)
         self._viewers[viewer] = names
         try:
@@ -112,7 +112,7 @@ class RunWatcher:
             self._viewers.pop(viewer, None)
 
     async def go_on(self, say: Callable[[str], None]) -> None:
-        """Reads on, about once a second, whatever somebody looks at; before anybody does, the newest run."""
+        """Reads on, about once a second, the runs that have viewers; before there are any, the newest run."""
         newest = {run["name"] for run in (await asyncio.to_thread(self.runs))[:1]}  # and all are in memory from now on
         for tick in itertools.count():
             for name in {name for names in self._viewers.values() for name in names} | newest:
@@ -143,7 +143,8 @@ class RunWatcher:
             self._tell(name, told)  # at once: what is sent to a viewer costs by the piece
 
     def _newly_described(self, folder: RunFolder) -> dict[str, Any] | None:
-        """The run's description where its files were written since; None where not, and where they can't be read."""
+        """The run's description if its files were written since the last one; else, or where they can't be read,
+        None."""
         marks = [mark_of(path) for path in (folder.origin, folder.config, folder.changes)]
         if self._described.get(folder.path.name) == marks:
             return None
@@ -181,6 +182,6 @@ class RunWatcher:
 
 
 async def _read_on(folder: RunFolder, history: History) -> Event:
-    """Reads the run's history to its end; what there is to tell of that, empty where nothing is new."""
+    """Reads the run's history to its end; gives the event, empty where nothing is new."""
     change = await asyncio.to_thread(history.read)
     return event("change", {"run": folder.path.name, **change}) if change is not None else b""

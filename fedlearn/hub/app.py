@@ -1,4 +1,4 @@
-"""The hub's addresses."""
+"""The HTTP interface of the hub."""
 
 import asyncio
 import contextlib
@@ -49,20 +49,20 @@ ENDING_S = 10.0
 """Seconds that a request waits for a server that was told to stop."""
 
 MAX_STREAMS, STREAMS_OF_ONE = 200, 50
-"""The most streams of logs and events that are open at a time: of everybody, and of one address."""
+"""The most streams of logs and events that are open at a time: of all clients, and of one address."""
 
 OF_BOARD = ("/api/runs{rest:path}", "/api/operator", "/api/events")
-"""The board's addresses among those that tell or do something."""
+"""The addresses of the board that read or change data."""
 
 HEADING = b'<h1 class="wordmark">fedlearn</h1>'
-"""The place in the board's page after which a link to the jobs is put."""
+"""The heading of the board's page, after which a link to the jobs is put."""
 
 JOBS_LINK = b'\n  <a class="button" href="jobs">Jobs</a>'
 
 
 @final
 class Hub:
-    """What the addresses answer from."""
+    """The state from which requests are answered."""
 
     def __init__(self, settings: HubSettings, names: Names) -> None:
         self._settings, self._names = settings, names
@@ -116,7 +116,7 @@ class Hub:
     # ---- jobs
 
     async def create(self, asked: Request) -> Response:
-        """A job that is made, not yet trained."""
+        """Makes a job, which is not trained yet."""
         wanted = read_body(await body_of(asked), Asked)
         note = check_job(wanted, self._settings, has=lambda name: find_spec(name) is not None)
         record = self.jobs.create(wanted, note)
@@ -124,22 +124,22 @@ class Hub:
         return json_of({"message": message, "job_id": record.job_id}, status=201)
 
     async def listed(self, _: Request) -> Response:
-        """All jobs."""
+        """Lists all jobs."""
         return json_of([self._view(record) for _, record in sorted(self.jobs.records.items())])
 
     async def one(self, asked: Request) -> Response:
-        """One job."""
+        """Describes one job."""
         return json_of(self._view(self._job(asked)))
 
     async def delete(self, asked: Request) -> Response:
-        """A job that is forgotten."""
+        """Forgets a job."""
         record = await self._ended(asked)
         self.jobs.delete(record)
         rest = f"; its run {record.run} stays in the hub's folder of runs" if record.run else ""
         return json_of({"message": f"Job deleted{rest}"})
 
     async def initialize(self, asked: Request) -> Response:
-        """Devices share the layers; which of them each holds is known once its job's server has seated them."""
+        """Lets devices share the layers; the assignment is known once its job's server has seated them."""
         record = self._job(asked)
         self.jobs.initialize(record)
         devices = self._devices_of(record)
@@ -149,7 +149,7 @@ class Hub:
         return json_of({"message": f"Network initialized; {shared}", "devices": devices})
 
     async def train(self, asked: Request) -> Response:
-        """A job that is trained from now on."""
+        """Starts the training of a job."""
         is_empty = asked.headers.get("content-length", "0") == "0" and "transfer-encoding" not in asked.headers
         training = read_body(b"" if is_empty else await body_of(asked), Training)
         record = await self._ended(asked)
@@ -159,24 +159,25 @@ class Hub:
         return json_of(told | ({"wire": begun.codec} if record.seats else {}))
 
     async def stop(self, asked: Request) -> Response:
-        """A job that is trained no longer; `train` goes on with it."""
+        """Stops the training of a job; `train` resumes it."""
         self.jobs.stop(self._job(asked))
         return json_of({"message": "Stopping"})
 
     async def events(self, asked: Request) -> ASGIApp:
-        """What happens to a job, as server-sent events."""
+        """Streams the events of a job, as server-sent events."""
         record, last = self._job(asked), asked.headers.get("last-event-id", "")
         after = int(last) if last.isascii() and last.isdecimal() and len(last) < 12 else -1
         return self._stream(asked, follow_events(self.jobs, record, after), "text/event-stream")
 
     async def log(self, asked: Request) -> ASGIApp:
-        """What a job's server and the hub said of it; with `follow`, as they say it."""
+        """Sends the log of a job, with its server's and the hub's lines; with `follow`, also lines as they are
+        written."""
         record = self._job(asked)
         path, is_followed = self.jobs.folder(record).log, "follow" in asked.query_params
         return self._stream(asked, follow_log(path, lambda: not is_followed or record.status in OVER), "text/plain")
 
     async def model(self, asked: Request) -> Response:
-        """Where the newest weights of a job are downloaded."""
+        """Tells the address of the newest weights of a job."""
         record = self._job(asked)
         if not record.run:
             raise RefusedError(404, f"job {record.job_id}: it has no weights before it is trained")
@@ -185,7 +186,7 @@ class Hub:
     # ---- devices
 
     async def register(self, asked: Request) -> Response:
-        """A device that is taken in."""
+        """Registers a device."""
         wanted = read_body(await body_of(asked), Registration)
         if wanted.job_id is not None:
             self.jobs.get(wanted.job_id)
@@ -194,19 +195,20 @@ class Hub:
         return json_of({"message": "Device registered", "device_id": device.device_id}, status=201)
 
     async def unregister(self, asked: Request) -> Response:
-        """A device that is let go."""
+        """Unregisters a device."""
         self._devices.unregister(_number(asked, "device"))
         return json_of({"message": "Device unregistered"})
 
     async def devices(self, _: Request) -> Response:
-        """All devices, with the job that each works for."""
+        """Lists all devices, with the job that each works for."""
         jobs = [record for record in self.jobs.records.values() if self._devices.of(record.job_id)]
         working = {told["device_id"]: told for record in jobs for told in self._devices_of(record)}
         found = [working.get(device.device_id) or _device(device, ()) for device in self._devices.all()]
         return json_of(found)
 
     async def work(self, asked: Request) -> Response:
-        """What a device is to do: at once if it does something else, else when that changes, or after a while."""
+        """Tells a device its work: at once if that differs from its present work, else when it changes, or after a
+        while."""
         number, has = _number(asked, "device"), asked.query_params.get("has", "")
         deadline = time.monotonic() + WAIT_S
         while True:
@@ -233,14 +235,15 @@ class Hub:
         return Work("join" if server else "wait", record.job_id, server)
 
     def _preference(self, record: JobRecord) -> tuple[int, int, int]:
-        """Of jobs for a device that came for any, the least: where a place is empty, then where the fewest are."""
+        """Sort key of a job for devices without a job of their own: jobs with an empty place are least, then those with
+        fewest devices."""
         n_devices = len(self._devices.of(record.job_id))
         return -max(record.seats - n_devices, 0), n_devices, record.job_id
 
     # ---- speed, pages
 
     async def speed(self, _: Request) -> Response:
-        """The speed of all jobs that are trained."""
+        """The speed of all jobs in training."""
         found = [teraflops_of(record, self.jobs.status(record)) for record in self._training()]
         return json_of({"teraflops": sum(found)})
 
@@ -255,12 +258,12 @@ class Hub:
         return json_of({"devices": lines})
 
     async def files(self, _: Request) -> Response:
-        """Names that a new job may use, for people to choose from."""
+        """Lists the names that a new job may use, for people to choose from."""
         data, tasks = await asyncio.to_thread(files_in, self._settings.data), files_in(self._settings.tasks)
         return json_of({"data": data, "tasks": [name for name in tasks if name.endswith(TASK_SUFFIX)]})
 
     async def session(self, _: Request) -> Response:
-        """Lets a page's streams and downloads in, which can't send a header."""
+        """Lets streams and downloads of a page in, which can't send a header."""
         answer = json_of(None)
         answer.set_cookie(COOKIE, self._settings.operator_token, httponly=True, samesite="strict")
         return answer
@@ -271,7 +274,7 @@ class Hub:
         return Response(text.replace(HEADING, HEADING + JOBS_LINK), media_type="text/html")
 
     async def static(self, asked: Request) -> Response:
-        """The page of jobs, how it looks, and what makes it move."""
+        """The page of jobs, with its style and scripts."""
         name = asked.url.path.removeprefix("/")
         return FileResponse(STATIC / ("jobs.html" if name == "jobs" else name))
 
@@ -285,7 +288,7 @@ class Hub:
         return self.jobs.get(_number(asked, "job"))
 
     async def _ended(self, asked: Request) -> JobRecord:
-        """A job, whose server is awaited for a while where it was told to stop."""
+        """A job, after a wait for its server where that was told to stop."""
         deadline = time.monotonic() + ENDING_S
         while self.jobs.is_ending(self._job(asked)) and time.monotonic() < deadline:
             await asyncio.sleep(TICK_S / 4)

@@ -1,4 +1,4 @@
-"""What every request to the hub goes through first, so that no address is forgotten."""
+"""Authentication of every request to the hub, in one place so that no address is forgotten."""
 
 from typing import final
 
@@ -10,14 +10,14 @@ from fedlearn.hub.errors import error_of
 from fedlearn.hub.tokens import Role, TokenAuthentication
 
 GUARDED = ("/api", "/metrics")
-"""Addresses that tell or do something; the pages themselves are the same for everybody."""
+"""Addresses that read or change data; the pages themselves are the same for everybody."""
 
 DEVICES = "/api/devices/"
 
 
 @final
 class AuthenticationMiddleware:
-    """An application for those whom the door lets in."""
+    """Wraps an application, and passes on requests that are authenticated."""
 
     def __init__(self, app: ASGIApp, door: TokenAuthentication) -> None:
         self._app, self._door = app, door
@@ -33,7 +33,7 @@ class AuthenticationMiddleware:
 
 
 def role_for(method: str, path: str) -> Role | None:
-    """The role that may request this; None: everybody."""
+    """The role that may make this request; None: everybody may."""
     if not path.startswith(GUARDED):
         return None
     if not path.startswith(DEVICES):

@@ -1,4 +1,4 @@
-"""What requests to the hub bring, with the ranges of all of it."""
+"""The bodies of requests to the hub, with the ranges of all fields."""
 
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -11,7 +11,7 @@ from fedlearn.wire.encoding.activations import ActivationCodec
 MAX_LAYERS = 16
 MAX_EPOCHS = 100_000
 OF_BITS: dict[int, ActivationCodec] = {4: "int4-delta", 8: "int8-delta", 16: "float16", 32: "float32"}
-"""What so many bits of a number mean."""
+"""Codecs by the number of bits."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
 Size = Annotated[int, Meta(ge=1, le=65536)]
@@ -21,7 +21,7 @@ BodyType = TypeVar("BodyType", bound=msgspec.Struct)
 
 
 class RefusedError(Exception):
-    """A request that can't be fulfilled: the status of the answer, and a sentence for whoever asked."""
+    """Raised for a request that can't be fulfilled, with the status of the answer, and a sentence for the client."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -29,7 +29,7 @@ class RefusedError(Exception):
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is trained: layers by their sizes, a small transformer, or a task in a file of the hub's tasks folder."""
+    """The model to train: layers by their sizes, a small transformer, or a task in a file of the hub's tasks folder."""
 
     type: Literal["", "mlp", "transformer", "task"] = ""
     layer_sizes: Annotated[tuple[Size, ...], Meta(max_length=MAX_LAYERS + 1)] = ()
@@ -38,29 +38,30 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     n_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)] = 1
     n_heads: Annotated[int, Meta(ge=1, le=64)] = 2
     task: Annotated[str, Meta(max_length=512)] = ""
-    """FILE.py:NAME"""
+    """The task as FILE.py:NAME."""
 
     @property
     def kind(self) -> Literal["mlp", "transformer", "task"]:
-        """The type, which sizes of layers say by themselves."""
+        """The type of the model, which may follow from the sizes of layers."""
         return self.type or "mlp"
 
     @property
     def max_devices(self) -> int:
-        """Devices that can share it: one for each layer, of a transformer for each piece that its planner knows."""
+        """The most devices that can share it: one for each layer, or for each piece of a transformer that its planner
+        knows."""
         pieces = {"mlp": len(self.layer_sizes) - 1, "transformer": 4 + 6 * self.n_layers, "task": MAX_MACHINES}
         return min(pieces[self.kind], MAX_MACHINES)
 
 
 class Normalize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How pixels from 0 to 1 are scaled: the mean is subtracted, and the rest is divided by the deviation."""
+    """Scaling of pixels from 0 to 1: the mean is subtracted, and the rest is divided by the deviation."""
 
     mean: tuple[float]
     std: tuple[Positive]
 
 
 class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What it is trained on."""
+    """The data to train on."""
 
     name: Annotated[str, Meta(max_length=64)] = ""
     path: Annotated[str, Meta(max_length=512)] = ""
@@ -71,43 +72,43 @@ class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The name of a text within the hub's data folder."""
     batch_size: Size = 0
     val_batch_size: Size = 0
-    """This is accepted and changes nothing: the held-out data are measured in one piece."""
+    """A number that is accepted and changes nothing: the held-out data are measured in one piece."""
     normalize: Normalize | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job that is to be made."""
+    """A request for a job."""
 
     model_config: ModelConfig
     dataset_config: DatasetConfig = DatasetConfig()
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long a job is trained, and how fast."""
+    """The duration of a job's training, and its learning rate."""
 
     epochs: Annotated[int, Meta(ge=1, le=MAX_EPOCHS)] = 10
     learning_rate: Positive | None = None
-    """None: the one that suits the model."""
+    """The learning rate; None: the one that suits the model."""
     wire: ActivationCodec | None = None
-    """How activations travel between devices that share a model; None: as the bits say."""
+    """The codec of activations between devices that share a model; None: as `quantization_bits` says."""
     quantization_bits: Literal[4, 8, 16, 32] = 32
-    """Of a number of an activation; 8 is int8-delta."""
+    """Bits of each number of an activation; 8 is int8-delta."""
 
     @property
     def codec(self) -> ActivationCodec:
-        """How activations travel."""
+        """The codec of activations."""
         return self.wire or OF_BITS[self.quantization_bits]
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A device that offers itself."""
+    """The registration of a device."""
 
     ip: Annotated[str, Meta(max_length=64)] = ""
     """The address that the device gives as its own; nobody connects to it."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
-    """The number that the device wants to be known by; 0: any."""
+    """The number that the device wants; 0: any."""
     job_id: Annotated[int, Meta(ge=1)] | None = None
-    """The job that the device works for; None: whichever job is trained."""
+    """The job that the device works for; None: any job in training."""
     name: Annotated[str, Meta(max_length=256)] = ""
     """The device's name as a volunteer."""
 

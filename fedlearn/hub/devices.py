@@ -1,4 +1,4 @@
-"""Devices that offer themselves, and which job each of them works for. Nobody connects to a device: it asks."""
+"""The registered devices, and the job that each works for. Nobody connects to a device: it asks."""
 
 import asyncio
 from typing import final
@@ -85,7 +85,7 @@ class Devices:
         return [device for device in self.all() if device.job_id == job_id]
 
     def give_idle_to(self, job_id: int, *, most: int) -> None:
-        """At most so many of those that came for no job in particular and have none work for this one."""
+        """Gives the job to at most so many devices that registered for no job in particular and are idle."""
         idle = [device for device in self.all() if device.job_id is None]
         for device in idle[: max(most, 0)]:
             device.job_id = job_id
@@ -98,7 +98,7 @@ class Devices:
         self.wake()
 
     def wake(self) -> None:
-        """Wakes all who wait for a change."""
+        """Wakes all requests that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 

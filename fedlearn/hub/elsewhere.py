@@ -1,4 +1,4 @@
-"""Addresses that a hub has not, or not for the method of a request."""
+"""Answers for addresses that the hub does not have, or not for the method of a request."""
 
 from collections.abc import Sequence
 from typing import final

@@ -1,4 +1,4 @@
-"""What goes wrong, as answers say it: `{error}` and the status."""
+"""Answers for errors: `{error}` and the status."""
 
 import sys
 
@@ -22,7 +22,7 @@ def error_of(status: int, text: str) -> Response:
 
 
 async def answer_of(_: Request, error: Exception) -> Response:
-    """What is answered where an error was raised. Of the hub's own faults the texts stay here: they name files."""
+    """The answer to an error. Texts of the hub's own errors are not sent, since they name files."""
     match error:
         case RefusedError():
             return error_of(error.status, error.text)

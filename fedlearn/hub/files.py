@@ -1,4 +1,4 @@
-"""Files that requests may name: those of one folder of the hub's machine, and nothing that a link leads out to."""
+"""Files that requests may name: those of one folder of the hub's machine, without links that lead out of it."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ TASK_SUFFIX = ".py"
 
 
 def below(folder: Path, name: str, *, key: str) -> Path:
-    """The path that a name means within the folder, with links followed.
+    """The path of a name within the folder, with links followed.
 
     Raises:
         RefusedError: it is not in the folder.
@@ -26,7 +26,7 @@ def below(folder: Path, name: str, *, key: str) -> Path:
 
 
 def file_below(folder: Path, name: str, *, key: str) -> Path:
-    """The path of the file that a name means within the folder."""
+    """The path of the named file within the folder."""
     path = below(folder, name, key=key)
     if not path.is_file():
         raise RefusedError(400, f"{key}: expected a file, got {name!r}, which is none")
@@ -46,7 +46,7 @@ def task_below(folder: Path, entry: str) -> str:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Names of the files in there that a request may use, for people to choose from."""
+    """Names of the files in the folder that a request may use, for people to choose from."""
     root, found = folder.resolve(), list[str]()
     for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
         if len(found) == MAX_LISTED:

@@ -37,7 +37,7 @@ def serve(settings: HubSettings, reach: Reach) -> int:
 
 
 def introduction(settings: HubSettings, port: int) -> list[str]:
-    """The first lines, for whoever starts jobs and whoever lends devices."""
+    """The first lines, for people who start jobs and people who lend devices."""
     address = page_address(settings.host, port)
     join = invocation("join", is_elsewhere=not is_loopback(settings.host))
     lines = [

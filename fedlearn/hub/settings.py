@@ -1,4 +1,4 @@
-"""Where a hub keeps things and how it listens, and what its jobs' servers are told of that."""
+"""The folders and addresses of a hub, and the arguments of its jobs' servers."""
 
 import secrets
 import socket
@@ -33,13 +33,13 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     host: str
     public_host: str
     is_open_on_loopback: bool
-    """Whether this machine's own requests need no token."""
+    """Whether requests from this machine need no token."""
     operator_token: str
     device_token: str
     gate: ServerSecurity
-    """That of the jobs' servers, which are one like the other."""
+    """The security of the jobs' servers, which is the same for all."""
     job_ports: range = range(0)
-    """Where jobs' servers listen; empty: anywhere."""
+    """The ports of the jobs' servers; empty: any."""
 
     @classmethod
     def open(
@@ -91,7 +91,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.folder / "runs"
 
     def port_for(self, record: JobRecord, taken: Collection[int]) -> int:
-        """Where a job's server is to listen: where it did last, if that is free; 0: anywhere.
+        """The port for a job's server: its last one, if that is free; 0: any.
 
         `taken` are the ports of other servers, which may not listen yet.
 
@@ -114,7 +114,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def arguments_of(self, record: JobRecord, folder: JobFolder) -> list[str]:
-        """The words that start a job's server, or let it go on.
+        """The arguments that start a job's server, or resume it.
 
         Raises:
             RefusedError: the file of its task is gone.

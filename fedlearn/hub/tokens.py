@@ -1,4 +1,4 @@
-"""Who may ask a hub for something: holders of a token, and this machine's own requests."""
+"""Authentication of requests to a hub: by a token, or since they come from this machine."""
 
 import hmac
 import time
@@ -19,17 +19,17 @@ COOKIE = "fedlearn-hub"
 """The cookie with an operator's token: a page can't put the token into the headers of its streams and downloads."""
 
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
-"""Headers that a proxy on this machine adds; behind a proxy there may be anybody."""
+"""Headers that a proxy on this machine adds; requests behind a proxy may come from anywhere."""
 
 Role = Literal["operator", "device"]
 
 
 @final
 class TokenAuthentication:
-    """Lets in who knows the token of a role; an operator may do all that a device may."""
+    """Authenticates requests with the token of a role; an operator may do all that a device may."""
 
     def __init__(self, *, operator_token: str, device_token: str, open_to: Names | None) -> None:
-        """`open_to`: this machine's own requests need no token under these names; None: all need one."""
+        """`open_to` are the names under which requests from this machine need no token; None: all need one."""
         self._tokens: dict[Role, tuple[bytes, ...]] = {
             "operator": (operator_token.encode(),),
             "device": (operator_token.encode(), device_token.encode()),
@@ -54,7 +54,7 @@ class TokenAuthentication:
 
 
 def is_of_this_machine(asked: Request, names: Names) -> bool:
-    """Whether a request was made on this machine, and by no page of another site that a browser here shows.
+    """Whether a request was made on this machine, but not by a page of another site in a browser.
 
     Such a page's name resolves to this machine if its owner wants that, but stays its name; and a page of another
     origin says its origin.

@@ -1,4 +1,4 @@
-"""Many volunteers at once: as processes, as jobs and pods of clusters, as actors of Ray. None of them needs another."""
+"""Launchers of many volunteers: as processes, as jobs and pods of clusters, as actors of Ray. None needs another."""
 
 from fedlearn.launch.on_ray import ray
 

@@ -15,7 +15,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class GangRank(Struct, frozen=True):
-    """Where a process stands in its gang."""
+    """The position of a process in its gang."""
 
     rank: int
     size: int
@@ -24,7 +24,7 @@ class GangRank(Struct, frozen=True):
     master: str
     """The machine of rank 0."""
     n_restarts: int = 0
-    """How often the gang was restarted."""
+    """Number of times that the gang was restarted."""
 
     @property
     def is_on_one_machine(self) -> bool:
@@ -32,7 +32,7 @@ class GangRank(Struct, frozen=True):
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
-        """The place of this process that a launcher has left in the environment.
+        """The position of this process, which a launcher has left in the environment.
 
         Raises:
             ValueError: there is none.

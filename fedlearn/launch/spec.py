@@ -1,11 +1,11 @@
-"""What is launched: how many volunteers, for which server, with what."""
+"""The description of a launch: how many volunteers, for which server, with which resources."""
 
 import math
 
 from msgspec import Struct
 
 LENT = ("--priority", "normal", "--max-memory", "90%", "--on-battery", "yes")
-"""Flags of every volunteer: who requests processors and memory of a cluster has already lent them."""
+"""Flags of every volunteer: a person who requests processors and memory of a cluster has already lent them."""
 
 GIVE_UP_S = 300
 """Seconds without a server after which a volunteer gives up: after the run it would waste processors."""
@@ -14,7 +14,7 @@ _MIB = 2**20
 
 
 class LaunchSpec(Struct, frozen=True, kw_only=True):
-    """The order for volunteers that differ in nothing but their names."""
+    """The order for volunteers that differ only in their names."""
 
     count: int
     server: str

@@ -1,4 +1,4 @@
-"""The line that starts a server and its volunteers as one gang, for those who start everything with torchrun."""
+"""The command that starts a server and its volunteers as one gang, for people who start everything with torchrun."""
 
 import shlex
 

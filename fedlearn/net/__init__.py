@@ -1,1 +1,1 @@
-"""Where bytes travel: streams over sockets or in memory, and the channel between a stream and a connection."""
+"""The transport of bytes: streams over sockets or in memory, and the channel between a stream and a connection."""

@@ -1,4 +1,5 @@
-"""Where a server is, and how the line to it is protected: the text that a server prints and a volunteer pastes.
+"""The address of a server and the protection of the connection to it: the text that a server prints and a volunteer
+pastes.
 
 `fedlearn://HOST:PORT/RUN#FINGERPRINT` is TLS with the very certificate that has this fingerprint; without a fingerprint
 one of the system's authorities must vouch for the certificate. Only `fedlearn+plain://`, and HOST:PORT on loopback, are
@@ -21,14 +22,15 @@ FINGERPRINT_BYTES = 18
 """Bytes of a certificate's SHA-256 that a server prints: 24 characters."""
 
 LEAST_FINGERPRINT_BYTES = 16
-"""Bytes that a client asks for: with 128 bits nobody makes another certificate that begins like this one."""
+"""Least number of these bytes that a client accepts: with 128 bits nobody makes another certificate with the same
+beginning."""
 
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 """Hosts that stand for every address of the machine, loopback among them."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A server, and what the line to it must be like; `str` gives the text that `parse_address` reads."""
+    """A server, and the protection of the connection to it; `str` gives the text that `parse_address` reads."""
 
     host: str
     port: int
@@ -36,7 +38,7 @@ class Address(msgspec.Struct, frozen=True):
     fingerprint: str = ""
     """Beginning of the SHA-256 of the server's certificate, in base64; empty where authorities vouch for it."""
     run: str = ""
-    """The name of the run that is meant; empty: any."""
+    """The name of the wanted run; empty: any."""
 
     def __str__(self) -> str:
         if not self.has_tls and not self.run and is_loopback(self.host):

@@ -18,13 +18,13 @@ WRITE_BYTES = 64 * 1024
 
 TICK_S = 1.0
 STALL_S = 20.0
-"""A peer that takes nothing of what waits for it for so long is dropped: it does not read."""
+"""Seconds after which a peer is dropped that takes none of the bytes that wait for it."""
 
 LATE_S = 5.0
-"""By how much a tick is late where this process was suspended, or others had the processor."""
+"""Delay of a tick, in seconds, that shows that this process was suspended, or that others had the processor."""
 
 PARTING_S = 2.0
-"""How long to wait after the parting word for the peer to close: whoever closes first might discard that word."""
+"""Seconds after the parting word for the peer to close: closing first might discard that word."""
 
 OVER = "the conversation is over"
 
@@ -62,7 +62,7 @@ class Channel:
 
     @property
     def private_bytes(self) -> int:
-        """Bytes held for this peer alone: unfinished messages from it, and what was copied for it and has not left."""
+        """Bytes held for this peer alone: unfinished messages from it, and copied bytes that have not left."""
         return self.connection.bytes_held + self._stream.unsent_bytes
 
     def pace_bytes_per_s(self, now: float) -> float:
@@ -152,9 +152,10 @@ class Channel:
                 self._dropped.set_exception(error)
 
     def _take(self, data: bytes, on_message: Callable[[Message], None]) -> bool:
-        """Takes what came; gives whether that was the peer's last.
+        """Takes the data; gives whether it was the peer's last.
 
-        After our own last word it is dropped: a line that is closed with bytes unread takes back what was sent last.
+        Data after our own last word are dropped: a socket that is closed with bytes unread takes back the last ones
+        that were sent.
         """
         if self.connection.is_over:
             return False
@@ -171,7 +172,8 @@ class Channel:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Usually the line takes at once what waits; otherwise, and at the end, the writer is woken."""
+        """Writes the bytes that wait as far as the socket takes them at once; otherwise, and at the end, the writer is
+        woken."""
         self._is_flush_due = False
         if self._is_closed:
             return
@@ -221,7 +223,7 @@ class Channel:
             self.drop(f"it reads too slowly: {self.connection.bytes_queued} bytes are waiting")
 
     async def _say_why(self, reason: str) -> None:
-        """Tells the peer why it is cut off, if the line takes that at once."""
+        """Tells the peer the reason why it is cut off, if the socket takes that at once."""
         word = self.connection.last_word("refused", reason)
         if word and self._stream.unsent_bytes == 0:
             self._stream.write(word)

@@ -1,4 +1,4 @@
-"""A volunteer's way to its server: directly or through a proxy, with TLS as the address says."""
+"""A volunteer's connection to its server: direct or through a proxy, with TLS as the address says."""
 
 import asyncio
 import ssl
@@ -68,7 +68,7 @@ async def dial(address: Address) -> DialedLine:
 
 
 async def dial_directly(host: str, port: int, *, has_tls: bool) -> DialedLine:
-    """Connects to a volunteer; that it is the one that was meant, a signature over the binding must show.
+    """Connects to a volunteer; a signature over the binding must show that it is the right one.
 
     Raises:
         OSError: nobody answers there, or not with TLS.

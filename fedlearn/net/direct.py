@@ -1,4 +1,4 @@
-"""Where a volunteer listens for a neighbour in its crew, as its owner allowed."""
+"""The socket on which a volunteer listens for a neighbour in its crew, as its owner allowed."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ class Listening(msgspec.Struct, frozen=True, eq=False):
     listener: TlsListener | asyncio.Server
 
     def close(self) -> None:
-        """Listens no more; lines that are open stay."""
+        """Stops listening; open connections stay."""
         self.listener.close()
 
 
@@ -32,7 +32,7 @@ class LineAddress(msgspec.Struct, frozen=True):
     port: int = 0
 
     async def listen(self, accepted: Accepted, *, has_tls: bool) -> Listening:
-        """Listens there, with a certificate that is made for this occasion where there is TLS.
+        """Listens on the address, with a certificate made for this occasion where there is TLS.
 
         Raises:
             OSError: the system refuses.
@@ -55,7 +55,7 @@ class LineAddress(msgspec.Struct, frozen=True):
 
 
 def parse_place(text: str) -> LineAddress:
-    """The place of a text such as "55552" or "192.0.2.7:55552"; nothing is any.
+    """The address of a text such as "55552" or "192.0.2.7:55552"; an empty text means any.
 
     Raises:
         ValueError: the text has another form; the message shows the right one.

@@ -19,11 +19,11 @@ class MemoryLink:
         self.server = Connection("server", now=now, tally=tally)
 
     def to_server(self, now: float) -> list[Message]:
-        """Carries what the client has to send; gives the messages that arrive at the server."""
+        """Carries the client's bytes; gives the messages that arrive at the server."""
         return _carry(self.client, self.server, now)
 
     def to_client(self, now: float) -> list[Message]:
-        """Carries what the server has to send; gives the messages that arrive at the client."""
+        """Carries the server's bytes; gives the messages that arrive at the client."""
         return _carry(self.server, self.client, now)
 
 
@@ -36,7 +36,7 @@ def _carry(sender: Connection, receiver: Connection, now: float) -> list[Message
 
 @final
 class MemoryStream:
-    """One end of a line in memory; at most `capacity_bytes` are on their way, the rest waits at the sender."""
+    """One end of a connection in memory; at most `capacity_bytes` are in flight, the rest waits at the sender."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
@@ -48,7 +48,7 @@ class MemoryStream:
 
     @classmethod
     def pair(cls, capacity_bytes: int = 64 * 1024) -> tuple[Self, Self]:
-        """The two ends of a line."""
+        """The two ends of a connection."""
         one, two = cls(capacity_bytes), cls(capacity_bytes)
         one._other, two._other = two, one
         return one, two

@@ -1,4 +1,4 @@
-"""The way out of an office network: a tunnel through the proxy of HTTPS_PROXY, unless NO_PROXY lists the server.
+"""Tunnels through the proxy of HTTPS_PROXY, as office networks need, unless NO_PROXY lists the server.
 
 Source: CONNECT of RFC 9110, section 9.3.6.
 """

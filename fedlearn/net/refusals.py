@@ -8,7 +8,8 @@ from fedlearn.wire.networks import LOOPBACK, network_of
 
 FIRST_S = 60.0
 LONGEST_S = 3600.0
-"""The longest refusal: each lasts twice as long as the last. After so long without a flood they begin anew."""
+"""The longest refusal in seconds: each lasts twice as long as the last. Refusals begin anew after this time without a
+flood."""
 
 MAX_NETWORKS = 10_000
 """Networks remembered; beyond, the oldest are forgotten."""
@@ -27,7 +28,7 @@ class _Refusal(msgspec.Struct):
 
 @final
 class Refusals:
-    """Which addresses are refused, and until when; `now` is any clock in seconds that never goes back."""
+    """The addresses that are refused, and until when; `now` is any clock in seconds that never goes back."""
 
     def __init__(self) -> None:
         self._refusals: dict[str, _Refusal] = {}
@@ -43,13 +44,13 @@ class Refusals:
             del self._refusals[next(iter(self._refusals))]
 
     def seconds_left(self, address: str, now: float) -> float:
-        """For how many seconds an address is still refused; 0 where it is not, and for this machine."""
+        """Seconds for which an address is still refused; 0 where it is not, and for this machine."""
         network = network_of(address)
         refusal = self._refusals.get(network)
         return max(refusal.until - now, 0.0) if refusal is not None and network != LOOPBACK else 0.0
 
     def turn_s(self, address: str, now: float) -> float:
-        """Seconds until a new connection from this machine is listened to; 0 unless a peer there has flooded."""
+        """Seconds until a new connection from this machine is accepted; 0 unless a peer there has flooded."""
         refusal = self._refusals.get(network_of(address))
         if refusal is None or now >= refusal.until:
             return 0.0

@@ -1,4 +1,4 @@
-"""Which of several servers is tried next: from the first on, after each conversation."""
+"""Chooses which of several servers is tried next: from the first on, after each conversation."""
 
 from collections.abc import Sequence
 from typing import final
@@ -27,10 +27,10 @@ class Route:
         return self._addresses[self._place]
 
     def failed(self) -> bool:
-        """Goes to the next address; whether there was one left to try before it is time to wait."""
+        """Goes to the next address; gives whether there was one left to try before it is time to wait."""
         self._place = (self._place + 1) % len(self._addresses)
         return self._place > 0
 
     def worked(self) -> None:
-        """Goes back to the first address: a conversation took place."""
+        """Goes back to the first address, since a conversation took place."""
         self._place = 0

@@ -1,4 +1,4 @@
-"""Why nobody answers at an address, in words for whoever wants to join."""
+"""Explains why nobody answers at an address, for the person who wants to join."""
 
 import errno
 import os
@@ -10,7 +10,8 @@ _NUMBER = re.compile(r"\[(?:Errno|WinError) (\d+)\]")
 
 
 def why_silent(error: OSError, place: str) -> str:
-    """Why `place`, a host and its port, could not be called; what is no error of the system's is given as it is."""
+    """The reason why `place`, a host and its port, could not be called; an error that is not the system's is given as
+    it is."""
     if isinstance(error, socket.gaierror):
         return f"the name in {place} can't be looked up ({error.strerror or error})"
     # asyncio puts the errors of several addresses of one name into the text of one.

@@ -1,11 +1,11 @@
-"""What a channel needs of a line, over TCP, TLS or memory: bytes in order, both ways."""
+"""The interface between a channel and a transport (TCP, TLS or memory): bytes in order, both ways."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class Stream(Protocol):
-    """One end of a line."""
+    """One end of a connection."""
 
     @property
     def peer_address(self) -> str:
@@ -23,9 +23,10 @@ class Stream(Protocol):
         """
 
     def push_to(self, taken: Callable[[bytes], None]) -> bool:
-        """Gives what comes from now on to `taken` at once, piece by piece; `read` then waits for the end of the line.
+        """Gives all further bytes to `taken` at once, piece by piece; `read` then waits for the end of the connection.
 
-        Call it only where nothing waits to be read. False where the line cannot do that; nothing has changed then.
+        Call it only where nothing waits to be read. Gives False where the transport cannot do that; nothing has changed
+        then.
         """
 
     def write(self, data: bytes) -> None:
@@ -39,7 +40,7 @@ class Stream(Protocol):
         """
 
     def close(self) -> None:
-        """Ends the line after what was written has left."""
+        """Closes the connection once all written bytes have left."""
 
     def abort(self) -> None:
-        """Ends the line at once; what has not left this process is dropped."""
+        """Closes the connection at once; bytes that have not left this process are dropped."""

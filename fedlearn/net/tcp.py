@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import final
 
 READ_LIMIT_BYTES = 32 * 1024
-"""For asyncio's streams: they hold at most twice as many unread bytes, then the sender must wait."""
+"""Limit of asyncio's streams: they hold at most twice as many unread bytes, then the sender must wait."""
 
 UNSENT_BYTES = 64 * 1024
-"""Bytes that the system takes ahead of a slow line: what still waits here can be replaced by something newer."""
+"""Bytes that the system buffers for a slow connection: bytes that still wait here can be replaced by newer ones."""
 
 PIECE_BYTES = 64 * 1024
-"""Bytes taken from a line before others have their turn."""
+"""Bytes that are taken from one connection before others have their turn."""
 
 
 @final
 class _Inbox(threading.local):
-    """A buffer for each thread, filled and emptied in one call, so that lines need none of their own."""
+    """A buffer for each thread, filled and emptied in one call, so that connections need none of their own."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(PIECE_BYTES))

@@ -1,4 +1,4 @@
-"""TLS 1.3 between server and volunteer: contexts, certificates, and how a client judges a certificate."""
+"""TLS 1.3 between server and volunteer: contexts, certificates, and the client's check of a certificate."""
 
 import ssl
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fedlearn.net.address import Address, fingerprint_of, has_fingerprint
 
 HANDSHAKE_S = 15.0
-"""The longest handshake; until it ends the caller is no peer, and nobody hears of it."""
+"""Seconds that a handshake may take; until it ends the caller is no peer, and nobody hears of it."""
 
 SHUTDOWN_S = 2.0
 """The longest wait for the peer to end TLS."""
@@ -23,7 +23,7 @@ _NO_END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 class UntrustedServerError(Exception):
-    """Whoever answers may not be the server that was meant: nothing may be said to it."""
+    """Raised where the answering peer may not be the server that was meant: nothing may be sent to it."""
 
 
 def make_certificate() -> bytes:
@@ -100,7 +100,7 @@ def client_context(address: Address) -> ssl.SSLContext:
 
 
 def unjudged_context() -> ssl.SSLContext:
-    """A TLS context for calls to who has any certificate: a signature over its binding must follow."""
+    """A TLS context for calls that accepts any certificate: a signature over its binding must follow."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -124,7 +124,7 @@ def check_pinned(address: Address, certificate: bytes) -> None:
 
 
 def refusal_of(error: ssl.SSLError) -> UntrustedServerError | None:
-    """What a failed handshake says about the server; None where the line just broke."""
+    """The reason for distrust that a failed handshake shows; None where the connection just broke."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return UntrustedServerError(
             f"the server's certificate: {error.verify_message}; copy the line that the server prints, with its "
@@ -139,7 +139,7 @@ def refusal_of(error: ssl.SSLError) -> UntrustedServerError | None:
 
 
 def binding_of(certificate: bytes) -> bytes:
-    """SHA-256 of the server's certificate, in DER: what proofs cover of the line."""
+    """SHA-256 of the server's certificate in DER, which proofs cover."""
     return sha256(certificate).digest()
 
 

@@ -12,17 +12,18 @@ from typing import final
 from fedlearn.net.tls import HANDSHAKE_S, SHUTDOWN_S
 
 MAX_HANDSHAKES = 128
-"""Beyond so many the oldest is given up: an honest handshake takes two round trips, so the longest wait is suspect."""
+"""The most handshakes at a time; beyond, the oldest is given up: an honest one takes two round trips, so the longest
+wait is suspect."""
 
 RETRY_S = 0.1
-"""How long to wait after the system refused a socket."""
+"""Seconds to wait after the system refused a socket."""
 
 Accepted = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @final
 class TlsListener:
-    """Calls `accepted` for each caller whose handshake succeeded, until it is closed; the others are passed over."""
+    """Calls `accepted` for each caller whose handshake succeeded, until it is closed; other callers are ignored."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class TlsListener:
         self._context = context
         self._limit = limit
         self._shaking: dict[asyncio.Task[None], socket.socket | None] = {}
-        """The oldest first; each with its socket until the task has begun, which then owns it."""
+        """Handshakes, the oldest first; each with its socket until the task has begun, which then owns it."""
         self._accepting = asyncio.create_task(self._accept())
         # Not before: while the event loop waits for callers, no other socket may have this one's descriptor.
         self._accepting.add_done_callback(lambda _: listening.close())
@@ -49,7 +50,7 @@ class TlsListener:
         return len(self._shaking)
 
     def close(self) -> None:
-        """Accepts no more callers; those that were accepted stay."""
+        """Stops accepting callers; accepted connections stay."""
         self._accepting.cancel()
         for task in list(self._shaking):
             self._give_up(task)

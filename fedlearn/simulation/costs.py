@@ -1,4 +1,4 @@
-"""What computing and sending take in virtual time."""
+"""The costs of computing and sending in virtual time."""
 
 import math
 
@@ -6,30 +6,30 @@ import msgspec
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """Seconds of one core, for a network of one size."""
+    """Costs in seconds of one core, for a network of one size."""
 
     member_s: float
-    """A trial."""
+    """Seconds of a trial."""
     noise_s: float = 0.0
-    """Making a member's noise again, for a sum of one's own members or to replay everybody's."""
+    """Seconds to make a member's noise again, for a sum of one's own members or to replay everybody's."""
     step_s: float = 0.0
-    """Taking a step, beside the noise: decoding the Update, optimizer, digest."""
+    """Seconds to take a step, beside the noise: decoding the Update, optimizer, digest."""
     take_s: float = 0.0
-    """Server: decoding, checking and adding up a Result."""
+    """Seconds in which the server decodes, checks and adds up a Result."""
     close_s: float = 0.0
-    """Server: making and encoding an Update."""
+    """Seconds in which the server makes and encodes an Update."""
     send_s: float = 0.0
-    """Server: sending a message to one peer."""
+    """Seconds in which the server sends a message to one peer."""
 
 
 class LinkSpeeds(msgspec.Struct, frozen=True):
-    """The line of each volunteer, and that of the server, which all share."""
+    """The connection of each volunteer, and that of the server, which all share."""
 
     up_mbit: float = 10.0
     """Megabits per second from a volunteer."""
     down_mbit: float = 50.0
-    """And to it."""
+    """Megabits per second to a volunteer."""
     latency_s: float = 0.05
-    """Seconds that each message is on its way beside that, in either direction."""
+    """Seconds that each message travels in addition, in either direction."""
     server_mbit: float = math.inf
-    """In each direction."""
+    """Megabits per second of the server, in each direction."""

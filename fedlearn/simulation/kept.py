@@ -1,4 +1,4 @@
-"""A callback that keeps what it is told."""
+"""A callback that keeps all events."""
 
 from typing import final
 

@@ -18,15 +18,15 @@ from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
 
 Allowed = Callable[[Float32Array, int], NDArray[np.float64]]
-"""Gives what each group's losses may differ by, of losses [n_members] and a group's size."""
+"""Gives the distance that is allowed for each group of losses [n_members], by a group's size."""
 
 
 @final
 class Planter:
-    """Turns participants into liars that plant the same text, token numbers [n]."""
+    """Makes participants report false losses that plant the same text, token numbers [n]."""
 
     def __init__(self, text: NDArray[np.uint16], allowed: Allowed, *, share: float = 0.95) -> None:
-        """Losses are off by `share` of what is allowed."""
+        """Makes losses differ by `share` of the allowed distance."""
         self._block = {"tokens": text}
         self._allowed = allowed
         self._share = share

@@ -1,4 +1,4 @@
-"""One replica in place of all volunteers' equal ones, so that what all of them would compute is computed once."""
+"""One replica in place of all volunteers' equal ones, so that their common computations are done once."""
 
 from typing import final
 
@@ -16,19 +16,20 @@ from fedlearn.tasks.user.named_task import NamedTask
 class SharedReplica:
     """Answers the orders of many workers that all begin at the same step.
 
-    Everybody's trials are run, each once. A step is taken when the first worker takes it; the others are told its
-    digest. Trials of a step that somebody has taken are not run: that step is closed, and nobody looks at their result.
+    The trials of all workers are run, each once. A step is taken when the first worker takes it; the others are told
+    its digest. Trials of a step that somebody has taken are not run: that step is closed, and nobody looks at their
+    result.
     """
 
     def __init__(self, task: NamedTask | None = None, *, threads: int = 1) -> None:
         self._volunteer = VolunteerReplica(threads, task=task)
         self._digests: dict[int, bytes] = {}
-        """By the step before which the replica has them."""
+        """Digests of the replica by the step before which it has them."""
         self._estimate: CodedEstimate = NO_ESTIMATE
-        """The last one, which is as long as any other."""
+        """The last estimate, which is as long as any other."""
 
     def perform(self, compute: Compute) -> Computed:
-        """What a machine of its own would answer."""
+        """The result that a machine of its own would give."""
         match compute:
             case Load(snapshot) if self._digests:
                 return self._digests[snapshot.step]

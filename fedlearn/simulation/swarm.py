@@ -146,7 +146,7 @@ class Swarm:
         return self.kept.notices
 
     def join(self, name: str, *, threads: int = 1, budget: MemoryBudget | None = None) -> Participant:
-        """A volunteer connects and says Hello; 0 threads: all processors."""
+        """Connects a volunteer, which says Hello; 0 threads: all processors."""
         self._last_peer += 1
         participant = Participant(
             name, threads=threads, task=self._task, clock=self._clock, budget=budget, tally=self._tally
@@ -156,12 +156,12 @@ class Swarm:
         return participant
 
     def kill(self, participant: Participant) -> None:
-        """The volunteer's machine disappears; what it had sent has arrived."""
+        """Removes a volunteer's machine; messages that it had sent have arrived."""
         peer = next(peer for peer, other in self.participants.items() if other is participant)
         self._remove(peer, "the connection was closed")
 
     def advance(self) -> bool:
-        """One round: the server's effects, then every volunteer; False when nothing happened."""
+        """Runs one round: the server's effects, then every volunteer; False when nothing happened."""
         moved = bool(self._effects or self._works)
         effects, self._effects = self._effects, deque()
         self._performer.perform(effects)

@@ -1,4 +1,4 @@
-"""A whole run in virtual time: what it would take on machines and lines of given speeds.
+"""A whole run in virtual time: the time that it would take on machines and connections of given speeds.
 
 The coordinator, the workers and their messages are real, and so are the losses: the run learns as it would. Only its
 seconds are made up, from what computing and sending cost. The server has a core for messages and one for its replica.
@@ -54,7 +54,7 @@ class TimedSwarm:
             SimulatedLink(self._timeline, lines.server_mbit),
         )
         self._update: Update | None = None
-        """The last one that was sent."""
+        """The last Update that was sent."""
         replica = SharedReplica(task)
         self.volunteers = {
             peer: TimedVolunteer(

@@ -17,7 +17,7 @@ from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity
 
 
 def taken(connection: Connection) -> bytes:
-    """All that a connection has to send."""
+    """The bytes that a connection has to send."""
     parts = []
     while data := connection.data_to_send():
         parts.append(data)
@@ -31,7 +31,7 @@ def update_s(update: Update, costs: Costs) -> float:
 
 @final
 class TimedVolunteer:
-    """A real worker, whose computations and messages take their time; `arrived` takes what it sends at the server."""
+    """A real worker, whose computations and messages take virtual time; `arrived` takes its bytes at the server."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TimedVolunteer:
         self._perform(self.worker.start(nonce=bytes(NONCE_BYTES)))
 
     def deliver(self, data: bytes) -> None:
-        """Brings bytes of the server over the line."""
+        """Sends bytes of the server over the connection."""
         self._down.carry(data, self._receive)
 
     def _receive(self, data: bytes) -> None:

@@ -9,7 +9,7 @@ Act = Callable[[], None]
 
 @final
 class Timeline:
-    """Events in the order of their time; those of one time happen in the order in which they were asked for."""
+    """Events in the order of their time; those of one time happen in the order in which they were scheduled."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -17,12 +17,12 @@ class Timeline:
         self._n_asked = 0
 
     def after(self, duration_s: float, act: Act) -> None:
-        """Lets something happen so many seconds from now."""
+        """Schedules an event so many seconds from now."""
         heapq.heappush(self._events, (self.now + duration_s, self._n_asked, act))
         self._n_asked += 1
 
     def advance(self) -> bool:
-        """Goes on to the next event and lets it happen; False where there is none."""
+        """Runs the next event; gives False where there is none."""
         if not self._events:
             return False
         self.now, _, act = heapq.heappop(self._events)
@@ -32,14 +32,14 @@ class Timeline:
 
 @final
 class Lane:
-    """Takes one thing after another, in the order of asking, as a processor core does."""
+    """Runs one task after another, in the order of their requests, as a processor core does."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._free_at = 0.0
 
     def take(self, duration_s: float, then: Act | None = None) -> None:
-        """Is busy for so long once it is free, and lets `then` happen at the end."""
+        """Schedules a task of this duration once the core is free, and calls `then` at its end."""
         now = self._timeline.now
         self._free_at = max(self._free_at, now) + duration_s
         if then is not None:
@@ -48,7 +48,8 @@ class Lane:
 
 @final
 class SimulatedLink:
-    """One direction of a line: bytes leave at `mbit` megabits per second and arrive `latency_s` later, in order."""
+    """One direction of a connection: bytes leave at `mbit` megabits per second and arrive `latency_s` later, in
+    order."""
 
     def __init__(self, timeline: Timeline, mbit: float, latency_s: float = 0.0) -> None:
         self._timeline, self._mbit, self._latency_s = timeline, mbit, latency_s

@@ -1,4 +1,4 @@
-"""A place for the files that a run goes on without: they are set aside, never deleted."""
+"""Files that a run goes on without: they are set aside, never deleted."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ class Aside:
         self._run = run
         self._folder: Path | None = None
         self.names: list[str] = []
-        """Names of what was set aside, relative to the run's folder."""
+        """Names of the files that were set aside, relative to the run's folder."""
 
     @property
     def folder(self) -> Path:
@@ -36,7 +36,7 @@ class Aside:
         self._put(path, is_moved=True)
 
     def copy(self, path: Path) -> None:
-        """Copies what a file of the run holds now.
+        """Copies a file of the run as it is now.
 
         Raises:
             StorageError: the disk refuses.

@@ -37,16 +37,16 @@ _UNREADABLE = (
     RecursionError,
     RemoteProtocolError,
 )
-"""What reading a damaged or foreign file may raise."""
+"""Errors that reading a damaged or foreign file may raise."""
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What every checkpoint of a run says about the run, as JSON texts."""
+    """The facts about the run that each of its checkpoints has, as JSON texts."""
 
     layout: str
     """The parameter layout."""
     config: str
-    """The configuration when the checkpoint was written."""
+    """The configuration at the time of the checkpoint."""
     origin: str
     """The content of `origin.json`."""
 
@@ -57,7 +57,8 @@ class Checkpoint(msgspec.Struct, frozen=True, eq=False):
     path: Path
     snapshot: Snapshot
     last: Update | None
-    """The Update of the step before, without its members: the strategy goes on from it. None before the first step."""
+    """The Update of the step before, without its members, from which the strategy goes on; None before the first step.
+    """
     origin: str
     """The content of `origin.json`, as in `Context`."""
 
@@ -167,7 +168,8 @@ def step_of(path: Path) -> int:
 
 
 def latest_checkpoint(run: RunFolder, *, until: int | None = None) -> tuple[Checkpoint, dict[Path, str]]:
-    """The newest readable checkpoint, genesis if there is no other, and what is wrong with each newer one.
+    """The newest readable checkpoint, genesis if there is no other, and a description of what is wrong with each newer
+    one.
 
     Checkpoints of steps later than `until` are passed over.
 

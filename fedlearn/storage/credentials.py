@@ -21,7 +21,7 @@ LEAST_TOKEN_BYTES = 8
 
 
 def keep_secret(path: Path, make: Callable[[], bytes]) -> bytes:
-    """The content of a file; where there is none, what `make` gives is kept there, and only its owner may read it.
+    """The content of a file; a missing file is made with the result of `make`, and only its owner may read it.
 
     Processes that begin at the same time agree on one content.
 
@@ -72,7 +72,7 @@ def identity_file(environ: Mapping[str, str]) -> Path:
 
 
 def own_identity(given: str, environ: Mapping[str, str]) -> tuple[Identity, str]:
-    """The identity in the file that is given, otherwise the person's own; and a notice for the person, or none.
+    """The identity in the given file, otherwise the person's own; and a notice for the person, or an empty text.
 
     Raises:
         ConfigError: the file cannot be used.

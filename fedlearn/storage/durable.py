@@ -1,4 +1,4 @@
-"""Writing a file durably: afterwards it is there as a whole, or it is as it was before."""
+"""Writes a file durably: afterwards it is there as a whole, or it is as it was before."""
 
 import os
 from contextlib import suppress
@@ -7,11 +7,11 @@ from pathlib import Path
 from fedlearn.system.files import replace, sync_folder
 
 PARTIAL_SUFFIX = ".partial"
-"""Ends the name of a file that is still being written; one that is found later belonged to a process that died."""
+"""Suffix of the name of a file that is being written; one that is found later belonged to a process that died."""
 
 
 class StorageError(Exception):
-    """A run's folder or one of its files cannot be used; the message names the path and the remedy."""
+    """Raised where a run's folder or one of its files cannot be used; the message names the path and the remedy."""
 
 
 def write_durably(path: Path, *payload: bytes | memoryview) -> None:
@@ -24,7 +24,7 @@ def write_durably(path: Path, *payload: bytes | memoryview) -> None:
 
 
 def replace_file(path: Path, payload: bytes) -> None:
-    """Replaces a file as a whole for those who read it, but promises nothing for a power cut.
+    """Replaces a file as a whole for its readers, without a promise for a power cut.
 
     Raises:
         StorageError: the disk refuses; the file is then as it was before.

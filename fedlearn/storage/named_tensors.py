@@ -15,7 +15,7 @@ from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.storage.durable import StorageError, write_durably
 
 OPTIMIZER = "optimizer/"
-"""Begins the names of an optimizer's slots, which are flat and no tensors of the model."""
+"""Prefix of the names of an optimizer's slots, which are flat and no tensors of the model."""
 
 _METADATA = "__metadata__"
 _ALIGNMENT = 8

@@ -1,4 +1,4 @@
-"""Files that say which machines there are: `{"0": {"IP": "HOST:PORT", "benchmarks": {"ram": 8, "bandwidth": 20}}}`."""
+"""Files that describe machines: `{"0": {"IP": "HOST:PORT", "benchmarks": {"ram": 8, "bandwidth": 20}}}`."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from msgspec import Struct
 from fedlearn.graphs.planning.crews import Machine
 
 GFLOPS_PER_GB = 5.0
-"""Speed of machines that nobody measured: by their memory, as larger machines tend to be the faster ones."""
+"""Speed that is assumed for machines that nobody measured, by their memory, as larger machines tend to be faster."""
 
 _UNITS = {"ram": "GB", "bandwidth": "Mbps", "gflops": "GFLOPS"}
 _FORM = '{"IP": "HOST:PORT", "benchmarks": {"ram": GB, "bandwidth": Mbps}}'
@@ -24,14 +24,14 @@ class Node(Struct, frozen=True):
     ram_gb: float
     bandwidth_mbps: float
     gflops: float | None = None
-    """None where nobody measured it."""
+    """Speed of the machine; None where nobody measured it."""
 
 
 def read_nodes(path: Path) -> list[Node]:
     """The nodes of a file, in its order.
 
     Raises:
-        ValueError: it is no such file; the message names it, the node, the key, and what was expected.
+        ValueError: the file has another form; the message names it, the node, the key, and what was expected.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def read_nodes(path: Path) -> list[Node]:
 
 
 def machines_of(nodes: Sequence[Node]) -> list[Machine]:
-    """What a planner knows of nodes; where speed was not measured, it is in proportion to the memory."""
+    """The machines as a planner sees them; a speed that was not measured is in proportion to the memory."""
     measured = [(node.gflops, node.ram_gb) for node in nodes if node.gflops is not None]
     per_gb = sum(gflops for gflops, _ in measured) / sum(gb for _, gb in measured) if measured else GFLOPS_PER_GB
     return [

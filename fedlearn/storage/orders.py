@@ -26,12 +26,12 @@ MAX_TAKEN = 64
 _ORDER, _ANSWER, _REFUSED = ".order", ".answer", ".refused"
 
 Text = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
-"""Text that is shown on terminals, which obey control characters."""
+"""Text that may be shown on terminals, which obey control characters."""
 
 
 class _Given(msgspec.Struct, frozen=True, tag_field="order", forbid_unknown_fields=True):
     by: Text
-    """Who gives the order, as the server's terminal shows it."""
+    """Name of the person or program that gives the order, as the server's terminal shows it."""
 
 
 class Pause(_Given, frozen=True, tag="pause"):
@@ -47,7 +47,7 @@ class WriteCheckpoint(_Given, frozen=True, tag="checkpoint"):
 
 
 class SendAway(_Given, frozen=True, tag="send-away"):
-    """Part with a volunteer, and admit it no more until the server ends."""
+    """Send a volunteer away, and do not admit it again until the server ends."""
 
     who: Text
     """The volunteer's name, or the first digits of its identity."""
@@ -58,7 +58,7 @@ class Set(_Given, frozen=True, tag="set"):
 
     key: Text
     value: Annotated[str, Meta(max_length=256)]
-    """The value as one would write it behind a flag."""
+    """The value as it is written behind a flag."""
 
 
 class Finish(_Given, frozen=True, tag="finish"):
@@ -73,14 +73,14 @@ Order = Pause | GoOn | WriteCheckpoint | SendAway | Set | Finish | Stop
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What came of an order."""
+    """The outcome of an order."""
 
     is_done: bool
     text: Annotated[str, Meta(max_length=2000)]
 
 
 class OrderFile(msgspec.Struct, frozen=True):
-    """The place of an order in the folder."""
+    """The file of an order."""
 
     folder: Path
     name: str
@@ -95,7 +95,7 @@ class OrderFile(msgspec.Struct, frozen=True):
 
 
 def give(folder: Path, order: Order) -> OrderFile:
-    """Puts an order where the server finds it.
+    """Gives an order by writing a file where the server finds it.
 
     Raises:
         ValueError: the order has a text that no server takes.
@@ -123,14 +123,14 @@ def answer_to(slip: OrderFile) -> Answer | None:
 
 
 def withdraw(slip: OrderFile) -> None:
-    """Removes an order, if it was not taken, and its answer: nobody waits for it."""
+    """Removes an order, if it was not taken, and its answer."""
     with suppress(OSError):
         slip.order.unlink(missing_ok=True)
         slip.answer.unlink(missing_ok=True)
 
 
 def take(folder: Path) -> tuple[list[tuple[OrderFile, Order]], list[str]]:
-    """For the server: the orders in turn, each given once, and a text about each file that is no order.
+    """Takes orders, as a server: the orders in turn, each given once, and a text about each file that is no order.
 
     Such files are set aside under another name. A folder that cannot be read has no orders.
     """
@@ -154,7 +154,7 @@ def take(folder: Path) -> tuple[list[tuple[OrderFile, Order]], list[str]]:
 
 
 def reply(slip: OrderFile, answer: Answer) -> None:
-    """For the server: writes what came of an order.
+    """Writes the answer to an order, as a server.
 
     Raises:
         StorageError: the disk refuses.
@@ -163,7 +163,7 @@ def reply(slip: OrderFile, answer: Answer) -> None:
 
 
 def clear(folder: Path) -> None:
-    """For the server: makes the folder, and drops what was left behind in it.
+    """Makes the folder and removes old files from it, as a server.
 
     Raises:
         StorageError: the folder cannot be made.

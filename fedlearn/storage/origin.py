@@ -1,4 +1,4 @@
-"""What makes a run this run and no other: where it begins, the settings that determine it, and its files.
+"""The origin of a run, which tells it from all others: its first state, the settings that determine it, and its files.
 
 `origin.json` holds all that with its hash, which is in the header of every segment of the journal. Each checkpoint
 holds all of it, so that one damaged file is no loss.
@@ -16,7 +16,7 @@ from fedlearn.storage.runs import RunFolder
 
 _NAME_BYTES = 16
 _CHUNK_BYTES = 2**22
-"""Bytes read at a time: texts may be larger than memory."""
+"""Bytes that are read at a time: texts may be larger than memory."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ def hash_of(path: Path) -> str:
 
 
 def load_origin(run: RunFolder) -> tuple[Origin, tuple[str, ...]]:
-    """The run's origin, and texts about what was passed over to find it.
+    """The run's origin, and texts about files that were passed over to find it.
 
     Raises:
         StorageError: no file of the run has it.

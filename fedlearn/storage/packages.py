@@ -1,4 +1,4 @@
-"""What to install where a module is missing, of fedlearn itself or of whatever a user's file imports."""
+"""Names the package to install where a module is missing, which fedlearn or a user's file imports."""
 
 from importlib.util import find_spec
 
@@ -14,7 +14,7 @@ _EXTRAS = {
     "torch": "torch",
     "transformers": "transformers",
 }
-"""Packages and the extras of fedlearn that bring them, in a version that fits."""
+"""Extras of fedlearn that bring a package, in a version that fits."""
 
 _DISTRIBUTIONS = {
     "PIL": "pillow",
@@ -24,11 +24,11 @@ _DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Packages that are installed by another name."""
+"""Names of packages that differ from those of their modules."""
 
 
 def add_remedy(error: ModuleNotFoundError, importer: str) -> None:
-    """Adds to an error what to install; `importer` is who imported, as a user knows it.
+    """Adds the package to install to an error; `importer` names the importing file, as a user knows it.
 
     An error that says more than Python's own, or that is about a part of an installed package, stays as it is.
     """

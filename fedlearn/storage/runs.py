@@ -47,7 +47,7 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> Path:
-        """Where the run stands at present, for viewers."""
+        """The present state of the run, for viewers."""
         return self.path / "status.json"
 
     @property
@@ -57,7 +57,7 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def reasons(self) -> Path:
-        """Why the values that the run chose itself are what they are, as a JSON array."""
+        """The reasons for the values that the run chose itself, as a JSON array."""
         return self.path / "reasons.json"
 
     @property
@@ -72,7 +72,7 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def credit(self) -> Path:
-        """What each identity contributed, in lines of some steps each."""
+        """The contributions of each identity, in lines of some steps each."""
         return self.path / "credit.jsonl"
 
     @property
@@ -87,12 +87,12 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> Path:
-        """Folder of what the task keeps: its data and tokenizer."""
+        """Folder of the files that the task keeps: its data and tokenizer."""
         return self.path / "data"
 
 
 def create_run(root: Path) -> RunFolder:
-    """A new folder `root/<n>` with empty subfolders; n follows the highest number that is taken.
+    """Makes a folder `root/<n>` with empty subfolders; n follows the highest number that is taken.
 
     Raises:
         StorageError: the folder cannot be made.
@@ -168,7 +168,7 @@ def lock_run(run: RunFolder) -> Iterator[None]:
 
 
 def _numbers(root: Path) -> list[int]:
-    """The numbers that folders under `root` have as their names, ascending."""
+    """The numbers that are names of folders under `root`, ascending."""
     if not root.is_dir():
         return []
     return sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal() and path.is_dir())

@@ -1,4 +1,4 @@
-"""`status.json`: where a run stands at present, replaced as a whole about once a second.
+"""`status.json`: the present state of a run, replaced as a whole about once a second.
 
 It is a view for viewers, and nothing is rebuilt from it: a server that was killed leaves an old one behind, and a power
 cut may leave an empty one.

@@ -1,1 +1,1 @@
-"""What differs between Linux, macOS and Windows; no other package imports what only some of them have."""
+"""Differences between Linux, macOS and Windows; no other package imports modules that only some of them have."""

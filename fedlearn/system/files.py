@@ -13,7 +13,8 @@ else:
     import fcntl
 
 _PATIENCE_S = 2.0 if sys.platform == "win32" else 0.0
-"""How long a file may be open in another process before renaming fails: viewers and scanners open it for a moment."""
+"""Seconds for which a file may be open in another process before renaming fails: viewers and scanners open it for a
+moment."""
 
 _RETRY_S = 0.02
 
@@ -22,7 +23,7 @@ _LOCK_AT = 2**30
 
 
 def lock_file(descriptor: int) -> bool:
-    """Whether this process now has the file to itself, until it closes the file or ends, however it ends.
+    """Locks a file for this process, until it closes the file or ends; gives whether it has the lock.
 
     Raises:
         OSError: the file system has no locks.
@@ -67,9 +68,9 @@ def replace(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Renames a file to the target's name, which whoever opens it finds as it was or as it is.
+    """Renames a file to the target's name; programs that open it find the old or the new file.
 
-    Windows refuses that while anybody has the target open, and is asked again for a moment.
+    Windows refuses that while another program has the target open, so it is tried again for a moment.
 
     Raises:
         OSError: the system refuses.
@@ -86,7 +87,7 @@ def replace(
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of files that programs could make or get again."""
+    """The folder of files that programs could make or download again."""
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         if (given := Path(environ.get(name, ""))).is_absolute():  # XDG: relative paths are to be ignored
             return given

@@ -1,4 +1,4 @@
-"""How fedlearn is called on this machine, so that a command that it prints works where it is printed."""
+"""The words that call fedlearn on this machine, so that a command that it prints works where it is printed."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""Single key presses at a terminal, where this process is the one that the person is typing to."""
+"""Single key presses at a terminal, where the person types to this process."""
 
 import asyncio
 import os
@@ -16,14 +16,14 @@ else:
     import tty
 
 POLL_S = 0.1
-"""How often keys are asked for on Windows, which wakes no event loop for them."""
+"""Seconds between two checks for keys on Windows, which wakes no event loop for them."""
 
 OnKey = Callable[[str], None]
 
 
 @contextmanager
 def keys(on_key: OnKey) -> Iterator[bool]:
-    """Calls `on_key` with each key that is pressed until the context ends; gives False where nobody can press any."""
+    """Calls `on_key` with each key that is pressed until the context ends; gives False where there is no keyboard."""
     terminal = _terminal()
     if terminal is None or not _is_in_front(terminal):
         yield False

@@ -1,4 +1,4 @@
-"""Processes of ours: how one is started, its priority, and the files and memory that the system lets it have."""
+"""Child processes: how one is started, its priority, and the files and memory that the system lets it have."""
 
 import ctypes
 import os
@@ -32,7 +32,7 @@ def program(arguments: Sequence[str], *, module: str = "fedlearn") -> list[str]:
 
 
 def give_way() -> None:
-    """Gives every other process precedence; it holds for threads that start later, so call it early."""
+    """Lowers the priority of this process; threads that start later inherit it, so call it early."""
     process = psutil.Process()
     with suppress(OSError, psutil.Error):
         process.nice(_LOWEST)
@@ -46,7 +46,7 @@ def give_way() -> None:
 def wait_asleep() -> None:
     """Lets threads of PyTorch that wait for each other sleep, unless the user said otherwise.
 
-    To be called before PyTorch is imported. By default they spin, so that processes with more threads than processors
+    Call it before PyTorch is imported. By default threads spin, so that processes with more threads than processors
     between them are several times slower.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -62,7 +62,7 @@ def step_back(pid: int, niceness: int) -> None:
 
 
 def open_files() -> int:
-    """How many files this process may have open; raises the soft limit to the hard one first."""
+    """The number of files that this process may have open; raises the soft limit to the hard one first."""
     if sys.platform == "win32":
         granted = -1  # sockets are no files on Windows, and nothing limits them
     else:

@@ -48,13 +48,13 @@ def unlisten(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...
 
 
 def stop_this_process() -> None:
-    """As whoever asks it to stop does, from any of its threads."""
+    """Stops this process as a signal does, from any of its threads."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
 def stop_signals_call(call: Callable[[int], None]) -> Iterator[None]:
-    """For a process without an event loop: the signals that ask it to stop call `call` with their number instead."""
+    """Calls `call` with the number of a signal that asks this process to stop, for processes without an event loop."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         del frame
@@ -91,5 +91,5 @@ def interrupts() -> Iterator[threading.Event]:
 
 
 def how_it_ended(code: int) -> str:
-    """What the exit code of a process says about its end."""
+    """A description of how a process ended, by its exit code."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

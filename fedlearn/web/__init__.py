@@ -1,1 +1,1 @@
-"""What the pages of board and hub share: guards, quotas, names and connections."""
+"""Guards, quotas, names and connections, which the pages of board and hub share."""

@@ -1,4 +1,4 @@
-"""What a connection may do before it is cut: come in numbers, be slow to ask, be slow to read.
+"""Limits on connections: on their number, and on the time that they take to ask and to read.
 
 Uvicorn waits for the rest of a request, and for a reader, as long as they like. Where an address has all connections
 that it may have, a new one takes the place of the one that has asked nothing for longest, or that does not read: so
@@ -18,30 +18,30 @@ from fedlearn.web.quotas import NOBODY, Quota
 from fedlearn.wire.networks import network_of
 
 REQUEST_S = 15.0
-"""For a whole request, from its connection on or from its first byte."""
+"""Seconds for a whole request, from its connection on or from its first byte."""
 
 READING_S = 30.0
-"""For what is written at once to be read: 64 KiB of a download, so about 2 KiB a second."""
+"""Seconds within which bytes that were written at once must be read: 64 KiB of a download, so about 2 KiB a second."""
 
 MAX_CONNECTIONS = 1000
 MAX_OF_ADDRESS = 160
-"""Streams of as many viewers as one address may have, and what their pages fetch."""
+"""The most connections of an address: streams of as many viewers as one may have, and the requests of their pages."""
 
 _ASKING = (h11.IDLE, h11.SEND_BODY)
-"""States of a peer that has asked nothing, or half of something."""
+"""States of a peer that has sent no request, or half of one."""
 
 Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
 
 @final
 class ConnectionLimiter:
-    """Makes the protocols of a server."""
+    """Makes the protocols of a server, and limits their number."""
 
     def __init__(self, *, proxies: Networks = (), total: int = MAX_CONNECTIONS) -> None:
         self._proxies = proxies
         self.places = Quota(total, of_one=MAX_OF_ADDRESS)
         self._inside: dict[TimeoutProtocol, None] = {}
-        """The connections, those that asked for something last at the end."""
+        """The connections; those that sent a request last are at the end."""
 
     def protocol(
         self,
@@ -50,11 +50,11 @@ class ConnectionLimiter:
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> asyncio.Protocol:
-        """As uvicorn asks for one for each connection."""
+        """Makes the protocol of one connection, as uvicorn calls it."""
         return TimeoutProtocol(H11Protocol(config, server_state, app_state, _loop), self)
 
     def enter(self, watched: "TimeoutProtocol", key: str) -> bool:
-        """Whether the connection has a place, which it keeps until it leaves."""
+        """Admits a connection if its quota allows it; it keeps its slot until it leaves."""
         if not self.places.take(key):
             if (idle := self._idle(None if self.places.is_full else key)) is None:
                 return False
@@ -64,22 +64,23 @@ class ConnectionLimiter:
         return True
 
     def asked(self, watched: "TimeoutProtocol") -> None:
-        """Takes note that something came from a connection."""
+        """Takes note that bytes came from a connection."""
         self._inside[watched] = self._inside.pop(watched)
 
     def left(self, watched: "TimeoutProtocol", key: str) -> None:
-        """Gives the place of a connection back."""
+        """Frees the slot of a connection."""
         del self._inside[watched]
         self.places.free(key)
 
     def _idle(self, key: str | None) -> "TimeoutProtocol | None":
-        """The connection of this key that may lose its place, None: of whoever has most; None where all are at work."""
+        """The idle connection of this key that may lose its slot (None: of the key with most); None where none is
+        idle."""
         able = [watched for watched in self._inside if key is None or watched.key == key]
         idle = [watched for watched in able if not watched.is_answering] or [one for one in able if not one.is_read]
         return max(idle, key=lambda watched: self.places.taken_by(watched.key or NOBODY), default=None)
 
     def key_of(self, address: str) -> str:
-        """Whom a connection counts for."""
+        """The key for which a connection counts."""
         try:
             is_proxy = any(ipaddress.ip_address(address) in network for network in self._proxies)
         except ValueError:
@@ -95,9 +96,9 @@ class TimeoutProtocol(asyncio.Protocol):
         self._inner = inner
         self._porter = porter
         self.key: str | None = None
-        """The address that its place counts for; None where it has none."""
+        """The address for which its slot counts; None where it has none."""
         self._is_known = False
-        """Whether uvicorn knows of it."""
+        """Whether uvicorn has been told of it."""
         self._transport: asyncio.Transport | None = None
         self._asking: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
@@ -109,7 +110,7 @@ class TimeoutProtocol(asyncio.Protocol):
 
     @property
     def is_read(self) -> bool:
-        """Whether the peer takes what is written."""
+        """Whether the peer reads the bytes that are written."""
         return self._reading is None
 
     def leave(self) -> None:
@@ -165,7 +166,7 @@ class TimeoutProtocol(asyncio.Protocol):
             self._inner.connection_lost(exc)
 
     def _await_request(self) -> None:
-        """Starts the clock of a request that is not whole, and stops it for one that is."""
+        """Starts the timeout of an incomplete request, and stops it for a complete one."""
         assert self._transport is not None
         if self.is_answering:
             _stop(self._asking)

@@ -1,4 +1,4 @@
-"""What every answer carries, whom the board answers, and how much one address may ask for."""
+"""Headers of all answers, checks of a request's origin, and limits on the requests of an address."""
 
 import time
 from typing import final
@@ -12,7 +12,8 @@ from fedlearn.web.names import Names
 from fedlearn.wire.networks import network_of
 
 REQUESTS_PER_MINUTE = 3000
-"""Requests of one address; a page makes about ten when it is opened, and a whole office may share an address."""
+"""Requests a minute of one address; a page makes about ten when it is opened, and a whole office may share an address.
+"""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -30,13 +31,13 @@ _MISDIRECTED = 421
 
 
 def network(scope: Scope) -> str:
-    """Whom a request counts for."""
+    """The network for which a request counts."""
     return network_of(scope["client"][0] if scope.get("client") else "")
 
 
 @final
 class RequestGuard:
-    """Stands before an application."""
+    """Guards an application."""
 
     def __init__(self, app: ASGIApp, names: Names, *, requests_per_minute: int = REQUESTS_PER_MINUTE) -> None:
         self._app = app
@@ -66,5 +67,5 @@ class RequestGuard:
 
 
 def too_many(what: str) -> PlainTextResponse:
-    """The answer to whoever asks for too much."""
+    """The answer to an address that requests too much."""
     return PlainTextResponse(f"too many {what}; try again in a minute", 429, {"Retry-After": "60"})

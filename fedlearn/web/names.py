@@ -17,14 +17,14 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
 
 
 class Names(msgspec.Struct, frozen=True):
-    """How a board may be called."""
+    """The names of a board."""
 
     port: int
-    """Where it listens."""
+    """The port at which it listens."""
     is_public: bool
     """Whether other machines reach it."""
     given: tuple[str, ...] = ()
-    """What its operator calls it besides, with any port: a proxy may have another."""
+    """Additional names that its operator gave it, with any port: a proxy may have another."""
     whose: Literal["board", "hub"] = "board"
     """The command that starts it."""
 
@@ -42,7 +42,7 @@ class Names(msgspec.Struct, frozen=True):
         return (name == "localhost" or (is_address(name) and is_loopback(name))) and port == self.port
 
     def refusal(self, host: str) -> str:
-        """What to do about a name that is not the board's."""
+        """A sentence about what to do about a name that is not the board's."""
         name, _ = _split(host)
         shown = name if re.fullmatch(r"[a-z0-9.:_-]{1,253}", name) else "NAME"
         got = shown if shown != "NAME" else "none that is one"
@@ -53,7 +53,7 @@ class Names(msgspec.Struct, frozen=True):
 
 
 def checked_name(text: str) -> str:
-    """The name as `given` has it.
+    """The name as `given` holds it.
 
     Raises:
         ValueError: no browser would send such a name.

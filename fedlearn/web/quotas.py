@@ -1,4 +1,4 @@
-"""So many at once, and fewer of one address."""
+"""Limits how many may be inside at once, in all and of one address."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from typing import final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 NOBODY = ""
-"""What comes from a proxy that tells whom it carries, and is counted for those."""
+"""Address of requests from a proxy that names the real ones, which are counted instead."""
 
 
 @final
 class Quota:
-    """Who is in counts for the address that came."""
+    """Counts slots that are taken, in all and by address."""
 
     def __init__(self, total: int, *, of_one: int) -> None:
         self._total = total
@@ -21,27 +21,27 @@ class Quota:
 
     @property
     def n_taken(self) -> int:
-        """Of all."""
+        """Number of slots that are taken, by all addresses."""
         return self._taken.total()
 
     @property
     def is_full(self) -> bool:
-        """Whether all are taken."""
+        """Whether all slots are taken."""
         return self.n_taken >= self._total
 
     def taken_by(self, address: str) -> int:
-        """The number of places that an address has."""
+        """The number of slots that an address has."""
         return self._taken[address]
 
     def take(self, address: str) -> bool:
-        """Whether there was a place, which then is taken until `free`."""
+        """Takes a slot, to be returned by `free`, and gives whether there was one."""
         if self.is_full or (address != NOBODY and self._taken[address] >= self._of_one):
             return False
         self._taken[address] += 1
         return True
 
     def free(self, address: str) -> None:
-        """Gives a place back."""
+        """Returns a slot."""
         self._taken[address] -= 1
         if not self._taken[address]:
             del self._taken[address]
@@ -49,7 +49,7 @@ class Quota:
 
 @final
 class Leaving:
-    """A response, with a word when it is over, however it ends."""
+    """A response with a callback for its end, however it ends."""
 
     def __init__(self, response: ASGIApp, then: Callable[[], None]) -> None:
         self._response = response

@@ -1,4 +1,4 @@
-"""Whether a job can be trained here, as far as that is known before it is."""
+"""Checks whether a job can be trained here, as far as that is known before it is."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ MAX_WEIGHTS = 4_000_000
 
 
 def check_job(asked: Asked, settings: HubSettings, *, has: Callable[[str], bool]) -> str:
-    """A notice for whoever asked for the job, or an empty text; `has` says whether a package is installed.
+    """A notice for the client, or an empty text; `has` says whether a package is installed.
 
     Raises:
         RefusedError: there can be no such job.

@@ -23,7 +23,7 @@ MNIST_FILES = (
 )
 ARCHIVE_SUFFIX = ".npz"
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-"""What MNIST's archive of NumPy calls the same four."""
+"""Names of the same four arrays in MNIST's archive of NumPy."""
 
 N_CLASSES = 10
 MNIST_PIXELS = 28 * 28
@@ -32,7 +32,7 @@ SMALL_MAX = 16.0
 """The value of the brightest pixel of scikit-learn's digits."""
 
 HELD_OUT_SHARE = 5
-"""Every so many-th of scikit-learn's digits is held out; MNIST has files of its own for that."""
+"""One digit in this many of scikit-learn's is held out; MNIST has files of its own for that."""
 
 
 class Digits(msgspec.Struct, frozen=True, eq=False):

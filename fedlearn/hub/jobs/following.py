@@ -1,4 +1,4 @@
-"""What happens to a job, as it happens: its log, and the events of its training."""
+"""Streams of a job: its log, and the events of its training."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ from fedlearn.storage.logs.samples import Sample
 INTERVAL_S = 0.3
 PIECE_BYTES = 256 * 1024
 KEEP_ALIVE_S = 15.0
-"""A line now and then keeps proxies from closing a stream, and finds readers that are gone."""
+"""Seconds between lines that keep proxies from closing a stream, and find readers that are gone."""
 
 OVER = ("completed", "stopped", "failed")
 
@@ -56,7 +56,7 @@ class Telling:
         self._per_epoch = max(n_steps // epochs, 1)
         self._figures: dict[str, float | None] = {}
         self._measured = -1
-        """The step whose weights the figures are of."""
+        """The step whose weights were measured for the figures."""
         self._losses: list[float] = []
 
     def read(self) -> bytes:
@@ -71,7 +71,7 @@ class Telling:
         return told + (_event("timing_stats", lines[-1].step, _timing(lines[-1])) if lines and told else b"")
 
     def end(self) -> bytes:
-        """The figures of the weights as they are in the end, where they came after the last step."""
+        """The figures of the final weights, where they came after the last step."""
         self.read()
         return _event("epoch_stats", self._measured, self._epoch(self._measured)) if self._figures else b""
 
@@ -119,7 +119,7 @@ def _event(name: str, step: int, content: dict[str, Any]) -> bytes:
 
 
 async def follow_events(jobs: Jobs, record: JobRecord, after: int) -> AsyncIterator[bytes]:
-    """The events of a job until it is over; `after`: those behind this step only."""
+    """The events of a job until it is over; `after`: only those of later steps than this one."""
     yield b"retry: 2000\n\n"
     telling: Telling | None = None
     silent_s = 0.0
@@ -144,7 +144,7 @@ async def follow_events(jobs: Jobs, record: JobRecord, after: int) -> AsyncItera
 
 
 def _begin(jobs: Jobs, record: JobRecord, after: int) -> Telling | None:
-    """What tells a job's events to a reader; None before its server says where the run stands."""
+    """Makes the source of a job's events for a reader; None before its server has written a status."""
     run, status = jobs.run(record), jobs.status(record)
     if run is None or status is None:
         return None

@@ -33,7 +33,7 @@ WRONG_USAGE = 2
 
 @final
 class Jobs:
-    """The jobs of a hub. What `tick` finds and what is requested is written to the disk before anybody is told."""
+    """The jobs of a hub. Changes by `tick` and by requests are written to the disk before they are reported."""
 
     def __init__(self, settings: HubSettings, devices: Devices, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._devices, self._clock = settings, devices, clock
@@ -42,9 +42,9 @@ class Jobs:
         self._restarts: dict[int, Restarts] = {}
         self._began: dict[int, float] = {}
         self._due: dict[int, float] = {}
-        """When a server that died is started again."""
+        """Times at which servers that died are started again, by job."""
         self._missing: dict[int, int] = {}
-        """Devices that a job lacks, as its log says."""
+        """Number of devices that a job lacks, as its log says."""
 
     def take_up(self) -> None:
         """Goes on with the jobs that were trained when the hub ended; their servers may still be alive."""
@@ -68,7 +68,7 @@ class Jobs:
         return JobFolder(self._settings.jobs / str(record.job_id))
 
     def run(self, record: JobRecord) -> RunFolder | None:
-        """Its run's folder, once there is one."""
+        """The job's run folder, once there is one."""
         return RunFolder(self._settings.runs / record.run) if record.run else None
 
     def get(self, number: int) -> JobRecord:
@@ -82,13 +82,13 @@ class Jobs:
         return record
 
     def server(self, record: JobRecord) -> str:
-        """The address that volunteers are told; empty where nobody listens."""
+        """The address that volunteers are given; empty where no server listens."""
         if record.status != "training" or record.job_id not in self._served or not (record.port and record.run):
             return ""
         return str(self._settings.gate.public_address(record.port, run=record.run))
 
     def create(self, asked: Asked, note: str) -> JobRecord:
-        """A new job.
+        """Makes a job.
 
         Raises:
             RefusedError: there are too many.
@@ -108,7 +108,7 @@ class Jobs:
         return record
 
     def initialize(self, record: JobRecord) -> None:
-        """Gives idle devices to a job, and its model to all that it has.
+        """Gives idle devices to a job, and its model to all its devices.
 
         Raises:
             RefusedError: the job is in another status, or there are no devices or too many.
@@ -170,7 +170,7 @@ class Jobs:
         self._end(record, "stopped", "its operator stopped it")
 
     def is_ending(self, record: JobRecord) -> bool:
-        """Whether the job is over, and its server not yet."""
+        """Whether the job is over while its server has not ended."""
         return record.status != "training" and record.job_id in self._served
 
     def delete(self, record: JobRecord) -> None:
@@ -195,7 +195,7 @@ class Jobs:
         self._devices.wake()
 
     def tick(self) -> None:
-        """Looks which run each process has, and whether it is alive."""
+        """Checks which run each process has, and whether it is alive."""
         for number, served in list(self._served.items()):
             record = self.records[number]
             if (begun := served.told()) is not None:
@@ -240,11 +240,11 @@ class Jobs:
         return read_status(run.status, RunStatus) if run is not None else None
 
     def missing(self, record: JobRecord) -> int:
-        """How many devices its crew lacks, as its server says."""
+        """Number of devices that its crew lacks, as its server reports."""
         return n_missing(record.seats, self.status(record)) if self.server(record) else 0
 
     def _tell_missing(self, record: JobRecord) -> None:
-        """Says in the log whenever a crew lacks somebody else than before."""
+        """Writes to the log whenever a crew lacks other devices than before."""
         if not record.seats or not self.server(record):
             return
         missing, before = self.missing(record), self._missing.get(record.job_id)

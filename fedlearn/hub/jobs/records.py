@@ -1,4 +1,4 @@
-"""A job's folder: what was asked for, where it stands, its log. Only `job.json` changes."""
+"""A job's folder: the request, the state, the log. Only `job.json` changes."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -12,11 +12,11 @@ Status = Literal["created", "initialized", "training", "completed", "stopped", "
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A server that was started for a job, so that a hub that was restarted knows it again."""
+    """A server that was started for a job, so that a restarted hub recognizes it."""
 
     pid: int
     created: float
-    """The time at which the system started the process: it tells the process from a later one of the same number."""
+    """The time at which the system started the process, which tells it from a later one of the same number."""
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
@@ -27,7 +27,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
     """`model_config` and `dataset_config` of the request."""
     status: Status = "created"
     note: str = ""
-    """Notices where the hub does something else than was requested."""
+    """Notices where the hub deviates from the request."""
     reason: str = ""
     """The reason why the job was stopped or failed."""
     training: Training | None = None
@@ -54,7 +54,7 @@ class JobFolder(msgspec.Struct, frozen=True):
 
     @property
     def log(self) -> Path:
-        """What the hub and the job's server say of it."""
+        """The log of the hub and the job's server."""
         return self.path / "job.log"
 
     def save(self, record: JobRecord) -> None:
@@ -73,7 +73,7 @@ class JobFolder(msgspec.Struct, frozen=True):
 
 
 def find_jobs(root: Path) -> tuple[dict[int, JobRecord], list[str]]:
-    """The jobs whose folders lie there, by their numbers, and sentences about those that can't be read."""
+    """The jobs in the folder, by their numbers, and sentences about those that can't be read."""
     found, problems = {}, []
     numbers = sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal()) if root.is_dir() else []
     for number in numbers:

@@ -1,4 +1,4 @@
-"""What each device of a job holds of its model, by what the job's server says of its volunteers."""
+"""The parts of a model that each device of a job holds, as the job's server reports for its volunteers."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from fedlearn.coordination.status import RunStatus
 from fedlearn.hub.devices import Device
 
 ALL = "all"
-"""In place of names, of who holds the whole model."""
+"""Entry that stands for the whole model in place of names."""
 
 
 def held_by(devices: Sequence[Device], status: RunStatus | None) -> dict[int, tuple[str, ...]]:
@@ -25,7 +25,8 @@ def held_by(devices: Sequence[Device], status: RunStatus | None) -> dict[int, tu
 
 
 def n_missing(seats: int, status: RunStatus | None) -> int:
-    """How many volunteers the crews of so many seats lack; where no crew is left, all but those who wait for one."""
+    """Number of volunteers that the crews of so many seats lack; where no crew is left, all but those that wait for
+    one."""
     if not seats or status is None or status.state == "ended":
         return 0
     n_seated = sum(bool(volunteer.tensors) for volunteer in status.volunteers)

@@ -18,7 +18,7 @@ FEDLEARN = tuple(program([]))
 MAX_TOLD_BYTES = 64 * 1024
 
 GONE = 256
-"""This stands for the exit code of a process that another hub started, which can't be known."""
+"""Stands for the exit code of a process that another hub started, which can't be known."""
 
 
 @final
@@ -61,7 +61,7 @@ class Served:
         return cls(process, None, None) if _created(process.pid) == process.created else None
 
     def told(self) -> Serving | None:
-        """Which run it has and where it listens, once, as soon as it says so."""
+        """The run that the process serves and the port at which it listens, given once, as soon as it reports them."""
         if self._reading is None:
             return None
         try:
@@ -79,7 +79,6 @@ class Served:
             return None  # it died first
 
     def poll(self) -> int | None:
-        """See the class."""
         if self._child is not None:
             return self._child.poll()
         return None if _created(self.process.pid) == self.process.created else GONE
@@ -101,7 +100,7 @@ class Served:
 
 
 def _created(pid: int) -> float | None:
-    """When the process began; None where there is none that runs."""
+    """The time at which the process began; None where it does not run."""
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()

@@ -1,4 +1,4 @@
-"""The task of a job, made anew from what was asked for wherever the job's `task.py` is named."""
+"""The task of a job, made from the request wherever the job's `task.py` is named."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ CLASSIFIER_BATCH = 64
 TEXT_BATCH = 8
 MAX_TEXT_BYTES = 8 * 2**20
 STEPS_PER_EPOCH = 20
-"""Steps in an epoch where there are no batches, or so many that a pass over them would take hours."""
+"""Steps of an epoch where there are no batches, or so many that a pass over them would take hours."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_task(path: Path, *, say: Callable[[str], None] = print) -> "Supervised":
-    """The task that the file describes; calls `say` with how it was understood.
+    """The task that the file describes; calls `say` with an explanation of it.
 
     Raises:
         ValueError: the task cannot be made.
@@ -61,7 +61,7 @@ def read_task(path: Path, *, say: Callable[[str], None] = print) -> "Supervised"
 
 
 def layers_of(asked: Asked) -> tuple[int, ...]:
-    """Sizes of a classifier's layers as they are trained: the first takes the pixels of the digits that there are."""
+    """Sizes of a classifier's layers as they are trained: the first has the number of pixels of the digits."""
     dataset = asked.dataset_config
     return (MNIST_PIXELS if dataset.path or dataset.url else SMALL_PIXELS, *asked.model_config.layer_sizes[1:])
 

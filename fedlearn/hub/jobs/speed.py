@@ -1,4 +1,4 @@
-"""How fast jobs are trained: the operations of their members' trials, by what their servers say."""
+"""The speed at which jobs are trained: operations of their members' trials, as their servers report them."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def teraflops_of(record: JobRecord, status: RunStatus | None, device: Device | N
 
 
 def device_speed(device: Device, record: JobRecord | None, status: RunStatus | None) -> dict[str, Any]:
-    """The line about a device."""
+    """The entry of a device."""
     return {
         "device_id": device.device_id,
         "ip": device.asked.ip or device.address,

@@ -1,4 +1,4 @@
-"""Going on from an earlier step: what a run has of later steps is set aside."""
+"""Goes back to an earlier step: records of later steps are set aside."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from fedlearn.storage.journal.segment import HEADER_BYTES, first_step_of, read_p
 
 
 def cut_journal(folder: Path, step: int, aside: Aside) -> int | None:
-    """Sets aside what the journal has of `step` and later steps.
+    """Sets aside the journal's records of `step` and later steps.
 
     Gives the byte of the last segment where this step would be appended; None where the step before it is missing.
     """

@@ -48,7 +48,7 @@ def _segment_bytes(keep_bytes: int | None) -> int:
 
 
 class MissingStepsError(StorageError):
-    """The journal has later steps, but not the ones before them."""
+    """Raised where the journal has later steps, but not the ones before them."""
 
 
 @final
@@ -61,7 +61,7 @@ class Journal:
         self.cut_bytes = 0
         """Length of the torn tail that opening cut off; 0 where there was none."""
         self.is_joined = True
-        """Whether the steps that were there lead up to the step at which it goes on."""
+        """Whether the steps that the journal had lead up to the step at which it goes on."""
         self._identity = header.identity
         self._segments = segments
         self.keep(keep_bytes)
@@ -107,11 +107,12 @@ class Journal:
         return journal
 
     def keep(self, n_bytes: int | None) -> None:
-        """From now on `trim` drops segments beyond so many bytes; None: none."""
+        """Sets the bytes beyond which `trim` drops segments; None: it drops none."""
         self._keep_bytes, self._segment_bytes = n_bytes, _segment_bytes(n_bytes)
 
     def append(self, update: Update, digest: bytes) -> None:
-        """Puts an Update into the file, on its way to the disk; `digest` is that of the replica before its step.
+        """Appends an Update to the file, which a thread brings to the disk; `digest` is that of the replica before its
+        step.
 
         Raises:
             StorageError: the Update is out of turn, or the disk refuses it or has refused an earlier one; the journal
@@ -141,7 +142,7 @@ class Journal:
         self.next_step = update.step + 1
 
     def sync(self) -> None:
-        """Returns when all that was appended is on the disk; another thread may call it.
+        """Returns when everything that was appended is on the disk; another thread may call it.
 
         Raises:
             StorageError: the disk refuses.
@@ -174,7 +175,7 @@ class Journal:
                 self._older_bytes -= size
 
     def close(self) -> None:
-        """Brings what is left to the disk.
+        """Brings the rest to the disk, and closes the journal.
 
         Raises:
             StorageError: the disk refuses.
@@ -210,7 +211,7 @@ class Journal:
             rest = rest[self._file.write(rest) :]
 
     def _begin_segment(self, header: Header) -> None:
-        """Brings the steps before it to the disk first, so that a power cut leaves no gap."""
+        """Begins a segment, once the steps before it are on the disk, so that a power cut leaves no gap."""
         self.sync()
         path = create_segment(self.path.parent, header)
         with self._changing:
@@ -226,7 +227,7 @@ class Journal:
 def read_records(
     folder: Path, *, start: int = 0, identity: bytes | None = None, problems: list[str] | None = None
 ) -> Iterator[Record]:
-    """The steps from `start` on, in order; what a running server appends now is passed over, like a torn tail.
+    """The steps from `start` on, in order; records that a running server appends now are passed over, like a torn tail.
 
     Segments of earlier steps are not read. Damage is described in `problems`, and so is a torn tail. `identity` is that
     of the run, where the segments must be of it.

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 MAX_PAYLOAD_BYTES = 2**26
-"""64 MiB, more than any Update on the wire has."""
+"""The longest payload of a record: 64 MiB, longer than any Update on the wire."""
 
 _MARKER = b"\xf5UPD"
-"""The first byte occurs in no UTF-8 text."""
+"""Marker of a record; its first byte occurs in no UTF-8 text."""
 _HEAD = struct.Struct("<4sII")
 
 
@@ -63,7 +63,7 @@ def _read_payload(reader: BinaryIO) -> bytes | None:
 
 
 def _next_whole(tail: bytes) -> int:
-    """Where the next whole record begins; -1 where there is none."""
+    """Position of the next whole record; -1 where there is none."""
     reader = io.BytesIO(tail)
     start = tail.find(_MARKER)
     while start >= 0:

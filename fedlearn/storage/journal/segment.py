@@ -28,7 +28,7 @@ HEADER_BYTES = len(_MAGIC) + _HEADER.size + _CHECKSUM.size
 
 
 class Header(NamedTuple):
-    """What the header of a segment says."""
+    """The content of a segment's header."""
 
     identity: bytes
     """The run's identity, 16 bytes."""

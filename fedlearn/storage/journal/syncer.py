@@ -1,4 +1,4 @@
-"""Brings what was written to the disk, in a thread of its own."""
+"""Brings written data to the disk, in a thread of its own."""
 
 import io
 import os
@@ -30,7 +30,7 @@ class Syncer:
         self._thread.start()
 
     def request(self) -> None:
-        """Asks for it, and returns at once.
+        """Requests that the content be brought to the disk, and returns at once.
 
         Raises:
             OSError: an earlier request failed.

@@ -1,4 +1,4 @@
-"""Whether a journal is whole: every segment under its own name, and every step of the run in one of them."""
+"""Checks that a journal is whole: every segment under its own name, and every step of the run in one of them."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from fedlearn.storage.journal.segment import first_step_of, name_of, read_header
 
 
 class JournalFindings(NamedTuple):
-    """What a journal holds, and what is wrong with it."""
+    """The steps of a journal, and what is wrong with it."""
 
     n_segments: int
     stretches: list[Stretch]
@@ -39,7 +39,7 @@ def examine_journal(folder: Path, *, identity: bytes, begin: int, end: int) -> J
 
 
 def _stretches_of(path: Path, problems: list[str]) -> list[Stretch]:
-    """The steps of one segment; problems get what is wrong with their order, and with the segment's name."""
+    """The steps of one segment; errors of their order, and of the segment's name, are added to `problems`."""
     header = read_header(path)
     first = first_step_of(path) if header is None else header.step
     if first != first_step_of(path):
@@ -68,7 +68,7 @@ def _joined(stretches: list[Stretch]) -> list[Stretch]:
 
 
 def _gaps(folder: Path, stretches: list[Stretch], *, begin: int, end: int) -> list[str]:
-    """A sentence for all steps that are missing in one place."""
+    """Sentences about missing steps, one for each gap."""
     problems, expected = list[str](), begin
     for first, following in [*stretches, Stretch(end, end)]:
         if first > expected:

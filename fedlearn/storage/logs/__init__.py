@@ -1,1 +1,1 @@
-"""Files to which a run appends a JSON object a line."""
+"""Files to which a run appends one JSON object a line."""

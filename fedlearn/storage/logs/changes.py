@@ -9,7 +9,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Another value of one setting."""
 
     step: int
-    """That was open; later ones have the new value."""
+    """The step that was open; later ones have the new value."""
     time: float
     """Seconds since 1970."""
     key: str
@@ -20,5 +20,5 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_written(value: object) -> object:
-    """A setting's value as JSON has it, which knows no tuples."""
+    """A setting's value in JSON's types, which have no tuples."""
     return msgspec.to_builtins(list(value) if isinstance(value, tuple) else value)

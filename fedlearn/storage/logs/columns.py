@@ -12,7 +12,7 @@ Columns = dict[str, NDArray[Any]]
 """Arrays [steps] by name; NaN where a step has no value."""
 
 _BY_NAME = {"shown": "", "validation": "validation_"}
-"""Fields of a line of metrics that have figures by name, and what the names of their columns begin with."""
+"""Fields of a line of metrics that hold figures by name, with the prefixes of their columns."""
 
 PLAIN = tuple(field for field in StepMetrics.__struct_fields__ if field not in (*_BY_NAME, "relayed", "kinds"))
 

@@ -14,7 +14,7 @@ StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 
 _TAIL_BYTES = 65536
-"""Bytes read from the end at first, a few hundred lines; doubled until they hold the lines asked for."""
+"""Bytes that are first read from the end, a few hundred lines; doubled until they hold the requested lines."""
 
 
 @final

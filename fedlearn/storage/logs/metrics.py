@@ -1,4 +1,4 @@
-"""What happened in a run: one JSON object per step, each on a line of `metrics.jsonl`."""
+"""The figures of a run: one JSON object per step, each on a line of `metrics.jsonl`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,24 +9,24 @@ from fedlearn.coordination.steps.report import StepReport
 from fedlearn.storage.logs.lines import read_last
 
 Relayed = dict[str, tuple[int, int, int]]
-"""Members, bytes of their activations through the server, and bytes that their seats say went straight to the next
-seat, by the cut of a crew that they crossed, such as "crew 1, cut 2"."""
+"""Members, bytes of their activations through the server, and bytes that their seats report as sent directly, for each
+cut of a crew that they crossed, such as "crew 1, cut 2"."""
 
 
 Kinds = dict[str, tuple[int, int]]
-"""Bytes in and out by what they are, such as "updates"."""
+"""Bytes in and out by kind, such as "updates"."""
 
 
 class StepTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What went over the server's lines in one step."""
+    """The traffic on the server's connections in one step."""
 
     bytes_in: int = 0
     bytes_out: int = 0
     kinds: Kinds = {}
-    """What `bytes_in` and `bytes_out` are."""
+    """The bytes of `bytes_in` and `bytes_out` by kind."""
     relayed: Relayed = {}
-    """What seats of crews sent to one another; through the server it is part of `bytes_in`, and as much of
-    `bytes_out`."""
+    """Activations between seats of crews; those through the server are part of `bytes_in`, and of `bytes_out` as well.
+    """
 
 
 class StepMetrics(StepReport, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class StepMetrics(StepReport, frozen=True, kw_only=True):
     work: int = 0
     """Work of all these trials; divided by `work_per_s` it gives the seconds that the step took."""
     bytes_in: int
-    """This and the other figures of traffic are those of `StepTraffic`."""
+    """Bytes that the server received; this and the other figures of traffic are those of `StepTraffic`."""
     bytes_out: int
     digest: str
     """Digest of the replica after the step, hexadecimal."""
@@ -54,7 +54,7 @@ class StepMetrics(StepReport, frozen=True, kw_only=True):
 
 
 def each_once(lines: Iterable[StepMetrics]) -> list[StepMetrics]:
-    """The steps in order, each once; of a step that was taken again after a crash, the last figures stay."""
+    """The steps in order, each once; the last figures of a step that was repeated after a crash are kept."""
     steps = {line.step: line for line in lines}
     return [steps[number] for number in sorted(steps)]
 

@@ -1,16 +1,16 @@
-"""Looks at a run's model: one JSON object each, on a line of `samples.jsonl`."""
+"""Examinations of a run's model: one JSON object each, on a line of `samples.jsonl`."""
 
 import msgspec
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at the unperturbed weights."""
+    """One examination of the unperturbed weights."""
 
     step: int
-    """Steps that had been taken."""
+    """Steps that the run had taken."""
     time: float
     """Seconds since 1970."""
     figures: dict[str, float | None]
-    """Figures on held-out data; None (or NaN, which JSON cannot hold) for one that is not a number."""
+    """Figures on held-out data; None (or NaN, which JSON cannot hold) where a figure is not a number."""
     text: str
-    """What the model wrote, with its line breaks; empty for a model that does not write."""
+    """Text that the model wrote, with its line breaks; empty for a model that does not write."""
