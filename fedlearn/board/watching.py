@@ -17,7 +17,8 @@ from fedlearn.storage.runs import RunFolder, list_runs
 
 INTERVAL_S = 1.0
 VIEWER_S = 0.01
-"""Seconds between two looks for each viewer, so that a crowd takes no more of the machine than a hundred do."""
+"""Seconds that each viewer adds to the time between two looks, so that a crowd takes no more of the machine than a
+hundred do."""
 
 LIST_EVERY = 3
 """Number of looks for each look at the list of runs: there may be hundreds of runs."""
