@@ -225,7 +225,7 @@ def test_prometheus_is_told_of_runs_that_go_on(client: TestClient, run: Run) -> 
 
 
 def test_requests_of_one_address_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedlearn.web.guards.Guard.__init__.__kwdefaults__", {"requests_per_minute": 3})
+    monkeypatch.setattr("fedlearn.web.guards.RequestGuard.__init__.__kwdefaults__", {"requests_per_minute": 3})
     with TestClient(Board(root, token="", names=NAMES).app(), ADDRESS) as client:
         answers = [client.get("/api/runs") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200] * 3 + [429]
