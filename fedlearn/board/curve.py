@@ -6,13 +6,15 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.coordination.steps.report import FIGURES
+
 CAPACITY = 2000
 """The most buckets of a curve, an even number: as many points as a wide screen has."""
 
 AXES = ("step", "seconds", "work")
 """The axes of a bucket: its last step, with the seconds of training and the work since the run's beginning."""
 
-FIGURES = ("loss", "shown", "work_per_s", "volunteers", "bytes_in", "bytes_out", "variance_left")
+DRAWN = ("loss", "shown", "work_per_s", "volunteers", "bytes_in", "bytes_out", *FIGURES)
 
 Rows = NDArray[np.float64]
 """Array [n, 1 + axes + 3 * figures]: steps in the bucket, where it ends, then mean, least and greatest of each figure.
@@ -20,9 +22,9 @@ Rows = NDArray[np.float64]
 
 _AXES = slice(1, 1 + len(AXES))
 _MEAN, _LEAST, _GREATEST = (
-    slice(1 + len(AXES) + part * len(FIGURES), 1 + len(AXES) + (part + 1) * len(FIGURES)) for part in range(3)
+    slice(1 + len(AXES) + part * len(DRAWN), 1 + len(AXES) + (part + 1) * len(DRAWN)) for part in range(3)
 )
-_WIDTH = 1 + len(AXES) + 3 * len(FIGURES)
+_WIDTH = 1 + len(AXES) + 3 * len(DRAWN)
 
 
 def rows_of(axes: NDArray[np.float64], figures: NDArray[np.float64]) -> Rows:
@@ -91,7 +93,7 @@ def columns(rows: Rows) -> dict[str, dict[str, list[float]]]:
         "axes": {name: [round(value, 2) for value in rows[:, 1 + place].tolist()] for place, name in enumerate(AXES)}
     }
     for part, chosen in (("mean", _MEAN), ("least", _LEAST), ("greatest", _GREATEST)):
-        found[part] = {name: listed(rows[:, chosen][:, place]) for place, name in enumerate(FIGURES)}
+        found[part] = {name: listed(rows[:, chosen][:, place]) for place, name in enumerate(DRAWN)}
     return found
 
 

@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fedlearn.board.curve import FIGURES, BucketedCurve, columns, rows_of
+from fedlearn.board.curve import DRAWN, BucketedCurve, columns, rows_of
 from fedlearn.board.decimated_list import DecimatedList
 from fedlearn.board.growing import GrowingFile
+from fedlearn.coordination.steps.report import FIGURES, Figures
 from fedlearn.storage.logs.samples import Sample
 from fedlearn.storage.runs import RunFolder
 
@@ -23,7 +24,7 @@ Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 """An integer no larger than a curve holds exactly."""
 
 
-class StepPoint(msgspec.Struct, frozen=True, gc=False):
+class StepPoint(Figures, frozen=True, kw_only=True, gc=False):
     """The part of a line of metrics that a page shows; see StepMetrics."""
 
     step: Count
@@ -35,12 +36,11 @@ class StepPoint(msgspec.Struct, frozen=True, gc=False):
     bytes_out: Count
     work: Count = 0
     elapsed_s: float = 0.0
-    validation: dict[str, float] = {}
-    variance_left: float | None = None
+    validation: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 _AXES_OF = attrgetter("step", "elapsed_s", "work")
-_FIGURES_OF = attrgetter(*(name for name in FIGURES if name != "shown"))
+_FIGURES_OF = attrgetter(*(name for name in DRAWN if name != "shown"))
 
 
 class Validation(msgspec.Struct, frozen=True):
@@ -109,6 +109,7 @@ class History:
                 "version": self.version,
                 "epoch": self._curve.epoch,
                 "shown": self._shown,
+                "figures": {name: figure.label for name, figure in FIGURES.items()},
                 "curve": columns(self._curve.rows),
                 "validation": self._validations.items,
                 "samples": self._samples.items,

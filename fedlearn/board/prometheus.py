@@ -3,11 +3,17 @@
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fedlearn.coordination.status import RunStatus
+from fedlearn.coordination.steps.report import FIGURES
 
-_GAUGES = (
+
+def _figure(name: str) -> Callable[[RunStatus], float | None]:
+    return lambda status: status.figures.get(name)
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
     ("step", "Steps that are taken.", lambda status: status.step),
     ("volunteers", "Volunteers that are let in.", lambda status: len(status.volunteers)),
     ("members_per_second", "Members of the last step a second.", lambda status: status.members_per_s),
@@ -15,6 +21,7 @@ _GAUGES = (
     ("received_bytes_per_second", "Bytes from volunteers.", lambda status: status.bytes_in_per_s),
     ("sent_bytes_per_second", "Bytes to volunteers.", lambda status: status.bytes_out_per_s),
     ("loss", "Mean loss of the last step's members, without the outermost groups.", lambda status: status.loss),
+    *((name, figure.text, _figure(name)) for name, figure in FIGURES.items()),
 )
 
 

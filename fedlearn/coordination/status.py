@@ -100,6 +100,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     loss: float | None = None
     shown: dict[str, float] = {}
     """The loss of the last step, by the names and units that people read."""
+    figures: dict[str, float] = {}
+    """Other figures of the last step, by the names of `FIGURES`."""
     work_per_s: float = 0.0
     """Work per second in the last step, in `unit`."""
     bytes_in_per_s: float = 0.0

@@ -39,10 +39,8 @@ class TensorBoard(Callback):
 
     def on_step(self, metrics: StepMetrics) -> None:
         loss = {"loss": metrics.loss} if metrics.loss is not None else {}
-        if metrics.variance_left is not None:
-            loss["variance_left"] = metrics.variance_left
         speed = {"work_per_s": metrics.work_per_s, "volunteers": metrics.volunteers, "members": metrics.members}
-        self._add(metrics.step + 1, {"train": {**loss, **metrics.shown}, "speed": speed})
+        self._add(metrics.step + 1, {"train": {**loss, **metrics.shown, **metrics.figures}, "speed": speed})
 
     def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
         self._add(step, {"validation": figures})

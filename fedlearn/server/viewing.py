@@ -58,6 +58,7 @@ class View(Callback):
             unit=self._unit,
             loss=last.loss if last is not None else None,
             shown=last.shown if last is not None else {},
+            figures=last.figures if last is not None else {},
             work_per_s=last.work_per_s if last is not None and status.state == "running" else 0.0,
             bytes_in_per_s=self._rates[0],
             bytes_out_per_s=self._rates[1],

@@ -2,18 +2,23 @@
 
 from collections.abc import Mapping
 
+from fedlearn.coordination.steps.report import FIGURES
 from fedlearn.storage.logs.metrics import StepMetrics
 
 
 def format_step(metrics: StepMetrics, run_left_s: float | None, unit: str) -> str:
-    """One line: step, loss, the variance that control variates left where there are any, volunteers, speed in units of
-    work, and the training time left where it is limited."""
+    """One line: step, loss, the figures that are for the terminal, volunteers, speed in units of work, and the training
+    time left where it is limited."""
     loss = format_figures(metrics.shown) if metrics.shown else "no loss"
-    variance = f"  variance left {format_share(metrics.variance_left)}" if metrics.variance_left is not None else ""
+    figures = "".join(
+        f"  {FIGURES[name].label} {format_share(value) if FIGURES[name].unit == 'share' else f'{value:.4g}'}"
+        for name, value in metrics.figures.items()
+        if FIGURES[name].in_terminal
+    )
     left = f"  {format_duration(run_left_s)} left" if run_left_s is not None else ""
     speed = format_count(metrics.work_per_s)
     volunteers = counted(metrics.volunteers, "volunteer")
-    return f"step {metrics.step:>5}  {loss}{variance}  {volunteers}  {speed:>5} trial-{unit}/s{left}"
+    return f"step {metrics.step:>5}  {loss}{figures}  {volunteers}  {speed:>5} trial-{unit}/s{left}"
 
 
 def format_figures(figures: Mapping[str, float]) -> str:

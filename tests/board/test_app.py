@@ -215,11 +215,12 @@ def test_viewers_are_bounded_and_ask_for_runs_there_are(board: Board, client: Te
 def test_prometheus_is_told_of_runs_that_go_on(client: TestClient, run: Run) -> None:
     write_steps(run.folder, range(3))
     assert 'run="1"' not in client.get("/metrics").text
-    show_status(run)
+    show_status(run, figures={"variance_left": 0.25})
     lines = client.get("/metrics").text.splitlines()
     assert 'fedlearn_step{run="1"} 12' in lines
     assert 'fedlearn_volunteers{run="1"} 1' in lines
     assert 'fedlearn_work_per_second{run="1"} 960.0' in lines
+    assert 'fedlearn_variance_left{run="1"} 0.25' in lines
     assert 'fedlearn_figure{run="1",name="bits_per_character",source="validation"} 3.5' in lines
     assert "# TYPE fedlearn_step gauge" in lines
 

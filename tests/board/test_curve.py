@@ -3,13 +3,13 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlearn.board import curve as module
-from fedlearn.board.curve import AXES, FIGURES, BucketedCurve, Rows, columns, rows_of
+from fedlearn.board.curve import AXES, DRAWN, BucketedCurve, Rows, columns, rows_of
 
 
 def steps(first: int, end: int, values: NDArray[np.float64] | None = None) -> Rows:
     numbers = np.arange(first, end, dtype=np.float64)
     axes = np.column_stack([numbers, numbers / 2, numbers * 100])
-    figures = np.repeat((numbers if values is None else values)[:, np.newaxis], len(FIGURES), axis=1)
+    figures = np.repeat((numbers if values is None else values)[:, np.newaxis], len(DRAWN), axis=1)
     return rows_of(axes, figures)
 
 

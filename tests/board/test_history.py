@@ -39,6 +39,7 @@ def test_curve_has_the_variance_left_of_the_steps_that_say_it(folder: RunFolder)
     history.read()
     mean = everything(history)["curve"]["mean"]
     assert mean["variance_left"] == [None, 0.25]
+    assert everything(history)["figures"]["variance_left"] == "variance left"
     assert mean["bytes_out"] == [10, 10]
 
 

@@ -17,7 +17,7 @@ STATUS = RunStatus(
     open_step=StepStatus(1.0, 8, 64),
     volunteers=(),
 )
-METRICS = step_metrics(3)
+METRICS = step_metrics(3, variance_left=0.25)
 
 
 def test_what_the_server_knows_completes_what_the_coordinator_does() -> None:
@@ -36,6 +36,7 @@ def test_what_the_server_knows_completes_what_the_coordinator_does() -> None:
         unit="tokens",
         loss=2.5,
         shown={"bits_per_character": 3.6},
+        figures={"variance_left": 0.25},
         work_per_s=1000.0,
         bytes_in_per_s=300.0,
         bytes_out_per_s=2000.0,

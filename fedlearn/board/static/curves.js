@@ -117,16 +117,15 @@ export class Curves {
     }
   }
 
-  // What can be drawn: the loss as people read it, the loss itself, the variance that control variates left, and other
-  // figures on held-out data.
+  // What can be drawn: the loss as people read it, the loss itself, what else steps measured, and figures on held-out data.
   figures() {
     const history = this.store.get(this.names[0]);
     const names = history?.shown && history.shown !== "loss" ? [history.shown, "loss"] : ["loss"];
-    if (history?.curve.mean.variance_left.some((share) => share != null)) names.push("variance_left");
+    names.push(...Object.keys(history?.figures ?? {}).filter((name) => history.curve.mean[name].some((value) => value != null)));
     for (const { figures } of history?.validation ?? []) for (const name of Object.keys(figures)) if (!names.includes(name)) names.push(name);
     const chosen = by("figure").value;
     if (by("figure").children.length !== names.length || [...by("figure").children].some((option, at) => option.value !== names[at])) {
-      by("figure").replaceChildren(...names.map((name) => Object.assign(element("option", words(name)), { value: name })));
+      by("figure").replaceChildren(...names.map((name) => Object.assign(element("option", history?.figures[name] ?? words(name)), { value: name })));
       by("figure").value = names.includes(chosen) ? chosen : names[0];
     }
     return by("figure").value;
@@ -151,18 +150,23 @@ export class Curves {
   missing(figure) {
     const sentences = this.names.flatMap((name) => {
       const history = this.store.get(name);
-      const has = !history || !history.curve.axes.step.length || ["loss", "variance_left", history.shown].includes(figure)
+      const has = !history || !history.curve.axes.step.length || this.columnOf(history, figure)
         || history.validation.some((look) => look.figures[figure] != null);
       return has ? [] : [`Run ${name} is not drawn: it measures ${words(history.shown || "loss")}, no ${words(figure)}; the figure “loss” is common to all.`];
     });
     if (by("missing").textContent !== sentences.join(" ")) by("missing").textContent = sentences.join(" ");
   }
 
+  // The column of the curve that a figure is, null for one that is only measured on held-out data.
+  columnOf(history, figure) {
+    return figure === "loss" || figure in history.figures ? figure : figure === history.shown ? "shown" : null;
+  }
+
   seriesOf(name, place, figure, share) {
     const history = this.store.get(name);
     if (!history) return [];
     const [axis, tint, found] = [this.axis, colour(`series-${place + 1}`), []];
-    const column = ["loss", "variance_left"].includes(figure) ? figure : figure === history.shown ? "shown" : null;
+    const column = this.columnOf(history, figure);
     const label = this.names.length > 1 ? `run ${name}` : "members";
     const { axes, mean, least, greatest } = history.curve;
     if (column && axes.step.length) {
