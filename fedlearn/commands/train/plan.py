@@ -24,6 +24,9 @@ NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
 
 NO_LIMIT_MBPS = math.inf
 
+GREEDY = "by a greedy rule: as few of the largest nodes as can hold the model; other clusters may be faster"
+"""What people should know of a plan of crews."""
+
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Of what, and for which machines."""
@@ -49,6 +52,8 @@ def plan_command(options: argparse.Namespace) -> int:
         return 0
     for line in _lines(cutting, divided, nodes):
         print(printable(line))
+    if options.nodes is not None:
+        print(GREEDY)
     return 0
 
 

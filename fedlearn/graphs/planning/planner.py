@@ -1,52 +1,50 @@
 """Who holds which part of a model: crews of machines that each hold one whole replica.
 
-Exact for up to `MAX_MACHINES`: of all crews and all cuts those that try the most members per second. A machine
-computes, sends and receives at the same time, on different members, so a crew is as fast as the slowest of its machines
-and lines.
+The rule for crews is greedy: the largest machines that are left make the next crew, as few of them as can hold the
+model, and the last of them is the smallest that completes it. They stand by their memory, the largest first or last.
+Where a crew is cut is exact: of all cuts those with which it tries the most members per second. A machine computes,
+sends and receives at the same time, on different members, so a crew is as fast as the slowest of its machines and
+lines.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
 
-from fedlearn.graphs.planning.chains import Place, bottlenecks, can_reach, row_in_order, row_of, share_out
+from fedlearn.graphs.planning.chains import Place, row_in_order
 from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlanError, PlannedCrew, PlannedCrews, PlannedSeat
-from fedlearn.graphs.planning.packs import packs
 from fedlearn.graphs.planning.parts import Float64Array, ModelCosts, Needs, PartCosts, held_by, parts_of
 
 MAX_MACHINES = 12
-"""The most machines in one exact plan, and so in one crew."""
+"""The most machines in one crew."""
 _MAX_PLACES = 512
-_MAX_STEPS = 2**27
-"""The most steps of the dynamic program, which bound the places it looks at: 73 with 12 machines, all 512 with 6."""
 
 
 def plan(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> PlannedCrews:
-    """The crews that try the most members per second together.
-
-    More than `MAX_MACHINES` are planned in packs: see `packs`.
+    """The crews of the greedy rule, in the order in which their first machines were given, and who is left.
 
     Raises:
         LacksMemory: no crew of these machines can hold the model.
     """
-    if len(machines) <= MAX_MACHINES:
-        found = _exact(model, machines, needs)
-    else:
-        found = packs(machines, MAX_MACHINES, lambda pack: _exact(model, pack, needs))
-    if not found:
-        raise _closest(model, machines, needs)
+    parts = parts_of(model, needs, max_places=_MAX_PLACES)
+    left, crews = _by_memory(machines), list[PlannedCrew]()
+    while chosen := _next_crew(left, parts):
+        crews.append(_crew(chosen, model, parts))
+        left = [machine for machine in left if machine not in chosen]
+    if not crews:
+        largest = left[: min(MAX_MACHINES, len(model.pieces))]
+        _, row = row_in_order(np.stack([parts.need - machine.memory_bytes for machine in largest]), parts.sent)
+        raise _missing(row, model, left, parts)
     place = {machine.name: number for number, machine in enumerate(machines)}
-    crews = sorted(found, key=lambda crew: min(place[seat.machine] for seat in crew.seats))
-    seated = {seat.machine for crew in crews for seat in crew.seats}
-    return PlannedCrews(tuple(crews), tuple(machine.name for machine in machines if machine.name not in seated))
+    crews.sort(key=lambda crew: min(place[seat.machine] for seat in crew.seats))
+    return PlannedCrews(tuple(crews), tuple(machine.name for machine in machines if machine in left))
 
 
 def can_hold(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> bool:
-    """Whether `plan` finds any crew, in a small part of its time."""
-    largest = _largest(machines)
-    parts = _parts(model, len(largest), needs)
-    return can_reach(np.stack([parts.need <= machine.memory_bytes for machine in largest]))
+    """Whether `plan` finds any crew."""
+    return bool(_next_crew(_by_memory(machines), parts_of(model, needs, max_places=_MAX_PLACES)))
 
 
 def divide(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> PlannedCrews:
@@ -59,49 +57,75 @@ def divide(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> Plan
     most = min(MAX_MACHINES, len(model.pieces))
     if len(machines) > most:
         raise PlanError(f"nodes: expected at most {most} for one crew of this model, got {len(machines)}")
-    parts = _parts(model, len(machines), needs)
+    parts = parts_of(model, needs, max_places=_MAX_PLACES)
     shares = np.stack([parts.need / machine.memory_bytes for machine in machines])
     largest, row = row_in_order(shares, parts.sent)
     if largest > 1.0:
         raise _missing(row, model, machines, parts)
-    return PlannedCrews((_crew(row, model, machines, parts),), ())
+    return PlannedCrews((_seated(row, _seconds(parts, machines), model, machines, parts),), ())
 
 
-def _exact(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> list[PlannedCrew]:
-    parts = _parts(model, len(machines), needs)
-    costs, lines = _seconds(parts, machines)
-    best = bottlenecks(costs, lines)
-    slowest = best[:, :, -1].min(axis=1)
-    sets = share_out([0.0 if math.isinf(seconds) else 1 / seconds for seconds in slowest])
-    return [_crew(row_of(best, costs, lines, parts.sent, chosen), model, machines, parts) for chosen in sets]
+def _by_memory(machines: Sequence[Machine]) -> list[Machine]:
+    """Machines by their memory, the largest first; equal ones stay in their order."""
+    return sorted(machines, key=lambda machine: -machine.memory_bytes)
 
 
-def _parts(model: ModelCosts, n_machines: int, needs: Needs) -> PartCosts:
-    steps_per_place = n_machines * 2 ** (n_machines - 1)
-    return parts_of(model, needs, max_places=min(math.isqrt(_MAX_STEPS // steps_per_place), _MAX_PLACES))
+def _next_crew(machines: Sequence[Machine], parts: PartCosts) -> list[Machine]:
+    """The next crew of these, which stand by their memory; none where they can't hold the model."""
+    for size in range(1, min(len(machines), MAX_MACHINES, len(parts.places) - 1) + 1):
+        first = list(machines[: size - 1])
+        if not _fits([*first, machines[size - 1]], parts):
+            continue
+        # The smallest that fits: whatever fits stands before whatever does not.
+        end = bisect_left(machines, True, lo=size, key=lambda last: not _fits([*first, last], parts))
+        smallest = machines[end - 1].memory_bytes
+        return [*first, next(last for last in machines[size - 1 :] if last.memory_bytes == smallest)]
+    return []
 
 
-def _seconds(parts: PartCosts, machines: Sequence[Machine]) -> tuple[Float64Array, Float64Array]:
-    """A member's costs: [machines, places, places] to compute, [machines, machines, places] on the line between two."""
+def _fits(chosen: Sequence[Machine], parts: PartCosts) -> bool:
+    return any(
+        row_in_order(np.stack([parts.need / machine.memory_bytes for machine in row]), parts.sent)[0] <= 1.0
+        for row in _orders(chosen)
+    )
+
+
+def _orders(chosen: Sequence[Machine]) -> list[Sequence[Machine]]:
+    return [chosen, chosen[::-1]]
+
+
+def _crew(chosen: Sequence[Machine], model: ModelCosts, parts: PartCosts) -> PlannedCrew:
+    """The fastest crew of these machines."""
+    found = []
+    for row in _orders(chosen):
+        seconds = _seconds(parts, row)
+        memories = np.array([machine.memory_bytes for machine in row])[:, None, None]
+        slowest, seats = row_in_order(np.where(parts.need <= memories, seconds, np.inf), parts.sent)
+        found.append((slowest, seats, seconds, row))
+    _, seats, seconds, row = min(found, key=lambda each: each[0])
+    return _seated(seats, seconds, model, row, parts)
+
+
+def _seconds(parts: PartCosts, row: Sequence[Machine]) -> Float64Array:
+    """A member's seconds, [machines, places, places]: each machine's, or those of the line from the one before it."""
     work = parts.work[None, :] - parts.work[:, None]
-    costs = [
-        np.where(parts.need <= machine.memory_bytes, work / machine.multiply_adds_per_s, np.inf) for machine in machines
-    ]
-    speeds = np.array([machine.line_bytes_per_s for machine in machines])
-    slower = np.minimum(speeds[:, None], speeds[None, :])
-    return np.stack(costs), parts.sent / slower[:, :, None]
+    seconds = np.stack([work / machine.multiply_adds_per_s for machine in row])
+    for number in range(1, len(row)):
+        line = min(row[number - 1].line_bytes_per_s, row[number].line_bytes_per_s)
+        seconds[number] = np.maximum(seconds[number], (parts.sent / line)[:, None])
+    return seconds
 
 
-def _crew(row: Sequence[Place], model: ModelCosts, machines: Sequence[Machine], parts: PartCosts) -> PlannedCrew:
-    costs, lines = _seconds(parts, machines)
+def _seated(
+    row: Sequence[Place], seconds: Float64Array, model: ModelCosts, machines: Sequence[Machine], parts: PartCosts
+) -> PlannedCrew:
     seats: list[PlannedSeat] = []
-    for number, (machine, left, right) in enumerate(row):
+    for number, left, right in row:
         is_last = number == len(row) - 1
-        line_s = lines[row[number - 1][0], machine, left] if number else 0.0
         first, end = parts.places[left], parts.places[right]
         seats.append(
             PlannedSeat(
-                machine=machines[machine].name,
+                machine=machines[number].name,
                 role=("whole" if is_last else "root") if not number else "leaf" if is_last else "stem",
                 first=first,
                 end=end,
@@ -109,26 +133,10 @@ def _crew(row: Sequence[Place], model: ModelCosts, machines: Sequence[Machine], 
                 need_bytes=int(parts.need[left, right]),
                 received_bytes=int(parts.sent[left]),
                 sent_bytes=int(parts.sent[right]),
-                seconds=float(max(costs[machine, left, right], line_s)),
+                seconds=float(seconds[number, left, right]),
             )
         )
     return PlannedCrew(tuple(seats), max(seat.seconds for seat in seats))
-
-
-def _closest(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> LacksMemory:
-    """What the largest machines lack in the division that lacks the least on any of them."""
-    largest = _largest(machines)
-    parts = _parts(model, len(largest), needs)
-    lacks = np.stack([parts.need - machine.memory_bytes for machine in largest])
-    lines = np.full((len(largest), len(largest), len(parts.places)), -np.inf)
-    best = bottlenecks(lacks, lines)
-    members = int(best[:, :, -1].min(axis=1).argmin())
-    return _missing(row_of(best, lacks, lines, parts.sent, members), model, largest, parts)
-
-
-def _largest(machines: Sequence[Machine]) -> list[Machine]:
-    """Those that can hold a model, if any crew of all of them can."""
-    return sorted(machines, key=lambda machine: -machine.memory_bytes)[:MAX_MACHINES]
 
 
 def _missing(row: Sequence[Place], model: ModelCosts, machines: Sequence[Machine], parts: PartCosts) -> LacksMemory:

@@ -48,6 +48,7 @@ def test_parts_follow_the_memory_that_is_given(plan: Plan) -> None:
     assert "node 0 root: first.weight to layers.3.bias" in shown
     assert "cut after layers.3.bias, before layers.4.weight" in shown
     assert "sends 32.8 kB a member" in shown, "the layer's result, and the one that is added later"
+    assert "greedy" not in shown, "one crew in an order that was given"
 
 
 def test_plan_names_nodes_roles_cuts_and_who_is_idle(plan: Plan, tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_plan_names_nodes_roles_cuts_and_who_is_idle(plan: Plan, tmp_path: Path)
     assert "cut after 2.bias, before 5.weight" in shown
     assert "idle: node 2" in shown
     assert "the nodes' speed was not measured" in shown
+    assert "by a greedy rule" in shown
 
 
 def test_nodes_that_can_hold_all_of_it_are_clusters_of_one(plan: Plan, tmp_path: Path) -> None:
