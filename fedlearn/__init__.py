@@ -36,7 +36,7 @@ _PLACES = {
     "supervised": "fedlearn.tasks.torch.supervised",
     "train": "fedlearn.library.training",
 }
-"""Where each public name lives; it is imported when it is first asked for, since some bring PyTorch along."""
+"""The module of each public name, imported when the name is first asked for, since some bring PyTorch along."""
 
 __all__ = [
     "Batch",

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,26 @@ from tests.architecture_rules import REPOSITORY, python_files
 from tests.test_architecture import write
 
 RAISES_IN_A_SENTENCE = re.compile(r"\bRaises\s+(?:an?\s+|the\s+)?`*[\w.]*[A-Z]\w*")
+
+WITHOUT_A_SUBJECT = re.compile(
+    r"(And|As|At|Behind|But|By|For|From|If|In|Into|Not|Of|On|Or|Since|So|That|To|Until|Where|Which|Who|Whom|Whose"
+    r"|With|Without)\b|[a-z]"
+)
+"""Beginnings of a docstring that is no sentence with a subject, or goes on with the one before."""
+
+UNREVIEWED = (
+    "commands",
+    "compat",
+    "config",
+    "data",
+    "es",
+    "graphs",
+    "library",
+    "tasks",
+    "terminal",
+    "text",
+)
+"""Rooms of `fedlearn` that have such docstrings still."""
 
 
 def docstrings_that_raise_in_a_sentence(root: Path) -> list[str]:
@@ -22,6 +43,25 @@ def docstrings_that_raise_in_a_sentence(root: Path) -> list[str]:
             if sentence := RAISES_IN_A_SENTENCE.search(ast.get_docstring(node) or ""):
                 name = "module" if isinstance(node, ast.Module) else node.name
                 found.append(f"{path.relative_to(root)}: {name}: {sentence.group()}")
+    return found
+
+
+def docstrings_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of each docstring, those of fields and constants included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value.strip()
+
+
+def docstrings_without_a_subject(root: Path, rooms: tuple[str, ...] = ("es_core", "fedlearn")) -> list[str]:
+    """Docstrings that begin in the middle of a sentence, or refer to another docstring for it."""
+    found = []
+    for path in python_files(root, rooms):
+        if path.relative_to(root).parts[1] in UNREVIEWED:
+            continue
+        for line, text in sorted(docstrings_of(ast.parse(path.read_text(encoding="utf-8")))):
+            if WITHOUT_A_SUBJECT.match(text) or "Raises as above" in text:
+                found.append(f"{path.relative_to(root)}:{line}: {text.splitlines()[0]}")
     return found
 
 
@@ -51,3 +91,26 @@ def test_a_docstring_that_raises_in_a_sentence_is_seen(tmp_path: Path, docstring
     ):
         write(tmp_path, "benchmarks/run.py", text)
         assert docstrings_that_raise_in_a_sentence(tmp_path) == [f"benchmarks/run.py: {name}: {sentence}"]
+
+
+def test_docstrings_are_sentences_with_a_subject() -> None:
+    assert docstrings_without_a_subject(REPOSITORY) == []
+
+
+@pytest.mark.parametrize("docstring", ["Of all.", "That it lends; 0: any.", "and what goes with it.", "As `crc32`."])
+def test_a_docstring_without_a_subject_is_seen(tmp_path: Path, docstring: str) -> None:
+    write(tmp_path, "fedlearn/runs/run.py", 'LIMIT = 3\n"""The most steps, of all runs; whatever begins."""\n')
+    assert docstrings_without_a_subject(tmp_path) == []
+    for text, line in (
+        (f'"""{docstring}"""', 1),
+        (f'LIMIT = 3\n"""{docstring}"""', 2),
+        (f'class Run:\n    steps: int\n    """{docstring}"""', 3),
+        (f'async def load():\n    """{docstring}\n\n    Slowly.\n    """', 2),
+    ):
+        write(tmp_path, "fedlearn/runs/run.py", text)
+        assert docstrings_without_a_subject(tmp_path) == [f"fedlearn/runs/run.py:{line}: {docstring}"]
+
+
+def test_a_docstring_that_raises_as_another_one_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, "fedlearn/runs/run.py", 'def load():\n    """Loads it. Raises as above."""\n')
+    assert docstrings_without_a_subject(tmp_path) == ["fedlearn/runs/run.py:2: Loads it. Raises as above."]
