@@ -50,10 +50,6 @@ class Spread(msgspec.Struct, frozen=True):
     low: float
     high: float
 
-    def show(self, digits: int) -> str:
-        """For people, with the quartiles in brackets."""
-        return f"{self.median:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
-
 
 @final
 class Stopwatch:
