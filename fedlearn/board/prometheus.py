@@ -8,11 +8,6 @@ from collections.abc import Callable, Iterable
 from fedlearn.coordination.status import RunStatus
 from fedlearn.coordination.steps.report import FIGURES
 
-
-def _figure(name: str) -> Callable[[RunStatus], float | None]:
-    return lambda status: status.figures.get(name)
-
-
 _GAUGES: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
     ("step", "Steps that are taken.", lambda status: status.step),
     ("volunteers", "Volunteers that are let in.", lambda status: len(status.volunteers)),
@@ -21,7 +16,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
     ("received_bytes_per_second", "Bytes from volunteers.", lambda status: status.bytes_in_per_s),
     ("sent_bytes_per_second", "Bytes to volunteers.", lambda status: status.bytes_out_per_s),
     ("loss", "Mean loss of the last step's members, without the outermost groups.", lambda status: status.loss),
-    *((name, figure.text, _figure(name)) for name, figure in FIGURES.items()),
+    *((name, figure.text, lambda status, name=name: status.figures.get(name)) for name, figure in FIGURES.items()),
 )
 
 

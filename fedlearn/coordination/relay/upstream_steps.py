@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedlearn.coordination.leases.open_step import Lease, OpenStep
 from fedlearn.coordination.people.roster import Volunteer
-from fedlearn.coordination.steps.closing import ClosedStep, StepPace
+from fedlearn.coordination.steps.closing import ClosedStep, StepPace, report_of
 from fedlearn.coordination.steps.middle import group_means, middle_mean
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.worker import MAX_SLICE_MEMBERS, SLICE_S
@@ -119,15 +119,7 @@ class UpstreamSteps:
         step, self.step = self.step, None
         if step is None:
             return ClosedStep(update, StepReport(step=update.step, loss=None, members=update.n_members, volunteers=0))
-        report = StepReport(
-            step=update.step,
-            loss=middle_mean(self._means),
-            members=update.n_members,
-            volunteers=step.n_contributors,
-            duration_s=now - step.opened_at,
-            variance_left=step.variance_left,
-        )
-        return ClosedStep(update, report)
+        return ClosedStep(update, report_of(step, update, middle_mean(self._means), now=now))
 
     def hand_up(self, now: float, *, exchange_s: float = 0.0) -> list[Result]:
         """The results that have come without gaps since the last time, if it is time for them.

@@ -44,7 +44,6 @@ def close_step(
 ) -> ClosedStep:
     """Makes the Update of the results so far, and the step's figures."""
     spans, losses = step.collect()
-    duration_s = now - step.opened_at
     update = tell(
         strategy,
         step.population,
@@ -52,17 +51,23 @@ def close_step(
         spans=spans,
         losses=losses,
         estimate=step.total_estimate(clipping),
-        duration_s=duration_s,
+        duration_s=now - step.opened_at,
     )
-    report = StepReport(
+    loss = middle_mean(group_means(losses, step.population.group_size))
+    report = report_of(step, update, loss, now=now)
+    return ClosedStep(update, report, problem=watch.took(losses), is_alarming=watch.is_alarmed)
+
+
+def report_of(step: OpenStep, update: Update, loss: float | None, *, now: float) -> StepReport:
+    """What a step measured that `update` ends."""
+    return StepReport(
         step=update.step,
-        loss=middle_mean(group_means(losses, step.population.group_size)),
+        loss=loss,
         members=update.n_members,
         volunteers=step.n_contributors,
-        duration_s=duration_s,
+        duration_s=now - step.opened_at,
         variance_left=step.variance_left,
     )
-    return ClosedStep(update, report, problem=watch.took(losses), is_alarming=watch.is_alarmed)
 
 
 def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:
