@@ -67,6 +67,7 @@ def report_of(step: OpenStep, update: Update, loss: float | None, *, now: float)
         volunteers=step.n_contributors,
         duration_s=now - step.opened_at,
         variance_left=step.variance_left,
+        loss_spread=update.shaping_scale or None,
     )
 
 

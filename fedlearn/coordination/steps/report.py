@@ -32,6 +32,13 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             in_terminal=True,
         ),
     ] = None
+    loss_spread: Annotated[
+        float | None,
+        Figure(
+            "loss spread",
+            "Standard deviation of losses within a group, the median over groups, as a running mean over steps.",
+        ),
+    ] = None
 
     @property
     def figures(self) -> dict[str, float]:

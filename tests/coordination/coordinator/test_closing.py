@@ -50,8 +50,10 @@ def test_report_of_a_step_has_its_figures(pair: Scene) -> None:
     pair.report(1)
     pair.now += 2.5
     pair.report(2)
+    spread = pair.journal[-1].shaping_scale
+    assert spread > 0.0
     assert of(StepReport, pair.applied()) == [
-        StepReport(step=1, loss=(LIMIT - 1) / 2, members=LIMIT, duration_s=2.5, volunteers=2)
+        StepReport(step=1, loss=(LIMIT - 1) / 2, members=LIMIT, duration_s=2.5, volunteers=2, loss_spread=spread)
     ]
 
 
