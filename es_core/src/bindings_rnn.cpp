@@ -1,5 +1,6 @@
 // The RNN's functions: losses, gradients, and reading text.
 #include <algorithm>
+#include <functional>
 
 #include "activations/activity.h"
 #include "bindings.h"
@@ -12,23 +13,33 @@ namespace {
 
 using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // vocabulary, hidden units, layers
 
+// The cells that can do something, as a message lists them.
+template <class Predicate>
+std::string cell_names(Predicate can) {
+    std::string names;
+    for (const Cell& cell : kCells)
+        if (std::invoke(can, cell)) names += (names.empty() ? "" : " or ") + std::string(cell.name);
+    return names;
+}
+
 Cell cell_from(const std::string& name) {
-    require(name == "tanh" || name == "gru", "cell: expected tanh or gru, got " + name);
-    return name == "gru" ? Cell::kGru : Cell::kTanh;
+    const auto* const found = std::ranges::find(kCells, name, &Cell::name);
+    require(found != std::end(kCells), "cell: expected " + cell_names([](const Cell&) { return true; }) + ", got " + name);
+    return *found;
 }
 
 // Rows and columns of an RNN's tensors, in the order that Rnn documents.
-std::vector<std::pair<std::int64_t, std::int64_t>> tensor_sizes(Cell cell, const Shape& shape) {
+std::vector<std::pair<std::int64_t, std::int64_t>> tensor_sizes(const Cell& cell, const Shape& shape) {
     const auto [vocab, hidden, layers] = shape;
-    const std::int64_t rows = gates_of(cell) * hidden;
+    const std::int64_t rows = cell.gates * hidden;
     std::vector<std::pair<std::int64_t, std::int64_t>> sizes{{vocab, rows}};
     for (std::int64_t layer = 0; layer < layers; ++layer) {
         if (layer > 0) sizes.emplace_back(rows, hidden);
         sizes.emplace_back(rows, hidden);
         sizes.emplace_back(1, rows);
-        if (cell == Cell::kGru) sizes.emplace_back(1, hidden);
+        if (cell.has_hidden_bias) sizes.emplace_back(1, hidden);
     }
-    sizes.insert(sizes.end(), {{vocab, hidden}, {1, vocab}, {1, layers * hidden}});
+    sizes.insert(sizes.end(), {{vocab, hidden}, {1, vocab}, {1, cell.state_vectors * layers * hidden}});
     return sizes;
 }
 
@@ -39,7 +50,7 @@ struct RnnArguments {
     Rnn rnn;
 
     // Control matrices may stand behind the model's tensors; with the readout and the matrix of perturbed logits.
-    RnnArguments(Cell cell, const Shape& shape, const py::array& table, const py::array& tensor_scales,
+    RnnArguments(const Cell& cell, const Shape& shape, const py::array& table, const py::array& tensor_scales,
                  const py::array& flat, std::int64_t reset_token, bool has_controls = false,
                  bool has_perturbed_logits = false)
         : scales(checked<float>("scales", tensor_scales, 1)), weights(checked<float>("weights", flat, 1)), rnn{} {
@@ -113,8 +124,8 @@ py::array_t<float> rnn_member_losses(const Shape& shape, const py::array& table,
                                      const std::string& cell, std::int64_t reset_token, bool antithetic, bool int8,
                                      int threads, bool naive) {
     RnnArguments arguments(cell_from(cell), shape, table, scales, weights, reset_token);
-    require(!int8 || arguments.rnn.cell == Cell::kTanh,
-            "int8: expected the cell tanh, got " + cell + "; use float32");
+    require(!int8 || arguments.rnn.cell.has_int8,
+            "int8: expected the cell " + cell_names(&Cell::has_int8) + ", got " + cell + "; use float32");
     arguments.rnn.is_int8 = int8;
     const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma, antithetic);
     py::array_t<float> losses(given.trials.n_groups * group_size);
@@ -133,9 +144,10 @@ std::tuple<py::array_t<float>, py::array_t<std::int32_t>, double> rnn_activation
     std::uint32_t step, std::uint64_t first_member, std::int64_t group_size, const py::array& tokens,
     std::int64_t context, const py::array& is_cold, double sigma, double logit_sigma, double discount,
     double correction, const std::string& cell, std::int64_t reset_token, bool control_variates, bool int8, int threads) {
-    require(cell_from(cell) == Cell::kTanh,
-            "cell: expected tanh for noise on activations, got " + cell + "; put the noise on weights");
-    RnnArguments arguments(Cell::kTanh, shape, table, scales, weights, reset_token, control_variates, logit_sigma > 0.0);
+    require(cell_from(cell).has_activation_noise, "cell: expected " + cell_names(&Cell::has_activation_noise) +
+                                                      " for noise on activations, got " + cell +
+                                                      "; put the noise on weights");
+    RnnArguments arguments(cell_from(cell), shape, table, scales, weights, reset_token, control_variates, logit_sigma > 0.0);
     arguments.rnn.is_int8 = int8;
     const TrialArguments given(arguments, seed, step, first_member, group_size, tokens, context, is_cold, sigma);
     require(group_size > 1, "group_size: expected at least 2 members to compare, got " + std::to_string(group_size));
@@ -180,9 +192,10 @@ struct TextArguments {
         rnn.check_tokens(tokens);
         require(tokens.shape(1) >= least_tokens, "tokens: expected [rows, at least " + std::to_string(least_tokens) +
                                                      "], got " + shape_text(text));
-        require(given.shape(0) == tokens.shape(0) && given.shape(1) == rnn.rnn.layers &&
+        require(given.shape(0) == tokens.shape(0) && given.shape(1) == state_vectors_of(rnn.rnn) &&
                     given.shape(2) == rnn.rnn.hidden,
-                "state: expected [rows, layers, hidden], got " + shape_text(before));
+                "state: expected [" + std::to_string(tokens.shape(0)) + ", " +
+                    std::to_string(state_vectors_of(rnn.rnn)) + ", " + std::to_string(rnn.rnn.hidden) + "], got " + shape_text(before));
         state = py::array_t<float>({given.shape(0), given.shape(1), given.shape(2)});
         std::copy_n(given.data(), given.size(), writable("state", state).data());
     }

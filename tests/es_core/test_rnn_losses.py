@@ -316,9 +316,9 @@ def test_wrong_texts_are_refused(read: object) -> None:
         read(*RNN, tokens=tokens + np.uint16(9), state=state)
     with pytest.raises(ValueError, match=r"tokens: expected \[rows, at least"):
         read(*RNN, tokens=tokens[:, :0], state=state)
-    with pytest.raises(ValueError, match=r"state: expected \[rows, layers, hidden\], got"):
+    with pytest.raises(ValueError, match=r"state: expected \[2, 1, 8\], got"):
         read(*RNN, tokens=tokens, state=state[:1])
-    with pytest.raises(ValueError, match=r"state: expected \[rows, layers, hidden\], got"):
+    with pytest.raises(ValueError, match=r"state: expected \[2, 1, 8\], got"):
         read(*RNN, tokens=tokens, state=np.zeros((2, 1, 9), dtype=np.float32))
 
 

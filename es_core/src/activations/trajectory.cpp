@@ -43,7 +43,7 @@ Trajectory trace(const PackedWeights& packed, const Trials& trials, const float*
     const PackedRnn& rnn = packed.view();
     const RnnKernels& kernels = packed.kernels();
     const std::int64_t n_texts = trials.n_groups * trials.batch_size, scored = trials.scored;
-    const std::int64_t state_stride = rnn.layers * rnn.padded_hidden, residual_stride = padded_columns(kernels, rnn.vocab);
+    const std::int64_t state_stride = rnn.state_vectors * rnn.padded_hidden, residual_stride = padded_columns(kernels, rnn.vocab);
     Trajectory trajectory{state_stride, residual_stride, allocate<float>(n_texts * scored * state_stride),
                           allocate<float>(n_texts * scored * state_stride),
                           allocate<float>(n_texts * scored * residual_stride)};
@@ -53,11 +53,11 @@ Trajectory trace(const PackedWeights& packed, const Trials& trials, const float*
         const FloatBuffer state = allocate<float>(n_rows * state_stride);
         const FloatBuffer log_probabilities = allocate<float>(n_rows * rnn.vocab);
         const ByteBuffer scratch = allocate<std::byte>(kernels.scratch_bytes(rnn, n_rows));
-        // The kernel's state is [layers][rows][padded H].
+        // The kernel's state is [state vectors][rows][padded H].
         const auto copy_states = [&](const auto& copy) {
             for (std::int64_t row = 0; row < n_rows; ++row)
-                for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-                    copy(state.get() + (layer * n_rows + row) * rnn.padded_hidden, row, layer * rnn.padded_hidden);
+                for (std::int64_t v = 0; v < rnn.state_vectors; ++v)
+                    copy(state.get() + (v * n_rows + row) * rnn.padded_hidden, row, v * rnn.padded_hidden);
         };
         const std::int64_t text_length = trials.context + scored + 1;
         const std::uint16_t* tokens = trials.tokens + first * text_length + trials.context;

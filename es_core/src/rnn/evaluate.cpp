@@ -12,14 +12,14 @@ namespace fedlearn {
 
 namespace {
 
-// states [layers][n_rows][padded H] <- the initial state in every row.
+// states [state vectors][n_rows][padded H] <- the initial state in every row.
 void fill_initial_state(float* states, const PackedWeights& packed, std::int64_t n_rows) {
     const PackedRnn& rnn = packed.view();
-    for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
+    for (std::int64_t v = 0; v < rnn.state_vectors; ++v)
         for (std::int64_t row = 0; row < n_rows; ++row) {
-            float* state = states + (layer * n_rows + row) * rnn.padded_hidden;
+            float* state = states + (v * n_rows + row) * rnn.padded_hidden;
             std::fill_n(state, rnn.padded_hidden, 0.0f);
-            std::copy_n(packed.initial_state() + layer * rnn.hidden, rnn.hidden, state);
+            std::copy_n(packed.initial_state() + v * rnn.hidden, rnn.hidden, state);
         }
 }
 
@@ -35,7 +35,7 @@ FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_thr
     const PackedRnn& rnn = packed.view();
     const std::int64_t n_texts = trials.n_groups * trials.batch_size;
     const std::int64_t text_length = trials.context + trials.scored + 1;
-    const std::int64_t state_size = rnn.layers * rnn.padded_hidden;
+    const std::int64_t state_size = rnn.state_vectors * rnn.padded_hidden;
     FloatBuffer states = allocate<float>(n_texts * state_size);
     const std::int64_t most_rows = context_rows(n_texts, n_threads), n_items = (n_texts + most_rows - 1) / most_rows;
     const int n = thread_count(n_threads, n_items);
@@ -55,13 +55,13 @@ FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_thr
             kernels.run(rnn, rows, scratch.get());
         }
         for (std::int64_t row = 0; row < n_rows; ++row)
-            for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
-                float* out = states.get() + (first + row) * state_size + layer * rnn.padded_hidden;
+            for (std::int64_t v = 0; v < rnn.state_vectors; ++v) {
+                float* out = states.get() + (first + row) * state_size + v * rnn.padded_hidden;
                 if (trials.is_cold[(first + row) / trials.batch_size] != 0) {
                     std::fill_n(out, rnn.padded_hidden, 0.0f);
-                    std::copy_n(packed.initial_state() + layer * rnn.hidden, rnn.hidden, out);
+                    std::copy_n(packed.initial_state() + v * rnn.hidden, rnn.hidden, out);
                 } else {
-                    std::copy_n(state.get() + (layer * n_rows + row) * rnn.padded_hidden, rnn.padded_hidden, out);
+                    std::copy_n(state.get() + (v * n_rows + row) * rnn.padded_hidden, rnn.padded_hidden, out);
                 }
             }
     });
@@ -73,7 +73,7 @@ namespace {
 // Memory of one thread that evaluates groups.
 struct GroupScratch {
     FloatBuffer factors;   // [group_size][row_stride]
-    FloatBuffer state;     // [layers][group_size][padded H]
+    FloatBuffer state;     // [state vectors][group_size][padded H]
     ByteBuffer kernel;
     std::vector<std::uint32_t> words;
 };
@@ -92,14 +92,14 @@ void group_losses(float* losses, const PackedWeights& packed, const FactorRows& 
     const std::int64_t text_length = trials.context + trials.scored + 1;
     for (std::int64_t sequence = 0; sequence < trials.batch_size; ++sequence) {
         const std::int64_t text = group * trials.batch_size + sequence;
-        const float* start = states + text * rnn.layers * rnn.padded_hidden;
-        for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
+        const float* start = states + text * rnn.state_vectors * rnn.padded_hidden;
+        for (std::int64_t v = 0; v < rnn.state_vectors; ++v)
             for (std::int64_t i = 0; i < n; ++i) {
-                float* state = scratch.state.get() + (layer * n + i) * rnn.padded_hidden;
-                std::copy_n(start + layer * rnn.padded_hidden, rnn.padded_hidden, state);
+                float* state = scratch.state.get() + (v * n + i) * rnn.padded_hidden;
+                std::copy_n(start + v * rnn.padded_hidden, rnn.padded_hidden, state);
                 if (trials.is_cold[group] == 0) continue;
                 const float* added =
-                    scratch.factors.get() + i * noise.row_stride + factor_rows.initial_state() + layer * rnn.hidden;
+                    scratch.factors.get() + i * noise.row_stride + factor_rows.initial_state() + v * rnn.hidden;
                 for (std::int64_t j = 0; j < rnn.hidden; ++j) state[j] += added[j];
             }
         RnnRows rows{};
@@ -124,7 +124,7 @@ void low_rank_losses(std::span<float> losses, const Rnn& rnn, const Trials& tria
     std::vector<GroupScratch> scratch(static_cast<std::size_t>(n));
     for (GroupScratch& s : scratch) {
         s.factors = allocate<float>(trials.group_size * factor_rows.view().row_stride);
-        s.state = allocate<float>(rnn.layers * trials.group_size * packed.view().padded_hidden);
+        s.state = allocate<float>(packed.view().state_vectors * trials.group_size * packed.view().padded_hidden);
         s.kernel = allocate<std::byte>(packed.kernels().scratch_bytes(packed.view(), trials.group_size));
         s.words.resize(static_cast<std::size_t>(factor_rows.n_words()));
     }
@@ -139,7 +139,7 @@ void full_rank_losses(std::span<float> losses, const Rnn& rnn, const Trials& tri
     const PackedWeights packed(rnn, rnn.weights.data(), false);
     const FloatBuffer states = warm_up(packed, trials, n_threads);
     const std::int64_t text_length = trials.context + trials.scored + 1;
-    const std::int64_t state_size = rnn.layers * packed.view().padded_hidden;
+    const std::int64_t state_size = packed.view().state_vectors * packed.view().padded_hidden;
     const auto n_members = static_cast<std::int64_t>(losses.size());
     parallel_for(n_members, thread_count(n_threads, n_members), [&](int, std::int64_t i) {
         std::vector<float> perturbed(rnn.weights.size());
@@ -150,10 +150,10 @@ void full_rank_losses(std::span<float> losses, const Rnn& rnn, const Trials& tri
         fill_initial_state(state.get(), own, n_rows);
         if (trials.is_cold[group] == 0)
             for (std::int64_t row = 0; row < n_rows; ++row)
-                for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-                    std::copy_n(states.get() + (group * n_rows + row) * state_size + layer * own.view().padded_hidden,
+                for (std::int64_t v = 0; v < own.view().state_vectors; ++v)
+                    std::copy_n(states.get() + (group * n_rows + row) * state_size + v * own.view().padded_hidden,
                                 own.view().padded_hidden,
-                                state.get() + (layer * n_rows + row) * own.view().padded_hidden);
+                                state.get() + (v * n_rows + row) * own.view().padded_hidden);
         std::vector<float> sums(static_cast<std::size_t>(n_rows), 0.0f);
         const ByteBuffer scratch = allocate<std::byte>(own.kernels().scratch_bytes(own.view(), n_rows));
         RnnRows rows{};
@@ -216,21 +216,21 @@ void text_losses(float* losses, float* log_probabilities, float* state, const Rn
                  std::int64_t token_stride, std::int64_t n_rows, std::int64_t n_tokens, int n_threads) {
     const PackedWeights packed(rnn, rnn.weights.data(), false);
     const RnnKernels& kernels = packed.kernels();
-    const std::int64_t padded = packed.view().padded_hidden;
+    const std::int64_t padded = packed.view().padded_hidden, n_vectors = packed.view().state_vectors;
     const std::int64_t most_rows = context_rows(n_rows, n_threads), n_items = (n_rows + most_rows - 1) / most_rows;
     parallel_for(n_items, thread_count(n_threads, n_items), [&](int, std::int64_t item) {
         const std::int64_t first = item * most_rows, n = std::min(most_rows, n_rows - first);
-        const FloatBuffer own = allocate<float>(rnn.layers * n * padded);
+        const FloatBuffer own = allocate<float>(n_vectors * n * padded);
         const ByteBuffer scratch = allocate<std::byte>(kernels.scratch_bytes(packed.view(), n));
-        std::fill_n(own.get(), rnn.layers * n * padded, 0.0f);
-        // The kernel's state is [layers][rows][padded H].
-        const auto outside = [&](std::int64_t row, std::int64_t layer) {
-            return state + ((first + row) * rnn.layers + layer) * rnn.hidden;
+        std::fill_n(own.get(), n_vectors * n * padded, 0.0f);
+        // The kernel's state is [state vectors][rows][padded H].
+        const auto outside = [&](std::int64_t row, std::int64_t v) {
+            return state + ((first + row) * n_vectors + v) * rnn.hidden;
         };
-        const auto inside = [&](std::int64_t row, std::int64_t layer) { return own.get() + (layer * n + row) * padded; };
+        const auto inside = [&](std::int64_t row, std::int64_t v) { return own.get() + (v * n + row) * padded; };
         for (std::int64_t row = 0; row < n; ++row)
-            for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-                std::copy_n(outside(row, layer), rnn.hidden, inside(row, layer));
+            for (std::int64_t v = 0; v < n_vectors; ++v)
+                std::copy_n(outside(row, v), rnn.hidden, inside(row, v));
         RnnRows rows{};
         rows.n_rows = n;
         rows.n_tokens = n_tokens;
@@ -241,8 +241,8 @@ void text_losses(float* losses, float* log_probabilities, float* state, const Rn
         rows.log_probabilities = log_probabilities != nullptr ? log_probabilities + first * rnn.vocab : nullptr;
         kernels.run(packed.view(), rows, scratch.get());
         for (std::int64_t row = 0; row < n; ++row)
-            for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
-                std::copy_n(inside(row, layer), rnn.hidden, outside(row, layer));
+            for (std::int64_t v = 0; v < n_vectors; ++v)
+                std::copy_n(inside(row, v), rnn.hidden, outside(row, v));
     });
 }
 

@@ -11,10 +11,10 @@
 
 namespace fedlearn {
 
-// An RNN over the flat weight vector. With n gates, 1 of a tanh unit and 3 of a GRU's, the tensors are in this order:
+// An RNN over the flat weight vector. With n gates and s state vectors of its cell, the tensors are in this order:
 // embedding [V,nH]; for each layer [input weights [nH,H], above the first], recurrent weights [nH,H], bias [1,nH] and, of
-// a GRU, the bias [1,H] within what the reset gate multiplies; head weights [V,H]; head bias [1,V]; initial state
-// [1,layers*H].
+// cells that have it, the hidden bias [1,H]; head weights [V,H]; head bias [1,V]; initial state [1,s*layers*H], the first
+// vectors of all layers before the second ones.
 struct Rnn {
     Cell cell;
     std::int64_t vocab;
@@ -28,7 +28,7 @@ struct Rnn {
     std::int64_t reset_token;        // whoever reads it does so from a state of zeros; -1: there is none
 };
 
-inline std::int64_t gates_of(Cell cell) { return cell == Cell::kGru ? 3 : 1; }
+inline std::int64_t state_vectors_of(const Rnn& rnn) { return rnn.cell.state_vectors * rnn.layers; }
 
 struct Trials {
     Key key;
@@ -50,7 +50,7 @@ class PackedWeights;
 // without any. What is read of a text does not depend on its neighbours.
 std::int64_t context_rows(std::int64_t n_texts, int n_threads);
 
-// The state after each text's context under unperturbed weights, [texts][layers][padded H]; texts are the groups'
+// The state after each text's context under unperturbed weights, [texts][state vectors][padded H]; texts are the groups'
 // sequences, one after the other. Cold groups get the initial state.
 FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_threads);
 
@@ -65,7 +65,7 @@ void member_losses_naive(std::span<float> losses, const Rnn& rnn, const Trials& 
 
 // losses [n_rows] <- summed nats of unperturbed weights on each row of tokens [n_rows][n_tokens + 1], and, where
 // log_probabilities is given, [n_rows][V] of what follows each row's last read token.
-// state [n_rows][layers][H] is carried in and out.
+// state [n_rows][state vectors][H] is carried in and out.
 void text_losses(float* losses, float* log_probabilities, float* state, const Rnn& rnn, const std::uint16_t* tokens,
                  std::int64_t token_stride, std::int64_t n_rows, std::int64_t n_tokens, int n_threads);
 

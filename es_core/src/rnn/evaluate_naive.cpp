@@ -12,6 +12,19 @@ namespace {
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+// One unit's state vectors, from before a token to after it, by what each gate sums of what is read and of the state.
+void advance(double* state, const Cell& cell, const double* inputs, const double* recurrent) {
+    switch (cell.kind) {
+        case CellKind::kTanh: state[0] = std::tanh(inputs[0] + recurrent[0]); break;
+        case CellKind::kGru: {
+            const double reset = sigmoid(inputs[0] + recurrent[0]), update = sigmoid(inputs[1] + recurrent[1]);
+            const double fresh = std::tanh(inputs[2] + reset * recurrent[2]);
+            state[0] = (1.0 - update) * fresh + update * state[0];
+            break;
+        }
+    }
+}
+
 }  // namespace
 
 void perturb(std::vector<float>& perturbed, const Rnn& rnn, const Trials& trials, std::uint64_t member) {
@@ -45,15 +58,17 @@ void perturb(std::vector<float>& perturbed, const Rnn& rnn, const Trials& trials
 void member_losses_naive(std::span<float> losses, const Rnn& rnn, const Trials& trials) {
     const TensorIndex index(rnn);
     const auto hidden = static_cast<std::size_t>(rnn.hidden), vocab = static_cast<std::size_t>(rnn.vocab);
-    const std::size_t n_rows = static_cast<std::size_t>(gates_of(rnn.cell)) * hidden;
-    std::vector<double> state(static_cast<std::size_t>(rnn.layers) * hidden);
+    const auto gates = static_cast<std::size_t>(rnn.cell.gates), layers = static_cast<std::size_t>(rnn.layers);
+    const auto state_vectors = static_cast<std::size_t>(rnn.cell.state_vectors), n_rows = gates * hidden;
+    std::vector<double> state(state_vectors * layers * hidden);
     // Reads one token with the given weights and gives the logits.
     const auto read = [&](const float* weights, std::uint16_t token) {
         if (token == rnn.reset_token) std::ranges::fill(state, 0.0);
         const auto at = [&](std::size_t tensor) { return weights + rnn.tensors[tensor].offset; };
         std::vector<double> below(hidden);
-        for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
-            double* h = state.data() + static_cast<std::size_t>(layer) * hidden;
+        for (std::size_t layer = 0; layer < layers; ++layer) {
+            const std::vector<double> before = state;
+            const double* h = before.data() + layer * hidden;
             // What token or layer below and the state before add to a row of the matrices.
             const auto inputs = [&](std::size_t row) {
                 double sum = static_cast<double>(at(index.bias[layer])[row]);
@@ -68,21 +83,18 @@ void member_losses_naive(std::span<float> losses, const Rnn& rnn, const Trials& 
                     sum += static_cast<double>(at(index.recurrent[layer])[row * hidden + j]) * h[j];
                 return sum;
             };
-            std::vector<double> next(hidden);
             for (std::size_t i = 0; i < hidden; ++i) {
-                if (rnn.cell == Cell::kTanh) {
-                    next[i] = std::tanh(inputs(i) + recurrent(i));
-                    continue;
+                std::vector<double> of_inputs(gates), of_state(gates), unit(state_vectors);
+                for (std::size_t gate = 0; gate < gates; ++gate) {
+                    of_inputs[gate] = inputs(gate * hidden + i);
+                    of_state[gate] = recurrent(gate * hidden + i);
                 }
-                const std::size_t update_row = hidden + i, new_row = 2 * hidden + i;
-                const double reset = sigmoid(inputs(i) + recurrent(i));
-                const double update = sigmoid(inputs(update_row) + recurrent(update_row));
-                const double bias = static_cast<double>(at(index.hidden_bias[layer])[i]);
-                const double fresh = std::tanh(inputs(new_row) + reset * (recurrent(new_row) + bias));
-                next[i] = (1.0 - update) * fresh + update * h[i];
+                if (rnn.cell.has_hidden_bias) of_state.back() += static_cast<double>(at(index.hidden_bias[layer])[i]);
+                for (std::size_t v = 0; v < state_vectors; ++v) unit[v] = before[(v * layers + layer) * hidden + i];
+                advance(unit.data(), rnn.cell, of_inputs.data(), of_state.data());
+                for (std::size_t v = 0; v < state_vectors; ++v) state[(v * layers + layer) * hidden + i] = unit[v];
             }
-            std::ranges::copy(next, h);
-            below = next;
+            below.assign(state.data() + layer * hidden, state.data() + (layer + 1) * hidden);
         }
         std::vector<double> logits(vocab);
         for (std::size_t v = 0; v < vocab; ++v) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "replicated/noise.h"
+#include "rnn/cells.h"
 
 namespace fedlearn {
 
@@ -23,15 +24,12 @@ struct PackedMatrix {
 
 constexpr int kMaxLayers = 16;
 
-// What a hidden unit does with its inputs.
-enum class Cell { kTanh, kGru };
-
 // Weights of the RNN, packed for the kernel. V vocabulary, H hidden units. The last `tail` columns of the head, too few
 // for a vector of their own, are dot products; the others are padded to whole vectors.
 struct PackedRnn {
     Cell cell;
-    std::int64_t gates;                  // rows of a matrix for each hidden unit
     std::int64_t vocab, hidden, layers, tail;
+    std::int64_t state_vectors;          // of a row: the first ones of all layers, then their second ones
     std::int64_t padded_columns, padded_hidden;
     bool is_int8;
     std::int64_t reset_token;            // a row that reads it does so from states of zero; -1: there is none
@@ -39,7 +37,7 @@ struct PackedRnn {
     PackedMatrix input[kMaxLayers];      // layers above the first
     PackedMatrix recurrent[kMaxLayers];
     const float* bias[kMaxLayers];       // [gates][padded H]; unused for layer 0
-    const float* hidden_bias[kMaxLayers];  // [padded H] the GRU's, added to what its reset gate multiplies
+    const float* hidden_bias[kMaxLayers];  // [padded H] only of cells that have it
     PackedMatrix head;
     const float* head_bias;              // [padded columns + tail]; padding so low that it never counts
     const float* head_tail;              // [tail][padded H]
@@ -91,7 +89,7 @@ struct RnnRows {
     std::int64_t n_tokens;             // tokens to read
     const std::uint16_t* tokens;       // row i reads tokens[i * token_stride + t]; targets come one later
     std::int64_t token_stride;         // 0: all rows read the same text
-    float* state;                      // [layers][n_rows][padded H], in, and with float weights out
+    float* state;                      // [state vectors][n_rows][padded H], in, and with float weights out
     const RnnNoise* noise;             // nullptr: unperturbed
     const float* factors;              // [n_rows][noise->row_stride]
     const SignRows* signs;             // nullptr: activations are not perturbed
@@ -106,8 +104,9 @@ struct RnnKernels {
     std::int64_t (*tail_of)(std::int64_t vocab);
     // Packs matrix [outputs][inputs] into `panels` [round_up(outputs, lanes) * inputs].
     void (*pack)(float* panels, const float* matrix, std::int64_t outputs, std::int64_t inputs);
-    // The same for the GRU's gates, matrix [3 * outputs][inputs], three times as large.
-    void (*pack_gates)(float* panels, const float* matrix, std::int64_t outputs, std::int64_t inputs);
+    // The same for a cell with gates, matrix [gates * outputs][inputs], as many times as large.
+    void (*pack_gates)(float* panels, const float* matrix, std::int64_t gates, std::int64_t outputs,
+                       std::int64_t inputs);
     // A matrix without gates in bytes, [round_up(outputs, lanes) * round_up(inputs, 4)]; adds to start [outputs] what
     // takes back the offset of the states' bytes.
     void (*pack_bytes)(std::int8_t* panels, float* start, const float* matrix, std::int64_t outputs,

@@ -33,19 +33,19 @@ PackedWeights::PackedWeights(const Rnn& rnn, const float* weights, bool is_int8)
     : kernels_(*rnn.isa->rnn), view_{} {
     const TensorIndex index(rnn);
     const auto at = [&](std::size_t tensor) { return weights + rnn.tensors[tensor].offset; };
-    const std::int64_t hidden = rnn.hidden, matrix_size = gates_of(rnn.cell) * hidden * hidden;
+    const std::int64_t hidden = rnn.hidden, gates = rnn.cell.gates, matrix_size = gates * hidden * hidden;
     view_.cell = rnn.cell;
-    view_.gates = gates_of(rnn.cell);
     view_.vocab = rnn.vocab;
     view_.hidden = hidden;
     view_.layers = rnn.layers;
+    view_.state_vectors = state_vectors_of(rnn);
     view_.is_int8 = is_int8;
     view_.reset_token = rnn.reset_token;
     view_.tail = is_int8 ? 0 : kernels_.tail_of(rnn.vocab);
     view_.padded_columns = round_up(rnn.vocab - view_.tail, kernels_.lanes);
     view_.padded_hidden = round_up(hidden, kernels_.lanes);
     for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
-        float* bias = pad_rows(at(index.bias[layer]), view_.gates, hidden);
+        float* bias = pad_rows(at(index.bias[layer]), gates, hidden);
         float scale = byte_scale(at(index.recurrent[layer]), matrix_size);
         if (layer > 0) {
             // Both matrices are summed as integers, and so have one scale.
@@ -54,10 +54,10 @@ PackedWeights::PackedWeights(const Rnn& rnn, const float* weights, bool is_int8)
         }
         view_.recurrent[layer] = pack_layer(at(index.recurrent[layer]), bias, scale);
         view_.bias[layer] = bias;
-        if (rnn.cell == Cell::kGru) view_.hidden_bias[layer] = pad_rows(at(index.hidden_bias[layer]), 1, hidden);
+        if (rnn.cell.has_hidden_bias) view_.hidden_bias[layer] = pad_rows(at(index.hidden_bias[layer]), 1, hidden);
     }
-    float* embedding = pad_rows(at(index.embedding), rnn.vocab * view_.gates, hidden);
-    const std::int64_t row_length = view_.gates * view_.padded_hidden;
+    float* embedding = pad_rows(at(index.embedding), rnn.vocab * gates, hidden);
+    const std::int64_t row_length = gates * view_.padded_hidden;
     for (std::int64_t i = 0; i < rnn.vocab * row_length; ++i) embedding[i] += view_.bias[0][i % row_length];
     view_.embedding = embedding;
     const std::int64_t columns = rnn.vocab - view_.tail;
@@ -72,9 +72,10 @@ PackedWeights::PackedWeights(const Rnn& rnn, const float* weights, bool is_int8)
 }
 
 PackedMatrix PackedWeights::pack_layer(const float* matrix, float* start, float scale) {
-    if (view_.cell != Cell::kGru) return pack_matrix(matrix, view_.hidden, view_.hidden, start, scale);
-    float* panels = take(view_.gates * view_.padded_hidden * view_.hidden);
-    kernels_.pack_gates(panels, matrix, view_.hidden, view_.hidden);
+    const std::int64_t gates = view_.cell.gates;
+    if (gates == 1) return pack_matrix(matrix, view_.hidden, view_.hidden, start, scale);
+    float* panels = take(gates * view_.padded_hidden * view_.hidden);
+    kernels_.pack_gates(panels, matrix, gates, view_.hidden, view_.hidden);
     return {panels, nullptr, 1.0f, view_.padded_hidden, view_.hidden};
 }
 
@@ -105,7 +106,7 @@ FactorRows::FactorRows(const Rnn& rnn, float sigma)
     view_.rank = rnn.tensors[index.embedding].rank;
     const auto amplitude = [&](std::size_t tensor) { return sigma * rnn.scales[tensor]; };
     const auto root = static_cast<float>(std::sqrt(static_cast<double>(std::max<std::int64_t>(view_.rank, 1))));
-    const std::int64_t gates = gates_of(rnn.cell);
+    const std::int64_t gates = rnn.cell.gates;
     const auto add_vector = [&](std::size_t tensor, std::int64_t pieces) {
         return add(tensor, 0, amplitude(tensor), Form::kSigns, Role::kOutput, pieces);
     };
@@ -126,7 +127,7 @@ FactorRows::FactorRows(const Rnn& rnn, float sigma)
         if (layer > 0) view_.input[layer] = add_matrix(index.input[layer], false, gates);
         view_.recurrent[layer] = add_matrix(index.recurrent[layer], false, gates);
         view_.bias[layer] = add_vector(index.bias[layer], gates);
-        if (rnn.cell == Cell::kGru) view_.hidden_bias[layer] = add_vector(index.hidden_bias[layer], 1);
+        if (rnn.cell.has_hidden_bias) view_.hidden_bias[layer] = add_vector(index.hidden_bias[layer], 1);
     }
     view_.head = add_matrix(index.head, false, 1);
     view_.head_bias = add_vector(index.head_bias, 1);

@@ -28,7 +28,7 @@ struct TensorIndex {
             if (layer > 0) input[layer] = next++;
             recurrent[layer] = next++;
             bias[layer] = next++;
-            if (rnn.cell == Cell::kGru) hidden_bias[layer] = next++;
+            if (rnn.cell.has_hidden_bias) hidden_bias[layer] = next++;
         }
         head = next++;
         head_bias = next++;
@@ -44,7 +44,7 @@ public:
 
     const PackedRnn& view() const { return view_; }
     const RnnKernels& kernels() const { return kernels_; }
-    const float* initial_state() const { return initial_state_; }  // [layers][H]
+    const float* initial_state() const { return initial_state_; }  // [state vectors][H]
 
 private:
     float* take(std::int64_t n) { return memory_.emplace_back(allocate<float>(n)).get(); }

@@ -9,6 +9,7 @@
 
 #include <type_traits>
 
+#include "rnn/cells.h"
 #include "rnn/functions.h"
 #include "rnn/kernels.h"
 #include "vectors.h"
@@ -57,8 +58,9 @@ struct Product {
     std::int64_t output_stride;
     // For cells with gates, whose starts and noise are [gates][gate_stride]:
     std::int64_t gate_stride;
-    const float* hidden_start;    // [outputs] start of what the reset gate multiplies
+    const float* hidden_start;    // [outputs] start of what the last gate keeps apart, if it does
     std::int64_t hidden_offset;   // noise added to that
+    std::int64_t vector_stride;   // between a row's state vectors, before the token and after it
 };
 
 template <class Number, int Rows, int Vectors>
@@ -170,7 +172,7 @@ template <bool IsTanh, class Number>
 template <class Value>
 struct TanhCell {
     using Number = Value;
-    static constexpr int kGates = 1;
+    static constexpr fedlearn::Cell kCell = fedlearn::kTanh;
 
     static void step(const Product<Number>& p, std::int64_t n_rows) { product<true>(p, n_rows); }
 };

@@ -22,7 +22,7 @@ std::int64_t tail_of(std::int64_t vocab) {
 
 template <class Number>
 struct Scratch {
-    Number* states[2];             // [layers][n_rows][stride] before and after the token that is read
+    Number* states[2];             // [state vectors][n_rows][stride] before and after the token that is read
     float* logits;                 // [n_rows][padded columns]
     float* dots;                   // [layers][3][kMaxRank][n_rows]: recurrent, input of this layer, head (last layer)
     float* tail;                   // [tail][n_rows] dots, then logits of the tail columns
@@ -51,7 +51,7 @@ Scratch<Number> carve(std::byte* memory, const PackedRnn& rnn, std::int64_t n_ro
     Carver carver(memory);
     Scratch<Number> s{};
     s.starts = carver.take<const float*>(rows);
-    for (Number*& states : s.states) states = carver.take<Number>(rnn.layers * rows * state_stride<Number>(rnn));
+    for (Number*& states : s.states) states = carver.take<Number>(rnn.state_vectors * rows * state_stride<Number>(rnn));
     s.logits = carver.take<float>(rows * rnn.padded_columns);
     s.dots = carver.take<float>(rnn.layers * 3 * kMaxRank * rows);
     s.tail = carver.take<float>(rnn.tail * rows);
@@ -77,7 +77,7 @@ struct Run {
     std::int64_t stride;           // of a state's rows
     std::int64_t padded_rows;
     std::int64_t rank;
-    Number* states;                // [layers][n_rows][stride] before the token that is read; changes places with
+    Number* states;                // [state vectors][n_rows][stride] before the token that is read; changes places with
     Number* next_states;           // the states after it
 
     Run(const PackedRnn& network, const RnnRows& run_rows, std::byte* memory)
@@ -94,6 +94,7 @@ struct Run {
         return scratch.dots + ((layer * 3 + kind) * kMaxRank + k) * padded_rows;
     }
 
+    // A layer's first state vectors; the others stand behind those of all layers.
     Number* layer_of(Number* all, std::int64_t layer) const { return all + layer * rows.n_rows * stride; }
 
     std::uint16_t token(std::int64_t row, std::int64_t t) const { return rows.tokens[row * rows.token_stride + t]; }
@@ -164,7 +165,7 @@ struct Run {
     void read_token(std::int64_t t) const {
         for (std::int64_t row = 0; row < rows.n_rows; ++row) {
             const std::uint16_t read = token(row, t);
-            scratch.starts[row] = rnn.embedding + read * Cell::kGates * rnn.padded_hidden;
+            scratch.starts[row] = rnn.embedding + read * Cell::kCell.gates * rnn.padded_hidden;
             for (std::int64_t k = 0; k < rank; ++k)
                 scratch.token_coefficients[k * padded_rows + row] =
                     rows.factors[row * rows.noise->row_stride + rows.noise->embedding.into[k] + read];
@@ -175,11 +176,11 @@ struct Run {
     void reset_rows(std::int64_t t) const {
         for (std::int64_t row = 0; row < rows.n_rows; ++row) {
             if (token(row, t) != rnn.reset_token) continue;
-            for (std::int64_t layer = 0; layer < rnn.layers; ++layer) {
-                std::memset(layer_of(states, layer) + row * stride, kIsFloat ? 0 : kZeroByte,
+            for (std::int64_t v = 0; v < rnn.state_vectors; ++v)
+                std::memset(layer_of(states, v) + row * stride, kIsFloat ? 0 : kZeroByte,
                             static_cast<std::size_t>(stride) * sizeof(Number));
+            for (std::int64_t layer = 0; layer < rnn.layers; ++layer)
                 for (std::int64_t k = 0; k < rank; ++k) dots(layer, kRecurrent, k)[row] = 0.0f;
-            }
         }
     }
 
@@ -214,8 +215,11 @@ struct Run {
         const RnnNoise* noise = rows.noise;
         Product<Number> p = begin_product(next, stride);
         if (noise != nullptr) add_factors(p, noise->bias[layer]);
-        if constexpr (Cell::kGates > 1) {
+        if constexpr (Cell::kCell.gates > 1) {
             p.gate_stride = rnn.padded_hidden;
+            p.vector_stride = rnn.layers * rows.n_rows * stride;
+        }
+        if constexpr (Cell::kCell.has_hidden_bias) {
             p.hidden_start = rnn.hidden_bias[layer];
             p.hidden_offset = noise != nullptr ? noise->hidden_bias[layer] : 0;
         }
@@ -330,7 +334,7 @@ struct Run {
     }
 
     void load_states() {
-        const std::int64_t n = rnn.layers * rows.n_rows;
+        const std::int64_t n = rnn.state_vectors * rows.n_rows;
         if constexpr (kIsFloat) {
             std::memcpy(states, rows.state, static_cast<std::size_t>(n * stride) * sizeof(float));
         } else {
@@ -365,18 +369,17 @@ struct Run {
         }
         if constexpr (kIsFloat)
             std::memcpy(rows.state, states,
-                        static_cast<std::size_t>(rnn.layers * rows.n_rows * stride) * sizeof(float));
+                        static_cast<std::size_t>(rnn.state_vectors * rows.n_rows * stride) * sizeof(float));
     }
 };
 
 void run(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch) {
-    if (rnn.cell == fedlearn::Cell::kGru) {
-        Run<GruCell>(rnn, rows, scratch).run();
-    } else if (rnn.is_int8) {
-        Run<TanhCell<std::uint8_t>>(rnn, rows, scratch).run();
-    } else {
-        Run<TanhCell<float>>(rnn, rows, scratch).run();
+    switch (rnn.cell.kind) {
+        case fedlearn::CellKind::kGru: return Run<Gated<GruCell>>(rnn, rows, scratch).run();
+        case fedlearn::CellKind::kTanh: break;
     }
+    if (rnn.is_int8) return Run<TanhCell<std::uint8_t>>(rnn, rows, scratch).run();
+    Run<TanhCell<float>>(rnn, rows, scratch).run();
 }
 
 }  // namespace
