@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.tasks.rnn.cells import CellName
 from fedlearn.tasks.rnn.layout import rnn_layout
-from fedlearn.tasks.rnn.options import Cell
 from tests.es_core.activity_twin import Array, Case, case, run
 
 Float32Array = NDArray[np.float32]
@@ -24,7 +24,7 @@ CONTEXT = 5
 class Network:
     """Weights of a size at which units are neither linear nor saturated, and an initial state far from zero."""
 
-    def __init__(self, cell: Cell, vocab: int = 19, hidden: int = 13, layers: int = 2, rank: int = 1) -> None:
+    def __init__(self, cell: CellName, vocab: int = 19, hidden: int = 13, layers: int = 2, rank: int = 1) -> None:
         layout = rnn_layout(vocab, hidden, layers, 3.0, cell)
         weights = np.random.default_rng(7).standard_normal(layout.size).astype(np.float32) * np.float32(0.5)
         for name, tensor in layout.split(weights).items():
@@ -79,7 +79,7 @@ def states_of(n_rows: int, shape: tuple[int, int]) -> Float32Array:
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
-def test_a_text_of_documents_costs_what_they_cost_apart(cell: Cell) -> None:
+def test_a_text_of_documents_costs_what_they_cost_apart(cell: CellName) -> None:
     rnn = Network(cell)
     first, second = windows_of(seed=2)[:, 0], windows_of(seed=3)[:, 1]
     second[:, 0] = STOP
@@ -96,7 +96,7 @@ def test_a_text_of_documents_costs_what_they_cost_apart(cell: Cell) -> None:
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
-def test_a_carried_state_ends_where_a_row_reads_the_reset_token(cell: Cell) -> None:
+def test_a_carried_state_ends_where_a_row_reads_the_reset_token(cell: CellName) -> None:
     rnn = Network(cell)
     tokens, state = np.array([[STOP], [1], [STOP]], np.uint16), states_of(3, rnn.zeros)
     log_probabilities, after = rnn.read(tokens, state)
@@ -119,7 +119,7 @@ KINDS = [
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
-def test_members_forget_what_stands_before_the_reset_token(cell: Cell, int8: bool, rank: int) -> None:
+def test_members_forget_what_stands_before_the_reset_token(cell: CellName, int8: bool, rank: int) -> None:
     rnn = Network(cell, rank=rank)
     tokens, others = windows_of(seed=2), windows_of(seed=3)
     others[:, :, CONTEXT:] = tokens[:, :, CONTEXT:]
@@ -139,7 +139,7 @@ def test_members_forget_what_stands_before_the_reset_token(cell: Cell, int8: boo
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
-def test_a_reset_within_the_context_counts(cell: Cell, int8: bool, rank: int) -> None:
+def test_a_reset_within_the_context_counts(cell: CellName, int8: bool, rank: int) -> None:
     rnn = Network(cell, rank=rank)
     tokens = windows_of()
     tokens[:, :, 2] = STOP
@@ -159,7 +159,7 @@ def test_a_reset_within_the_context_counts(cell: Cell, int8: bool, rank: int) ->
     st.sampled_from([1, 3]),
 )
 def test_fast_losses_agree_with_the_naive_ones(
-    cell: Cell, shape: tuple[int, int, int], rank: int, seed: int, threads: int
+    cell: CellName, shape: tuple[int, int, int], rank: int, seed: int, threads: int
 ) -> None:
     rnn = Network(cell, *shape, rank=rank)
     tokens = np.random.default_rng(seed).integers(0, min(shape[0], 5), (3, 2, 14)).astype(np.uint16)
@@ -188,7 +188,7 @@ def test_int8_losses_stay_near_those_of_float32(hidden: int, layers: int, rank: 
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
-def test_a_text_without_the_reset_token_costs_the_same_to_the_bit(cell: Cell, int8: bool, rank: int) -> None:
+def test_a_text_without_the_reset_token_costs_the_same_to_the_bit(cell: CellName, int8: bool, rank: int) -> None:
     rnn = Network(cell, rank=rank)
     plain = rnn.member_losses(windows_of(), reset_token=-1, int8=int8)
     np.testing.assert_array_equal(rnn.member_losses(windows_of(), int8=int8), plain)

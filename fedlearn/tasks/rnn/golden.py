@@ -9,8 +9,9 @@ from fedlearn.es.golden import golden_words
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation, Space
 from fedlearn.es.trials import Trials
+from fedlearn.tasks.rnn.cells import CellName
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.tasks.rnn.options import Cell, Precision
+from fedlearn.tasks.rnn.options import Precision
 from fedlearn.text.windows import WindowShape
 
 GROUP_SIZE = 4
@@ -29,7 +30,7 @@ _PERTURBATIONS: Mapping[Space, Perturbation] = {
 class GoldenTrials(msgspec.Struct, frozen=True):
     """Trials whose losses are known."""
 
-    cell: Cell
+    cell: CellName
     precision: Precision
     space: Space
     expected: tuple[float, ...]

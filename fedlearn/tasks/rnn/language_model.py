@@ -13,7 +13,7 @@ from fedlearn.text.tokens import TokenArray
 
 @final
 class RnnLanguageModel:
-    """Reads one token a sequence at a time; its state is [n, layers, hidden]."""
+    """Reads one token a sequence at a time; its state is [n, state vectors, hidden]."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class RnnLanguageModel:
         A prompt comes after the `<stop>` of another document if the model `reads_documents`. In a stream it may come
         from anywhere, which is what the learned initial state stands for.
         """
-        self.vocab_size, hidden_size, n_layers = objective.shape
+        self.vocab_size, hidden_size, _ = objective.shape
         self.stop_token = stop_token
         self.start = np.array([stop_token], dtype=np.uint16) if start is None else start
         self._never = np.zeros(0, dtype=np.int64) if never is None else never
         self._cell, self._reset_token = objective.cell, objective.reset_token
         self.arguments = objective.network(weights)
-        self._initial_state = objective.layout.split(weights)["initial_state"].reshape(n_layers, hidden_size)
+        self._initial_state = objective.layout.split(weights)["initial_state"].reshape(-1, hidden_size)
         if reads_documents:
             after_stop, _ = self.next_log_probabilities(self.initial_state(1), np.array([stop_token], dtype=np.uint16))
             self._initial_state = after_stop[0]

@@ -1,16 +1,11 @@
 """Which tensors an RNN has, in the order that `es_core` expects, and what PyTorch calls them."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
-from fedlearn.tasks.rnn.options import Cell
-
-GATES: Mapping[Cell, int] = {"tanh": 1, "gru": 3}
-"""Sums that each unit of a cell makes: rows of its matrices for each hidden unit."""
-
+from fedlearn.tasks.rnn.cells import CELLS, CellName
 
 Residuals = Literal["head", "readout"]
 """At which the chain of control matrices starts: the head's, or those of a readout that is learned beside it."""
@@ -37,22 +32,22 @@ def control_tensors(shape: tuple[int, int, int], residuals: Residuals) -> tuple[
 
 
 def rnn_layout(
-    vocab_size: int, hidden_size: int, n_layers: int, embedding_scale: float, cell: Cell = "tanh"
+    vocab_size: int, hidden_size: int, n_layers: int, embedding_scale: float, cell: CellName = "tanh"
 ) -> ParameterLayout:
     """Tensors of the network in the order that `es_core` expects; names follow PyTorch's where it has the tensor."""
-    rows = GATES[cell] * hidden_size
+    rows, n_states = CELLS[cell].gates * hidden_size, CELLS[cell].state_vectors * n_layers
     tensors = [TensorSpec("embedding.weight", (vocab_size, rows), scale=embedding_scale, mask_column=0)]
     for layer in range(n_layers):
         if layer > 0:
             tensors.append(TensorSpec(f"rnn.weight_ih_l{layer}", (rows, hidden_size)))
         tensors.append(TensorSpec(f"rnn.weight_hh_l{layer}", (rows, hidden_size)))
         tensors.append(TensorSpec(f"rnn.bias_l{layer}", (rows,)))
-        if cell == "gru":
+        if CELLS[cell].has_hidden_bias:
             tensors.append(TensorSpec(f"rnn.bias_hn_l{layer}", (hidden_size,)))
     tensors += [
         TensorSpec("head.weight", (vocab_size, hidden_size)),
         TensorSpec("head.bias", (vocab_size,)),
-        TensorSpec("initial_state", (n_layers * hidden_size,), mask_column=vocab_size),
+        TensorSpec("initial_state", (n_states * hidden_size,), mask_column=vocab_size),
     ]
     return ParameterLayout(tuple(tensors))
 
@@ -66,11 +61,11 @@ def to_torch_names(layout: ParameterLayout, weights: Float32Array) -> dict[str, 
     hidden_size = parts["rnn.weight_hh_l0"].shape[1]
     named = {"head.weight": parts["head.weight"], "head.bias": parts["head.bias"]}
     named["initial_state"] = parts["initial_state"].reshape(-1, hidden_size)
-    for layer in range(len(named["initial_state"])):
+    for layer in range(sum(name.startswith("rnn.weight_hh_l") for name in parts)):
         input_weights = parts["embedding.weight"].T if layer == 0 else parts[f"rnn.weight_ih_l{layer}"]
         second_bias = np.zeros_like(parts[f"rnn.bias_l{layer}"])
         if f"rnn.bias_hn_l{layer}" in parts:
-            second_bias[2 * hidden_size :] = parts[f"rnn.bias_hn_l{layer}"]
+            second_bias[-hidden_size:] = parts[f"rnn.bias_hn_l{layer}"]
         named[f"rnn.weight_ih_l{layer}"] = np.ascontiguousarray(input_weights)
         named[f"rnn.weight_hh_l{layer}"] = parts[f"rnn.weight_hh_l{layer}"]
         named[f"rnn.bias_ih_l{layer}"] = parts[f"rnn.bias_l{layer}"]

@@ -21,8 +21,9 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, column_of
 from fedlearn.tasks.invitation import Option
-from fedlearn.tasks.rnn.layout import GATES, Residuals, control_tensors, rnn_layout
-from fedlearn.tasks.rnn.options import Cell, Precision
+from fedlearn.tasks.rnn.cells import CELLS, CellName
+from fedlearn.tasks.rnn.layout import Residuals, control_tensors, rnn_layout
+from fedlearn.tasks.rnn.options import Precision
 from fedlearn.text.tokens import StoredTokens
 from fedlearn.text.windows import TokenWindows, WindowShape, cut_windows
 
@@ -51,7 +52,7 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_size: Annotated[int, Meta(ge=1, le=2**16)]
     embedding_scale: float
     precision: Precision
-    cell: Cell = "tanh"
+    cell: CellName = "tanh"
     control_variates: bool = False
     control_residuals: Residuals = "head"
     reset_token: Annotated[int, Meta(ge=-1, le=2**16 - 1)] = -1
@@ -75,7 +76,7 @@ class RnnObjective:
         window: WindowShape,
         embedding_scale: float,
         precision: Precision = "float32",
-        cell: Cell = "tanh",
+        cell: CellName = "tanh",
         control_variates: bool = False,
         control_residuals: Residuals = "head",
         reset_token: int = -1,
@@ -202,7 +203,7 @@ class RnnObjective:
         vocab_size, hidden_size, n_layers = self.shape
         rank, batch_size = trials.perturbation.rank, self.window.batch_size
         noise = max(rank, 1) * self._n_signs
-        units = GATES[self.cell] * n_layers * (hidden_size + PADDING)
+        units = CELLS[self.cell].gates * n_layers * (hidden_size + PADDING)
         rows = max(trials.group_size, batch_size, CONTEXT_ROWS)
         per_thread = trials.group_size * noise + rows * (6 * units + 3 * vocab_size)
         shared = 4 * self._layout.size + min(trials.n_groups, GROUPS_AT_ONCE) * batch_size * 2 * units

@@ -1,14 +1,15 @@
 """The settings of a recurrent network and its text."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from fedlearn.config import ConfigError, RunConfig, setting
+from fedlearn.tasks.rnn.cells import CELLS, Cell, CellName
 from fedlearn.text.documents import DocumentMode
 
-Cell = Literal["tanh", "gru"]
 Precision = Literal["float32", "int8"]
 
 
@@ -40,7 +41,7 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
         setting("steps between new token blocks; 0 = one block if the text fits into one, else 100", ge=0, le=2**53),
     ] = 0
     block_tokens: Annotated[int, setting("tokens in a block, where there are several", ge=2, le=2**22)] = 1048576
-    cell: Annotated[Cell, setting("what a recurrent layer computes", common=True)] = "tanh"
+    cell: Annotated[CellName, setting("what a recurrent layer computes", common=True)] = "tanh"
     hidden_size: Annotated[
         int, setting("units in each recurrent layer, 2 or more", ge=0, le=65536, automatic=True, common=True)
     ] = 0
@@ -81,27 +82,30 @@ def check_abilities(config: RunConfig) -> None:
         ConfigError: the cell lacks a kernel; the message names the key.
     """
     options, strategy = options_of(config), config.strategy
-    wants = (
-        ("perturb", strategy.perturb, "weights"),
-        ("head", strategy.head, "perturbed"),
-        ("precision", options.precision, "float32"),
+    wants: tuple[tuple[str, str, str, Callable[[Cell], bool]], ...] = (
+        ("perturb", strategy.perturb, "weights", lambda cell: cell.has_activation_noise),
+        ("head", strategy.head, "perturbed", lambda cell: cell.has_activation_noise),
+        ("precision", options.precision, "float32", lambda cell: cell.has_int8),
     )
-    for key, value, expected in wants:
-        if options.cell != "tanh" and value not in (expected, "auto"):
-            raise ConfigError(f"{key}: expected {expected} with cell = {options.cell}, got {value}; take cell = tanh")
+    for key, value, expected, has_kernel in wants:
+        if value not in (expected, "auto") and not has_kernel(CELLS[options.cell]):
+            others = " or ".join(name for name, cell in CELLS.items() if has_kernel(cell))
+            raise ConfigError(
+                f"{key}: expected {expected} with cell = {options.cell}, got {value}; take cell = {others}"
+            )
 
 
 def wants_weights(config: RunConfig) -> str:
     """The first setting that goes with noise on weights alone, with its value; empty where there is none."""
-    strategy = config.strategy
+    strategy, cell = config.strategy, options_of(config).cell
     ties = (
-        ("cell", options_of(config).cell, "tanh"),
-        ("antithetic", strategy.antithetic, False),
-        ("rank", strategy.rank, 1),
-        ("fitness_shaping", strategy.fitness_shaping, "normalized"),
-        ("exchange", strategy.exchange, "replay"),
+        ("cell", cell, not CELLS[cell].has_activation_noise),
+        ("antithetic", strategy.antithetic, strategy.antithetic),
+        ("rank", strategy.rank, strategy.rank != 1),
+        ("fitness_shaping", strategy.fitness_shaping, strategy.fitness_shaping != "normalized"),
+        ("exchange", strategy.exchange, strategy.exchange != "replay"),
     )
-    return next((f"{key} = {str(value).lower()}" for key, value, usual in ties if value != usual), "")
+    return next((f"{key} = {str(value).lower()}" for key, value, is_tied in ties if is_tied), "")
 
 
 def options_of(config: RunConfig) -> RnnOptions:

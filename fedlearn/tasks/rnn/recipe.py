@@ -13,7 +13,8 @@ from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
 from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.tasks.reason import Reason, Reasons
-from fedlearn.tasks.rnn.layout import GATES, rnn_layout
+from fedlearn.tasks.rnn.cells import CELLS
+from fedlearn.tasks.rnn.layout import rnn_layout
 from fedlearn.tasks.rnn.options import options_of
 
 REFERENCE_HIDDEN_SIZE = 64
@@ -128,7 +129,7 @@ def members_per_s(config: RunConfig, *, throughput: float, vocab_size: int) -> f
     options = options_of(config)
 
     def products(size: int) -> int:
-        return (2 * options.n_layers - 1) * GATES[options.cell] * size**2 + vocab_size * size
+        return (2 * options.n_layers - 1) * CELLS[options.cell].gates * size**2 + vocab_size * size
 
     speed = throughput * products(REFERENCE_HIDDEN_SIZE) / products(options.hidden_size)
     return speed / (options.batch_size * options.sequence_length)

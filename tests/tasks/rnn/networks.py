@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.rnn.cells import CellName
 from fedlearn.tasks.rnn.layout import to_torch_names
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.tasks.rnn.options import Cell
 from fedlearn.text.tokens import TokenArray
 from fedlearn.text.windows import WindowShape
 
@@ -29,7 +29,7 @@ def rnn_of(
     scored: int = 6,
     batch_size: int = 2,
     seed: int = SEED,
-    cell: Cell = "tanh",
+    cell: CellName = "tanh",
     reset_token: int = -1,
     unigram_counts: NDArray[np.int64] | None = None,
 ) -> RnnObjective:

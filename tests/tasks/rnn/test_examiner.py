@@ -7,10 +7,10 @@ import pytest
 from fedlearn.config import RunConfig
 from fedlearn.tasks.kind import CountsText, Examiner, ReadsText, WritesText
 from fedlearn.tasks.rnn import examiner as examiner_module
+from fedlearn.tasks.rnn.cells import CellName
 from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.tasks.rnn.examiner import VALIDATION_ROWS, RnnExaminer, text_loss
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.tasks.rnn.options import Cell
 from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.text import documents
 from fedlearn.text.beam_search import beam_search
@@ -49,7 +49,7 @@ def objective_of(dataset: Dataset) -> RnnObjective:
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
 @pytest.mark.parametrize("n_layers", [1, 2])
 @pytest.mark.parametrize("reset_token", [-1, 5])
-def test_text_loss_equals_pytorchs(n_layers: int, cell: Cell, reset_token: int) -> None:
+def test_text_loss_equals_pytorchs(n_layers: int, cell: CellName, reset_token: int) -> None:
     objective = rnn_of(n_layers, cell=cell, reset_token=reset_token)
     weights = weights_of(objective)
     network = TorchRnn(objective, weights)

@@ -1,21 +1,21 @@
 import numpy as np
 import pytest
 
+from fedlearn.tasks.rnn.cells import CellName
 from fedlearn.tasks.rnn.examiner import text_loss
 from fedlearn.tasks.rnn.language_model import RnnLanguageModel
-from fedlearn.tasks.rnn.options import Cell
 from fedlearn.text.language_model import LanguageModel
 from tests.tasks.rnn.networks import TOLERANCE, VOCAB, TorchRnn, rnn_of, text_of, weights_of
 
 
-def model_of(n_layers: int = 1, stop_token: int = 0, cell: Cell = "tanh") -> RnnLanguageModel:
+def model_of(n_layers: int = 1, stop_token: int = 0, cell: CellName = "tanh") -> RnnLanguageModel:
     objective = rnn_of(n_layers, cell=cell)
     return RnnLanguageModel(objective, weights_of(objective), stop_token=stop_token)
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
 @pytest.mark.parametrize("reset_token", [-1, 5])
-def test_log_probabilities_equal_pytorchs(cell: Cell, reset_token: int) -> None:
+def test_log_probabilities_equal_pytorchs(cell: CellName, reset_token: int) -> None:
     objective = rnn_of(2, cell=cell, reset_token=reset_token)
     network = TorchRnn(objective, weights_of(objective))
     model: LanguageModel = RnnLanguageModel(objective, weights_of(objective), stop_token=1)

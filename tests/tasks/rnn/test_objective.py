@@ -12,15 +12,15 @@ from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.invitation import Option
 from fedlearn.tasks.objective import MasksRows, Objective, SumsGradients
+from fedlearn.tasks.rnn.cells import CellName
 from fedlearn.tasks.rnn.examiner import text_loss
 from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.tasks.rnn.options import Cell
 from fedlearn.text.windows import TokenWindows, cut_windows
 from tests.run_folders import spanning
 from tests.tasks.rnn.networks import SEED, TOLERANCE, VOCAB, TorchRnn, rnn_of, text_of, weights_of
 
-CELLS: list[Cell] = ["tanh", "gru"]
+CELLS: list[CellName] = ["tanh", "gru"]
 OPTIONS: dict[str, Option] = {
     "vocab_size": VOCAB,
     "hidden_size": 10,
@@ -83,7 +83,7 @@ def window_loss(
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("n_layers", [1, 2])
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_member_losses_equal_pytorchs(n_layers: int, rank: int, antithetic: bool, cell: Cell) -> None:
+def test_member_losses_equal_pytorchs(n_layers: int, rank: int, antithetic: bool, cell: CellName) -> None:
     objective = rnn_of(n_layers, cell=cell)
     weights = weights_of(objective)
     context = objective.window.context
@@ -228,7 +228,7 @@ def test_noise_in_masked_rows_never_changes_a_loss(
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6), st.integers(0, 200), st.sampled_from([(1, 0), (1, 3), (2, 3)]), st.sampled_from(CELLS))
 def test_row_masks_name_exactly_the_rows_that_can_change_a_loss(
-    step: int, group: int, shape: tuple[int, int], cell: Cell
+    step: int, group: int, shape: tuple[int, int], cell: CellName
 ) -> None:
     n_layers, context = shape
     objective = rnn_of(n_layers, context=context, cell=cell)

@@ -4,16 +4,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlearn.tasks.rnn.cells import CellName
 from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.onnx_step import onnx_step
-from fedlearn.tasks.rnn.options import Cell
 from fedlearn.text.windows import WindowShape
 
 VOCAB = 11
 
 
-def objective_of(cell: Cell, n_layers: int, control_variates: bool = False) -> RnnObjective:
+def objective_of(cell: CellName, n_layers: int, control_variates: bool = False) -> RnnObjective:
     return RnnObjective(
         seed=1,
         vocab_size=VOCAB,
@@ -29,7 +29,7 @@ def objective_of(cell: Cell, n_layers: int, control_variates: bool = False) -> R
 @pytest.mark.parametrize(
     ("cell", "n_layers", "control_variates"), [("tanh", 1, True), ("tanh", 3, False), ("gru", 2, False)]
 )
-def test_graph_predicts_what_the_network_does(cell: Cell, n_layers: int, control_variates: bool) -> None:
+def test_graph_predicts_what_the_network_does(cell: CellName, n_layers: int, control_variates: bool) -> None:
     onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
     from onnx.reference import ReferenceEvaluator
 
