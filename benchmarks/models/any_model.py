@@ -34,7 +34,7 @@ except ImportError:
     sys.exit("any_model.py needs PyTorch: pip install 'fedlearn[torch]'")
 
 from fedlearn.tasks.torch.members.noise import Noise, as_tensors, of_members
-from fedlearn.tasks.torch.members.one_by_one import one_by_one
+from fedlearn.tasks.torch.members.sequential import sequential
 from fedlearn.tasks.torch.supervised import Rows, supervised
 
 VOCABULARY = 65
@@ -170,7 +170,7 @@ class Trial:
         weights = self.task.load(self._weights)
         noise = of_members(self._tensors, 0, self.n_alone)
         with torch.inference_mode():
-            return torch.stack(one_by_one(self.task.model, self._parameters, weights, noise, (self._texts,)))
+            return torch.stack(sequential(self.task.model, self._parameters, weights, noise, (self._texts,)))
 
     def _dense_vmap(self) -> Callable[[], Tensor]:
         noise = dict(zip(self.task.parameters, self._dense_noise(), strict=True))

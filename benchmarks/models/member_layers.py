@@ -29,7 +29,7 @@ except ImportError:
     sys.exit("member_layers.py needs PyTorch: pip install 'fedlearn[torch]'")
 
 from fedlearn.tasks.torch.members.noise import as_tensors, of_members
-from fedlearn.tasks.torch.members.one_by_one import one_by_one
+from fedlearn.tasks.torch.members.sequential import sequential
 from fedlearn.tasks.torch.supervised import Rows, supervised
 
 WARM_UP = 20
@@ -146,7 +146,7 @@ def measure(name: str, options: argparse.Namespace) -> Result:
     with torch.inference_mode():
         some = of_members(as_tensors(noise, "cpu"), 0, 4)
         alone = torch.stack(
-            one_by_one(lambda: loss(task.model, {"x": rows}), list(task.parameters.values()), task.load(weights), some)
+            sequential(lambda: loss(task.model, {"x": rows}), list(task.parameters.values()), task.load(weights), some)
         )
     for _ in range(WARM_UP):
         losses = ours()

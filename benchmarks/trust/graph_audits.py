@@ -80,11 +80,11 @@ def audit(name: str, model: nn.Module, audits: int) -> Row:
     found: list[float] = []
     while len(found) < audits:
         trials = Trials(len(found), Perturbation(0.01, 1), GROUP, 0, GROUP * GROUPS)
-        with mock.patch.object(ExecutionPlan, "is_alone", return_value=False):
-            at_once = objective.evaluate(weights, data, trials, threads=1)
-        with mock.patch.object(ExecutionPlan, "is_alone", return_value=True):
-            one_by_one = objective.evaluate(weights, data, trials, threads=1)
-        found += loss_differences(at_once, one_by_one, GROUP, FLOATS.losses).tolist()
+        with mock.patch.object(ExecutionPlan, "is_sequential", return_value=False):
+            batched = objective.evaluate(weights, data, trials, threads=1)
+        with mock.patch.object(ExecutionPlan, "is_sequential", return_value=True):
+            sequential = objective.evaluate(weights, data, trials, threads=1)
+        found += loss_differences(batched, sequential, GROUP, FLOATS.losses).tolist()
     return Row(name, len(found), max(found), sum(difference > 1.0 for difference in found))
 
 

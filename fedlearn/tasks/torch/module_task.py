@@ -19,8 +19,8 @@ from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.kept import keepers
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.noise import as_tensors
-from fedlearn.tasks.torch.members.one_by_one import load_flat
 from fedlearn.tasks.torch.members.refusals import refuse_module
+from fedlearn.tasks.torch.members.sequential import load_flat
 
 Model = nn.Module | Callable[[], nn.Module]
 """A module, or a function that makes one; it is called when first needed, after `torch.manual_seed(0)`."""
@@ -42,7 +42,7 @@ class ModuleTask(Task):
         self.scales, self.settings = scales or {}, settings or {}
         self._model, self._train = model, train
         self.device, self._threads = torch.device("cpu"), 0
-        self._ways = ExecutionPlans(self._frozen_tensors, lambda: keepers(self.model))
+        self._plans = ExecutionPlans(self._frozen_tensors, lambda: keepers(self.model))
 
     def use(self, device: str = "cpu", *, threads: int = 0) -> None:
         """Lets trials run on a device (cpu, cuda, mps) with so many threads; 0 leaves their number as it is."""
@@ -112,7 +112,7 @@ class ModuleTask(Task):
 
     def report(self) -> str:
         """How functions of members run on this machine, and why."""
-        return str(self._ways)
+        return str(self._plans)
 
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> TorchMembers:
         loaded = self.load(weights)
@@ -121,7 +121,7 @@ class ModuleTask(Task):
             loaded,
             as_tensors(noise, self.device),
             n_groups=n_groups,
-            ways=self._ways,
+            plans=self._plans,
         )
 
     def load(self, weights: Float32Array) -> list[Tensor]:

@@ -58,7 +58,7 @@ class GraphTask(ModuleTask):
             _load(self._program.module, graph, start)
         super().__init__(self._program.module, scales=scales, settings=settings)
         # Limits are for one member, of which at least so many run at once.
-        self._ways.most_at_once = max(N_TRIED * limits.max_bytes // self.extent.peak_bytes, N_TRIED)
+        self._plans.most_at_once = max(N_TRIED * limits.max_bytes // self.extent.peak_bytes, N_TRIED)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         """The loss of each member.

@@ -18,7 +18,7 @@ from fedlearn.graphs.stages import Stage
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.torch.devices import use_device
 from fedlearn.tasks.torch.members.noise import as_tensors, number_of_members
-from fedlearn.tasks.torch.members.one_by_one import load_flat
+from fedlearn.tasks.torch.members.sequential import load_flat
 from fedlearn.tasks.torch.members.trial import Subject
 from fedlearn.tasks.torch.module_task import computing
 from fedlearn.tasks.torch.trees import as_tensors as columns_as_tensors
@@ -90,7 +90,7 @@ class StageRunner:
         subject = Subject(
             self._program.run, self._parameters, self._weights, tensors, (self._rows(rows),), (given,), nullcontext
         )
-        return self._run(subject.together_or_alone)
+        return self._run(subject.batched_or_sequential)
 
     def _rows(self, rows: Columns) -> dict[str, Tensor]:
         read = {spec.name: rows[spec.name] for spec in self.stage.inputs if spec.name in rows}

@@ -55,9 +55,9 @@ def losses(draw: Draw) -> Losses:
     """What members give at once and one by one, and the mode: `losses(model, function, *data, rank=1)`."""
     import torch
 
+    from fedlearn.tasks.torch.members.batched import batched
     from fedlearn.tasks.torch.members.mode import Perturbed
-    from fedlearn.tasks.torch.members.one_by_one import one_by_one
-    from fedlearn.tasks.torch.members.together import together
+    from fedlearn.tasks.torch.members.sequential import sequential
     from fedlearn.tasks.torch.trees import stacked
 
     @torch.no_grad()
@@ -68,8 +68,8 @@ def losses(draw: Draw) -> Losses:
         weights = [parameter.detach().clone() for parameter in parameters]
         noise = draw(parameters, n_members, rank)
         modes: list[Perturbed] = []
-        alone = stacked(one_by_one(lambda *data: function(model, *data), parameters, weights, noise, data))
-        at_once = together(lambda *data: function(model, *data), parameters, noise, data, seen=modes.append)
+        alone = stacked(sequential(lambda *data: function(model, *data), parameters, weights, noise, data))
+        at_once = batched(lambda *data: function(model, *data), parameters, noise, data, seen=modes.append)
         return at_once, alone, modes[0]
 
     return both

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
-from fedlearn.tasks.torch.members import batched_view as sight
+from fedlearn.tasks.torch.members import batched_view
 from fedlearn.tasks.torch.members.mode import Perturbed, name_of
 
 Losses = Callable[..., tuple[Tensor, Tensor, Perturbed]]
@@ -266,7 +266,7 @@ def test_noise_of_any_rank_is_exact(name: str, losses: Losses) -> None:
 
 @pytest.mark.parametrize("name", ["GPT", "MLP", "CNN", "parameters in use", "MultiheadAttention"])
 def test_where_vmap_shows_nothing_its_own_rules_do(name: str, losses: Losses, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sight, "IS_POSSIBLE", False)
+    monkeypatch.setattr(batched_view, "IS_POSSIBLE", False)
     model, function, data = case(name)
     at_once, alone, _ = losses(model, function, *data, rank=2)
     assert_equal(at_once, alone)

@@ -13,9 +13,9 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.task import Batch, flat_weights
 from fedlearn.tasks.torch import writing
+from fedlearn.tasks.torch.members.batched import batched
 from fedlearn.tasks.torch.members.noise import Noise
-from fedlearn.tasks.torch.members.one_by_one import one_by_one
-from fedlearn.tasks.torch.members.together import together
+from fedlearn.tasks.torch.members.sequential import sequential
 from fedlearn.tasks.torch.reward import reward
 from fedlearn.tasks.torch.writing import CausalWriter, padded
 
@@ -65,8 +65,8 @@ def test_members_write_what_generate_writes_with_their_weights(name: str, draw: 
         return torch.stack(texts)
 
     write = partial(CausalWriter(new_tokens=N_NEW, temperature=0.0, end=None), model)
-    found = together(write, parameters, noise, (tokens, is_text))
-    assert torch.equal(found, torch.stack(one_by_one(generated, parameters, weights, noise)))
+    found = batched(write, parameters, noise, (tokens, is_text))
+    assert torch.equal(found, torch.stack(sequential(generated, parameters, weights, noise)))
     assert len({tuple(text) for texts in found.tolist() for text in texts}) > 5
 
 
@@ -79,13 +79,13 @@ def test_at_a_temperature_members_of_a_group_draw_the_same(draw: Draw) -> None:
     write = partial(CausalWriter(new_tokens=N_NEW, temperature=2.0, end=None), model)
     silent = draw(parameters, 3, sigma=0.0)
     with seeded():
-        found = together(write, parameters, silent, (tokens, is_text))
+        found = batched(write, parameters, silent, (tokens, is_text))
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], CausalWriter(new_tokens=N_NEW, temperature=0.0, end=None)(model, tokens, is_text))
     noise = draw(parameters, 3, sigma=0.1)
     with seeded():
-        found = together(write, parameters, noise, (tokens, is_text))
-    alone = one_by_one(write, parameters, weights, noise, (tokens, is_text), seeded=seeded)
+        found = batched(write, parameters, noise, (tokens, is_text))
+    alone = sequential(write, parameters, weights, noise, (tokens, is_text), seeded=seeded)
     assert torch.equal(found, torch.stack(alone))
 
 

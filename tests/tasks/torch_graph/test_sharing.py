@@ -37,7 +37,7 @@ def attachment() -> bytes:
 def test_graph_is_given_its_share_of_the_memory(attachment: bytes) -> None:
     task = received(attachment, MEMBERS_AT_LEAST * 4 * N_BYTES)
     assert isinstance(task, GraphTask)
-    assert task._ways.most_at_once == 4 * 4 * N_BYTES // task.extent.peak_bytes > 4
+    assert task._plans.most_at_once == 4 * 4 * N_BYTES // task.extent.peak_bytes > 4
     with pytest.raises(GraphError, match=f"expected tensors of at most {N_BYTES} bytes together"):
         received(attachment, MEMBERS_AT_LEAST * N_BYTES)
 
@@ -45,7 +45,7 @@ def test_graph_is_given_its_share_of_the_memory(attachment: bytes) -> None:
 def test_graph_has_never_more_than_any_machine_gives(attachment: bytes) -> None:
     task = received(attachment)
     assert isinstance(task, GraphTask)
-    assert task._ways.most_at_once == 4 * DEFAULT_LIMITS.max_bytes // task.extent.peak_bytes
+    assert task._plans.most_at_once == 4 * DEFAULT_LIMITS.max_bytes // task.extent.peak_bytes
 
 
 def test_volunteer_refuses_a_graph_beyond_its_memory(attachment: bytes) -> None:

@@ -25,19 +25,19 @@ class BatchedView:
         self._member = member
         self._level = _functorch.maybe_current_level() if IS_POSSIBLE else None
 
-    def reaches(self, *tensors: Tensor | None) -> bool:
+    def can_unwrap(self, *tensors: Tensor | None) -> bool:
         """Whether each tensor is shared by all members, or holds them in our vmap and in no other."""
         if self._level is None or _functorch.maybe_current_level() != self._level:
             return False
-        return all(x is None or not _functorch.is_functorch_wrapped_tensor(x) or self.is_apart(x) for x in tensors)
+        return all(x is None or not _functorch.is_functorch_wrapped_tensor(x) or self.is_batched(x) for x in tensors)
 
-    def is_apart(self, x: Tensor) -> bool:
+    def is_batched(self, x: Tensor) -> bool:
         """Whether each member has an `x` of its own."""
         return _functorch.maybe_get_level(x) == self._level and _functorch.maybe_get_bdim(x) is not None
 
     def all(self, x: Tensor) -> Tensor:
         """`x` of all members, [members, ...]; a view, repeated where they share it."""
-        if not self.is_apart(x):
+        if not self.is_batched(x):
             return x.expand(self.n_members, *x.shape)
         whole: Tensor = _functorch.get_unwrapped(x)
         dim = _functorch.maybe_get_bdim(x)

@@ -33,27 +33,27 @@ class ExecutionPlan:
         self.name, self.verdict, self.pace = name, verdict, pace
         self._refusal = verdict.refusal
         self._work_left_s = WORK_PER_TRIAL * trial_s
-        self._was_alone = False
+        self._was_sequential = False
 
     @property
     def is_due(self) -> bool:
         """Whether the trial was so long ago that another one costs little."""
         return self._work_left_s < 0
 
-    def worked(self, seconds: float, *, alone: bool) -> None:
+    def worked(self, seconds: float, *, sequential: bool) -> None:
         """Counts the time of members that were run, and how they were."""
         self._work_left_s -= seconds
-        self._was_alone = alone
+        self._was_sequential = sequential
 
-    def is_alone(self, n_members: int) -> bool:
+    def is_sequential(self, n_members: int) -> bool:
         """Whether `n_members` are run one by one."""
         if self._refusal:
             return True
         verdict = self.verdict
-        is_slower = verdict.together_s > verdict.alone_s
+        is_slower = verdict.batched_s > verdict.sequential_s
         if self.pace.best is None:
-            return is_slower and verdict.together_s * N_TRIED > HOPELESS_S
-        return self.pace.is_sure(n_members) and self.pace.best[0] > verdict.alone_s
+            return is_slower and verdict.batched_s * N_TRIED > HOPELESS_S
+        return self.pace.is_sure(n_members) and self.pace.best[0] > verdict.sequential_s
 
     def give_up(self, error: Exception) -> None:
         """Runs members one by one from now on, since vmap refuses what it did not refuse in the trial."""
@@ -61,19 +61,19 @@ class ExecutionPlan:
 
     def __str__(self) -> str:
         verdict = self.verdict
-        one_by_one = f"one by one: {verdict.alone_s * 1e3:.2f} ms a member"
-        lines = [f"{self.name}: {one_by_one}; not at once: {self._refusal}"]
+        sequential = f"one by one: {verdict.sequential_s * 1e3:.2f} ms a member"
+        lines = [f"{self.name}: {sequential}; not at once: {self._refusal}"]
         if not self._refusal:
-            seconds, size = self.pace.best or (verdict.together_s, N_TRIED)
-            together = f"{size} at once: {seconds * 1e3:.2f} ms a member"
-            taken, other = (one_by_one, together) if self._was_alone else (together, one_by_one)
+            seconds, size = self.pace.best or (verdict.batched_s, N_TRIED)
+            batched = f"{size} at once: {seconds * 1e3:.2f} ms a member"
+            taken, other = (sequential, batched) if self._was_sequential else (batched, sequential)
             lines = [f"{self.name}: {taken}; not {other}"]
         if verdict.by_rule:
             lines.append(f"  shared weights: {', '.join(verdict.by_rule)}")
         if verdict.by_tensor:
             lines.append(f"  members' own matrices (slower): {', '.join(verdict.by_tensor)}")
-        for alone, at_once in verdict.losses:
-            lines.append(f"  loss of a member: {alone:.6g} one by one, {at_once:.6g} at once")
+        for sequential, batched in verdict.losses:
+            lines.append(f"  loss of a member: {sequential:.6g} one by one, {batched:.6g} at once")
         return "\n".join(lines)
 
 
@@ -90,12 +90,12 @@ class ExecutionPlans:
         """Gives seconds."""
         self.most_at_once = 2**31
         """Members that fit into memory, where that is known."""
-        self._ways: dict[object, ExecutionPlan] = {}
+        self._plans: dict[object, ExecutionPlan] = {}
 
     def find(self, function: Callable[..., Any]) -> ExecutionPlan | None:
         """How the function's members are run; None before its trial, and when another one is due."""
-        way = self._ways.get(_code_of(function))
-        return None if way is not None and way.is_due else way
+        plan = self._plans.get(_code_of(function))
+        return None if plan is not None and plan.is_due else plan
 
     def hold_trial(self, subject: Subject, n_tried: int) -> ExecutionPlan:
         """Finds how the members of the subject's function are run.
@@ -108,12 +108,12 @@ class ExecutionPlans:
         trial_s = self.now(subject.device) - started
         code = _code_of(subject.function)
         name = str(getattr(code, "co_name", type(code).__name__))
-        if code in self._ways:
-            pace = self._ways[code].pace.again()
+        if code in self._plans:
+            pace = self._plans[code].pace.again()
         else:
             pace = ChunkSize(min(max(OWN_NUMBERS // max(verdict.own_numbers, 1), 1), self.most_at_once))
-        self._ways[code] = way = ExecutionPlan(name, verdict, pace, trial_s=trial_s)
-        return way
+        self._plans[code] = plan = ExecutionPlan(name, verdict, pace, trial_s=trial_s)
+        return plan
 
     def now(self, device: torch.device) -> float:
         """Seconds, when everything that was asked of the device is done."""
@@ -124,7 +124,7 @@ class ExecutionPlans:
         return self.clock(device)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self._ways.values()))
+        return "\n".join(map(str, self._plans.values()))
 
 
 def processor_clock(device: torch.device) -> float:

@@ -28,12 +28,12 @@ class TorchMembers:
         noise: Sequence[Noise],
         *,
         n_groups: int,
-        ways: ExecutionPlans,
+        plans: ExecutionPlans,
     ) -> None:
         """`parameters` hold `weights`, which are in memory of their own."""
         self.n_groups = n_groups
         self.group_size = number_of_members(noise) // n_groups
-        self._parameters, self._weights, self._noise, self._ways = parameters, list(weights), list(noise), ways
+        self._parameters, self._weights, self._noise, self._plans = parameters, list(weights), list(noise), plans
         self._device = self._weights[0].device
 
     def __len__(self) -> int:
@@ -53,16 +53,16 @@ class TorchMembers:
         """
         grouped, own = as_tensors((grouped, tuple(own)), self._device)
         subject = partial(self._subject, function, grouped, own, seeds)
-        way = self._ways.find(function)
+        plan = self._plans.find(function)
         results: list[Tree] = []
         first = 0
-        if way is None:
+        if plan is None:
             first = min(N_TRIED, self.group_size)
-            way = self._ways.hold_trial(subject(0, first), first)
-            results.append(way.verdict.results)
+            plan = self._plans.hold_trial(subject(0, first), first)
+            results.append(plan.verdict.results)
         while first < len(self):
-            end = self._end_of_piece(first, way)
-            results.append(self._run(subject(first, end), way))
+            end = self._end_of_piece(first, plan)
+            results.append(self._run(subject(first, end), plan))
             first = end
         return joined(results)
 
@@ -73,24 +73,24 @@ class TorchMembers:
             named = zip(self._parameters, self._weights, noises, strict=True)
             yield {name: np.asarray(noise.added_to(tensor)[0].cpu()) for name, tensor, noise in named}
 
-    def _end_of_piece(self, first: int, way: ExecutionPlan) -> int:
+    def _end_of_piece(self, first: int, plan: ExecutionPlan) -> int:
         """The end of the next piece, which is a part of a group or whole groups."""
         rest_of_group = self.group_size - first % self.group_size
-        full = self._full_piece(way)
-        if way.is_alone(self._most(way)):
+        full = self._full_piece(plan)
+        if plan.is_sequential(self._most(plan)):
             return first + rest_of_group
         if full < self.group_size or rest_of_group < self.group_size:
             return first + min(full, rest_of_group)
         return min(first + full, len(self))
 
-    def _full_piece(self, way: ExecutionPlan) -> int:
+    def _full_piece(self, plan: ExecutionPlan) -> int:
         """Members of a piece, where there are enough of them."""
-        size = min(way.pace.size(self._most(way)), self._most(way))
+        size = min(plan.pace.size(self._most(plan)), self._most(plan))
         return size if size < self.group_size else size // self.group_size * self.group_size
 
-    def _most(self, way: ExecutionPlan) -> int:
+    def _most(self, plan: ExecutionPlan) -> int:
         """Members of the largest piece: a function that draws random numbers may not mix groups."""
-        return self.group_size if way.verdict.draws else len(self)
+        return self.group_size if plan.verdict.draws else len(self)
 
     def _subject(
         self,
@@ -112,30 +112,30 @@ class TorchMembers:
         seed = partial(seeded, seeds[group] if seeds else None, self._device)
         return Subject(function, self._parameters, self._weights, noise, shared, own, seed)
 
-    def _run(self, subject: Subject, way: ExecutionPlan) -> Tree:
-        """What the members give, and how long that took, told to the way."""
-        started = self._ways.now(self._device)
-        is_alone = way.is_alone(self._most(way))
-        results = None if is_alone else self._run_at_once(subject, way, started)
+    def _run(self, subject: Subject, plan: ExecutionPlan) -> Tree:
+        """What the members give, whose time the plan records."""
+        started = self._plans.now(self._device)
+        is_sequential = plan.is_sequential(self._most(plan))
+        results = None if is_sequential else self._run_batched(subject, plan, started)
         if results is None:
-            results = stacked(subject.alone())
-        way.worked(self._ways.now(self._device) - started, alone=is_alone)
+            results = stacked(subject.sequential())
+        plan.worked(self._plans.now(self._device) - started, sequential=is_sequential)
         return results
 
-    def _run_at_once(self, subject: Subject, way: ExecutionPlan, started: float) -> Tree | None:
+    def _run_batched(self, subject: Subject, plan: ExecutionPlan, started: float) -> Tree | None:
         """What the members give; None where they can't be run at once after all."""
-        most, n_members = self._most(way), number_of_members(subject.noise)
-        size, is_full = way.pace.size(most), n_members == self._full_piece(way)
+        most, n_members = self._most(plan), number_of_members(subject.noise)
+        size, is_full = plan.pace.size(most), n_members == self._full_piece(plan)
         try:
-            results = subject.together()
+            results = subject.batched()
         except Refused:
             raise
         except torch.cuda.OutOfMemoryError:
-            way.pace.shrink(n_members)
+            plan.pace.shrink(n_members)
             return None
         except Exception as error:  # whatever vmap refuses now and did not refuse in the first trial
-            way.give_up(error)
+            plan.give_up(error)
             return None
         if is_full:
-            way.pace.record(size, (self._ways.now(self._device) - started) / n_members)
+            plan.pace.record(size, (self._plans.now(self._device) - started) / n_members)
         return results

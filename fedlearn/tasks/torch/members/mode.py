@@ -45,9 +45,9 @@ UNCHANGED: frozenset[Callable[..., Any]] = frozenset({getter(name) for name in _
 class Perturbed(TorchFunctionMode):
     """While it is active, registered parameters are those of the member that vmap shows."""
 
-    def __init__(self, parameters: Sequence[Tensor], noise: Sequence[Noise], rules: Rules, sight: BatchedView) -> None:
+    def __init__(self, parameters: Sequence[Tensor], noise: Sequence[Noise], rules: Rules, view: BatchedView) -> None:
         super().__init__()
-        self.sight = sight
+        self.view = view
         self.by_rule: set[Callable[..., Any]] = set()
         """Functions that rules computed."""
         self.by_tensor: set[Callable[..., Any]] = set()
@@ -102,7 +102,7 @@ class Perturbed(TorchFunctionMode):
         if noise is None:
             return x
         if id(x) not in self._perturbed:
-            self._perturbed[id(x)] = self.sight.one(noise.added_to(x))
+            self._perturbed[id(x)] = self.view.one(noise.added_to(x))
             self.own_numbers += x.numel()
         return self._perturbed[id(x)]
 

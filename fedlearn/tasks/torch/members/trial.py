@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fedlearn.tasks.torch.members.agreement import agree
+from fedlearn.tasks.torch.members.batched import batched
 from fedlearn.tasks.torch.members.mode import Perturbed, name_of
 from fedlearn.tasks.torch.members.noise import Noise, number_of_members, of_members
-from fedlearn.tasks.torch.members.one_by_one import one_by_one
 from fedlearn.tasks.torch.members.refusals import (
     Refused,
     refuse_memory,
@@ -19,7 +19,7 @@ from fedlearn.tasks.torch.members.refusals import (
     refuse_one_loss,
     refuse_unread,
 )
-from fedlearn.tasks.torch.members.together import together
+from fedlearn.tasks.torch.members.sequential import sequential
 from fedlearn.tasks.torch.members.watch import ParameterWatch, refuse_changed, states
 from fedlearn.tasks.torch.seeds import random_states
 from fedlearn.tasks.torch.trees import Tree, between, leaves, pick, stacked
@@ -48,31 +48,31 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
         """Device on which members run."""
         return self.weights[0].device
 
-    def alone(self) -> list[Tree]:
+    def sequential(self) -> list[Tree]:
         """The results of all members, one by one."""
         parameters = list(self.parameters.values())
-        return one_by_one(
+        return sequential(
             self.function, parameters, self.weights, self.noise, self.shared, self.own, seeded=self.seeded
         )
 
-    def together(self, seen: Callable[[Perturbed], object] | None = None) -> Tree:
+    def batched(self, seen: Callable[[Perturbed], object] | None = None) -> Tree:
         """The results of all members at once."""
         parameters = list(self.parameters.values())
         with self.seeded():
-            return together(self.function, parameters, self.noise, self.shared, self.own, seen=seen)
+            return batched(self.function, parameters, self.noise, self.shared, self.own, seen=seen)
 
-    def together_or_alone(self) -> Tree:
+    def batched_or_sequential(self) -> Tree:
         """What all of the members give, at once; one by one where they cannot be run at once.
 
         Raises:
             Refused: the function does what members can't be compared by.
         """
         try:
-            return self.together()
+            return self.batched()
         except Refused:
             raise
         except Exception:  # Whatever vmap refuses, or the function itself: that is raised again.
-            return stacked(self.alone())
+            return stacked(self.sequential())
 
     def member(self, member: int) -> "Subject":
         """The same function with one of the members."""
@@ -85,13 +85,13 @@ class TrialOutcome(msgspec.Struct, frozen=True, eq=False):
 
     results: Any
     """Results of the members that were tried, [members, ...]."""
-    alone_s: float
+    sequential_s: float
     """Seconds per member, one by one."""
     draws: bool
     """Whether the function draws random numbers."""
     refusal: str = ""
     """Why members cannot run at once; empty where they can."""
-    together_s: float = 0.0
+    batched_s: float = 0.0
     """Seconds per member, at once."""
     by_rule: tuple[str, ...] = ()
     """Operations that share the unperturbed weights, or are otherwise done for all members at once."""
@@ -125,7 +125,7 @@ def hold_trial(
     each, times_s = [], []
     for member in range(n_tried):
         started = clock()
-        each += subject.member(member).alone()
+        each += subject.member(member).sequential()
         times_s.append(clock() - started)
     refuse_changed(before, states(frozen()))
     results = stacked(each)
@@ -135,16 +135,16 @@ def hold_trial(
     if hidden:
         why = f"{', '.join(hidden)}: read in code that PyTorch does not show"
         return msgspec.structs.replace(verdict, refusal=why)
-    return _with_together(subject, verdict, n_tried, clock)
+    return _with_batched(subject, verdict, n_tried, clock)
 
 
-def _with_together(subject: Subject, verdict: TrialOutcome, n_tried: int, clock: Callable[[], float]) -> TrialOutcome:
+def _with_batched(subject: Subject, verdict: TrialOutcome, n_tried: int, clock: Callable[[], float]) -> TrialOutcome:
     modes: list[Perturbed] = []
     try:
-        results = subject.together(modes.append)
+        results = subject.batched(modes.append)
         started = clock()
-        subject.together()
-        together_s = (clock() - started) / n_tried
+        subject.batched()
+        batched_s = (clock() - started) / n_tried
     except Refused:
         raise
     except Exception as error:  # whatever vmap refuses
@@ -155,7 +155,7 @@ def _with_together(subject: Subject, verdict: TrialOutcome, n_tried: int, clock:
     return msgspec.structs.replace(
         verdict,
         refusal="" if agree(verdict.results, results) else "members gave other results at once than one by one",
-        together_s=together_s,
+        batched_s=batched_s,
         by_rule=tuple(sorted({name_of(function) for function in modes[0].by_rule})),
         by_tensor=tuple(sorted({name_of(function) for function in modes[0].by_tensor})),
         own_numbers=modes[0].own_numbers,
@@ -217,7 +217,7 @@ def _is_heard(subject: Subject, name: str, plain: Tree) -> bool:
         louder = subject.noise[index].times(factor)
         for other in range(number_of_members(subject.noise)):
             noise = of_members([louder], other, other + 1)
-            (heard,) = msgspec.structs.replace(member, noise=noise).alone()
+            (heard,) = msgspec.structs.replace(member, noise=noise).sequential()
             same = zip(leaves(plain), leaves(heard), strict=True)
             if not all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in same):
                 return True

@@ -28,25 +28,25 @@ def _attention(
 ) -> Any:  # noqa: ANN401
     """The texts of all members in one call; vmap, which has no rule for it, would run many small operations."""
     given = (query, key, value, attn_mask)
-    sight = mode.sight
+    view = mode.view
     if dropout_p > 0:
         refuse_randomness("dropout of attention")
-    if query.dim() < 3 or mode.holds(*given) or not sight.reaches(*given):
+    if query.dim() < 3 or mode.holds(*given) or not view.can_unwrap(*given):
         return NotImplemented
-    if not any(x is not None and sight.is_apart(x) for x in given):
+    if not any(x is not None and view.is_batched(x) for x in given):
         return NotImplemented
     # The leading dimension is members and texts together; heads, rows and columns follow.
     q, k, v = (
-        sight.all(x).reshape(-1, *x.shape[-3:]) if x.dim() > 3 else sight.all(x)[:, None] for x in (query, key, value)
+        view.all(x).reshape(-1, *x.shape[-3:]) if x.dim() > 3 else view.all(x)[:, None] for x in (query, key, value)
     )
     mask = attn_mask
-    if mask is not None and (sight.is_apart(mask) or (mask.dim() > 3 and len(mask) > 1)):
+    if mask is not None and (view.is_batched(mask) or (mask.dim() > 3 and len(mask) > 1)):
         lead = query.shape[:-3] if query.dim() > 3 else ()
         heads = mask.shape[-3] if mask.dim() > 2 else 1
         mask = mask.expand(*lead, heads, *mask.shape[-2:])
-        mask = sight.all(mask).reshape(-1, heads, *mask.shape[-2:])
+        mask = view.all(mask).reshape(-1, heads, *mask.shape[-2:])
     out = F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
-    return sight.one(out.reshape(sight.n_members, *query.shape[:-1], value.shape[-1]))
+    return view.one(out.reshape(view.n_members, *query.shape[:-1], value.shape[-1]))
 
 
 _SIGNATURE = inspect.signature(F.multi_head_attention_forward)

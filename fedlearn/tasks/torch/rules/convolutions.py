@@ -34,19 +34,19 @@ def _convolution(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Any:  # noqa: ANN401 (or NotImplemented)
-    factors, sight = mode.factors(weight), mode.sight
+    factors, view = mode.factors(weight), mode.view
     is_plain = groups == 1 and input.dim() == weight.dim() and not mode.holds(input)
-    if factors is None or not is_plain or not sight.reaches(input):
+    if factors is None or not is_plain or not view.can_unwrap(input):
         return NotImplemented
     more = (stride, padding, dilation)
-    if not sight.is_apart(input):
+    if not view.is_batched(input):
         return _of_shared(mode, function, input, weight, bias, factors, more)
     with_shapes = (torch.empty(x.shape, device="meta") for x in (input, weight))
     n_answers = function(*with_shapes, None, *more).numel()
     n_taps = input.numel() // input.shape[1] * weight[0, 0].numel()
     if isinstance(padding, str) or weight.numel() < input.numel() + n_answers + n_taps:
         return NotImplemented
-    return sight.one(_corrected(mode, function, sight.all(input), weight, bias, factors, more))
+    return view.one(_corrected(mode, function, view.all(input), weight, bias, factors, more))
 
 
 def _of_shared(
@@ -67,7 +67,7 @@ def _of_shared(
     product = torch.baddbmm(
         shared.reshape(n_filters, -1).expand(n_members, -1, -1), factors.rows, answers.reshape(n_members, rank, -1)
     )
-    images = mode.sight.one(product.view(n_members, *shared.shape).transpose(1, 2))
+    images = mode.view.one(product.view(n_members, *shared.shape).transpose(1, 2))
     return images if bias is None else images + mode.perturbed(bias).view(-1, *(1,) * (weight.dim() - 2))
 
 

@@ -57,14 +57,14 @@ def _embedding(
     if factors is None or max_norm is not None or mode.holds(input):
         return NotImplemented
     shared, rank = F.embedding(input, weight), factors.rows.shape[-1]
-    sight = mode.sight
-    if not sight.reaches(input):
-        return shared + sight.one(factors.rows)[input] @ sight.one(factors.columns).mT
-    n, ids = sight.n_members, sight.all(input).reshape(sight.n_members, -1)
+    view = mode.view
+    if not view.can_unwrap(input):
+        return shared + view.one(factors.rows)[input] @ view.one(factors.columns).mT
+    n, ids = view.n_members, view.all(input).reshape(view.n_members, -1)
     rows, columns = factors.rows.gather(1, ids[..., None].expand(-1, -1, rank)), factors.columns.mT
-    base = sight.all(shared).reshape(n, -1, weight.shape[1])
+    base = view.all(shared).reshape(n, -1, weight.shape[1])
     looked_up = torch.addcmul(base, rows, columns) if rank == 1 else torch.baddbmm(base, rows, columns)
-    return sight.one(looked_up.view(n, *input.shape, weight.shape[1]))
+    return view.one(looked_up.view(n, *input.shape, weight.shape[1]))
 
 
 def _transpose(mode: Perturbed, _: object, x: Tensor, *dims: Any, **names: object) -> Any:  # noqa: ANN401

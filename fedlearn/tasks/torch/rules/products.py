@@ -23,16 +23,16 @@ def product(mode: Perturbed, x: Tensor, weight: Tensor, bias: Tensor | None, fac
 
     Shapes are those of `F.linear`: x [..., inputs], weight [outputs, inputs], bias [outputs].
     """
-    sight = mode.sight
-    if not sight.reaches(x, bias):
+    view = mode.view
+    if not view.can_unwrap(x, bias):
         own = None if bias is None else mode.perturbed(bias)
-        return plain_product(x, weight, own, sight.one(factors.rows), sight.one(factors.columns))
+        return plain_product(x, weight, own, view.one(factors.rows), view.one(factors.columns))
     biases = None if bias is None else every(mode, bias)[:, None]
-    if sight.is_apart(x):
-        y = _of_own_rows(sight.all(x).reshape(sight.n_members, -1, x.shape[-1]), weight, biases, factors)
+    if view.is_batched(x):
+        y = _of_own_rows(view.all(x).reshape(view.n_members, -1, x.shape[-1]), weight, biases, factors)
     else:
         y = _of_shared_rows(x.reshape(-1, x.shape[-1]), weight, biases, factors)
-    return sight.one(y.view(sight.n_members, *x.shape[:-1], weight.shape[0]))
+    return view.one(y.view(view.n_members, *x.shape[:-1], weight.shape[0]))
 
 
 def plain_product(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Tensor, columns: Tensor) -> Tensor:
@@ -42,9 +42,9 @@ def plain_product(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Tensor, 
 
 
 def every(mode: Perturbed, x: Tensor) -> Tensor:
-    """The own tensors of all members for a parameter, or for any tensor in sight, [members, ...]."""
+    """The own tensors of all members for a parameter, or for any tensor in view, [members, ...]."""
     noise = mode.noise_of(x)
-    return mode.sight.all(x) if noise is None else noise.added_to(x)
+    return mode.view.all(x) if noise is None else noise.added_to(x)
 
 
 def add_product(y: Tensor, a: Tensor, b: Tensor) -> None:

@@ -32,7 +32,7 @@ class _Matrix:
         if factors is not None:
             rows, columns = (side.permute(2, 1, 0)[:, :, None].contiguous() for side in factors)
             self._factors = list(zip(rows, columns, strict=True))
-        elif mode.noise_of(weight) is not None or mode.sight.is_apart(weight):
+        elif mode.noise_of(weight) is not None or mode.view.is_batched(weight):
             self._own = every(mode, weight)
 
     def add_to(self, y: Tensor, x: Tensor) -> Tensor:
@@ -71,12 +71,12 @@ def _relu(gates: Tensor, _: Tensor, __: State, out: Tensor) -> State:
 
 def _inward(mode: Perturbed, x: Tensor) -> Tensor:
     """[..., texts, features] of a member, as vmap shows it, as [..., features, texts, members]."""
-    return mode.sight.all(x).movedim(0, -1).transpose(-2, -3).contiguous()
+    return mode.view.all(x).movedim(0, -1).transpose(-2, -3).contiguous()
 
 
 def _outward(mode: Perturbed, x: Tensor) -> Tensor:
     """The reverse."""
-    return mode.sight.one(x.movedim(-1, 0).transpose(-1, -2))
+    return mode.view.one(x.movedim(-1, 0).transpose(-1, -2))
 
 
 def _layers(cell: Cell) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ def _layers(cell: Cell) -> Callable[..., Any]:
             refuse_randomness("dropout between recurrent layers in training mode")
         starts = hx if isinstance(hx, list | tuple) else (hx,)
         n_weights, n_directions = 4 if has_bias else 2, 2 if is_bidirectional else 1
-        if len(weights) != n_weights * n_directions * n_layers or not mode.sight.reaches(input, *starts):
+        if len(weights) != n_weights * n_directions * n_layers or not mode.view.can_unwrap(input, *starts):
             return NotImplemented
         x = _inward(mode, input.transpose(0, 1) if is_batch_first else input)
         states = [_inward(mode, start) for start in starts]
@@ -143,7 +143,7 @@ def _cell(cell: Cell) -> Callable[..., Any]:
 
     def rule(mode: Perturbed, _: object, input: Tensor, hx: Any, *weights: Any) -> Any:  # noqa: ANN401
         starts = hx if isinstance(hx, list | tuple) else (hx,)
-        if len(weights) not in (2, 4) or input.dim() != 2 or not mode.sight.reaches(input, *starts):
+        if len(weights) not in (2, 4) or input.dim() != 2 or not mode.view.can_unwrap(input, *starts):
             return NotImplemented
         x, state = _inward(mode, input)[None], tuple(_inward(mode, start) for start in starts)
         _, end = _run(mode, cell, x, state, weights, is_backward=False)

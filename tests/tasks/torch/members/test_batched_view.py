@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedlearn.tasks.torch.members import batched_view as sight
+from fedlearn.tasks.torch.members import batched_view
 from fedlearn.tasks.torch.members.batched_view import BatchedView, is_true_of_all
 
 
@@ -11,9 +11,9 @@ def test_members_are_seen_in_whatever_dimension_they_lie() -> None:
 
     def function(member: Tensor, first: Tensor, second: Tensor) -> Tensor:
         seen = BatchedView(member, 4)
-        assert seen.reaches(first, second, None, torch.zeros(2))
-        assert seen.is_apart(second)
-        assert not seen.is_apart(torch.zeros(2))
+        assert seen.can_unwrap(first, second, None, torch.zeros(2))
+        assert seen.is_batched(second)
+        assert not seen.is_batched(torch.zeros(2))
         assert torch.equal(seen.all(first), x)
         assert torch.equal(seen.all(second), x)
         assert seen.all(torch.zeros(2)).shape == (4, 2)
@@ -28,23 +28,23 @@ def test_what_another_transform_wraps_is_out_of_reach() -> None:
         seen = BatchedView(member, 3)
 
         def inner(y: Tensor) -> Tensor:
-            assert not seen.reaches(x)
+            assert not seen.can_unwrap(x)
             return y
 
         torch.vmap(inner)(x)
-        assert seen.reaches(x)
+        assert seen.can_unwrap(x)
         return x
 
     torch.vmap(function)(torch.arange(3), torch.randn(3, 2))
 
 
 def test_without_sight_a_part_is_taken_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sight, "IS_POSSIBLE", False)
+    monkeypatch.setattr(batched_view, "IS_POSSIBLE", False)
     x = torch.randn(4, 2)
 
     def function(member: Tensor) -> Tensor:
         seen = BatchedView(member, 4)
-        assert not seen.reaches(x)
+        assert not seen.can_unwrap(x)
         assert not is_true_of_all(member >= 0)
         return seen.one(x)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedlearn.tasks.torch.members import execution_plans as ways_module
+from fedlearn.tasks.torch.members import execution_plans as plans_module
 from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.noise import Noise
@@ -26,7 +26,7 @@ def linear() -> nn.Linear:
 
 
 @pytest.fixture
-def ways() -> ExecutionPlans:
+def plans() -> ExecutionPlans:
     return ExecutionPlans(dict)
 
 
@@ -37,14 +37,14 @@ def _no_gradients() -> Iterator[None]:
 
 
 @pytest.fixture
-def make(linear: nn.Linear, ways: ExecutionPlans, draw: Draw) -> Make:
+def make(linear: nn.Linear, plans: ExecutionPlans, draw: Draw) -> Make:
     """Members of the linear layer: `make(n_members, n_groups=1)`."""
 
     def made(n_members: int, n_groups: int = 1) -> TorchMembers:
         parameters: Mapping[str, Tensor] = dict(linear.named_parameters())
         weights = [parameter.detach().clone() for parameter in parameters.values()]
         noise = draw(list(parameters.values()), n_members)
-        return TorchMembers(parameters, weights, noise, n_groups=n_groups, ways=ways)
+        return TorchMembers(parameters, weights, noise, n_groups=n_groups, plans=plans)
 
     return made
 
@@ -93,28 +93,28 @@ def test_structures_of_results_are_kept(make: Make, linear: nn.Linear) -> None:
     assert [part.shape for part in found["parts"]] == [(12,), (12, 3)]
 
 
-def test_modules_and_bound_functions_are_functions_too(make: Make, linear: nn.Linear, ways: ExecutionPlans) -> None:
+def test_modules_and_bound_functions_are_functions_too(make: Make, linear: nn.Linear, plans: ExecutionPlans) -> None:
     members, x = make(6), torch.randn(6, 2, 4)
     torch.testing.assert_close(members(linear, own=(x,)), expected(members, x))
     torch.testing.assert_close(members(partial(linear.forward), own=(x,)), expected(members, x))
-    assert str(ways).startswith("Linear: ")
-    assert "\nforward: " in str(ways)
+    assert str(plans).startswith("Linear: ")
+    assert "\nforward: " in str(plans)
 
 
 def test_a_function_is_tried_once_however_often_it_is_defined(
-    make: Make, linear: nn.Linear, ways: ExecutionPlans
+    make: Make, linear: nn.Linear, plans: ExecutionPlans
 ) -> None:
     members = make(6)
     for scale in (1.0, 2.0):
         members(partial(lambda s: linear.weight.sum() + linear.bias.sum() * s, scale))
-    assert len(str(ways).split("<lambda>:")) == 2
+    assert len(str(plans).split("<lambda>:")) == 2
 
 
 TOO_LITTLE = 1e-9
 """Of the parameters in a loss: what is drawn hides it."""
 
 
-def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear, ways: ExecutionPlans) -> None:
+def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear, plans: ExecutionPlans) -> None:
     def noisy() -> Tensor:
         return (linear.weight.sum() + linear.bias.sum()) * TOO_LITTLE + torch.rand(())
 
@@ -129,7 +129,7 @@ def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear
         found = members(noisy, seeds=(5, 6))
         assert torch.equal(found, torch.stack(drawn).repeat_interleave(8))
     assert torch.equal(torch.get_rng_state(), state)
-    assert "not at once" not in str(ways)
+    assert "not at once" not in str(plans)
 
 
 def test_random_draws_are_the_same_one_by_one(make: Make, linear: nn.Linear) -> None:
@@ -141,46 +141,46 @@ def test_random_draws_are_the_same_one_by_one(make: Make, linear: nn.Linear) -> 
     assert len(set(found[:4].tolist())) == 1
 
 
-def counted(ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """What is run from now on: the way, and members at once."""
+def counted(plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What is run from now on: the plan, and members at once."""
     calls: list[tuple[str, int]] = []
-    at_once, alone = Subject.together, Subject.alone
+    batched_before, sequential_before = Subject.batched, Subject.sequential
 
-    def together(subject: Subject, seen: Any = None) -> Any:  # noqa: ANN401
-        calls.append(("together", len(subject.noise[0][0])))
-        return at_once(subject, seen)
+    def batched(subject: Subject, seen: Any = None) -> Any:  # noqa: ANN401
+        calls.append(("batched", len(subject.noise[0][0])))
+        return batched_before(subject, seen)
 
-    def one_by_one(subject: Subject) -> Any:  # noqa: ANN401
-        calls.append(("alone", len(subject.noise[0][0])))
-        return alone(subject)
+    def sequential(subject: Subject) -> Any:  # noqa: ANN401
+        calls.append(("sequential", len(subject.noise[0][0])))
+        return sequential_before(subject)
 
-    monkeypatch.setattr(Subject, "together", together)
-    monkeypatch.setattr(Subject, "alone", one_by_one)
-    monkeypatch.setattr(ways, "clock", lambda _device: float(len(calls)))
+    monkeypatch.setattr(Subject, "batched", batched)
+    monkeypatch.setattr(Subject, "sequential", sequential)
+    monkeypatch.setattr(plans, "clock", lambda _device: float(len(calls)))
     return calls
 
 
 def test_pieces_hold_no_more_members_than_memory_does(
-    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x))
 
     members, x = make(96, 8), torch.randn(8, 2, 4)
-    ways.most_at_once = 5
-    calls = counted(ways, monkeypatch)
+    plans.most_at_once = 5
+    calls = counted(plans, monkeypatch)
     members(function, x)
-    assert max(size for way, size in calls if way == "together") == 5
+    assert max(size for plan, size in calls if plan == "batched") == 5
 
 
 def test_pieces_grow_within_groups_and_over_groups(
-    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x))
 
     members, x = make(96, 8), torch.randn(8, 2, 4)
-    calls = counted(ways, monkeypatch)
+    calls = counted(plans, monkeypatch)
     members(function, x)
     # After the trial, which is of four: parts of a group of 12, the rest of it, then whole groups.
     assert [size for _, size in calls[6:]] == [8, 8, 4, 12, 12, 24, 24]
@@ -188,17 +188,17 @@ def test_pieces_grow_within_groups_and_over_groups(
     for _ in range(4):
         members(function, x)
     assert [size for _, size in calls] == [60, 36, 60, 36, 96, 96]
-    assert all(way == "together" for way, _ in calls)
+    assert all(plan == "batched" for plan, _ in calls)
 
 
 def test_what_a_group_draws_no_other_does(
-    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x)) + torch.rand(())
 
     members, x = make(64, 8), torch.randn(8, 2, 4)
-    calls = counted(ways, monkeypatch)
+    calls = counted(plans, monkeypatch)
     members(function, x, seeds=range(8))
     calls.clear()
     for _ in range(6):
@@ -207,50 +207,52 @@ def test_what_a_group_draws_no_other_does(
 
 
 def test_members_are_run_one_by_one_where_that_is_faster(
-    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x))
 
     members, x = make(64, 2), torch.randn(2, 2, 4)
-    calls = counted(ways, monkeypatch)
+    calls = counted(plans, monkeypatch)
     # By this clock a member takes an hour in company, and a tick alone.
-    seconds = {"alone": 1.0, "together": 3600.0}
-    monkeypatch.setattr(ways, "clock", lambda _device: sum(seconds[way] * n for way, n in calls))
+    seconds = {"sequential": 1.0, "batched": 3600.0}
+    monkeypatch.setattr(plans, "clock", lambda _device: sum(seconds[plan] * n for plan, n in calls))
     members(function, x)
-    assert [way for way, _ in calls[:4]] == ["alone"] * 4
+    assert [plan for plan, _ in calls[:4]] == ["sequential"] * 4
     calls.clear()
     found = members(function, x)
-    assert calls == [("alone", 32), ("alone", 32)]
+    assert calls == [("sequential", 32), ("sequential", 32)]
     torch.testing.assert_close(found, expected(members, x.repeat_interleave(32, 0)).sum((1, 2)))
 
 
 def test_slow_pythons_share_is_not_held_against_company(
-    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def function(x: Tensor) -> Tensor:
         return total(linear(x))
 
     members, x = make(512), torch.randn(1, 2, 4)
-    calls = counted(ways, monkeypatch)
-    monkeypatch.setattr(ways, "clock", lambda _device: sum(0.001 * n if way == "alone" else 0.02 for way, n in calls))
+    calls = counted(plans, monkeypatch)
+    monkeypatch.setattr(
+        plans, "clock", lambda _device: sum(0.001 * n if plan == "sequential" else 0.02 for plan, n in calls)
+    )
     for _ in range(8):
         members(function, x)
-    assert calls[-1][0] == "together"
+    assert calls[-1][0] == "batched"
     assert calls[-1][1] >= 256
 
 
 @pytest.fixture
-def timed(make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch) -> Timed:
-    """Members that run both ways by a clock: `timed(seconds)` gives calls, how to make more, and the clock."""
+def timed(make: Make, linear: nn.Linear, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch) -> Timed:
+    """Members that run both plans by a clock: `timed(seconds)` gives calls, how to make more, and the clock."""
 
     def begun(seconds: dict[str, float]) -> tuple[list[tuple[str, int]], Callable[[], object], Callable[[], float]]:
-        calls = counted(ways, monkeypatch)
+        calls = counted(plans, monkeypatch)
         members, x = make(64), torch.randn(1, 2, 4)
         spent, read = [0.0], [0]
 
         def clock() -> float:
-            spent[0] += sum(seconds[way] * n for way, n in calls[read[0] :])
+            spent[0] += sum(seconds[plan] * n for plan, n in calls[read[0] :])
             read[0] = len(calls)
             return spent[0]
 
@@ -260,77 +262,77 @@ def timed(make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pyte
 
 
 def test_other_programs_turns_on_the_processor_do_not_choose_the_way(
-    timed: Timed, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    timed: Timed, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = {"alone": 1.0, "together": 0.1}
+    seconds = {"sequential": 1.0, "batched": 0.1}
     calls, run, clock = timed(seconds)
-    monkeypatch.setattr(ways, "clock", ways_module.processor_clock)
-    monkeypatch.setattr(ways_module, "HAS_FINE_CLOCK", True)
-    monkeypatch.setattr(ways_module, "thread_time", clock)
+    monkeypatch.setattr(plans, "clock", plans_module.processor_clock)
+    monkeypatch.setattr(plans_module, "HAS_FINE_CLOCK", True)
+    monkeypatch.setattr(plans_module, "thread_time", clock)
     # Whatever runs at once meets another program, for an hour each time.
     hours = [0.0]
 
     def passed() -> float:
-        hours[0] += 3600.0 * (calls[-1][0] == "together" if calls else 0)
+        hours[0] += 3600.0 * (calls[-1][0] == "batched" if calls else 0)
         return hours[0]
 
-    monkeypatch.setattr(ways_module, "default_timer", passed)
+    monkeypatch.setattr(plans_module, "default_timer", passed)
     for _ in range(20):
         run()
-    assert calls[-1][0] == "together"
-    monkeypatch.setattr(ways_module, "HAS_FINE_CLOCK", False)
-    assert ways.now(torch.device("cpu")) == passed() - 3600.0
-    assert ways_module.processor_clock(torch.device("mps")) == hours[0]
+    assert calls[-1][0] == "batched"
+    monkeypatch.setattr(plans_module, "HAS_FINE_CLOCK", False)
+    assert plans.now(torch.device("cpu")) == passed() - 3600.0
+    assert plans_module.processor_clock(torch.device("mps")) == hours[0]
 
 
 def test_ways_are_compared_again_now_and_then(
-    timed: Timed, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    timed: Timed, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = {"alone": 1.0, "together": 10.0}
+    seconds = {"sequential": 1.0, "batched": 10.0}
     calls, run, clock = timed(seconds)
-    monkeypatch.setattr(ways, "clock", lambda _device: clock())
+    monkeypatch.setattr(plans, "clock", lambda _device: clock())
     for _ in range(40):
         run()
-    assert calls[-1] == ("alone", 64)
-    assert "one by one: 1000.00 ms a member; not 4 at once: 10000.00 ms" in str(ways)
-    seconds["together"] = 0.1
+    assert calls[-1] == ("sequential", 64)
+    assert "one by one: 1000.00 ms a member; not 4 at once: 10000.00 ms" in str(plans)
+    seconds["batched"] = 0.1
     for _ in range(400):
         run()
-    assert calls[-1][0] == "together"
-    assert " at once: 100.00 ms a member; not one by one: 1000.00 ms" in str(ways)
-    seconds["together"] = 10.0
+    assert calls[-1][0] == "batched"
+    assert " at once: 100.00 ms a member; not one by one: 1000.00 ms" in str(plans)
+    seconds["batched"] = 10.0
     for _ in range(400):
         run()
-    assert calls[-1] == ("alone", 64)
+    assert calls[-1] == ("sequential", 64)
 
 
-@pytest.mark.parametrize("together_s", [10.0, 0.1])
+@pytest.mark.parametrize("batched_s", [10.0, 0.1])
 def test_comparing_costs_little_of_a_run(
-    together_s: float, timed: Timed, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    batched_s: float, timed: Timed, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = {"alone": 1.0, "together": together_s}
+    seconds = {"sequential": 1.0, "batched": batched_s}
     calls, run, clock = timed(seconds)
-    monkeypatch.setattr(ways, "clock", lambda _device: clock())
+    monkeypatch.setattr(plans, "clock", lambda _device: clock())
     for _ in range(2000):
         run()
-    assert calls.count(("alone", 1)) > 4, "compared once only"
+    assert calls.count(("sequential", 1)) > 4, "compared once only"
     best_s = 64 * 2000 * min(seconds.values())
     assert clock() < 1.1 * best_s
 
 
 def test_a_search_that_is_begun_again_keeps_to_the_memory(
-    timed: Timed, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    timed: Timed, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, run, clock = timed({"alone": 1.0, "together": 0.1})
-    monkeypatch.setattr(ways, "clock", lambda _device: clock())
-    ways.most_at_once = 16
+    calls, run, clock = timed({"sequential": 1.0, "batched": 0.1})
+    monkeypatch.setattr(plans, "clock", lambda _device: clock())
+    plans.most_at_once = 16
     for _ in range(400):
         run()
-    assert calls.count(("together", 4)) > 2
+    assert calls.count(("batched", 4)) > 2
     assert max(size for _, size in calls) == 16
 
 
-def test_a_refusal_of_vmap_that_comes_late_is_no_error(make: Make, linear: nn.Linear, ways: ExecutionPlans) -> None:
+def test_a_refusal_of_vmap_that_comes_late_is_no_error(make: Make, linear: nn.Linear, plans: ExecutionPlans) -> None:
     def function(x: Tensor) -> Tensor:
         if len(x) > 2:
             return total(linear(x)) * float(linear.bias.sum() > 9)
@@ -340,28 +342,28 @@ def test_a_refusal_of_vmap_that_comes_late_is_no_error(make: Make, linear: nn.Li
     members = make(8)
     assert members(function, torch.randn(1, 2, 4)).std() > 0
     assert members(function, torch.randn(1, 3, 4)).tolist() == [0.0] * 8
-    assert "not at once: RuntimeError: vmap" in str(ways)
+    assert "not at once: RuntimeError: vmap" in str(plans)
     assert members(function, torch.randn(1, 2, 4)).std() > 0
 
 
 def test_too_much_for_the_memory_is_run_one_by_one_once(
-    make: Make, linear: nn.Linear, ways: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    make: Make, linear: nn.Linear, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members, x = make(64), torch.randn(1, 2, 4)
     members(linear, x)
-    at_once = Subject.together
+    at_once = Subject.batched
 
     def limited(subject: Subject, seen: Any = None) -> Any:  # noqa: ANN401
         if len(subject.noise[0][0]) > 4:
             raise torch.cuda.OutOfMemoryError
         return at_once(subject, seen)
 
-    monkeypatch.setattr(Subject, "together", limited)
+    monkeypatch.setattr(Subject, "batched", limited)
     for _ in range(2):
         torch.testing.assert_close(members(linear, x), expected(members, x.expand(64, -1, -1)))
-    way = ways.find(linear)
-    assert way is not None
-    assert way.pace.size(64) == 4
+    plan = plans.find(linear)
+    assert plan is not None
+    assert plan.pace.size(64) == 4
 
 
 def test_refusals_are_raised_in_later_calls_too(make: Make, linear: nn.Linear) -> None:

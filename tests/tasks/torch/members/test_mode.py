@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
+from fedlearn.tasks.torch.members.batched import batched
 from fedlearn.tasks.torch.members.mode import Perturbed, name_of
 from fedlearn.tasks.torch.members.noise import Noise
 from fedlearn.tasks.torch.members.refusals import Refused
-from fedlearn.tasks.torch.members.together import together
 
 Draw = Callable[..., list[Noise]]
 N_MEMBERS = 3
@@ -22,7 +22,7 @@ def weight() -> Tensor:
 
 def run(function: Callable[..., Tensor], weight: Tensor, noise: list[Noise], *own: Tensor) -> tuple[Tensor, Perturbed]:
     modes: list[Perturbed] = []
-    return together(function, [weight], noise, own=own, seen=modes.append), modes[0]
+    return batched(function, [weight], noise, own=own, seen=modes.append), modes[0]
 
 
 def test_whatever_has_no_rule_is_done_with_the_perturbed_tensor(weight: Tensor, draw: Draw) -> None:

@@ -53,7 +53,7 @@ def test_both_ways_are_timed_and_their_losses_shown(draw: Draw) -> None:
         return loss
 
     verdict = tried(model, function, draw, X)
-    assert (verdict.alone_s, verdict.together_s) == (1.0, 0.25)
+    assert (verdict.sequential_s, verdict.batched_s) == (1.0, 0.25)
     assert verdict.refusal == ""
     assert verdict.by_rule == ("linear",)
     assert verdict.by_tensor == ("bilinear",)

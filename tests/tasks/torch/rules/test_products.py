@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedlearn.tasks.torch.members.batched import batched
 from fedlearn.tasks.torch.members.noise import Factors, Noise
-from fedlearn.tasks.torch.members.together import together
 from fedlearn.tasks.torch.rules import products
 from fedlearn.tasks.torch.rules.products import add_product, plain_product
 
@@ -43,7 +43,7 @@ def test_products_are_those_of_the_plain_form(
     x = torch.randn(shape) if is_shared else torch.randn(N_MEMBERS, *shape)
     with torch.no_grad():
         shared, own = ((x,), ()) if is_shared else ((), (x,))
-        found = together(layer, list(layer.parameters()), noise, shared, own)
+        found = batched(layer, list(layer.parameters()), noise, shared, own)
         assert isinstance(noise[0], Factors)
         for member in range(N_MEMBERS):
             bias = noise[1].added_to(layer.bias)[member] if has_bias else None
@@ -57,14 +57,14 @@ def test_products_are_those_of_the_plain_form(
 def test_a_bias_that_is_no_parameter_is_added_as_it_is(draw: Draw) -> None:
     weight, bias, x = torch.randn(3, 6), torch.randn(3), torch.randn(N_MEMBERS, 4, 6)
     noise = draw([weight], N_MEMBERS)
-    found = together(lambda x: F.linear(x, weight, bias), [weight], noise, own=(x,))
+    found = batched(lambda x: F.linear(x, weight, bias), [weight], noise, own=(x,))
     torch.testing.assert_close(found, x @ noise[0].added_to(weight).mT + bias)
 
 
 def test_a_bias_of_each_member_is_its_own(draw: Draw) -> None:
     weight, x = torch.randn(3, 6), torch.randn(N_MEMBERS, 4, 6)
     noise = draw([weight], N_MEMBERS)
-    found = together(lambda x: F.linear(x, weight, x[0, :3]), [weight], noise, own=(x,))
+    found = batched(lambda x: F.linear(x, weight, x[0, :3]), [weight], noise, own=(x,))
     torch.testing.assert_close(found, x @ noise[0].added_to(weight).mT + x[:, :1, :3])
 
 
@@ -76,14 +76,14 @@ def test_members_in_another_dimension_are_found(draw: Draw) -> None:
         # vmap puts members last here.
         return F.linear(torch.stack([x, x], -1)[..., 0], weight)
 
-    found = together(function, [weight], noise, own=(x,))
+    found = batched(function, [weight], noise, own=(x,))
     torch.testing.assert_close(found, x @ noise[0].added_to(weight).mT)
 
 
 def test_a_product_within_another_vmap_is_right(draw: Draw) -> None:
     weight, x = torch.randn(3, 6), torch.randn(N_MEMBERS, 4, 6)
     noise = draw([weight], N_MEMBERS)
-    found = together(lambda x: torch.vmap(lambda row: F.linear(row, weight))(x), [weight], noise, own=(x,))
+    found = batched(lambda x: torch.vmap(lambda row: F.linear(row, weight))(x), [weight], noise, own=(x,))
     torch.testing.assert_close(found, x @ noise[0].added_to(weight).mT)
 
 
@@ -94,7 +94,7 @@ def test_a_derivative_by_the_input_is_right(draw: Draw) -> None:
     def total(x: Tensor) -> Tensor:
         return F.linear(x, weight).sum()
 
-    found = together(torch.func.grad(total), [weight], noise, own=(x,))
+    found = batched(torch.func.grad(total), [weight], noise, own=(x,))
     torch.testing.assert_close(found, noise[0].added_to(weight).sum(1))
 
 

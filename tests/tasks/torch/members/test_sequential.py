@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlearn.tasks.torch.members.noise import Noise
-from fedlearn.tasks.torch.members.one_by_one import one_by_one
+from fedlearn.tasks.torch.members.sequential import sequential
 
 Draw = Callable[..., list[Noise]]
 
@@ -21,7 +21,7 @@ def test_each_member_finds_its_own_weights_in_the_module(rank: int, draw: Draw) 
     parameters = list(module.parameters())
     weights = [parameter.detach().clone() for parameter in parameters]
     noise = draw(parameters, 4, rank)
-    found = one_by_one(lambda: [p.detach().clone() for p in parameters], parameters, weights, noise)
+    found = sequential(lambda: [p.detach().clone() for p in parameters], parameters, weights, noise)
     for member, tensors in enumerate(found):
         for tensor, weight, one in zip(tensors, weights, noise, strict=True):
             torch.testing.assert_close(tensor, one.added_to(weight)[member])
@@ -38,7 +38,7 @@ def test_weights_are_restored_to_the_bit_even_after_an_error(draw: Draw) -> None
         raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
-        one_by_one(fail, parameters, weights, draw(parameters, 2))
+        sequential(fail, parameters, weights, draw(parameters, 2))
     assert all(torch.equal(bits(p), b) for p, b in zip(parameters, before, strict=True))
 
 
@@ -49,7 +49,7 @@ def test_parameters_that_lie_otherwise_in_memory_are_written(tensor: Tensor, dra
     parameter = nn.Parameter(tensor)
     weights = [parameter.detach().clone()]
     noise = draw([parameter], 2)
-    found = one_by_one(lambda: parameter.detach().clone(), [parameter], weights, noise)
+    found = sequential(lambda: parameter.detach().clone(), [parameter], weights, noise)
     torch.testing.assert_close(torch.stack(found), noise[0].added_to(weights[0]))
     assert torch.equal(parameter, weights[0])
     assert not parameter.is_contiguous()
@@ -65,7 +65,7 @@ def test_members_are_given_what_is_theirs_and_seeded_anew(draw: Draw) -> None:
         yield
 
     own = {"x": torch.tensor([[1.0], [2.0]]), "name": "as it is"}
-    found = one_by_one(
+    found = sequential(
         lambda shared, own: (shared, own["x"].item(), own["name"], torch.rand(1).item()),
         [parameter],
         [torch.zeros(2)],

@@ -21,7 +21,7 @@ RULES: Rules = {
 }
 
 
-def together(
+def batched(
     function: Callable[..., Tree],
     parameters: Sequence[Tensor],
     noise: Sequence[Noise],

@@ -12,7 +12,7 @@ from fedlearn.tasks.torch.members.noise import Factors, Noise, number_of_members
 from fedlearn.tasks.torch.trees import Tree, pick
 
 
-def one_by_one(
+def sequential(
     function: Callable[..., Tree],
     parameters: Sequence[Tensor],
     weights: Sequence[Tensor],
