@@ -20,9 +20,10 @@ _SEVERAL_THREADS_BYTES = 2**20
 def tensor_digests(
     layout: ParameterLayout, weights: Float32Array, slots: Mapping[str, Float32Array], *, threads: int
 ) -> list[bytes]:
-    """16 bytes for each tensor: of its interval of the weights, then of each slot in the order of their names.
+    """The digest (16 bytes) of each tensor: of its interval of the weights, then of each slot in the order of their
+    names.
 
-    Little-endian float32; 0 threads: all processors.
+    The numbers are hashed as little-endian float32. 0 threads means as many as there are processors.
     """
     sizes = zip(layout.tensors, layout.offsets, strict=True)
     return _digests([slice(offset, offset + tensor.size) for tensor, offset in sizes], weights, slots, threads)
@@ -37,7 +38,7 @@ def part_digests(
     *,
     threads: int,
 ) -> list[bytes]:
-    """For each part of the layout, the digest (8 bytes) of a replica that holds this part only.
+    """The digests (8 bytes) of replicas that each hold one of these parts of the layout only.
 
     No interval is hashed twice.
 
@@ -52,7 +53,7 @@ def part_digests(
 
 
 def run_digest(tensors: Sequence[bytes], numbers: Mapping[str, float]) -> bytes:
-    """8 bytes: of the tensors' digests, then of the optimizer's numbers in the order of their names, as float64."""
+    """The digest (8 bytes) of the tensors' digests, then of the optimizer's numbers by name, as float64."""
     ordered = np.array([numbers[name] for name in sorted(numbers)], dtype="<f8")
     return blake3(b"".join(tensors) + ordered.tobytes()).digest(DIGEST_BYTES)
 

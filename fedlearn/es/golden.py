@@ -19,7 +19,7 @@ from fedlearn.es.update import Int8Array, Update
 GOLDEN_NOISE = bytes.fromhex("f55fa581d9495ec7")
 GOLDEN_SUM = bytes.fromhex("7220b6876445be12")
 GOLDEN_STEP = bytes.fromhex("76b95603a3e728a1")
-"""A Proof says this digest as well, so that a server recognises the arithmetic of another version."""
+"""The digest that a Proof holds as well, so that a server recognises the arithmetic of another version."""
 
 N_STEPS = 6
 _SEED = 0x9E3779B97F4A7C15
@@ -52,7 +52,7 @@ def golden_noise() -> bytes:
 
 
 def golden_step() -> bytes:
-    """Digest of a replica after N_STEPS steps: with each optimizer, three ranks, and with and without pairs."""
+    """The digest of a replica after N_STEPS steps with each optimizer, three ranks, and with and without pairs."""
     weights = (golden_words(0, _LAYOUT.size) & 0xBFFFFFFF).view(np.float32)
     start = genesis(_LAYOUT, weights, keeps_start=True, threads=1)
     replica = Replica(_LAYOUT, start, seed=_SEED, row_masks=_row_masks, threads=1)

@@ -1,7 +1,7 @@
-"""How a model's named tensors lie in one flat float32 vector: the only address space of noise, optimizer and digest.
+"""The layout of a model's named tensors in one flat float32 vector, by which noise, optimizer and digest address them.
 
-Some tensors of a model, or rows of them, are a layout, too. They keep their addresses in the whole, so every machine
-gives them the same noise and the same steps, whatever else it holds; the whole is the part of all tensors.
+Some tensors of a model, or rows of them, form a layout too. They keep their addresses in the whole, so every machine
+gives them the same noise and the same steps, whatever else it holds. The whole is the part that has all tensors.
 """
 
 import math
@@ -31,9 +31,9 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     scale: float = 1.0
     mask_column: int = -1
     number: int | None = None
-    """In the whole model; None: its place in the layout."""
+    """The tensor's number in the whole model; None means its place in this layout."""
     first_row: int = 0
-    """Of the whole tensor, along its first dimension."""
+    """The first row that is held, counted along the first dimension of the whole tensor."""
 
     @cached_property
     def size(self) -> int:
@@ -41,12 +41,12 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Rows and columns of its noise; what is no matrix is one row."""
+        """Rows and columns of the tensor's noise; a tensor that is no matrix is one row."""
         return (self.shape[0], self.size // self.shape[0]) if self.is_matrix else (1, self.size)
 
     @property
     def n_rows(self) -> int:
-        """Rows of an estimate: every element of what is no matrix is one of its own."""
+        """Number of rows of an estimate; each element of a tensor that is no matrix is a row of its own."""
         return self.shape[0] if self.is_matrix else self.size
 
     @cached_property
@@ -54,17 +54,17 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
         return len(self.shape) > 1 and 1 < self.shape[0] < self.size
 
     def first_sign(self, rank: int) -> int:
-        """Where its signs begin among those of the whole tensor: of its rows, or of its elements at rank 0."""
-        # What is no matrix has one row, or rows of one element.
+        """The number of its first sign among those of the whole tensor, which count rows, or elements at rank 0."""
+        # A tensor that is no matrix has one row, or rows of one element.
         if self.first_row == 0 or rank > 0:
             return self.first_row
         return self.first_row * (self.size // self.shape[0])
 
     def cut(self, number: int, rows: tuple[int, int] | None) -> "TensorSpec":
-        """The tensor of this number as a part of its model has it: whole, or its rows (first, how many).
+        """The tensor as a part of its model has it: whole, or only `rows` (first row, number of rows).
 
         Raises:
-            ValueError: it has not these rows, or a matrix would be left with one.
+            ValueError: the tensor lacks these rows, or a matrix would be left with one row.
         """
         if rows is None:
             return msgspec.structs.replace(self, number=number)
@@ -86,7 +86,7 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
 
 
 class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
-    """Tensors in the order in which they lie in the flat vector, without gaps."""
+    """The tensors in the order in which they lie in the flat vector, without gaps."""
 
     tensors: tuple[TensorSpec, ...]
 
@@ -97,22 +97,23 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Where each tensor begins in the flat vector."""
+        """The position of each tensor's first element in the flat vector."""
         return tuple(accumulate((tensor.size for tensor in self.tensors), initial=0))[:-1]
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
-        """Of each tensor in the whole model: the address of its noise."""
+        """The number of each tensor in the whole model, which is the address of its noise."""
         return tuple(i if tensor.number is None else tensor.number for i, tensor in enumerate(self.tensors))
 
     @cached_property
     def is_masked(self) -> bool:
-        """Whether groups' row masks bear on its noise."""
+        """Whether row masks of groups affect the noise of any tensor."""
         return any(tensor.mask_column >= 0 for tensor in self.tensors)
 
     @cached_property
     def row_lengths(self) -> NDArray[np.int64]:
-        """Parameters of each row, all tensors in order; every element of a vector is a row of its own."""
+        """The number of parameters in each row of all tensors, in order; each element of a vector is a row of its
+        own."""
         lengths = [
             np.full(tensor.n_rows, tensor.size // max(tensor.n_rows, 1), dtype=np.int64) for tensor in self.tensors
         ]
@@ -128,7 +129,7 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         }
 
     def table(self, rank: int) -> NDArray[np.int64]:
-        """Rows (offset, rows, columns, rank, mask column), as `es_core` wants them; vectors are one row of rank 0."""
+        """The table that `es_core` reads: (offset, rows, columns, rank, mask column); a vector is one row of rank 0."""
         if rank not in self._tables:
             rows = []
             for tensor, offset in zip(self.tensors, self.offsets, strict=True):
@@ -143,7 +144,7 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     def places(self, rank: int) -> NDArray[np.int64]:
-        """Rows (number, first sign) in the whole model, beside those of the table."""
+        """The number and the first sign of each tensor in the whole model, one row for each row of the table."""
         return self._low_rank_places if rank > 0 else self._full_rank_places
 
     @cached_property
@@ -161,9 +162,9 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         return places
 
     def stretches(self, *, apart: bool) -> Sequence[tuple[tuple[float, bool], slice]]:
-        """Where neighbours of one scale lie, with (scale, whether they are matrices).
+        """The intervals of neighbouring tensors of one scale, each with (scale, whether the tensors are matrices).
 
-        Matrices are stretches of their own where they take other steps and are `apart`; else the second is False.
+        With `apart`, matrices and other tensors are in different intervals; without it, the second value is False.
         """
         return self._kinds_apart if apart else self._kinds_together
 
@@ -184,10 +185,10 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def part(self, names: Iterable[str], rows: Mapping[str, tuple[int, int]] | None = None) -> "ParameterLayout":
-        """The layout of the tensors of these names, in the order that they have here.
+        """The layout of the tensors with these names, in the order that they have here.
 
-        Of a tensor that `rows` names, too, it has the rows (first, how many) along the first dimension. Rows from a
-        multiple of 128 on are replayed faster than others: their random words need not be moved.
+        A tensor that `rows` names is cut to these rows (first row, number of rows) of its first dimension. Rows that
+        begin at a multiple of 128 are replayed faster than others, because their random words need not be moved.
 
         Raises:
             ValueError: there is no such tensor, or it has no such rows.
@@ -201,7 +202,7 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         )
 
     def intervals(self, part: "ParameterLayout") -> list[slice]:
-        """Where the part's tensors lie in a flat vector of this layout.
+        """The intervals of the part's tensors in a flat vector of this layout.
 
         Raises:
             ValueError: this layout does not hold them.
@@ -209,7 +210,7 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         return self._found(part, [tensor.size for tensor in self.tensors], rank=0)
 
     def row_intervals(self, part: "ParameterLayout") -> list[slice]:
-        """Where the rows of the part's tensors lie among those of `row_lengths`; neighbours are one interval.
+        """The intervals of the part's rows among those of `row_lengths`; neighbours are one interval.
 
         Raises:
             ValueError: this layout does not hold them.
@@ -223,7 +224,7 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         return joined
 
     def _found(self, part: "ParameterLayout", lengths: list[int], *, rank: int) -> list[slice]:
-        """Signs of rank 0 count elements, those of rank 1 rows."""
+        """The intervals of the part's tensors; rank 0 counts elements, rank 1 counts rows."""
         begins = tuple(accumulate(lengths, initial=0))[:-1]
         own = {
             number: (tensor.first_sign(rank), begin, length)

@@ -11,19 +11,19 @@ from fedlearn.es.trials import Trials
 
 
 class LowRank(msgspec.Struct, frozen=True, eq=False):
-    """Noise on a matrix [rows, columns]: that of a member is the sum over k of rows[:, :, k] columns[:, :, k]^T."""
+    """Noise on a matrix [rows, columns]; a member's noise is the sum over k of rows[:, :, k] columns[:, :, k]^T."""
 
     rows: Float32Array
-    """[members, rows, rank], sigma included."""
+    """The left factors [members, rows, rank], already multiplied by sigma."""
     columns: Float32Array
-    """[members, columns, rank], plain signs."""
+    """The right factors [members, columns, rank], which are plain signs."""
 
 
 class Dense(msgspec.Struct, frozen=True, eq=False):
     """Noise with one sign for each element."""
 
     noise: Float32Array
-    """[members, *shape of the tensor], sigma included."""
+    """The noise [members, *shape of the tensor], already multiplied by sigma."""
 
 
 TensorNoise = LowRank | Dense
@@ -63,7 +63,7 @@ def member_noise(layout: ParameterLayout, trials: Trials, *, seed: int, threads:
 
 
 def perturbed(tensor: Float32Array, noise: TensorNoise, member: int) -> Float32Array:
-    """The tensor of one member: with its noise added."""
+    """The tensor of one member, which is `tensor` plus the member's noise."""
     if isinstance(noise, Dense):
         addition: Float32Array = noise.noise[member]
     else:
@@ -74,7 +74,7 @@ def perturbed(tensor: Float32Array, noise: TensorNoise, member: int) -> Float32A
 def _factors(
     layout: ParameterLayout, perturbation: Perturbation
 ) -> tuple[NDArray[np.int64], Float32Array, NDArray[np.int64]]:
-    """Rows (tensor, factor, length) of the factors in the order of the noise, the scale and the first sign of each."""
+    """The factors in the order of the noise, as rows (tensor, factor, length), with scale and first sign of each."""
     factors: list[tuple[int, int, int]] = []
     scales: list[np.float32] = []
     first_signs: list[int] = []
@@ -95,5 +95,5 @@ def _factors(
 
 
 def _vectors(signs: Float32Array, rank: int) -> Float32Array:
-    """[members, length, rank] from `rank` factors one after another, [members, rank * length]."""
+    """Factors [members, length, rank] from `rank` factors one after another, [members, rank * length]."""
     return signs.reshape(len(signs), rank, signs.shape[1] // rank).swapaxes(1, 2)

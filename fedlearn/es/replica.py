@@ -1,4 +1,4 @@
-"""The replica: weights and optimizer state that every machine holds, equal to the bit; of all tensors or of some.
+"""The replica: weights and optimizer state that every machine holds, equal to the bit, of all tensors or of some.
 
 `apply` is the only way a step changes weights, on the server and on every client; all it reads is the Update, the
 run's seed, and the row masks that follow from the block of data named in it.
@@ -21,15 +21,15 @@ from fedlearn.es.update import Update
 
 UInt8Array = NDArray[np.uint8]
 RowMasks = Callable[[Update], UInt8Array | None]
-"""Gives [groups, columns]: which rows of masked tensors could change the loss of each group of an Update."""
+"""A function that gives [groups, columns]: which rows of masked tensors could change the loss of each group."""
 
 START = "start"
-"""Slot with the weights that the run began with, where weight decay pulls towards them."""
+"""Name of the slot with the weights that the run began with, where weight decay pulls towards them."""
 
 
 @final
 class Replica:
-    """Weights [n_parameters] before step `step`, with the optimizer's state: `slots` and `numbers`."""
+    """Weights [n_parameters] before step `step`, with the optimizer's state in `slots` and `numbers`."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Replica:
         threads: int = 0,
         whole: ParameterLayout | None = None,
     ) -> None:
-        """The replica as the snapshot has it; 0 threads: all processors.
+        """Copies the replica from a snapshot; 0 threads means as many as there are processors.
 
-        `whole` is the layout that this one is a part of, which the sums in Updates are made for; itself where None.
+        `whole` is the layout that `layout` is a part of, for which the sums in Updates are made; None means `layout`.
 
         Raises:
             ValueError: the snapshot is of another layout, or this layout is no part of the whole.
@@ -67,7 +67,7 @@ class Replica:
 
     @property
     def digest(self) -> bytes:
-        """8 bytes that identify these weights and this optimizer state."""
+        """The digest (8 bytes) that identifies these weights and this optimizer state."""
         tensors = tensor_digests(self.layout, self.weights, self.slots, threads=self._threads)
         return run_digest(tensors, self.numbers)
 
@@ -80,7 +80,7 @@ class Replica:
         return part_digests(self.layout, parts, self.weights, self.slots, self.numbers, threads=self._threads)
 
     def weights_of(self, part: ParameterLayout) -> Float32Array:
-        """A copy of the weights of a part, [its n_parameters].
+        """A copy of the weights of a part, [n_parameters of the part].
 
         Raises:
             ValueError: the part is not of the layout.
@@ -88,7 +88,7 @@ class Replica:
         return _gathered(self.weights, self.layout.intervals(part))
 
     def snapshot(self, part: ParameterLayout | None = None) -> Snapshot:
-        """The replica as it is now, or a part of it; the arrays are copies.
+        """A snapshot of the replica, or of a part of it; the arrays are copies.
 
         Raises:
             ValueError: the part is not of the layout.
@@ -100,7 +100,7 @@ class Replica:
         return Snapshot(self.step, self.digests([part])[0], weights, slots, dict(self.numbers))
 
     def apply(self, update: Update) -> None:
-        """Takes one step. An Update without members changes the optimizer's state like any other.
+        """Takes one step; an Update without members changes the optimizer's state like any other.
 
         Raises:
             ValueError: the Update is of another step or another model.
@@ -173,7 +173,7 @@ class Replica:
 
 
 def _gathered(array: Float32Array, intervals: list[slice]) -> Float32Array:
-    """A copy of these intervals, one after the other."""
+    """A copy of these intervals of the array, one after the other."""
     return np.concatenate([array[:0], *(array[interval] for interval in intervals)])
 
 

@@ -1,4 +1,4 @@
-"""How the learning rate and sigma change during a run, as factors on the configured values.
+"""Schedules of the learning rate and of sigma during a run, as factors on the configured values.
 
 The server alone computes them; they travel in Assignments and Updates. Source of "inverse-sqrt": Vaswani et al.,
 "Attention Is All You Need", arXiv 1706.03762, section 5.3.
@@ -13,14 +13,14 @@ Decay = Literal["constant", "linear", "cosine"]
 LearningRateSchedule = Literal["constant", "linear", "cosine", "inverse-sqrt"]
 
 HOLD_STEPS = 100
-"""Steps before "inverse-sqrt" begins to fall: at first a high rate learns fastest."""
+"""Number of steps before "inverse-sqrt" begins to fall, because at first a high rate learns fastest."""
 
 LEAST_SIGMA = 0.1
 """The factor on sigma at the end of a run: without perturbations nothing could be learned."""
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """The schedules of a run, and its ends; 0 steps or 0 seconds mean no such end."""
+    """The schedules of a run, and its ends; 0 steps or 0 seconds means no such end."""
 
     learning_rate: LearningRateSchedule = "constant"
     sigma: Decay = "constant"
@@ -30,14 +30,14 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def progress(schedule: Schedule, step: int, elapsed_s: float) -> float:
-    """Share of the run that is over before `step`, 0 to 1, by the nearer end; 0 for a run without an end."""
+    """The share of the run that is over before `step`, 0 to 1, by the nearer end; 0 for a run without an end."""
     of_steps = step / schedule.steps if schedule.steps else 0.0
     of_time = elapsed_s / schedule.duration_s if schedule.duration_s else 0.0
     return min(max(of_steps, of_time), 1.0)
 
 
 def learning_rate_factor(schedule: Schedule, step: int, elapsed_s: float) -> float:
-    """Above 0 and up to 1; it reaches 0 at the very end of a run, unless the rate is constant."""
+    """The factor on the learning rate, above 0 and up to 1; 0 at the very end of a run, unless the rate is constant."""
     warmth = min((step + 1) / schedule.warmup_steps, 1.0) if schedule.warmup_steps else 1.0
     if schedule.learning_rate == "inverse-sqrt":
         held = max(HOLD_STEPS, schedule.warmup_steps)
@@ -46,13 +46,13 @@ def learning_rate_factor(schedule: Schedule, step: int, elapsed_s: float) -> flo
 
 
 def sigma_factor(schedule: Schedule, step: int, elapsed_s: float) -> float:
-    """From LEAST_SIGMA to 1."""
+    """The factor on sigma, from LEAST_SIGMA to 1."""
     decayed = _decayed(schedule.sigma, progress(schedule, step, elapsed_s))
     return LEAST_SIGMA + (1.0 - LEAST_SIGMA) * decayed
 
 
 def _decayed(decay: Decay, done: float) -> float:
-    """Falls from 1 at the beginning to 0 at the end."""
+    """The factor after the share `done` of the run, which falls from 1 to 0."""
     match decay:
         case "constant":
             return 1.0

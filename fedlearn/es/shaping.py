@@ -17,19 +17,19 @@ from fedlearn.es.sums.estimate import MAX_UTILITY, Int8Array
 Float32Array = NDArray[np.float32]
 
 MAX_LOSS = 1e6
-"""Losses beyond it, of either sign, count as infinite: float32 could not hold the gradient that they make."""
+"""The largest loss of either sign; larger ones count as infinite, since float32 could not hold their gradient."""
 
 UTILITY_RESOLUTION = 32
-"""Utility of a loss that is one `scale` better than its group's mean: clipping begins four standard deviations out."""
+"""The utility of a loss one `scale` better than its group's mean; clipping begins four standard deviations out."""
 
 
 def normalized(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
-    """`clip(round(UTILITY_RESOLUTION * (group mean - loss) / scale))` to -127 to 127, int8 [n]."""
+    """Utilities, int8 [n]: `round(UTILITY_RESOLUTION * (group mean - loss) / scale)`, clipped to -127 to 127."""
     return es_core.normalized_utilities(losses, group_size, scale, UTILITY_RESOLUTION)
 
 
 def centered_ranks(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
-    """Ranks within the group, evenly spaced from worst to best; equal losses rank by member number. int8 [n]."""
+    """Utilities, int8 [n], evenly spaced by rank from the group's worst to its best; ties rank by member number."""
     del scale  # ranks have none
     groups = losses.reshape(-1, group_size)
     ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1, kind="stable")
@@ -40,7 +40,7 @@ def centered_ranks(losses: Float32Array, group_size: int, scale: float) -> Int8A
 
 
 def sign(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
-    """+UTILITY_RESOLUTION below the group's median loss, -UTILITY_RESOLUTION above it, 0 on it. int8 [n]."""
+    """Utilities, int8 [n]: UTILITY_RESOLUTION below the group's median loss, -UTILITY_RESOLUTION above it, 0 on it."""
     del scale
     groups = losses.reshape(-1, group_size)
     with np.errstate(invalid="ignore"):  # infinite losses are zeroed below
@@ -58,11 +58,11 @@ SHAPINGS: Mapping[str, Callable[[Float32Array, int, float], Int8Array]] = {
     "centered-ranks": centered_ranks,
     "sign": sign,
 }
-"""The rules by the names that configurations use; a new rule is a function and an entry here."""
+"""Shaping rules by the names that configurations use; a new rule is a function and an entry here."""
 
 
 class Shaping(msgspec.Struct, frozen=True, array_like=True):
-    """How losses become utilities."""
+    """A rule by which losses become utilities, and its scale."""
 
     rule: str
     """A key of `SHAPINGS`."""
@@ -81,9 +81,9 @@ class Shaping(msgspec.Struct, frozen=True, array_like=True):
 
 
 def spread_of(losses: Float32Array, group_size: int) -> float:
-    """Typical standard deviation of losses within a group: the median over groups with finite losses, 0 without any.
+    """The typical standard deviation of losses within a group: the median over groups with finite losses, or 0.
 
-    It is a median, so that a few groups of false or broken losses do not move the scale of everybody's utilities.
+    The median keeps a few groups of false or broken losses from moving the scale of everybody's utilities.
     """
     groups = losses.reshape(-1, group_size).astype(np.float64)
     finite = groups[np.isfinite(groups).all(axis=1)]
@@ -91,7 +91,7 @@ def spread_of(losses: Float32Array, group_size: int) -> float:
 
 
 def _median(values: NDArray[np.float64]) -> float:
-    """What `np.median` gives of finite values, in a fraction of its time where they are few."""
+    """The result of `np.median` for finite values, in a fraction of its time for few values."""
     middle = values.size // 2
     ordered = np.partition(values, middle)
     if values.size % 2:
@@ -100,7 +100,7 @@ def _median(values: NDArray[np.float64]) -> float:
 
 
 def bounded(losses: Float32Array) -> Float32Array:
-    """The losses, with infinity for those beyond MAX_LOSS and for NaN; the same array where there are none."""
+    """The losses, with infinity for NaN and for those beyond MAX_LOSS; the same array where there are none."""
     is_fine = np.abs(losses) <= MAX_LOSS
     return losses if np.count_nonzero(is_fine) == losses.size else np.where(is_fine, losses, np.float32(np.inf))
 

@@ -1,4 +1,4 @@
-"""A replica as a value, which checkpoints hold and joiners are sent."""
+"""A replica as a value, which checkpoints hold and which is sent to those who join."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=17, eq=False):
     step: Count
     digest: Digest
     weights: Float32Array
-    """[n_parameters]"""
+    """The weights [n_parameters]."""
     slots: Annotated[dict[str, Float32Array], Meta(max_length=MAX_SLOTS)]
     """The optimizer's slots by name, each as long as the weights."""
     numbers: Annotated[dict[str, float], Meta(max_length=MAX_SLOTS)]

@@ -1,4 +1,4 @@
-"""The strategy as ask and tell: what to try in a step, and the Update that the losses make.
+"""The strategy as ask and tell: the population of a step, and the Update that follows from its losses.
 
 Source: Salimans et al., "Evolution Strategies as a Scalable Alternative to Reinforcement Learning", arXiv 1703.03864;
 low-rank perturbations as in EGGROLL, arXiv 2511.16652.
@@ -22,10 +22,12 @@ from fedlearn.es.update import DecayTowards, Update, elapsed_s_after
 Float32Array = NDArray[np.float32]
 
 SPREAD_DECAY = 0.9
-"""Weight of the past in the running spread of losses."""
+"""Weight of earlier steps in the running spread of losses."""
 
 BEYOND_RATE = 0.2
-"""Of the members that lines ask for, beyond those that the rate follows: each teaches less, and steps are fewer."""
+"""The share of the members that network lines ask for which a step has even where the learning rate can't follow them.
+
+Such members each teach less, but without them steps would be fewer."""
 
 
 class Strategy(msgspec.Struct, frozen=True):
@@ -35,7 +37,7 @@ class Strategy(msgspec.Struct, frozen=True):
     group_size: int
     population_limit: int
     optimizer: AnyOptimizer
-    """Its learning rate is that of a step of `population_limit` members, which the schedule multiplies."""
+    """The optimizer, whose learning rate is that of a step of `population_limit` members before the schedule."""
     fitness_shaping: str
     """A key of `SHAPINGS`."""
     exchange: Exchange = "replay"
@@ -43,31 +45,31 @@ class Strategy(msgspec.Struct, frozen=True):
     decay_towards: DecayTowards = "zero"
     schedule: Schedule = Schedule()
     max_population: int = 0
-    """Members to which `population_limit` may grow with the volunteers' speed; 0: it stays as it is."""
+    """The largest value to which `population_limit` may grow with the volunteers' speed; 0 means no growth."""
     max_learning_rate: float = 0.0
-    """To which the learning rate may grow with the population; 0: it stays as it is."""
+    """The largest value to which the learning rate may grow with the population; 0 means no growth."""
 
     @property
     def growth(self) -> Growth:
-        """How population and learning rate grow together."""
+        """The rule by which population and learning rate grow together."""
         rate = self.optimizer.learning_rate
         return Growth(self.population_limit, max(self.max_learning_rate / rate, 1.0) if rate else 1.0)
 
 
 class Population(msgspec.Struct, frozen=True):
-    """What one step asks for: members with this perturbation, in whole groups, at most `limit` of them."""
+    """The population of one step: at most `limit` members with this perturbation, in whole groups."""
 
     step: int
     perturbation: Perturbation
     group_size: int
     limit: int
-    """Members, a multiple of `group_size`."""
+    """The largest number of members, a multiple of `group_size`."""
     optimizer: AnyOptimizer
-    """With the learning rate of the strategy's `population_limit`, after the schedule."""
+    """The optimizer, with the learning rate of the strategy's `population_limit` after the schedule."""
     elapsed_s: float
     """Seconds for which the steps before this one were open."""
     shaping_scale: float
-    """Running standard deviation of losses within groups, before this step; 0 when nothing is known yet."""
+    """The running standard deviation of losses within groups before this step; 0 when nothing is known yet."""
     weight_decay: float = 0.0
 
 
@@ -76,8 +78,8 @@ def ask(
 ) -> Population:
     """The population of `step`, given the Update before it (None at the first step of a run).
 
-    `members_per_s` is the measured speed of all volunteers together, as far as it is known; lines ask for a step of
-    `least_s` or longer.
+    `members_per_s` is the measured speed of all volunteers together, 0 where it is unknown. `least_s` is the shortest
+    step, in seconds, at which the network lines do not hold volunteers up.
     """
     elapsed_s = elapsed_s_after(last)
     limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s)
@@ -95,9 +97,10 @@ def ask(
 
 
 def members_wanted(strategy: Strategy, elapsed_s: float, *, members_per_s: float, least_s: float = 0.0) -> int:
-    """Of a step that begins so late: more along the run and as volunteers join, while the rate follows.
+    """The number of members of a step that begins after `elapsed_s` of the run.
 
-    More than that only for a step of LEAST_STEP_S, and where lines ask for it.
+    It grows along the run and as volunteers join, as far as the learning rate follows, and beyond that only for a step
+    of LEAST_STEP_S, and where slow network lines need longer steps.
     """
     largest = strategy.growth.largest_population
     useful = min(usual_step_s(strategy.schedule.duration_s, elapsed_s) * members_per_s, largest)
@@ -116,7 +119,7 @@ def sum_shaping(
     n_volunteers: int,
     members_per_s: float = 0.0,
 ) -> Shaping | None:
-    """The shaping with which volunteers sum their members' gradients in this step; None where the step is replayed.
+    """The shaping with which volunteers sum the gradients of their members; None where the step is replayed.
 
     A first step is replayed because no scale is known before it, and so is a step whose sum would not fit into a
     message.
@@ -143,9 +146,9 @@ def tell(
     duration_s: float,
     estimate: CodedEstimate = NO_ESTIMATE,
 ) -> Update:
-    """The Update that these losses (float32, span after span) amount to.
+    """The Update that follows from these losses (float32, span after span).
 
-    The learning rate follows the members that count, so that a step that was cut short is no bolder than it may be.
+    The learning rate follows the number of members that count, so that a step that was cut short is not too large.
     `duration_s` is how long the step was open. `estimate` is the sum of the volunteers' estimates, where they sent
     some: those of a summed perturbation, or exact sums, with which the utilities need not travel.
     """

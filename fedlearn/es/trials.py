@@ -1,4 +1,4 @@
-"""Trials: what a volunteer is asked to evaluate, and the results."""
+"""Trials that a volunteer is asked to run, and their results."""
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ class Trials(msgspec.Struct, frozen=True):
     first_member: int
     n_members: int
     shaping: Shaping | None = None
-    """How losses become utilities, where the exact sum of these members is wanted; None where it is not."""
+    """The shaping, where the exact sum of these members is wanted; None where it is not."""
 
     @property
     def first_group(self) -> int:
@@ -29,7 +29,7 @@ class Trials(msgspec.Struct, frozen=True):
 
     @property
     def n_groups(self) -> int:
-        """Groups that these members form."""
+        """Number of groups that these members form."""
         return self.n_members // self.group_size
 
     def part(self, first_group: int, n_groups: int) -> "Trials":
@@ -43,8 +43,8 @@ class TrialResults(msgspec.Struct, frozen=True, eq=False):
     """The results of trials."""
 
     losses: Float32Array
-    """[n_members] lower is better; losses that are not finite do not count."""
+    """The losses [n_members]; lower is better, and losses that are not finite do not count."""
     estimate: CodedEstimate = NO_ESTIMATE
-    """Sum of gradients; empty where replicas compute the gradient from everybody's losses."""
+    """The sum of gradients; empty where replicas compute the gradient from all losses."""
     variance_left: float | None = None
-    """Share of the losses' variance that control variates left; None without any."""
+    """The share of the losses' variance that control variates left; None without control variates."""

@@ -1,4 +1,4 @@
-"""Everything that changes weights in one step, as one value, which is journalled, broadcast and replayed."""
+"""The Update: everything that changes weights in one step, as one value that is journalled, broadcast and replayed."""
 
 from typing import Annotated, Literal
 
@@ -31,25 +31,26 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     spans: Annotated[tuple[tuple[int, int], ...], Meta(max_length=MAX_SPANS)]
     utilities: Int8Array
     rank: int
-    """Rank of a matrix's noise; the integers of the gradient have a factor of its root. 0 for rounded sums, without
-    it."""
+    """Rank of the noise on a matrix, by whose root the integers of the gradient are multiplied; 0 for rounded sums,
+    which lack that factor."""
     group_size: int
     gradient_scale: float
-    """Multiplies the integer estimate; the product estimates the gradient of the loss."""
+    """Factor on the integer estimate; the product estimates the gradient of the loss."""
     optimizer: AnyOptimizer
     antithetic: bool
-    """Members 2k and 2k + 1 are an antithetic pair: both have the noise of 2k, the odd one negated."""
+    """Whether members 2k and 2k + 1 are an antithetic pair: both have the noise of 2k, the odd one negated."""
     weight_decay: float
-    """Decoupled, as in AdamW: before the step the weights move by `learning_rate * weight_decay` of their way."""
+    """Decoupled weight decay as in AdamW: before the step, weights move by this times the learning rate of their
+    way."""
     decay_towards: DecayTowards
-    """Where they move to: "zero", which spares vectors, or "start", the weights with which the run began."""
+    """The target of weight decay: "zero", which spares vectors, or "start", the weights with which the run began."""
     elapsed_s: float
-    """Seconds for which the steps up to this one were open, by which the schedules go on *after* it."""
+    """Seconds for which the steps up to this one were open; the schedules go on from here *after* this step."""
     shaping_scale: float
-    """Running standard deviation of losses within groups *after* this step; `elapsed_s` is the strategy's only other
-    state."""
+    """The running standard deviation of losses within groups *after* this step. Beside `elapsed_s` it is the strategy's
+    only state."""
     estimate: CodedEstimate = NO_ESTIMATE
-    """The sum; empty where the gradient is replayed."""
+    """The sum of gradient estimates; empty where the gradient is replayed."""
 
     @property
     def is_summed(self) -> bool:
@@ -58,7 +59,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
 
     @property
     def n_members(self) -> int:
-        """Members that count."""
+        """Number of members that count."""
         return sum(count for _, count in self.spans)
 
 

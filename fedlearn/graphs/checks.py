@@ -1,4 +1,4 @@
-"""Everything that can be checked about a graph without running it, before memory is taken for it."""
+"""Checks of a graph that need neither a run nor memory for its tensors."""
 
 from collections.abc import Iterator
 
@@ -9,33 +9,33 @@ from fedlearn.graphs.operators import OPERATORS, Operator
 
 _GIB = 2**30
 _MAX_QUOTED = 80
-"""Characters of what a peer wrote that an error repeats."""
+"""The most characters of a peer's text that an error repeats."""
 
 
 class Limits(Struct, frozen=True):
     """What a graph may ask for."""
 
     max_bytes: int = 16 * _GIB
-    """Bytes that are in use at one time while one member runs: rows, tensors and results."""
+    """The most bytes in use at one time while one member runs: rows, tensors and results."""
     max_tensors: int = 10_000
-    """The most inputs, learned and frozen tensors, and constants together."""
+    """The largest number of inputs, learned and frozen tensors, and constants together."""
     max_calls: int = 10_000
-    """The most calls: each takes 0.15 ms to be measured, once for each volunteer that joins."""
+    """The largest number of calls, each of which takes 0.15 ms to measure, once for each volunteer that joins."""
     max_kernels: int = 100_000
-    """The most operations inside of calls, over all calls: a recurrent layer has a dozen per token, of 0.09 ms each."""
+    """The largest number of operations inside all calls; a recurrent layer has a dozen per token, of 0.09 ms each."""
 
 
 DEFAULT_LIMITS = Limits()
 
 
 def check(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
-    """Accepts a graph whose names, operators and arguments are as they should be, and whose tensors are not too large.
+    """Accepts a graph whose names, operators and arguments are valid, and whose tensors are not too large.
 
-    How large the results in between are is not said by the graph; whoever runs it must find that out first.
+    The graph does not say how large intermediate results are; whoever runs it must find that out first.
 
     Raises:
         GraphTooLargeError: its tensors take more memory than it is allowed.
-        GraphError: with what was expected, what came, and where.
+        GraphError: the graph is malformed; the message says what was expected, what came, and where.
     """
     given = graph.given
     _check_counts(graph, len(given), limits)
@@ -75,7 +75,7 @@ def values_read(call: Call) -> Iterator[str]:
 
 
 def in_words(n_bytes: int) -> str:
-    """A number of bytes as people read it."""
+    """A number of bytes as text for people."""
     return f"{n_bytes / _GIB:.3g} GiB" if n_bytes >= _GIB / 10 else f"{n_bytes} bytes"
 
 
@@ -93,7 +93,7 @@ def _check_counts(graph: Graph, n_tensors: int, limits: Limits) -> None:
 
 
 def _check_flow(graph: Graph, given: list[str]) -> None:
-    """Every value is there before it is read, none twice, and every learned tensor is read."""
+    """Checks that every value is made once and before it is read, and that every learned tensor is read."""
     known: set[str] = set()
     for name in given:
         _add(known, name)

@@ -1,4 +1,4 @@
-"""Graphs to bytes and back: JSON, deflated.
+"""Encodes graphs as bytes and decodes them: JSON, compressed with deflate.
 
 Source: https://www.rfc-editor.org/rfc/rfc1950 (zlib)
 """
@@ -10,9 +10,9 @@ import msgspec
 from fedlearn.graphs.graph import Graph, GraphError
 
 MAX_ENCODED_BYTES = 2**20
-"""A hundred times the length of a transformer with fifty layers."""
+"""The most bytes of an encoded graph: a hundred times those of a transformer with fifty layers."""
 MAX_TEXT_BYTES = 2**23
-"""A parsed graph takes about ten times the memory of its text."""
+"""The most bytes of a graph's text; parsed, it takes about ten times as much memory."""
 _MAX_REASON_LENGTH = 300
 
 _encoder = msgspec.json.Encoder()
@@ -23,7 +23,7 @@ def encode(graph: Graph) -> bytes:
     """The compressed JSON of a graph.
 
     Raises:
-        GraphError: it is too large to be decoded again.
+        GraphError: the graph is too large to be decoded again.
     """
     text = _encoder.encode(graph)
     data = zlib.compress(text, 9)
@@ -36,10 +36,10 @@ def encode(graph: Graph) -> bytes:
 
 
 def decode(data: bytes) -> Graph:
-    """The graph of `encode`; `checks.check` says whether it may be run.
+    """The graph that `encode` was given; `checks.check` says whether it may be run.
 
     Raises:
-        GraphError: longer than allowed, compressed or not; no zlib stream; no JSON of a graph.
+        GraphError: the data are longer than allowed, compressed or not, or are no zlib stream, or no JSON of a graph.
     """
     if len(data) > MAX_ENCODED_BYTES:
         raise GraphError(f"graph: expected at most {MAX_ENCODED_BYTES} compressed bytes, got {len(data)}")

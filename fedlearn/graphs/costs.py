@@ -1,4 +1,4 @@
-"""What calls cost, by the shapes of what they read and give: for planning, so an estimate is enough."""
+"""Costs of calls, estimated for planning from the shapes of what they read and give."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -8,11 +8,11 @@ from fedlearn.graphs.graph import Argument, Call, GraphError, Shape, Value
 from fedlearn.graphs.operators import OPERATORS
 
 Shapes = Mapping[str, Shape]
-"""By the name of a value."""
+"""The shape of each value, by name."""
 
 
 def multiply_adds(call: Call, shapes: Shapes) -> float:
-    """For one member on the rows of one group; what makes no products counts once an element of its results."""
+    """Multiply-adds of a call for one member on one group's rows; a call without products counts one per element."""
     count = _COUNTS.get(call.operator)
     if count is None:
         return float(sum(prod(shapes[name]) for name in call.results))
@@ -33,7 +33,7 @@ def _shape(call: Call, parameter: str, shapes: Shapes) -> Shape:
 
 
 def _depth_of(parameter: str) -> Callable[[Call, Shapes], int]:
-    """Each number of the result is a sum along the last dimension of an argument."""
+    """A count for operators whose results are sums along the last dimension of an argument."""
     return lambda call, shapes: prod(shapes[call.results[0]]) * _shape(call, parameter, shapes)[-1]
 
 
@@ -65,12 +65,12 @@ def _cell(call: Call, shapes: Shapes) -> int:
 
 
 def _matrix_exp(call: Call, shapes: Shapes) -> int:
-    """The cost is that of the products that a Taylor polynomial of degree 18 and a few squarings take."""
+    """Multiply-adds of a matrix exponential by a Taylor polynomial of degree 18 and a few squarings."""
     return 10 * prod(shapes[call.results[0]]) * shapes[call.results[0]][-1]
 
 
 def _fourier(call: Call, shapes: Shapes) -> int:
-    """Five multiplications and the logarithm of a length for each number."""
+    """Multiply-adds of a Fourier transform: five times the logarithm of the length for each number."""
     shape = _shape(call, "self", shapes)
     return 5 * prod(shape) * sum(extent.bit_length() for extent in shape)
 
@@ -81,7 +81,7 @@ def _is_weight(name: str, call: Call, shapes: Shapes) -> bool:
 
 
 def _einsum(call: Call, shapes: Shapes) -> int:
-    """Each number of the result is a sum over the indices that it has not."""
+    """Multiply-adds of an einsum, whose results are sums over the indices that they lack."""
     before, arrow, after = str(call.arguments[0]).replace(" ", "").partition("->")
     extents: dict[str, int] = {}
     for term, name in zip(before.split(","), values_read(call), strict=False):

@@ -1,4 +1,4 @@
-"""Which values a graph's calls hand to later ones, where it may be cut, and what would cross there."""
+"""The flow of values through a graph: where it may be cut, and which values would cross there."""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -9,28 +9,31 @@ from fedlearn.graphs.costs import makes_products
 from fedlearn.graphs.graph import Call, Form, Graph, GraphError
 
 MAX_REPEATED_BYTES = 2**22
-"""Of a frozen tensor that several stages take for what they all compute: a causal mask of 2048 tokens."""
+"""The most bytes of a frozen tensor that several stages may hold for what they all compute again.
+
+This is the size of a causal mask of 2048 tokens."""
 
 _FLOAT32_BYTES = 4
 _OTHER_FORMS = frozenset(
     ("contiguous.default", "expand.default", "permute.default", "reshape.default", "select.int", "slice.Tensor",
      "squeeze.default", "squeeze.dim", "squeeze.dims", "t.default", "to.dtype", "transpose.int", "unsqueeze.default")
 )  # fmt: skip
-"""Calls that give their argument in another form: of a learned tensor, they are a way to read it."""
+"""Calls that give their argument in another form; applied to a learned tensor, they are a way of reading it."""
 
 
 class Flow:
-    """What every position of a graph is crossed by; a cut at a position stands before the call there.
+    """The values that cross each position of a graph; a cut at a position stands before the call there.
 
-    Of values that cross, a member's own are handed on: float32 that learned tensors and data reach. What costs little
-    and no learned tensor reaches, such as masks and positions, each stage that needs it computes again.
+    Values of a member, which are float32 and depend on learned tensors and data, are handed on to the next stage.
+    Values that are cheap and depend on no learned tensor, such as masks and positions, are computed again by each
+    stage.
     """
 
     def __init__(self, graph: Graph) -> None:
         """Takes a checked graph.
 
         Raises:
-            GraphError: the graph does not say of what form its results are.
+            GraphError: the graph does not name the forms of its results.
         """
         results = [name for call in graph.calls for name in call.results]
         if len(graph.forms) != len(results):
@@ -50,7 +53,7 @@ class Flow:
         self._n_refused = self._sums({name: 1 for name in crossing if self._refusal_of(name)})
 
     def crossing(self, position: int) -> list[str]:
-        """Values that calls before the position make and later ones read, but for those that are computed again."""
+        """Names of the values that calls before the position make and later ones read, except those computed again."""
         return [
             name
             for name, made_by in self._made_by.items()
@@ -58,27 +61,27 @@ class Flow:
         ]
 
     def sent_bytes(self, position: int) -> int:
-        """What crosses there for one member, as float32; of the end, what the graph gives."""
+        """Bytes, as float32, that cross the position for one member; at the end, those of the graph's outputs."""
         return self._sent_bytes[position]
 
     def alive_bytes(self, position: int) -> int:
-        """While the call there is made for one member: what crosses there, and what it makes, as float32."""
+        """Bytes, as float32, of what crosses the position and of what the call there makes, for one member."""
         made = () if self._is_repeated(self.graph.calls[position]) else self.graph.calls[position].results
         return self._sent_bytes[position] + self.float32_bytes(made)
 
     def can_be_cut(self, position: int) -> bool:
-        """Whether something crosses there, and all of it may."""
+        """Whether the graph can be cut at the position: some values cross there, and all of them may."""
         return self._sent_bytes[position] > 0 and not self._n_refused[position]
 
     def refusal(self, position: int) -> str:
-        """Why a cut there is impossible; empty where it is possible."""
+        """The reason why a cut at the position is impossible; empty where it is possible."""
         if self.can_be_cut(position):
             return ""
         refusals = map(self._refusal_of, self.crossing(position))
         return next(filter(None, refusals), "nothing crosses it that a member has for itself")
 
     def reads_learned(self, call: Call) -> bool:
-        """Whether a call works with a learned tensor: not one that only gives it in another form."""
+        """Whether a call computes with a learned tensor, and does not only give it in another form."""
         return not self._weights.isdisjoint(values_read(call)) and not self._is_repeated(call)
 
     def calls_between(self, start: int, stop: int) -> tuple[Call, ...]:
@@ -94,7 +97,7 @@ class Flow:
         return tuple(calls[number] for number in sorted(wanted))
 
     def float32_bytes(self, names: Iterable[str]) -> int:
-        """What values take as float32."""
+        """Bytes that these values take as float32."""
         return _FLOAT32_BYTES * sum(prod(self.forms[name].shape) for name in names)
 
     def _find_repeated(self) -> None:
@@ -127,7 +130,7 @@ class Flow:
         return ""
 
     def _sums(self, amounts: dict[str, int]) -> Sequence[int]:
-        """By position, the sum of what values that cross there amount to."""
+        """The sum of the amounts of all values that cross each position."""
         changes = [0] * (len(self.graph.calls) + 2)
         for name, amount in amounts.items():
             changes[self._made_by[name] + 1] += amount

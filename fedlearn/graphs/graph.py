@@ -1,6 +1,6 @@
-"""A task's forward and loss as data: what it reads, the calls in order, and which value is the loss.
+"""A task's forward pass and loss as data: the arrays that it reads, its calls in order, and which value is the loss.
 
-Everything is for the rows of one group. Values have names; a call names the values that it reads, all of them earlier.
+A graph works on the rows of one group. Values have names; a call names the values that it reads, all made earlier.
 A stage of a model that was cut (`fedlearn.graphs.stages`) is a graph too: it is handed values by the stage before it,
 and may give several.
 """
@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 
 MAX_NAME_LENGTH = 256
 MAX_NAME_PARTS = 16
-"""The most parts of a tensor's name, between points: each is a module within another."""
+"""The most parts of a tensor's name, separated by points; each is a module within another."""
 MAX_DIMENSIONS = 12
-"""The most dimensions of a value. Members add one, and torch can have 64."""
+"""The most dimensions of a value; members add one, and torch allows 64."""
 
 DtypeName = Literal[
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"
@@ -25,7 +25,7 @@ ITEM_BYTES: Mapping[DtypeName, int] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "complex64": 8,
 }  # fmt: skip
-"""Bytes of one element."""
+"""Bytes of one element, by dtype."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Shape = Annotated[tuple[Annotated[int, Meta(ge=0, le=2**48)], ...], Meta(max_length=MAX_DIMENSIONS)]
@@ -36,7 +36,7 @@ class GraphError(ValueError):
 
 
 class GraphTooLargeError(GraphError):
-    """A graph that asks for more memory than it is allowed: a part of it may fit, or the whole on another machine."""
+    """A graph that asks for more memory than allowed; a part of it may fit, or the whole graph on another machine."""
 
 
 class ArraySpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -72,7 +72,7 @@ class Dtype(Struct, frozen=True, forbid_unknown_fields=True, tag="dtype", tag_fi
 
 
 class NonFinite(Struct, frozen=True, forbid_unknown_fields=True, tag="float", tag_field="is"):
-    """A number that JSON has no word for."""
+    """A number that JSON can't express, such as infinity."""
 
     name: Literal["inf", "-inf", "nan"]
 
@@ -87,11 +87,11 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     results: tuple[Name, ...]
     operator: Name
     arguments: tuple[Argument, ...]
-    """One for each parameter that the table has, in its order."""
+    """The arguments, one for each parameter of the operator in the table, in its order."""
 
 
 class Form(Struct, frozen=True, array_like=True):
-    """Shape and dtype of a result."""
+    """The shape and dtype of a result."""
 
     shape: Shape
     dtype: DtypeName
@@ -104,25 +104,25 @@ class Form(Struct, frozen=True, array_like=True):
 class Graph(
     Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="fedlearn-graph-2", tag_field="format"
 ):
-    """Loss of the rows of one group, as a function of rows and tensors."""
+    """The loss of one group's rows as a function of rows and tensors."""
 
     inputs: tuple[ArraySpec, ...]
-    """Columns of the rows, [batch_size, ...] each."""
+    """The columns of the rows, [batch_size, ...] each."""
     learned: tuple[ArraySpec, ...]
-    """Tensors in the order in which they lie in the flat weights; all of them float32."""
+    """The learned tensors in the order of the flat weights; all are float32."""
     frozen: tuple[ArraySpec, ...]
-    """Tensors that are not learned, too large to be constants; they travel or are compared by themselves."""
+    """Tensors that are not learned and are too large to be constants; they travel, or are compared, separately."""
     constants: tuple[Constant, ...]
     calls: tuple[Call, ...]
     outputs: tuple[Name, ...]
-    """Of a whole model the loss alone: one number, lower is better. Of a stage, what it hands to the next."""
+    """Names of the results: the loss of a whole model (one number, lower is better), or what a stage hands on."""
     received: tuple[ArraySpec, ...] = ()
-    """What the stage before hands on; each member has its own."""
+    """The values that the stage before hands on; each member has its own."""
     forms: tuple[Form, ...] = ()
-    """Of the results of all calls, in order, for one member. A graph can be run without, but not cut."""
+    """Forms of the results of all calls, in order, for one member; without them a graph can be run, but not cut."""
 
     @property
     def given(self) -> tuple[ArraySpec, ...]:
-        """All arrays that calls may read before any call is made."""
+        """All arrays that exist before the first call."""
         constants = (constant.array for constant in self.constants)
         return (*self.inputs, *self.learned, *self.frozen, *constants, *self.received)

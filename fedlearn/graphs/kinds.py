@@ -1,6 +1,6 @@
-"""What an argument of an operator may be: kinds, written as in `Tensor?[]` or `Count[]`.
+"""Kinds of arguments of operators, written as `Tensor?[]` or `Count[]`.
 
-`?` after a kind allows None; `[]` makes a list of it, which may be followed by `?` as well.
+`?` after a kind allows None. `[]` makes a list of it, and may be followed by `?` as well.
 """
 
 import re
@@ -38,7 +38,7 @@ _BASES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
         "a number",
         lambda value: isinstance(value, bool | float | NonFinite) or _is_integer_in(-(2**63), 2**63 - 1)(value),
     ),
-    # How many steps there are between larger ones is not the same on every device.
+    # Devices differ in the number of steps that they find between larger numbers.
     "Place": (
         "a number from -2^48 to 2^48",
         lambda value: isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 2**48,
@@ -51,23 +51,23 @@ _BASES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class ArgumentKind(Struct, frozen=True):
-    """What one argument may be."""
+    """The values that one argument may have."""
 
     base: str
-    """A name of the table above, or `word(a,b)` for one of several words."""
+    """A name from the table above, or `word(a,b)` for one of several words."""
     item_may_be_none: bool
     is_list: bool
     may_be_none: bool
 
     @property
     def expected(self) -> str:
-        """The kind in words."""
+        """The kind in words, for errors."""
         one = f"one of {', '.join(_words(self.base))}" if self.base.startswith("word(") else _BASES[self.base][0]
         whole = f"at most {MAX_ITEMS} times {one}" if self.is_list else one
         return f"{whole} or nothing" if self.may_be_none or self.item_may_be_none else whole
 
     def accepts(self, value: object) -> bool:
-        """Whether the value is one of this kind."""
+        """Whether the value is of this kind."""
         if value is None:
             return self.may_be_none
         if not self.is_list:

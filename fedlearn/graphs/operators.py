@@ -1,4 +1,4 @@
-"""The fixed table of operators: whatever a graph calls is one of these, and each says what its arguments may be.
+"""The fixed table of operators that a graph may call, with the kinds of their arguments.
 
 The lines are ATen's own schemas, less the parameters that a graph has no say in (devices, layouts, random numbers,
 training), with kinds that are narrower than ATen's types. None of the operators reads or writes anything but its
@@ -311,13 +311,13 @@ class Operator(Struct, frozen=True):
     name: str
     parameters: tuple[Parameter, ...]
     n_results: int
-    """Negative where it gives as many as one of its arguments is long."""
+    """Number of results; negative if it is the length of one of the arguments."""
     counted_by: int = -1
-    """Place of that argument."""
+    """Position of the argument whose length is the number of results; -1 if there is none."""
 
     @property
     def is_source(self) -> bool:
-        """Whether it reads no value, so that whoever runs it must say where its result lies."""
+        """Whether the operator reads no value, so that whoever runs it must name the device of its result."""
         return not any(parameter.kind.base == "Tensor" for parameter in self.parameters)
 
 
@@ -339,7 +339,7 @@ def _parse(line: str) -> Operator:
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {operator.name: operator for operator in map(_parse, filter(None, _LINES.splitlines()))}
 )
-"""The table, by ATen's name with its overload."""
+"""All operators, by ATen's name with its overload."""
 
 DRAWS = frozenset({"rand.default", "randint.low", "randn.default"})
-"""Operators that draw random numbers."""
+"""Names of the operators that draw random numbers."""

@@ -1,4 +1,4 @@
-"""Where a graph may be cut, and what each piece between two such places costs: what a plan of stages is made from."""
+"""Pieces of a graph between the places where it may be cut, and their costs, from which stages are planned."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,18 +14,19 @@ from fedlearn.graphs.stages import Stage, cut
 
 
 class Piece(Struct, frozen=True):
-    """One call or an inseparable run of calls, in order; a cut may stand after it."""
+    """One call, or consecutive calls that can't be separated; a cut may stand after it."""
 
     calls: range
-    """Positions in the graph's calls."""
+    """Positions of the piece among the graph's calls."""
     tensors: tuple[str, ...]
-    """Learned and frozen tensors that it reads; one that several pieces read, such as a tied one, is in each."""
+    """Learned and frozen tensors that the piece reads; one that several pieces read, such as a tied one, is in each."""
     multiply_adds: float
-    """For one member on the rows of one group."""
+    """Multiply-adds for one member on the rows of one group."""
     sent_bytes: int
-    """As float32, what crosses a cut right after this piece for one member; of the last piece, its loss."""
+    """Bytes, as float32, that cross a cut right after this piece for one member; those of the loss for the last
+    piece."""
     alive_bytes: int
-    """As float32, the most that is alive at one time inside of it for one member."""
+    """The most bytes, as float32, that are alive at one time inside the piece for one member."""
 
 
 def pieces(graph: Graph) -> tuple[Piece, ...]:
@@ -34,7 +35,7 @@ def pieces(graph: Graph) -> tuple[Piece, ...]:
     Between two calls that read learned tensors there is one place for a cut at most: where the fewest bytes cross.
 
     Raises:
-        GraphError: the graph does not say of what form its results are.
+        GraphError: the graph does not name the forms of its results.
     """
     flow = Flow(graph)
     shapes = {name: form.shape for name, form in flow.forms.items()}
@@ -71,7 +72,7 @@ def _places(flow: Flow) -> list[int]:
     readers = [number for number, call in enumerate(flow.graph.calls) if flow.reads_learned(call)]
     places: list[int] = []
     for reader, following in pairwise(readers):
-        # Where as much crosses everywhere, calls without tensors stay with the call that they work on.
+        # If equally many bytes cross everywhere, calls without tensors stay with the call whose result they use.
         possible = [position for position in range(following, reader, -1) if flow.can_be_cut(position)]
         if possible:
             places.append(min(possible, key=flow.sent_bytes))

@@ -1,9 +1,9 @@
 """A vocabulary in shards: the head of a language model, and its embedding, cut by rows.
 
-Of a graph that ends in the cross-entropy of a linear layer this makes one in which each shard of the layer's rows has
-calls of its own, so that the graph can be cut between them. Beside what it was given, a shard hands on two numbers a
-token: the log-sum-exp of its logits and those of the shards before, and the logit of the next token, if it is a row of
-one of these. From those of the last shard the loss follows.
+A graph that ends in the cross-entropy of a linear layer becomes one in which each shard of the layer's rows has calls
+of its own, so that the graph can be cut between them. Beside its input, a shard hands on two numbers for each token:
+the log-sum-exp of its logits and those of the shards before, and the logit of the next token if it is a row of one of
+these. The loss follows from the numbers of the last shard.
 
 Source: Megatron-LM's parallel embedding and cross-entropy, arXiv 1909.08053, section 3.
 """
@@ -22,23 +22,23 @@ _CROSS_ENTROPY = "cross_entropy_loss.default"
 _LINEAR = "linear.default"
 _EMBEDDING = "embedding.default"
 _SAME_ROWS = ("reshape.default", "contiguous.default")
-"""Calls that may stand between the layer and its loss, as long as they leave the logits of a token together."""
+"""Calls that may stand between the layer and its loss, as long as they keep the logits of a token together."""
 
 _REDUCTIONS = ("none", "mean", "sum")
 _FLOAT32: DtypeName = "float32"
 NOISE_ROWS = 128
-"""Noise of a shard that begins at a multiple of so many rows is made as fast as that of a whole tensor."""
+"""The number of rows at multiples of which shards begin, so that their noise is made as fast as a whole tensor's."""
 
 _SHARD = re.compile(r"(.*)\[(\d+):(\d+)\]")
 
 
 class Rows(Struct, frozen=True):
-    """Some rows of a tensor, or all of it."""
+    """Some rows of a tensor, or all of them."""
 
     tensor: str
     first: int = 0
     end: int = 0
-    """One behind the last row; 0: all rows."""
+    """The last row plus 1; 0 means all rows."""
 
     @property
     def name(self) -> str:
@@ -51,13 +51,13 @@ class Rows(Struct, frozen=True):
 
 
 def rows_of(name: str) -> Rows:
-    """What a learned tensor of a graph is: a shard, or a whole one."""
+    """The rows that the name of a learned tensor stands for: those of a shard, or all."""
     matched = _SHARD.fullmatch(name)
     return Rows(matched[1], int(matched[2]), int(matched[3])) if matched is not None else Rows(name)
 
 
 def sharded(graph: Graph, n_shards: int) -> Graph:
-    """The same loss with a head, and its embedding, in so many shards of nearly equal size; 1: the graph as it is.
+    """The same loss with head and embedding in `n_shards` shards of nearly equal size; 1 leaves the graph as it is.
 
     Raises:
         GraphError: the graph does not end in the cross-entropy of a linear layer, or the layer has too few rows.
@@ -108,7 +108,7 @@ class _Head(Struct, frozen=True):
         return head
 
     def _check_readers(self, graph: Graph) -> None:
-        """Whoever else reads the layer, its rows or its logits would need all of them."""
+        """Checks that no other call reads the layer, its rows or its logits, all of which it would need."""
         own = {self.linear.results[0], *(call.results[0] for call in self.between)}
         allowed = {id(self.linear), id(self.loss), *map(id, self.between)}
         names = {self.weight.name, *own, *([self.bias.name] if self.bias is not None else [])}
@@ -128,7 +128,7 @@ def _refusal(got: str) -> GraphError:
 
 @final
 class _Writer:
-    """Writes the calls of the new graph, each with the form of its result."""
+    """A writer of the calls of the new graph, each with the form of its result."""
 
     def __init__(self, graph: Graph, head: _Head, spans: Sequence[tuple[int, int]]) -> None:
         self._graph, self._head, self._spans = graph, head, spans
@@ -175,7 +175,7 @@ class _Writer:
         return Value(result)
 
     def _own(self, prefix: str, indices: Value, first: int, end: int) -> tuple[Value, Value]:
-        """Which indices are rows of a shard, and each as a row of it; any row where it is none."""
+        """Whether each index is a row of the shard, and its row in the shard; any row where it is not one."""
         shape = self._forms[indices.name].shape
         dtype = self._forms[indices.name].dtype
         above = self._call(f"{prefix}.above", "ge.Scalar", indices, first, shape=shape, dtype="bool")
@@ -185,7 +185,7 @@ class _Writer:
         return own, self._call(f"{prefix}.at", "clamp.default", row, 0, end - first - 1, shape=shape, dtype=dtype)
 
     def _write_embedding(self, call: Call) -> None:
-        """The sum over shards of their rows; of a token that is another shard's a shard has zeros."""
+        """Writes the embedding as a sum over shards, each of which has zeros for tokens of other shards."""
         result, indices = call.results[0], Value(_name(call.arguments[1]))
         shape = self._forms[result].shape
         total: Value | None = None
@@ -246,7 +246,7 @@ class _Writer:
         return logits
 
     def _reduce(self, call: Call, losses: Value, targets: Value, tokens: Sequence[int]) -> None:
-        """Mean or sum over the tokens that count."""
+        """Writes the mean or sum of the losses over the tokens that count."""
         result, ignored = call.results[0], call.arguments[4]
         reduction = _REDUCTIONS[int(str(call.arguments[3]))]
         counts = self._call(f"{result}.counts", "ne.Scalar", targets, ignored, shape=tokens, dtype="bool")

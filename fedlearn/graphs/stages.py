@@ -1,8 +1,8 @@
-"""A graph cut into stages that follow each other: each is a graph that is handed values and hands values on.
+"""Cuts a graph into consecutive stages, each of which is a graph that is handed values and hands values on.
 
-A value that a later stage needs is passed on by the stages between, so that each speaks to its neighbours only. Columns
+A value that a later stage needs is passed on by the stages between, so that each talks to its neighbours only. Columns
 of the data are read by each stage itself and never sent. A tensor that calls of several stages read, such as a tied
-head, is in each of them. What crosses a cut, and what does not, is said by `fedlearn.graphs.flow`.
+head, is in each of them. `fedlearn.graphs.flow` decides which values cross a cut.
 """
 
 from collections.abc import Sequence

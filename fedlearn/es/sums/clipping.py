@@ -21,7 +21,7 @@ from fedlearn.es.sums.norm import PIECE, l2_norm
 Int64Array = NDArray[np.int64]
 
 MOST = 4.0
-"""The longest that a sum may be, in multiples of the median length."""
+"""The greatest length of a sum, in multiples of the median length."""
 
 MEMORY = 64
 """Number of the latest lengths whose median is taken."""
@@ -37,7 +37,7 @@ class Clipping:
         self.n_clipped = 0
 
     def total(self, sums: Sequence[tuple[Int64Array, int]], size: int) -> Int64Array:
-        """The total, int64 [size], of sums that come each with its number of groups."""
+        """The total, int64 [size], of sums that each come with their number of groups."""
         lengths = [_length(numbers, n_groups) for numbers, n_groups in sums]
         limit = self._parts.limit(lengths)
         if len(sums) == 1 and lengths[0] <= limit:
@@ -62,13 +62,13 @@ class Clipping:
 
 @final
 class _Usual:
-    """The latest lengths, and the limit that they set."""
+    """The latest lengths of sums, and the limit that follows from them."""
 
     def __init__(self) -> None:
         self._lengths: deque[float] = deque(maxlen=MEMORY)
 
     def limit(self, lengths: Sequence[float]) -> float:
-        """The greatest length allowed, with these new ones among the latest; remembers them."""
+        """The greatest length allowed after these lengths, which are added to the latest ones."""
         known: list[float] = sorted([*self._lengths, *(length for length in lengths if length > 0.0)])
         # The lower of two middle values: of two sums without a past, the shorter one is believed.
         limit = MOST * known[(len(known) - 1) // 2] if known else 0.0
@@ -77,5 +77,5 @@ class _Usual:
 
 
 def _length(numbers: Int64Array, n_groups: int) -> float:
-    """Length per square root of the number of groups."""
+    """The length divided by the square root of the number of groups."""
     return l2_norm(numbers) / math.sqrt(max(n_groups, 1))

@@ -1,4 +1,4 @@
-"""The form in which sums of gradient estimates travel: bytes of the parameters, and a code that says how to read a row.
+"""The form in which sums of gradient estimates travel: bytes of the parameters, and a code for each row.
 
 A rounded row has a byte for each parameter and a shift. Rounding to the 8 highest bits of the row's greatest number
 adds far less noise than the estimate has anyway; the row of a rare token is small as a whole, and keeps its precision.
@@ -26,28 +26,30 @@ MAX_UTILITY = 127
 MAX_EXACT_BYTES = 4
 
 EXACT_CODE = 128
-"""From here on a code is that of an exact row, and the bytes of a parameter."""
+"""The least code of an exact row; what a code exceeds it by is the number of bytes of a parameter."""
 
 
 class CodedEstimate(msgspec.Struct, frozen=True, array_like=True, eq=False):
-    """Parameter i of a rounded row stands for `numbers[i] << shift of the row`; both arrays are empty without an
-    estimate."""
+    """An estimate as bytes and a code for each row; both arrays are empty without an estimate.
+
+    Parameter i of a rounded row is `numbers[i] << shift of the row`.
+    """
 
     numbers: Int8Array
-    """Bytes of all parameters, in order: one each in a rounded row; in an exact row, integers in two's complement with
-    the lowest byte first."""
+    """The bytes of all parameters in order: one each in a rounded row; in an exact row, integers in two's complement
+    with the lowest byte first."""
     shifts: UInt8Array
-    """[rows]: 0 to 24, the shift of a rounded row, or 128 plus the bytes of a parameter, 0 to 4, of an exact row. Every
-    element of a vector is a row of its own."""
+    """The code of each row [rows]: the shift of a rounded row, 0 to 24, or 128 plus the bytes of a parameter, 0 to 4,
+    of an exact row. Each element of a vector is a row of its own."""
 
     @property
     def is_there(self) -> bool:
-        """Whether there is an estimate; one of zeros may have no bytes in `numbers`."""
+        """True if there is an estimate; an estimate of zeros may have no bytes in `numbers`."""
         return self.shifts.size > 0
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of both arrays."""
+        """Number of bytes in both arrays."""
         return self.numbers.nbytes + self.shifts.nbytes
 
 
@@ -55,12 +57,12 @@ NO_ESTIMATE = CodedEstimate(np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.uin
 
 
 def encode_estimate(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
-    """The integers [n_parameters], rounded to a byte each; those beyond 32 bits are clipped."""
+    """Encodes the integers [n_parameters], rounded to a byte each; those beyond 32 bits are clipped."""
     return CodedEstimate(*encode_rows(estimate.astype(np.int64, copy=False), layout.row_lengths, exact=False))
 
 
 def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
-    """The integers [n_parameters], coded exactly.
+    """Encodes the integers [n_parameters] exactly.
 
     Raises:
         ValueError: an integer does not fit into 32 bits.
@@ -73,7 +75,7 @@ def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate
 
 
 def decode_estimate(layout: ParameterLayout, coded: CodedEstimate) -> Int32Array:
-    """The integers [n_parameters] that the bytes stand for.
+    """Decodes an estimate into its integers [n_parameters].
 
     Raises:
         ValueError: the estimate is of another model, or malformed.

@@ -21,7 +21,8 @@ Float32Array = NDArray[np.float32]
 Int8Array = NDArray[np.int8]
 
 MOST_DEVIATIONS = 8.0
-"""The greatest length of a sum of random signs, in deviations; honest sums exceed it with probability 1e-15."""
+"""The greatest length of a sum of random signs, in standard deviations; honest sums exceed it with probability
+1e-15."""
 
 
 def exact_sum(replica: Replica, trials: Trials, block: bytes, losses: Float32Array) -> CodedEstimate:
@@ -51,7 +52,7 @@ def exact_sum(replica: Replica, trials: Trials, block: bytes, losses: Float32Arr
 
 
 def complaint_of(sums: Integers, utilities: Int8Array, layout: ParameterLayout, perturbation: Perturbation) -> str:
-    """Why [n_parameters] integers cannot be the sum that these utilities make; empty where they can.
+    """The reason for which the integers [n_parameters] can't be the sum of these utilities; empty if they can.
 
     No element exceeds the sum of all members with one sign, and a sum of random signs has a length that hardly varies.
     """

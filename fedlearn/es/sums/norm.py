@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PIECE = 2**14
-"""Numbers handled at once: a copy of all would be memory that the system hands out anew each time, which takes longer
+"""Numbers handled at once: a copy of all would be memory that the system allocates anew each time, which takes longer
 than the arithmetic."""
 
 

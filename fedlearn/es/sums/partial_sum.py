@@ -14,7 +14,7 @@ Float32Array = NDArray[np.float32]
 
 GREATEST_SUM = 2**31 - 1
 GREATEST_FACTOR = 2.0**40
-"""The greatest factor: it takes any integer but 0 to the greatest sum, and cannot overflow."""
+"""The greatest factor, which takes any integer but 0 to the greatest sum and cannot overflow."""
 
 
 def partial_sum(
@@ -29,7 +29,7 @@ def partial_sum(
     row_masks: NDArray[np.uint8] | None,
     threads: int,
 ) -> NDArray[np.int64]:
-    """`ESTIMATE_UNIT` times the sum over groups of the gradient estimate, int64 [n_parameters].
+    """The sum over groups of the gradient estimate, times `ESTIMATE_UNIT`, int64 [n_parameters].
 
     The members perturb weights and follow each other from `first_member` on. Utilities are normalized by the spread of
     these losses [n_members]; sums are clipped to 32 bits.

@@ -1,4 +1,4 @@
-"""Machines, and the crews that a plan makes of them; a crew holds one replica, from its root over stems to its leaf."""
+"""Machines, and the crews that a plan forms of them; a crew holds one replica, from its root over stems to its leaf."""
 
 import math
 from typing import Literal
@@ -9,7 +9,7 @@ Role = Literal["whole", "root", "stem", "leaf"]
 
 
 class Machine(Struct, frozen=True):
-    """What a planner knows of a machine."""
+    """A machine as a planner knows it."""
 
     name: str
     memory_bytes: float
@@ -25,40 +25,40 @@ class PlannedSeat(Struct, frozen=True):
     first: int
     """The number of its first piece."""
     end: int
-    """The number of its last piece, plus one."""
+    """The number of its last piece, plus 1."""
     tensors: tuple[str, ...]
     need_bytes: int
-    """Bytes of memory that it takes."""
+    """Memory that the seat takes, in bytes."""
     received_bytes: int
-    """Of each member, as float32."""
+    """Bytes that the seat receives for each member, as float32."""
     sent_bytes: int
     seconds: float
-    """For a member: of its processor, or of the line that brings members to it where that takes longer."""
+    """Seconds for a member: those of the processor, or of the line that brings members if they are more."""
 
 
 class PlannedCrew(Struct, frozen=True):
-    """Machines that hold one replica, in the order in which a member passes them."""
+    """Machines that hold one replica, in the order in which a member passes through them."""
 
     seats: tuple[PlannedSeat, ...]
     seconds: float
-    """From one member to the next."""
+    """Seconds between two members."""
 
 
 class PlannedCrews(Struct, frozen=True):
-    """Crews, and machines without a seat, in the order in which machines were given."""
+    """Crews, and the machines without a seat, in the order in which machines were given."""
 
     crews: tuple[PlannedCrew, ...]
     idle: tuple[str, ...]
 
     @property
     def members_per_s(self) -> float:
-        """The rate of all crews together."""
+        """Members per second of all crews together."""
         return math.fsum(1 / crew.seconds for crew in self.crews)
 
 
 class PlanError(ValueError):
-    """Says why there is no plan."""
+    """The error of machines for which there is no plan."""
 
 
 class LacksMemory(PlanError):  # noqa: N818
-    """Says how much memory is missing, and where."""
+    """The error of machines that lack memory; the message says how much is missing, and where."""

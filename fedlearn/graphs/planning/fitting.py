@@ -1,4 +1,4 @@
-"""What does not fit in whole tensors: the vocabulary is cut into as few shards as the memories at hand ask for."""
+"""Cuts the vocabulary of a model that does not fit in whole tensors into as few shards as the machines need."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self, final
@@ -12,11 +12,11 @@ from fedlearn.graphs.planning.planner import can_hold, divide, plan
 from fedlearn.graphs.shards import sharded
 
 MAX_SHARDS = 12
-"""As many as a crew has seats at most; with more, more crosses the cuts and nothing gets smaller that a crew holds."""
+"""The most shards, as many as a crew can have seats; more would cross the cuts without making any part smaller."""
 
 
 class Cutting(Struct, frozen=True, eq=False):
-    """A model whose vocabulary is in so many shards."""
+    """A model whose vocabulary is cut into a number of shards."""
 
     n_shards: int
     graph: Graph
@@ -24,8 +24,10 @@ class Cutting(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, graph: Graph, n_shards: int) -> Self:
-        """Raises:
-        GraphError: the model has no vocabulary that can be cut so.
+        """Cuts the vocabulary of a graph.
+
+        Raises:
+            GraphError: the model has no vocabulary that can be cut into these shards.
         """
         cut = sharded(graph, n_shards)
         return cls(n_shards, cut, ModelCosts.of(cut))
@@ -33,10 +35,10 @@ class Cutting(Struct, frozen=True, eq=False):
 
 @final
 class Cuttings:
-    """One model with its vocabulary in more and more shards, each made once."""
+    """One model with its vocabulary in more and more shards, each cutting made once."""
 
     def __init__(self, graph: Graph, *, least: int = 1) -> None:
-        """`least` shards are the fewest.
+        """Begins with the vocabulary in `least` shards.
 
         Raises:
             GraphError: the model has no vocabulary that can be cut into these.
@@ -47,7 +49,7 @@ class Cuttings:
 
     @property
     def first(self) -> Cutting:
-        """The one in the fewest shards."""
+        """The cutting with the fewest shards."""
         return self._made[0]
 
     def __iter__(self) -> Iterator[Cutting]:
@@ -56,7 +58,7 @@ class Cuttings:
             yield following
 
     def _following(self) -> Cutting | None:
-        """The one in one shard more; None where there is no other."""
+        """The cutting with one shard more; None where there is no other."""
         n_shards = self._made[-1].n_shards + 1
         if self._is_all or n_shards > MAX_SHARDS:
             return None
@@ -71,10 +73,10 @@ class Cuttings:
 def fitting_plan(
     cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs
 ) -> tuple[Cutting, PlannedCrews]:
-    """The first of these that any crew of the machines can hold, and its plan.
+    """The first cutting that any crew of the machines can hold, and its plan.
 
     Raises:
-        LacksMemory: they can hold none of them; what is missing for the last.
+        LacksMemory: the machines can hold none of them; the message says what is missing for the last one.
     """
     for cutting in cuttings:
         if can_hold(cutting.model, machines, needs):
@@ -85,11 +87,11 @@ def fitting_plan(
 def fitting_division(
     cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs
 ) -> tuple[Cutting, PlannedCrews]:
-    """The first of these that the machines can hold as one crew in their order, and its division.
+    """The first cutting that the machines can hold as one crew in their order, and its division.
 
     Raises:
-        LacksMemory: they can hold none of them; what is missing for the last.
-        PlanError: as `divide`.
+        LacksMemory: the machines can hold none of them; the message says what is missing for the last one.
+        PlanError: there are more machines than pieces, or than `MAX_MACHINES`.
     """
     refusal: LacksMemory | None = None
     for cutting in cuttings:

@@ -1,4 +1,4 @@
-"""What each run of pieces costs that a machine might be given: memory, work, and what crosses its ends."""
+"""The costs of consecutive pieces that a machine might be given: memory, work, and bytes that cross their ends."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -15,13 +15,13 @@ Float64Array = NDArray[np.float64]
 
 
 class ModelCosts(Struct, frozen=True):
-    """The model that is divided: its pieces in order, and how large the tensors are that they read."""
+    """The model that is divided: its pieces in order, and the sizes of the tensors that they read."""
 
     pieces: Sequence[Piece]
     learned: Mapping[str, int]
-    """Numbers in each tensor that is learned."""
+    """Number of elements of each learned tensor, by name."""
     frozen: Mapping[str, int]
-    """Bytes in each tensor that is not learned."""
+    """Bytes of each tensor that is not learned, by name."""
 
     @classmethod
     def of(cls, graph: Graph) -> Self:
@@ -31,31 +31,31 @@ class ModelCosts(Struct, frozen=True):
 
 
 class Needs(Struct, frozen=True):
-    """What a machine's memory must have room for."""
+    """The memory that a machine needs for a part of the model."""
 
     parameter_bytes: int
-    """For each parameter: its weight, what the optimizer remembers, and what a step and their arrival take."""
+    """Bytes for each parameter: its weight, the optimizer's state, and what a step and their arrival take."""
     members: int
-    """Members that are tried at once, each with its activations and what it makes of tensors that are not learned."""
+    """Members that run at once, each with its activations and with what it computes from frozen tensors."""
 
 
 class PartCosts(Struct, frozen=True, eq=False):
-    """All runs of pieces between two places where a cut may stand, the beginning and the end among them."""
+    """The costs between any two places where a cut may stand; the beginning and the end are places too."""
 
     places: tuple[int, ...]
-    """[places]: the number of pieces before each place, ascending from 0."""
+    """The number of pieces before each place [places], ascending from 0."""
     work: Float64Array
-    """[places]: a member's multiply-adds before each place."""
+    """Multiply-adds of a member before each place [places]."""
     sent: Float64Array
-    """[places]: a member's bytes that cross each place; nothing crosses the beginning and the end."""
+    """Bytes of a member that cross each place [places]; nothing crosses the beginning and the end."""
     need: Float64Array
-    """[places, places]: bytes of memory for what lies between two; infinite where nothing does."""
+    """Bytes of memory for the pieces between two places [places, places]; infinite where there are none."""
 
 
 def parts_of(model: ModelCosts, needs: Needs, *, max_places: int) -> PartCosts:
-    """The parts between at most so many places.
+    """The costs between at most `max_places` places.
 
-    Of more, each stretch of equal work and memory keeps the one that the fewest bytes cross.
+    If there are more, each stretch of equal work and memory keeps the place that the fewest bytes cross.
     """
     work = [0.0, *accumulate(piece.multiply_adds for piece in model.pieces)]
     places = _places(model, work, max_places - 2)
@@ -66,7 +66,7 @@ def parts_of(model: ModelCosts, needs: Needs, *, max_places: int) -> PartCosts:
 
 
 def held_by(model: ModelCosts, first: int, end: int) -> tuple[str, ...]:
-    """Tensors of pieces `first` to `end`, each once, in the order in which they are first read."""
+    """The tensors of pieces `first` to before `end`, each once, in the order in which they are first read."""
     return tuple(dict.fromkeys(name for piece in model.pieces[first:end] for name in piece.tensors))
 
 
