@@ -1,1 +1,1 @@
-"""What is trained: the tasks that users bring, and the kinds that turn one into an objective."""
+"""Tasks that users bring, and the kinds of task that turn one into an objective."""

@@ -1,4 +1,4 @@
-"""Blocks of data: named arrays of one length that volunteers are sent, and which of their rows each group sees.
+"""Blocks of data: named arrays of one length that are sent to volunteers, and the rows of them that each group sees.
 
 A block travels as safetensors bytes, a format of arrays that runs no code (https://huggingface.co/docs/safetensors),
 and is named by the hash of its content.
@@ -24,15 +24,15 @@ NO_BLOCK = b""
 
 NAME_BYTES = 16
 MAX_BLOCK_BYTES = 60 * 2**20
-"""Most bytes of one block, which a volunteer holds in memory and receives in one message."""
+"""The most bytes of one block, which a volunteer holds in memory and receives in one message."""
 
 MAX_HEADER_BYTES = 2**22
-"""Most bytes of the names and shapes of columns; parsed, they take many times the memory of their text."""
+"""The most bytes of the names and shapes of columns; parsed, they take many times the memory of their text."""
 
 
 @final
 class NamedBlocks(Mapping[bytes, Columns]):
-    """Blocks by name, of which only the one last asked for is held in memory."""
+    """Blocks by name; only the one that was read last is held in memory."""
 
     def __init__(self, names: Sequence[bytes], blocks: Sequence[Columns]) -> None:
         self._places = {name: place for place, name in enumerate(names)}
@@ -95,7 +95,7 @@ def encode_block(columns: Columns) -> bytes:
 
 
 def decode_block(payload: bytes) -> Columns:
-    """The columns of one length that `encode_block` was given.
+    """The columns of one length that were given to `encode_block`.
 
     Raises:
         ValueError: the bytes are no block.
@@ -106,7 +106,7 @@ def decode_block(payload: bytes) -> Columns:
 
 
 def decode_arrays(payload: bytes) -> Mapping[str, NDArray[Any]]:
-    """The arrays of any shapes that `encode_block` was given.
+    """The arrays of any shapes that were given to `encode_block`.
 
     Raises:
         ValueError: the bytes are no arrays.
@@ -121,7 +121,7 @@ def decode_arrays(payload: bytes) -> Mapping[str, NDArray[Any]]:
 
 
 def cut(columns: Columns, max_bytes: int = MAX_BLOCK_BYTES) -> list[Columns]:
-    """The rows in as few pieces of nearly equal size as possible, in order; no pieces without data.
+    """The rows in as few pieces of nearly equal size as possible, in order; without data there are no pieces.
 
     Raises:
         ValueError: a row is larger than `max_bytes`.
@@ -143,12 +143,12 @@ def group_words(seed: int, step: int, first_group: int, n_groups: int, batch_siz
 
 
 def row_numbers(words: NDArray[np.uint64], rows: int) -> NDArray[np.int64]:
-    """The rows that groups see, [n_groups, batch_size], by their random words: drawn with replacement."""
+    """Numbers of the rows that groups see, [n_groups, batch_size], drawn with replacement by their random words."""
     return (words[:, 1:] * np.uint64(rows) >> np.uint64(32)).astype(np.int64)
 
 
 def drawn_rows(columns: Columns, words: NDArray[np.uint64]) -> Columns:
-    """The rows that groups are given by their words, [n_groups, batch_size, ...] of each column."""
+    """The rows that groups see by their random words, [n_groups, batch_size, ...] of each column."""
     numbers = row_numbers(words, n_rows(columns))
     return {name: column[numbers] for name, column in columns.items()}
 

@@ -1,4 +1,4 @@
-"""What one machine holds of a run: the objective or a part of it, blocks of data, and the replica."""
+"""The objective or a part of it, blocks of data, and the replica that one machine holds of a run."""
 
 from collections.abc import Mapping
 from typing import final
@@ -14,10 +14,9 @@ from fedlearn.tasks.objective import MasksRows, Objective, PartObjective, SumsGr
 
 
 class Replicated:
-    """Blocks and the replica, of all tensors or of some.
+    """Blocks of data and the replica, of all tensors or of some.
 
-    Blocks are given, or come by name; a machine that keeps only the newest `kept` of these forgets the oldest. 0: keeps
-    all.
+    Blocks are given at first, or stored later by name. Of the stored ones only the newest `kept` are held; 0 holds all.
     """
 
     def __init__(
@@ -30,7 +29,7 @@ class Replicated:
         kept: int = 0,
         whole: ParameterLayout | None = None,
     ) -> None:
-        """`whole` is the layout that the objective's is a part of."""
+        """`whole` is the layout of which the objective's layout is a part."""
         self._masking = objective if isinstance(objective, MasksRows) else None
         self._layout = objective.layout
         self._whole = whole
@@ -58,11 +57,11 @@ class Replicated:
         return self._replica is not None
 
     def take_blocks(self, other: "Replicated") -> None:
-        """Keeps the blocks that came for another one of this machine."""
+        """Takes over the blocks that another one on this machine holds."""
         self._stored = other._stored
 
     def store(self, name: bytes, columns: Columns) -> None:
-        """Keeps a block of data."""
+        """Stores a block of data under its name."""
         self._stored[name] = columns
         while self._kept and len(self._stored) > self._kept:
             del self._stored[next(iter(self._stored))]
@@ -80,11 +79,11 @@ class Replicated:
         return self._stored[name] if name in self._stored else self._given[name]
 
     def held(self, name: bytes) -> Columns:
-        """The block of that name, or no columns where it is not held: most steps are taken without data."""
+        """The block of that name, or no columns if it is not held; most steps are taken without data."""
         return self._stored[name] if name in self._stored else self._given.get(name, {})
 
     def load(self, snapshot: Snapshot) -> bytes:
-        """Takes over a snapshot; gives the digest that the replica then has.
+        """Loads a snapshot, and gives the digest of the replica.
 
         Raises:
             ValueError: the snapshot is of another model.
@@ -131,13 +130,13 @@ class Holding(Replicated):
         self._summing = objective if isinstance(objective, SumsGradients) else None
 
     def begin(self, step: int, *, keeps_start: bool) -> bytes:
-        """Takes the place in which the run began, before `step`; gives the digest."""
+        """Starts from the initial weights of the run, before `step`, and gives the digest."""
         layout = self.objective.layout
         weights = self.objective.initial_weights()
         return self.load(genesis(layout, weights, step=step, keeps_start=keeps_start, threads=self._threads))
 
     def evaluate(self, trials: Trials, block: bytes) -> TrialResults:
-        """The results that a volunteer reports of these trials.
+        """The results of these trials, as a volunteer reports them.
 
         Raises:
             ValueError: the task cannot run such trials.
@@ -151,7 +150,7 @@ class Holding(Replicated):
         return self._summing.gradient_sum(weights, data, trials, threads=self._threads)
 
     def summed(self, trials: Trials, block: bytes, losses: Float32Array) -> TrialResults:
-        """These losses with the exact sum of gradients that follows from them, where the trials have a shaping."""
+        """The losses, with the exact sum of gradients that follows from them where the trials have a shaping."""
         return TrialResults(losses, exact_sum(self.replica, trials, block, losses))
 
 

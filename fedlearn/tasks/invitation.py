@@ -1,4 +1,4 @@
-"""What a server tells those who join about its task: data only, no code."""
+"""The description of its task that a server sends to those who join; it holds data and no code."""
 
 from typing import Annotated
 
@@ -10,15 +10,15 @@ Text = Annotated[str, Meta(max_length=4096)]
 
 
 class Invitation(msgspec.Struct, frozen=True, array_like=True):
-    """The kind of a task, what its objective is built from, and what must be the same on both sides."""
+    """The kind of a task, the data that its objective is built from, and hashes that must agree on both sides."""
 
     kind: Annotated[str, Meta(max_length=64)]
     """The name under which the kind is registered."""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
-    """Seed of the run's noise and rows."""
+    """The seed of the run's noise and rows."""
     options: Annotated[dict[Text, Option], Meta(max_length=64)]
-    """What the objective is built from."""
+    """The options that the objective is built from."""
     identity: Annotated[dict[Text, Text], Meta(max_length=16)]
-    """Hashes, by what they are of, which a volunteer compares with its own."""
+    """Hashes by the name of what was hashed, which a volunteer compares with its own."""
     attachment: bytes = b""
-    """Anything else that the kind needs, such as a graph."""
+    """Any other data that the kind needs, such as a graph."""

@@ -24,7 +24,7 @@ from fedlearn.text.tokenizers.tokenizer import Tokenizer
 
 
 class DataFolder(Protocol):
-    """Where a kind keeps what it reads again when the run goes on, and what its user's data come from.
+    """The run's folder in which a kind keeps what it reads again on resuming, and the source of the user's data.
 
     Raises:
         OSError: a file can't be read or written.
@@ -33,16 +33,16 @@ class DataFolder(Protocol):
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that still fit into the folder."""
+        """Free space of the folder, in bytes."""
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
 
     def view(self, name: str) -> NDArray[Any]:
-        """The array in a `.npy` file, memory-mapped: only the parts that are read take memory."""
+        """The array in a `.npy` file, memory-mapped so that only the parts that are read take memory."""
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file to write, which is on the disk at the end."""
+        """A file to write, which is on the disk once the context is left."""
 
     def source(self, names: Sequence[str], encoding: str, progress: Progress) -> Source:
         """The texts that a user names.
@@ -53,14 +53,14 @@ class DataFolder(Protocol):
 
 
 Measure = Callable[[Objective, Strategy, Columns], float]
-"""Gives members per second of this machine."""
+"""A function that measures the members per second of this machine."""
 
 
 class Examiner(Protocol):
-    """Looks at a run for people: none of it changes a weight."""
+    """Measures a run for people, and changes no weight."""
 
     def show(self, loss: float) -> tuple[str, float]:
-        """The mean loss of members in its usual unit: its name and its value."""
+        """The name and the value of the members' mean loss in its usual unit."""
 
     def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
         """Named figures of unperturbed weights on held-out data; empty where there are none."""
@@ -68,13 +68,13 @@ class Examiner(Protocol):
 
 @runtime_checkable
 class WritesText(Protocol):
-    """An examiner of models that write."""
+    """An examiner of models that write text."""
 
     tokenizer: Tokenizer
     characters_per_token: float
-    """Mean characters per token of the training text."""
+    """The mean number of characters per token of the training text."""
     opening: str
-    """A few words of the held-out text, to be gone on from."""
+    """A few words of the held-out text, which samples continue."""
 
     def language_model(self, weights: Float32Array) -> LanguageModel:
         """The model with these weights, to be sampled and searched."""
@@ -82,10 +82,10 @@ class WritesText(Protocol):
 
 @runtime_checkable
 class ReadsText(Protocol):
-    """An examiner of models that can be tried on another text."""
+    """An examiner of models that can be measured on another text."""
 
     def validate_on(self, weights: Float32Array, texts: Texts, *, threads: int) -> tuple[dict[str, float], str]:
-        """Named figures of unperturbed weights on texts, and a note about the texts, if there is one.
+        """Named figures of unperturbed weights on texts, and a note about the texts, which may be empty.
 
         Raises:
             ValueError: the texts are too short.
@@ -111,7 +111,7 @@ class Exports(Protocol):
         """One step of the model as ONNX.
 
         Raises:
-            ValueError: the model has no such form.
+            ValueError: the model can't be expressed in ONNX.
         """
 
 
@@ -119,47 +119,47 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     """A run's task, ready to be trained."""
 
     config: RunConfig
-    """The configuration, with a value for each key."""
+    """The configuration, which has a value for each key."""
     objective: Objective
     examiner: Examiner
     invitation: Invitation
     blocks: Sequence[Columns] = ()
-    """The data in the order in which they are used; none for a task without data."""
+    """The blocks of data in the order in which they are used; empty for a task without data."""
     block_names: tuple[bytes, ...] = ()
-    """Names of the blocks, if they are known without reading all data."""
+    """Names of the blocks, if they are known without reading all data; else empty."""
     steps_per_block: int = 0
-    """Steps between blocks; 0: only the first block is used."""
+    """Number of steps for which a block is used; 0 means that only the first block is used."""
     entry: str = ""
-    """FILE.py:NAME of the task, where the user brought one."""
+    """The task as FILE.py:NAME, where the user brought one; else empty."""
     needs_task: bool = False
-    """Whether volunteers have to name the task too, since its code does not travel."""
+    """Whether volunteers must name the task too, because its code does not travel."""
     is_start_shared: bool = False
-    """Whether volunteers can make the weights that the run begins with."""
+    """Whether volunteers can make the initial weights by themselves."""
     files: Mapping[str, bytes] = MappingProxyType({})
-    """For a new run: the files that `reopen` will read."""
+    """The files that `reopen` will read, by name; only a new run has them."""
     reasons: Reasons = ()
-    """For a new run: the reason for each automatic choice."""
+    """The reason for each automatic choice; only a new run has them."""
     members_per_s: float = 0.0
-    """For a new run: the speed of all local volunteers together; 0 where it was not measured."""
+    """Members per second of all local volunteers of a new run together; 0 if they were not measured."""
 
     @property
     def named_blocks(self) -> Mapping[bytes, Columns]:
-        """The blocks by name; without data one that is empty."""
+        """The blocks by name; without data, one empty block."""
         blocks = self.blocks or ({},)
         return NamedBlocks(self.block_names or tuple(map(block_name, blocks)), blocks)
 
 
 @runtime_checkable
 class PerturbsActivations(Protocol):
-    """A kind whose trials may have their noise on activations in place of weights."""
+    """A kind whose trials may add noise to activations in place of weights."""
 
     def wants_weights(self, config: RunConfig) -> str:
-        """What in the configuration goes with noise on weights alone; empty where nothing does."""
+        """The settings of the configuration that require noise on weights; empty where there are none."""
 
 
 @runtime_checkable
 class Divides(Protocol):
-    """A kind whose replicas several machines may hold between them."""
+    """A kind whose replicas can be divided among several machines."""
 
     def part(
         self,
@@ -171,9 +171,9 @@ class Divides(Protocol):
         device: Device,
         max_bytes: int = UNBOUNDED,
     ) -> PartObjective:
-        """A part of the objective, of a model that is cut behind the pieces of these numbers.
+        """A part of the objective, for a model that is cut behind the pieces with these numbers.
 
-        Its vocabulary is in so many `shards` before.
+        The vocabulary is first cut into `shards` shards.
 
         Raises:
             ValueError: the model can't be cut there, or the part is too large.
@@ -181,15 +181,15 @@ class Divides(Protocol):
 
 
 class Kind(Protocol):
-    """A kind of task, as fedlearn uses it; registered by its name under the entry points `fedlearn.tasks`."""
+    """A kind of task, registered by its name under the entry points `fedlearn.tasks`."""
 
     @property
     def name(self) -> str:
-        """The name in Invitations, and in configurations if the kind needs no task of a user's."""
+        """The name of the kind in Invitations, and in configurations if the kind needs no task of a user's."""
 
     @property
     def options(self) -> type[msgspec.Struct]:
-        """The kind's own settings; their annotations hold ranges and help."""
+        """The struct of the kind's own settings, whose annotations hold ranges and help."""
 
     def start(
         self,
@@ -200,20 +200,20 @@ class Kind(Protocol):
         measure: Measure,
         progress: Progress,
     ) -> Prepared:
-        """A new run's task, with a value for each setting that the configuration leaves open.
+        """Prepares the task of a new run, with a value for each setting that the configuration leaves open.
 
-        `task` is what the user brought, None where the configuration names a kind alone. `measure` is called only
-        where a choice depends on speed. What is too large for `Prepared.files` is written into the folder;
-        `progress` is told how far that is.
+        `task` is what the user brought, or None where the configuration names only a kind. `measure` is called only
+        where a choice depends on speed. Data too large for `Prepared.files` are written into the folder, which is
+        reported to `progress`.
 
         Raises:
             ConfigError: the task can't be trained with these settings.
         """
 
     def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
-        """The task of a run that was prepared before, in whose folder is what `Prepared.files` held.
+        """Prepares the task of an existing run, whose folder holds what `Prepared.files` held.
 
-        Without a task that needs one there is just enough to replay the run.
+        If the kind needs a task and `task` is None, the result is just enough to replay the run.
 
         Raises:
             ValueError: a file is damaged.
@@ -222,9 +222,9 @@ class Kind(Protocol):
     def join(
         self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
     ) -> Objective:
-        """The objective on a volunteer's machine, which has `max_bytes` for all that the server names.
+        """The objective on a volunteer's machine, which has `max_bytes` of memory for it.
 
         Raises:
-            GraphTooLargeError: this machine lacks the memory; it may hold a part.
+            GraphTooLargeError: this machine lacks the memory, but may be able to hold a part.
             ValueError: something differs from the server's, or is too large; the message names it.
         """

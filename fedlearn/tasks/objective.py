@@ -1,4 +1,4 @@
-"""What fedlearn needs of a task inside: an objective, and abilities that some objectives have."""
+"""The interface between a task and training: an objective, and abilities that only some objectives have."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,82 +13,84 @@ from fedlearn.tasks.blocks import Columns
 
 @runtime_checkable
 class Objective(Protocol):
-    """Turns weights and data into losses; it is a value without weights of its own."""
+    """A value without weights of its own that turns weights and data into losses."""
 
     @property
     @abstractmethod
     def layout(self) -> ParameterLayout:
-        """Where each tensor lies in the flat weights."""
+        """The layout of the tensors in the flat weights."""
 
     @property
     @abstractmethod
     def work_per_member(self) -> int:
-        """Work of one trial, in `unit`."""
+        """The work of one trial, in `unit`."""
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """The unit of work: tokens, examples, episodes, ..."""
+        """The unit of work, such as tokens, examples or episodes."""
 
     @abstractmethod
     def initial_weights(self) -> Float32Array:
-        """The weights [n_parameters] with which a run begins."""
+        """The initial weights [n_parameters] of a run."""
 
     @abstractmethod
     def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
-        """Loss of each member, [n_members]: lower is better, and a loss that is not finite does not count.
+        """The loss of each member, [n_members]; lower is better, and a loss that is not finite does not count.
 
         The last digits may differ between machines.
         """
 
 
 Values = Mapping[str, Float32Array]
-"""What crosses a cut, by name."""
+"""The arrays that cross a cut, by name."""
 
 
 class PartObjective(Protocol):
-    """A part of a model that was cut: what comes from the part before, and its own tensors, into what goes on."""
+    """A part of a model that was cut, which turns values of the part before, by its own tensors, into values to hand
+    on."""
 
     @property
     @abstractmethod
     def whole(self) -> ParameterLayout:
-        """Where each tensor lies in the whole model's flat weights."""
+        """The layout of all tensors in the whole model's flat weights."""
 
     @property
     @abstractmethod
     def layout(self) -> ParameterLayout:
-        """Where each of its own lies in the flat weights of the part."""
+        """The layout of the part's tensors in the flat weights of the part."""
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """Of a member's work."""
+        """The unit of work, such as tokens, examples or episodes."""
 
     @property
     @abstractmethod
     def receives(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each value that the part before gives, for one member."""
+        """The shape, for one member, of each value that the part before hands on."""
 
     @property
     @abstractmethod
     def gives(self) -> Sequence[str]:
-        """Names of what goes on, in order; the last part gives losses."""
+        """Names of the values that are handed on, in order; the last part gives losses."""
 
     @abstractmethod
     def member_bytes(self) -> int:
-        """Memory that each of the members takes that go through the part at once; rather too much than too little."""
+        """Bytes of memory for each member that passes through the part at the same time; an estimate that is never too
+        low."""
 
     @abstractmethod
     def load(self, weights: Float32Array) -> None:
-        """Takes the weights of the part, [n_parameters]."""
+        """Loads the weights of the part, [n_parameters]."""
 
     @abstractmethod
     def unperturbed(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
-        """What goes on of the weights as they are, on the rows of the group of these trials."""
+        """The values that unperturbed weights hand on for the rows of the group of these trials."""
 
     @abstractmethod
     def members(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
-        """The same of some members of one group, [members, ...] of each value."""
+        """The values, [members, ...] each, that members of one group hand on."""
 
 
 @runtime_checkable
@@ -97,29 +99,29 @@ class MasksRows(Protocol):
 
     @abstractmethod
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
-        """[groups, columns] 1 for each row of a masked tensor that could change the group's loss; the same
-        everywhere."""
+        """The mask [groups, columns], the same on every machine: 1 for each row of a masked tensor that could change
+        the group's loss."""
 
 
 @runtime_checkable
 class SumsGradients(Protocol):
-    """An objective whose trials tell more about the gradient than losses do."""
+    """An objective whose trials give more of the gradient than losses do."""
 
     @abstractmethod
     def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
-        """The losses, and `ESTIMATE_UNIT` times the sum over groups of the gradient estimate.
+        """The losses, and the sum over groups of the gradient estimate, times `ESTIMATE_UNIT`.
 
-        The last digits may differ between machines; groups with a loss that is not finite count zero.
+        The last digits may differ between machines. Groups with a loss that is not finite contribute zero.
         """
 
 
 @runtime_checkable
 class NamesItsMemory(Protocol):
-    """An objective that can say how much memory it will take, since a stranger may have named the sizes."""
+    """An objective that can tell how much memory it will take, because an untrusted peer may have chosen the sizes."""
 
     @abstractmethod
     def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
-        """Bytes that these trials take besides weights and data; rather too many than too few."""
+        """Bytes that these trials take besides weights and data; an estimate that is never too low."""
 
     @abstractmethod
     def mask_bytes(self, data: Columns, n_groups: int) -> int:
@@ -128,8 +130,8 @@ class NamesItsMemory(Protocol):
 
 @runtime_checkable
 class Reports(Protocol):
-    """An objective that finds out how trials run best on this machine."""
+    """An objective that chooses how trials run best on this machine."""
 
     @abstractmethod
     def report(self) -> str:
-        """Lines that say how, and why; empty where there is no choice."""
+        """Lines that explain the choice; empty where there is none."""

@@ -1,4 +1,4 @@
-"""Parts of a model, by the names of what they hold: tensors, and shards of tensors."""
+"""Parts of a model by the names of the tensors, and shards of tensors, that they hold."""
 
 from collections.abc import Iterable
 
@@ -16,5 +16,5 @@ def part_layout(whole: ParameterLayout, names: Iterable[str]) -> ParameterLayout
     for rows in map(rows_of, names):
         cut = {rows.tensor: (rows.first, rows.count)} if rows.end else None
         held += whole.part([rows.tensor], cut).tensors
-    # One by one, since several shards of a tensor may be held.
+    # Names are looked up one by one, because several shards of a tensor may be held.
     return ParameterLayout(tuple(sorted(held, key=lambda tensor: (tensor.number or 0, tensor.first_row))))

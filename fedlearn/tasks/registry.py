@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from fedlearn.tasks.kind import Kind
 
 GROUP = "fedlearn.tasks"
-"""Entry points of a package that brings a kind."""
+"""The group of entry points under which a package registers a kind."""
 
 
 def kind_names() -> list[str]:
@@ -17,10 +17,10 @@ def kind_names() -> list[str]:
 
 @cache
 def find_kind(name: str) -> Kind:
-    """The kind of that name.
+    """The kind with that name.
 
     Raises:
-        ValueError: there is none; the message lists the names.
+        ValueError: there is no such kind; the message lists the names.
     """
     for entry in entry_points(group=GROUP):
         if entry.name == name:

@@ -1,4 +1,4 @@
-"""Which rows of a tensor could change a group's losses, where a task says which column of its data names them.
+"""Row masks: the rows of a tensor that could change a group's losses, found from the column of data that names them.
 
 A word that a group never reads cannot change the group's losses: noise on its row would only add variance.
 """
@@ -33,7 +33,7 @@ class RowReader:
         self._seed = seed
 
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
-        """[groups, columns] 1 for each row that the group's data name; None where every row of all tensors counts.
+        """The mask [groups, columns], 1 for each row that the group's data name; None if all rows of all tensors count.
 
         Raises:
             ValueError: the data name a row that the tensor does not have.

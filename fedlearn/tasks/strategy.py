@@ -1,4 +1,4 @@
-"""From a run's settings to its strategy."""
+"""The strategy that follows from a run's settings."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from fedlearn.es.strategy import Strategy
 
 
 def strategy_of(config: RunConfig) -> Strategy:
-    """The strategy that a configuration stands for; the noise is on weights where nobody has chosen its place."""
+    """The strategy of a configuration; the noise is on weights where the configuration leaves that open."""
     strategy, settings = config.strategy, config.optimizer
     return Strategy(
         perturbation=Perturbation(

@@ -1,4 +1,4 @@
-"""What a user brings: named tensors to learn, data or none, and the losses of members.
+"""Tasks as users bring them: named tensors to learn, optional data, and the losses of members.
 
 A task is a value. It holds no weights of a run: it says where learning starts, and judges whatever weights it is given.
 """
@@ -18,26 +18,27 @@ from fedlearn.tasks.blocks import Columns
 
 Setting = str | int | float | bool
 Device = Literal["cpu", "cuda", "mps"]
-"""Where trials run; everything that is replicated stays on the processor."""
+"""The device on which trials run; everything that is replicated stays on the processor."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
-    """What some groups are given; the members of a group are given the same."""
+    """The rows and seeds that some groups are given; the members of a group share them."""
 
     rows: Columns
     """Rows of the data, [groups, batch_size, ...] of each column; empty for a task without data."""
     seeds: tuple[int, ...]
-    """One a group, below 2^32: for whatever else its members share, such as episodes or samples."""
+    """A seed below 2^32 for each group, from which members draw all else that they share, such as episodes or
+    samples."""
 
 
 class Members(Protocol):
-    """The members of some groups, ready to be tried; member i belongs to group i // group_size."""
+    """The members of some groups, ready to run; member i belongs to group i // group_size."""
 
     n_groups: int
     group_size: int
 
     def __len__(self) -> int:
-        """Members in all groups together."""
+        """Number of members in all groups."""
 
     def __call__(self, function: Callable[..., Any], *grouped: Any, own: Sequence[Any] = ()) -> Any:  # noqa: ANN401
         """Calls `function(*grouped, *own)` with the weights of each member; the results are [members, ...].
@@ -47,14 +48,14 @@ class Members(Protocol):
         """
 
     def each(self) -> Iterator[Mapping[str, Float32Array]]:
-        """Each member's tensors as plain arrays, by name."""
+        """The tensors of each member as plain arrays, by name."""
 
 
 class Task(ABC):
     """A task: named tensors to train, data if it needs any, and a loss for each member."""
 
     kind: ClassVar[str]
-    """Name under which fedlearn registers tasks of this class."""
+    """The name of the kind of these tasks."""
 
     unit: ClassVar[str] = "examples"
     """The unit of `work_per_member`, such as examples, tokens or episodes."""
@@ -64,11 +65,12 @@ class Task(ABC):
     held_out: Columns = MappingProxyType({})
     """Held-out rows for `evaluate`, with the columns of `data`."""
     batch_size: int = 1
-    """Rows of data that each group sees in a step."""
+    """Number of rows of data that each group sees in a step."""
     scales: Mapping[str, float] = MappingProxyType({})
-    """Factors on sigma and learning rate of tensors whose name contains the key; the first matching key counts."""
+    """Factors on sigma and learning rate of the tensors whose name contains the key; the first match counts."""
     reads: Mapping[str, str] = MappingProxyType({})
-    """For tensors of which a row matters only to groups whose data name it: the column of row numbers, by tensor."""
+    """The column of data with row numbers, for each tensor whose rows matter only to the groups whose data name
+    them."""
     settings: Mapping[str, Setting] = MappingProxyType({})
     """Settings of a run that suit the task, by key; the run's own configuration overrides them."""
 
@@ -87,12 +89,12 @@ class Task(ABC):
 
     @property
     def work_per_member(self) -> int:
-        """How many units, such as examples, the trial of one member takes."""
+        """The work of one member's trial, in `unit`."""
         return self.batch_size
 
     @property
     def usual_population(self) -> int:
-        """Members of a step that suit the task where they take little time; 0: as many as fill a step."""
+        """The population that suits the task if members take little time; 0 means as many as fill a step."""
         return 0
 
     @property
@@ -102,14 +104,14 @@ class Task(ABC):
 
     @property
     def layout(self) -> ParameterLayout:
-        """Where each tensor lies in the flat weights."""
+        """The layout of the tensors in the flat weights."""
         return layout_of({name: tensor.shape for name, tensor in self.tensors.items()}, self.scales, self.reads)
 
     def use(self, device: Device, *, threads: int) -> None:  # noqa: B027 (most tasks have nothing to set)
-        """Sets where losses are computed and with how many threads; 0 threads: all processors."""
+        """Sets the device and the number of threads for losses; 0 threads means as many as there are processors."""
 
     def report(self) -> str:
-        """Lines that say how members are evaluated on this machine, and why; empty if there is only one way."""
+        """Lines that explain how members run on this machine; empty if there is only one possibility."""
         return ""
 
     def as_graph(self) -> bytes:
@@ -127,7 +129,7 @@ class Task(ABC):
         return safetensors.numpy.save(in_order, {"format": "pt", **about})
 
     def show(self, loss: float) -> tuple[str, float]:
-        """The mean loss in its usual unit: its name, such as "reward", and its value."""
+        """The name, such as "reward", and the value of the mean loss in its usual unit."""
         return "loss", loss
 
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
@@ -138,10 +140,10 @@ class Task(ABC):
 def layout_of(
     shapes: Mapping[str, tuple[int, ...]], scales: Mapping[str, float], reads: Mapping[str, str]
 ) -> ParameterLayout:
-    """The layout of tensors of these shapes; `scales` and `reads` as a task has them.
+    """The layout of tensors with these shapes, and with the `scales` and `reads` of a task.
 
     Raises:
-        ValueError: a key of these two means no tensor.
+        ValueError: a key of `scales` or `reads` matches no tensor.
     """
     idle = {
         "scales": [part for part in scales if not any(part in name for name in shapes)],
@@ -166,5 +168,5 @@ def _listed(names: Collection[str], most: int = 20) -> str:
 
 
 def flat_weights(tensors: Mapping[str, Float32Array]) -> Float32Array:
-    """The tensors one after another, [n_parameters]."""
+    """The flat weights [n_parameters], which are the tensors one after another."""
     return np.concatenate([np.asarray(tensor, dtype=np.float32).reshape(-1) for tensor in tensors.values()])

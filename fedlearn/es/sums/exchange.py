@@ -1,4 +1,4 @@
-"""Whether replicas replay the gradient of a step, or are sent the sum of what volunteers computed of it.
+"""The choice between steps by replay and steps by sum: computing the gradient again, or being sent its sum.
 
 Either way the step is the same to the bit, but the costs differ. A replica that replays computes the noise of all
 members. For a sum each volunteer computes the noise of its own members only, but the sum travels, which takes a few
@@ -18,19 +18,19 @@ SIGN_S = 0.15e-9
 """Processor time for one sign of noise, on one thread; this and the next two by `benchmarks/kernels/exchange.py`."""
 
 PRODUCT_S = 0.006e-9
-"""Processor time for one parameter of one member, made of such signs."""
+"""Processor time for one parameter of one member on one thread, in seconds, measured by the same benchmark."""
 
 CODING_S = 4e-9
-"""Processor time to encode and decode one parameter of a sum."""
+"""Processor time to encode and decode one parameter of a sum, in seconds, measured by the same benchmark."""
 
 LINE_BYTES_PER_S = 1.25e6
-"""Speed assumed for a volunteer's line, each way: 10 Mbit/s."""
+"""Assumed speed of a volunteer's network line in each direction (10 Mbit/s)."""
 
 SUM_SLICE_S = 0.5
-"""Seconds of trials between two Results with a sum, which is as long as the model however few members it is of."""
+"""Seconds of trials between two Results with a sum, which is as long as the model, however few its members are."""
 
 LARGEST_SUM_BYTES = 32 * 2**20
-"""The largest sum that fits into a message."""
+"""The size of the largest sum that fits into a message, in bytes."""
 
 
 def replay_s(layout: ParameterLayout, rank: int, n_members: int) -> float:
@@ -44,12 +44,12 @@ def replay_s(layout: ParameterLayout, rank: int, n_members: int) -> float:
 
 
 def sum_bytes(layout: ParameterLayout, rank: int, n_members: int) -> int:
-    """The most bytes that the exact sum of `n_members` members takes."""
+    """The most bytes that the exact sum of `n_members` members can take."""
     return exact_width(n_members, rank) * layout.size + len(layout.row_lengths)
 
 
 def likely_bytes(layout: ParameterLayout, rank: int, n_members: int) -> int:
-    """Bytes that a sum takes if utilities have their usual deviation, and no element is beyond five deviations."""
+    """The bytes that a sum takes if utilities have their usual deviation and no element exceeds five deviations."""
     greatest = 5.0 * UTILITY_RESOLUTION * math.sqrt(n_members * max(rank, 1))
     return sum_bytes(layout, 1, min(math.ceil(greatest / MAX_UTILITY), n_members * max(rank, 1)))
 

@@ -13,7 +13,7 @@ Place = tuple[int, int, int]
 
 
 def row_in_order(costs: Float64Array, sent: Float64Array) -> tuple[float, list[Place]]:
-    """The row of all machines as they stand whose slowest is fastest, and its cost; of equal cuts the least is sent."""
+    """The fastest row of all machines in their order, after its cost; among equal cuts, those that send the least."""
     n, _, n_places = costs.shape
     best = np.empty((n, n_places))
     best[0] = costs[0, 0]

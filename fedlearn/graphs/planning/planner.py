@@ -48,11 +48,11 @@ def can_hold(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> bo
 
 
 def divide(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> PlannedCrews:
-    """One crew of all machines, in their order, whose parts are as large as their memories are.
+    """One crew of all machines in their order, with parts in proportion to their memories.
 
     Raises:
-        LacksMemory: they can't hold the model so.
-        PlanError: there are more machines than pieces, or `MAX_MACHINES`.
+        LacksMemory: the machines can't hold the model in this way.
+        PlanError: there are more machines than pieces, or than `MAX_MACHINES`.
     """
     most = min(MAX_MACHINES, len(model.pieces))
     if len(machines) > most:
@@ -140,7 +140,7 @@ def _seated(
 
 
 def _missing(row: Sequence[Place], model: ModelCosts, machines: Sequence[Machine], parts: PartCosts) -> LacksMemory:
-    """What the machines of a row lack together, and the one that lacks the most."""
+    """The memory that the machines of a row lack together, and which of them lacks the most."""
     there = math.fsum(machine.memory_bytes for machine in machines)
     whole = float(parts.need[0, -1])
     in_all = f", {_gb(whole - there)} too little" if whole > there else ""

@@ -13,21 +13,21 @@ from fedlearn.tasks.environment.policy import Forward, Stacked
 from fedlearn.tasks.environment.spaces import Act, actor, n_outputs, observer
 
 DROP_BELOW = 0.5
-"""Share of members still playing below which the others leave the batch; leaving copies weights, so it is rare."""
+"""The share of members still playing below which the others leave the batch; leaving copies weights, so it is rare."""
 
 MEASURED_EPISODES = 8
 MEASURED_STEPS = 1000
-"""Most steps of each measured episode."""
+"""The most steps of each measured episode."""
 
 LEAST_DEVIATION = 1e-3
-"""Observations with a smaller standard deviation count as constant, and are only centred."""
+"""The least standard deviation by which observations are divided; those with less are only centred."""
 
 MakeEnv = str | Callable[[], Env[Any, Any]]
 
 
 @final
 class Episodes:
-    """An environment, of which as many copies are made as episodes are played at once."""
+    """Episodes of one environment, of which a copy is made for each episode that is played at the same time."""
 
     def __init__(self, env: MakeEnv, *, action: Act | None, max_steps: int) -> None:
         self._make, self._max_steps = env, max_steps
@@ -40,7 +40,7 @@ class Episodes:
     def returns(
         self, seeds: NDArray[np.int64], policies: Callable[[Stacked], Forward], stacked: Stacked
     ) -> NDArray[np.float64]:
-        """Sums of rewards [members, episodes] of one episode for each of `seeds` [members, episodes]."""
+        """The sum of rewards of an episode for each of `seeds`, both [members, episodes]."""
         n_members, n_episodes = seeds.shape
         while len(self._envs) < seeds.size:
             self._envs.append(_made(self._make))
@@ -77,7 +77,7 @@ class Episodes:
         return action
 
     def measure(self) -> tuple[Float32Array, Float32Array]:
-        """Mean and standard deviation of observations under random actions."""
+        """The mean and standard deviation of observations under random actions."""
         env = self._envs[0]
         self.action_space.seed(0)
         seen = []
@@ -94,7 +94,7 @@ class Episodes:
         return observations.mean(axis=0).astype(np.float32), deviation.astype(np.float32)
 
     def _checked(self, outputs: NDArray[Any], batch: tuple[int, int]) -> NDArray[Any]:
-        """Checks that there is one output for each episode, and of the size that the actions need."""
+        """Checks that there is one output for each episode, of the size that actions need."""
         if outputs.shape[:2] == batch and self._n_outputs in (None, outputs.shape[2] if outputs.ndim == 3 else 0):
             return outputs
         wanted = "..." if self._n_outputs is None else self._n_outputs

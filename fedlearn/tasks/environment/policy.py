@@ -16,7 +16,7 @@ Stacked = Mapping[str, Float32Array]
 """Tensors of some members by name, [members, *shape]."""
 
 Forward = Callable[[Float32Array], NDArray[Any]]
-"""From observations [members, episodes, ...] to outputs [members, episodes, ...]."""
+"""A function from observations [members, episodes, ...] to outputs [members, episodes, ...]."""
 
 
 class Policy(Protocol):
@@ -36,9 +36,9 @@ class Policy(Protocol):
 
 @final
 class ModulePolicy:
-    """A torch module, or a function that makes one, which is called when first needed and with a fixed seed.
+    """A policy that is a torch module, or a function that makes one, called when first needed with a fixed seed.
 
-    The module is given float32 [episodes, *shape of an observation], and gives outputs [episodes, n].
+    The module maps float32 [episodes, *shape of an observation] to outputs [episodes, n].
     """
 
     def __init__(self, policy: "torch.nn.Module | Callable[[], torch.nn.Module]") -> None:
@@ -86,7 +86,10 @@ class ModulePolicy:
 
 @final
 class FunctionPolicy:
-    """`policy(arrays, observations)`, from named arrays and [episodes, *shape of an observation] to [episodes, n]."""
+    """A policy that is a function `policy(arrays, observations)` of named arrays.
+
+    It maps observations [episodes, *shape of an observation] to outputs [episodes, n].
+    """
 
     def __init__(self, policy: Callable[..., Any], start: Mapping[str, Any]) -> None:
         self._policy = policy

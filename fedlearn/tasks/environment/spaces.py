@@ -1,4 +1,4 @@
-"""Converts between an environment's spaces and a policy's arrays: observations are float32, outputs become actions."""
+"""Conversions between an environment's spaces and a policy's arrays of float32."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 from fedlearn.es.layout import Float32Array
 
 Observe = Callable[[Any], Float32Array]
-"""Converts an observation of the environment to a float32 array of one shape."""
+"""A function that converts an observation of the environment to a float32 array of one shape."""
 
 Act = Callable[[NDArray[Any]], NDArray[Any]]
-"""Converts outputs of policies [..., n] to actions of the environment [..., *shape]."""
+"""A function that converts outputs of policies [..., n] to actions of the environment [..., *shape]."""
 
 
 def observer(space: spaces.Space[Any]) -> tuple[Observe, tuple[int, ...]]:
-    """How observations become arrays, and the arrays' shape; spaces other than boxes are flattened, numbers one-hot."""
+    """The conversion of observations to arrays, and their shape; other spaces than boxes are flattened, numbers
+    one-hot."""
     if isinstance(space, spaces.Box):
         return lambda observation: np.asarray(observation, dtype=np.float32), space.shape
     flat = spaces.flatten_space(space)
@@ -27,7 +28,7 @@ def observer(space: spaces.Space[Any]) -> tuple[Observe, tuple[int, ...]]:
 
 
 def n_outputs(space: spaces.Space[Any]) -> int:
-    """Numbers that a policy puts out for one observation.
+    """Number of outputs that a policy gives for one observation.
 
     Raises:
         ValueError: there is no usual way from numbers to actions of this space.
@@ -40,10 +41,10 @@ def n_outputs(space: spaces.Space[Any]) -> int:
 
 
 def actor(space: spaces.Space[Any]) -> Act:
-    """The usual way from outputs [..., n] to actions [..., *shape]: the largest output's number, or numbers in bounds.
+    """The usual conversion of outputs [..., n] to actions [..., *shape].
 
-    Outputs from -1 to 1 reach all of a bounded action, and what is beyond is cut; where a bound is infinite outputs are
-    actions.
+    A discrete action is the number of the largest output. Outputs from -1 to 1 reach all of a bounded action, and
+    larger ones are clipped; where a bound is infinite, outputs are actions.
     """
     n = n_outputs(space)
     if isinstance(space, spaces.Discrete):

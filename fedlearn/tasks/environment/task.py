@@ -27,20 +27,20 @@ SETTINGS: Mapping[str, Setting] = {
     "learning_rate": 0.3,
     "learning_rate_schedule": "constant",
 }
-"""Noise this large leaves the poor optima where small noise stays on Pendulum; a linear policy of Swimmer needs half
-of it, antithetic pairs and a population of 16."""
+"""Settings for policies. Noise of this size leaves the poor optima of Pendulum in which small noise stays; a linear
+policy of Swimmer needs half of it, antithetic pairs and a population of 16."""
 
 MEAN, DEVIATION = "observations.mean", "observations.deviation"
 LIMIT = 5.0
-"""Standard deviations from the mean at which normalized observations are clipped."""
+"""The number of standard deviations from the mean at which normalized observations are clipped."""
 
 N_HELD_OUT = 10
-"""Episodes on which the unperturbed policy is evaluated."""
+"""Number of episodes on which the unperturbed policy is evaluated."""
 FIRST_HELD_OUT_SEED = 2**31 - 2**16
-"""Seeds of members' episodes are below it: every environment can take 31 bits."""
+"""The seed of the first held-out episode; members' seeds are smaller, and every environment takes 31 bits."""
 
 MAX_ENVIRONMENTS = 512
-"""The most environments at once; with more episodes some wait."""
+"""The most environments at once; further episodes wait."""
 
 
 def environment(
@@ -101,7 +101,7 @@ class EnvironmentTask(Task):
     ) -> None:
         self._env, self._policy, self._n_episodes = env, policy, episodes
         self._action, self._normalize, self._max_steps = action, normalize, max_steps
-        # What is measured is neither perturbed nor learned.
+        # Measured arrays are neither perturbed nor learned.
         self.scales = {MEAN: 0.0, DEVIATION: 0.0, **scales} if normalize else scales
         self.settings = settings
 

@@ -1,6 +1,6 @@
-"""Ask and tell: the noise, the shaping and the step of a run, with nothing around them.
+"""Ask and tell for one process: the noise, the shaping and the step of a run, without server or volunteers.
 
-Source: as in `fedlearn.es.strategy`, whose `ask` and `tell` these are.
+Source: that of `fedlearn.es.strategy`, whose `ask` and `tell` are used here.
 """
 
 from collections.abc import Mapping
@@ -23,21 +23,21 @@ from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.function.task import as_start
 
 POPULATION = (32, 256)
-"""Least and most members of a step by default; between them, two for each parameter."""
+"""The least and the most members of a step by default; between them there are two for each parameter."""
 
 UNIT_HOLDS = 1000.0
-"""Units that losses may spread over before a larger one is chosen: the core takes no boundless losses."""
+"""The number of units that losses may spread over before a larger unit is chosen, since the core bounds losses."""
 
 FAR_OUT = 30.0
-"""Times the usual distance from the middle, beyond which a loss counts as if it were there: one that is a million
-times larger than the others would hide from every later step how these differ."""
+"""The greatest distance of a loss from the middle, in multiples of the usual distance; losses beyond count as if they
+were there. A loss a million times larger than the others would hide the others' differences from every later step."""
 
 LARGEST = 1e150
-"""Losses beyond it count as it: float64 holds no squares of larger ones."""
+"""The largest loss, which larger ones count as; float64 can't hold the squares of larger ones."""
 
 Named = dict[str, Float32Array]
 Arrays = TypeVar("Arrays", Float32Array, Named)
-"""One array, or arrays by name: whatever the search began with."""
+"""One array, or arrays by name, as the search began with."""
 
 
 @final
@@ -108,7 +108,7 @@ class EvolutionStrategy(Generic[Arrays]):
         tensors = {name: as_start(name, array) for name, array in named.items()}
         layout = ParameterLayout(tuple(TensorSpec(name, tensor.shape) for name, tensor in tensors.items()))
         self.population = population or min(max(POPULATION[0], 2 * layout.size), POPULATION[1])
-        """How many members a step has."""
+        """Number of members of a step."""
         rate = sigma / 2 if learning_rate is None else learning_rate
         _check(sigma=sigma, learning_rate=rate, population=self.population, steps=steps, rank=rank, seed=seed)
         self._strategy = Strategy(
@@ -125,12 +125,13 @@ class EvolutionStrategy(Generic[Arrays]):
         self._asked: tuple[Population, Named] | None = None
         self._unit = 0.0
         self.best: Arrays = self.weights
-        """The member with the least loss so far; if losses are noisy it was lucky, and `weights` are more reliable."""
+        """The member with the least loss so far; if losses are noisy it was only lucky, and `weights` are more
+        reliable."""
         self.best_loss = np.inf
 
     @property
     def step(self) -> int:
-        """How many steps are done."""
+        """Number of steps taken."""
         return self._replica.step
 
     @property
@@ -152,7 +153,7 @@ class EvolutionStrategy(Generic[Arrays]):
     def tell(self, losses: ArrayLike) -> None:
         """Takes a step by the losses of the members that `ask` gave, in their order; lower is better.
 
-        A loss that is not finite counts as the worst of the others; one far from all others as if it were nearer.
+        A loss that is not finite counts as the worst of the others, and one far from all others as a nearer one.
 
         Raises:
             ValueError: there are more or fewer losses than members, or `ask` was not called before.
@@ -185,7 +186,7 @@ class EvolutionStrategy(Generic[Arrays]):
             self.best = self._given({name: array[number].copy() for name, array in members.items()})
 
     def _scaled(self, losses: NDArray[np.float64]) -> Float32Array:
-        """The losses around zero in a unit of their own: float32 holds their differences, however large they are."""
+        """The losses relative to their middle, in a unit in which float32 holds their differences."""
         is_finite = np.isfinite(losses)
         if not is_finite.any():
             return np.zeros(losses.shape, dtype=np.float32)

@@ -61,7 +61,7 @@ def _all_perturbed(tensor: Float32Array, noise: TensorNoise) -> Float32Array:
 
 
 def _entry(values: Any, number: int) -> Any:  # noqa: ANN401
-    """Entry `number` of an array, or of each array of a mapping; read-only, since other members are given the same."""
+    """Entry `number` of an array, or of each array of a mapping; read-only, since members share it."""
     if isinstance(values, Mapping):
         return {name: _entry(column, number) for name, column in values.items()}
     entry = values[number]

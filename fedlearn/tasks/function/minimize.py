@@ -21,9 +21,9 @@ class Minimum(msgspec.Struct, Generic[Arrays], frozen=True, eq=False, kw_only=Tr
     nfev: int
     """Evaluations of the function."""
     success: bool
-    """Whether `fun` is finite; how good a minimum it is, nobody knows."""
+    """True if `fun` is finite, which says nothing about how good a minimum it is."""
     message: str
-    """What ended the search, or what is wrong."""
+    """The reason why the search ended, or what went wrong."""
     history: list[float]
     """Mean loss of the members in each step, without those that are not finite."""
 
@@ -56,7 +56,7 @@ def minimize(
     seed: int = ...,
     vectorized: bool = ...,
 ) -> Minimum[Float32Array]: ...
-# Without annotations, which stand above, since `help` shows this signature.
+# The signature has no annotations, which stand above, because `help` shows it.
 def minimize(  # type: ignore[no-untyped-def]
     f,
     x0,
@@ -121,7 +121,7 @@ def _each(members: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _all_of(arrays: Any) -> Any:  # noqa: ANN401
-    """The arrays as a population of one."""
+    """The arrays as a population of one member."""
     if isinstance(arrays, Mapping):
         return {name: array[np.newaxis] for name, array in arrays.items()}
     return arrays[np.newaxis]

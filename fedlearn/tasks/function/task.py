@@ -13,10 +13,10 @@ from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.task import Batch, Members, Setting, Task
 
 POPULATION = (16, 256)
-"""Least and most members of a step of a function without data: for so many evaluations, more steps learn more."""
+"""The least and the most members of a step of a function without data: small populations make more steps possible."""
 
 Loss = Callable[..., Any]
-"""`loss(arrays)`, or `loss(arrays, rows)` for a task with data, gives one number."""
+"""A function `loss(arrays)`, or `loss(arrays, rows)` for a task with data, that gives one number."""
 
 
 def function(
@@ -86,7 +86,7 @@ class FunctionTask(Task):
 
     @property
     def usual_population(self) -> int:
-        """Two members for each number to learn, within bounds; with data as many as fill a step, since losses vary."""
+        """Two members for each parameter, within bounds; with data 0, which means as many as fill a step."""
         least, most = POPULATION
         return 0 if self.data else min(max(least, 2 * self.layout.size), most)
 
@@ -116,7 +116,7 @@ class FunctionTask(Task):
         return self._checked(self._loss(*arguments), ())
 
     def _checked(self, losses: Any, shape: tuple[int, ...]) -> Float32Array:  # noqa: ANN401
-        """The losses as float32; one too large for that does not count, like any that is not finite."""
+        """The losses as float32; one too large for that becomes infinite, and does not count."""
         try:
             found = np.asarray(losses)
         except (TypeError, ValueError, RuntimeError) as error:

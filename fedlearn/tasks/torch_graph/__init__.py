@@ -1,1 +1,1 @@
-"""Graphs on PyTorch: a module and its loss to a graph, and a graph back to what runs. Needs torch."""
+"""Graphs on PyTorch: the export of a module and its loss to a graph, and running a graph. Needs torch."""

@@ -1,4 +1,4 @@
-"""Arrays of graphs as tensors and as numpy has them."""
+"""Conversions between tensors and the arrays of graphs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,12 +13,12 @@ from fedlearn.graphs.graph import ITEM_BYTES, ArraySpec, Constant, DtypeName, Gr
 DTYPES: Mapping[DtypeName, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
 NAMES: Mapping[torch.dtype, DtypeName] = {dtype: name for name, dtype in DTYPES.items()}
 
-# numpy has no bfloat16: the same two bytes as integers stand for one.
+# numpy has no bfloat16, so an integer of the same two bytes stands for one.
 _NUMPY_NAMES = {name: "int16" if name == "bfloat16" else name for name in ITEM_BYTES}
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:
-    """The tensor's numbers in memory of their own; bfloat16 as int16 of the same bytes."""
+    """The tensor as an array in memory of its own; bfloat16 becomes int16 of the same bytes."""
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.view(torch.int16)
@@ -30,7 +30,7 @@ def to_tensor(array: NDArray[Any], spec: ArraySpec) -> Tensor:
     """The array as a tensor in memory of its own.
 
     Raises:
-        GraphError: its shape or dtype is not the one that the graph names.
+        GraphError: the array has another shape or dtype than the graph names.
     """
     expected = _NUMPY_NAMES[spec.dtype]
     if array.shape != spec.shape or array.dtype.name != expected:
@@ -43,23 +43,23 @@ def to_tensor(array: NDArray[Any], spec: ArraySpec) -> Tensor:
 
 
 def to_constant(array: ArraySpec, tensor: Tensor) -> Constant:
-    """The tensor as part of a graph."""
+    """The tensor as a constant of a graph."""
     numbers = to_array(tensor)
     return Constant(array, numbers.astype(numbers.dtype.newbyteorder("<")).tobytes())
 
 
 def of_constant(constant: Constant) -> Tensor:
-    """The tensor that a graph has as a constant."""
+    """The tensor of a graph's constant."""
     dtype = np.dtype(_NUMPY_NAMES[constant.array.dtype])
     numbers = np.frombuffer(constant.data, dtype.newbyteorder("<")).astype(dtype)
     return to_tensor(numbers.reshape(constant.array.shape), constant.array)
 
 
 def spec_of(name: str, tensor: Tensor) -> ArraySpec:
-    """Name and form of a tensor.
+    """The name and form of a tensor.
 
     Raises:
-        GraphError: graphs have no word for its dtype.
+        GraphError: graphs do not support its dtype.
     """
     if tensor.dtype not in NAMES:
         raise GraphError(f"{name!r}: expected one of {', '.join(NAMES.values())}, got {tensor.dtype}")

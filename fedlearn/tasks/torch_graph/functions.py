@@ -1,7 +1,7 @@
-"""What runs an operator of the table: a function of the table's parameters, in their order.
+"""Functions that run the operators of the table, each with the table's parameters in their order.
 
-Where PyTorch has a public function for an operator it is taken, since what lets many members share one product
-(`fedlearn.tasks.torch`) knows those, and since they are called in half the time. Names of a graph are looked up in
+If PyTorch has a public function for an operator it is taken, because the rules by which many members share one product
+(`fedlearn.tasks.torch`) are for those, and because calls take half the time. Names of a graph are looked up in
 `FUNCTIONS` and nowhere else.
 """
 
@@ -19,7 +19,7 @@ from fedlearn.graphs.operators import OPERATORS
 Function = Callable[..., Any]
 
 _REDUCTIONS = ("none", "mean", "sum")
-"""By ATen's number."""
+"""Names of reductions, by ATen's number."""
 
 
 def _sum(self: Tensor, other: Tensor, alpha: float) -> Tensor:
@@ -60,7 +60,7 @@ def _attention(
 
 
 def _index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    # Brackets take half the time; None and a tensor of no dimension mean something else in them.
+    # Indexing takes half the time, but None and a tensor without dimensions mean something else there.
     if all(index is not None and index.dim() for index in indices):
         return self[tuple(indices)]
     found: Tensor = torch.ops.aten.index.Tensor(self, indices)
@@ -107,7 +107,8 @@ def _recurrent(function: Function) -> Function:
 
 
 def _drawn(function: Function) -> Function:
-    """Numbers of the processor's generator on any device, so that the group's seed gives everybody the same."""
+    """A function that draws from the processor's generator on any device, so that all machines draw the same
+    numbers."""
 
     def run(*arguments: Any, device: torch.device) -> Tensor:  # noqa: ANN401 (whatever the function takes)
         *sizes, dtype = arguments
@@ -125,7 +126,7 @@ _SAME = (
     "relu.default", "rsqrt.default", "scatter_add.default", "sigmoid.default", "sin.default", "softmax.int",
     "split_with_sizes.default", "sqrt.default", "square.default", "stack.default", "tanh.default", "where.self",
 )  # fmt: skip
-"""Operators that `torch` has a function for with the same name and parameters."""
+"""Operators for which `torch` has a function with the same name and parameters."""
 
 _PUBLIC: Mapping[str, Function] = {
     **{name: getattr(torch, name.split(".")[0]) for name in _SAME},
@@ -185,11 +186,11 @@ _PUBLIC: Mapping[str, Function] = {
 }
 
 SOURCES = frozenset(name for name, listed in OPERATORS.items() if listed.is_source)
-"""Operators that read no value; what runs them is told the `device` of its result."""
+"""Operators that read no value; their functions take the `device` of the result."""
 
 
 def _of_aten(name: str) -> Function:
-    """ATen's own function; what the table leaves out before an argument makes it one by name."""
+    """ATen's own function; an argument behind one that the table lacks is passed by name."""
     packet, overload = name.split(".")
     function: Function = getattr(getattr(torch.ops.aten, packet), overload)
     names = [parameter.name for parameter in OPERATORS[name].parameters]
@@ -212,4 +213,4 @@ def _of_aten(name: str) -> Function:
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {name: _PUBLIC[name] if name in _PUBLIC else _of_aten(name) for name in OPERATORS}
 )
-"""By the operator's name."""
+"""The functions of all operators, by name."""

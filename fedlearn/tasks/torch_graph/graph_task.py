@@ -25,7 +25,7 @@ from fedlearn.tasks.torch_graph.program import Program
 
 @final
 class GraphTask(ModuleTask):
-    """Trials of a graph, which nobody's code is needed for."""
+    """A task whose loss is a graph, for which no code of the user's is needed."""
 
     kind: ClassVar[str] = "graph"
 
@@ -41,7 +41,7 @@ class GraphTask(ModuleTask):
         settings: Mapping[str, Setting] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """Learning starts at zeros where there is no `start`, as for a volunteer, which is sent weights.
+        """`start` are the initial weights; without them, as for a volunteer that is sent weights, they are zeros.
 
         Raises:
             GraphError: the graph is not well formed, asks for more than `limits`, or has other arrays than these.
@@ -57,7 +57,7 @@ class GraphTask(ModuleTask):
         if start is not None:
             _load(self._program.module, graph, start)
         super().__init__(self._program.module, scales=scales, settings=settings)
-        # Limits are for one member, of which at least so many run at once.
+        # Limits are for one member, and at least N_TRIED members run at once.
         self._plans.most_at_once = max(N_TRIED * limits.max_bytes // self.extent.peak_bytes, N_TRIED)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
@@ -69,7 +69,7 @@ class GraphTask(ModuleTask):
         """
         assert isinstance(members, TorchMembers)
         with self.computing():
-            # Outside of what members run, where a value would be one member's.
+            # This check is outside of the members' function, in which a value would be that of one member.
             self._program.prepare()
             try:
                 losses = members(self._program, dict(batch.rows), seeds=batch.seeds if self._draws else ())

@@ -1,4 +1,4 @@
-"""The kind `graph`: a model that came as data, so that a volunteer needs no file of anybody's."""
+"""The kind `graph`, for models that arrive as data, so that a volunteer needs no file of the task."""
 
 from collections.abc import Sequence
 from typing import final
@@ -18,7 +18,7 @@ from fedlearn.text.source import Progress
 
 @final
 class GraphKind:
-    """Is joined only: its runs begin as those of another kind."""
+    """A kind that can only be joined; its runs begin as those of another kind."""
 
     name = "graph"
     options = TaskOptions

@@ -1,6 +1,6 @@
-"""How much memory a graph takes, found before any of it is allocated: it runs on tensors that have only a shape.
+"""Measures the memory of a graph before any of it is allocated, by a run on tensors that only have a shape.
 
-Each call is made on PyTorch's `meta` device, and what it asks for is compared with the limits before the next one is.
+Each call is made on PyTorch's `meta` device, and its memory is compared with the limits before the next call.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,22 +25,22 @@ _META = torch.device("meta")
 
 
 class GraphSize(Struct, frozen=True):
-    """What a graph asks for."""
+    """The memory and the operations of a graph."""
 
     tensor_bytes: int
-    """Rows, learned and frozen tensors, constants."""
+    """Bytes of rows, learned and frozen tensors, and constants."""
     peak_bytes: int
-    """The most that is alive at one time while one member runs, `tensor_bytes` included."""
+    """The most bytes that are alive at one time while one member runs, including `tensor_bytes`."""
     n_kernels: int
-    """Operations that PyTorch is asked for."""
+    """Number of operations that PyTorch runs."""
     forms: tuple[Form, ...]
-    """Of the results of all calls, in order."""
+    """The forms of the results of all calls, in order."""
 
 
 def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
-    """Checks the whole graph, without allocating anything of the sizes that it names.
+    """Checks and measures the whole graph, without allocating memory of the sizes that it names.
 
-    What a kernel needs for itself while it runs is not in the figures.
+    The figures do not include what a kernel allocates for itself while it runs.
 
     Raises:
         GraphTooLargeError: it asks for more memory than it is allowed.
@@ -75,10 +75,11 @@ def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
 
 
 def measure_whole(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
-    """Measures a graph that is a whole model: nothing is handed to it, and all that it gives is one number.
+    """Measures a graph that is a whole model: it receives no values, and gives one number.
 
     Raises:
-        GraphError: as `measure`; it is a stage; its loss has several numbers.
+        GraphTooLargeError: it asks for more memory than it is allowed.
+        GraphError: `measure` refuses it, it is a stage, or its loss has several numbers.
     """
     extent = measure(graph, limits)
     names = [name for call in graph.calls for name in call.results]
@@ -91,38 +92,38 @@ def measure_whole(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
 
 
 class _Memory(Struct):
-    """Memory of values that are held."""
+    """The memory of a value, and the number of its holders."""
 
     storage: torch.UntypedStorage
     n_values: int = 0
 
 
 class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operation inside a call, and ends it when there is too much."""
+    """A mode that sees every operation inside a call, and ends the call when it exceeds the limits."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.n_kernels = 0
         self._limits, self._where = limits, ""
-        # Memory by its address, which nothing else gets while it is in here; views have that of what they show.
+        # Memory is identified by its address, which stays unique while it is held here; views have that of their base.
         self._held: dict[int, _Memory] = {}
         self._of_call: dict[int, torch.UntypedStorage] = {}
         self._bytes_held = self._bytes_of_call = 0
 
     @property
     def bytes_alive(self) -> int:
-        """Of values that are held, and of all that the last call made."""
+        """Bytes of the values that are held, and of all that the last call made."""
         return self._bytes_held + self._bytes_of_call
 
     def hold(self, value: Tensor) -> None:
-        """Counts the memory of a value until it is released as often."""
+        """Counts the memory of a value until it has been released as often as held."""
         storage = value.untyped_storage()
         memory = self._held.setdefault(storage._cdata, _Memory(storage))
         self._bytes_held += 0 if memory.n_values else storage.nbytes()
         memory.n_values += 1
 
     def release(self, value: Tensor) -> None:
-        """Counts the memory of a value no longer."""
+        """Takes back one `hold` of a value."""
         memory = self._held[value.untyped_storage()._cdata]
         memory.n_values -= 1
         if not memory.n_values:
@@ -131,7 +132,7 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def reading(self, step: PreparedCall) -> Iterator[None]:
-        """Within it, one call is made."""
+        """A context in which one call is made."""
         self._of_call, self._bytes_of_call = {}, 0
         self._where = f"{first_line(', '.join(step.call.results))} = {step.call.operator}"
         try:
@@ -140,12 +141,14 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except GraphError:
             raise
         except Exception as error:
-            # PyTorch's checks of shapes and dtypes raise whatever they like.
+            # PyTorch's checks of shapes and dtypes raise errors of any type.
             raise GraphError(f"{self._where}: its arguments do not fit: {first_line(str(error))}") from error
 
     def look_at(self, results: Sequence[Tensor]) -> None:
-        """Raises:
-        GraphError: one of them is empty, on which some kernels end the process with a division by zero.
+        """Checks the results of a call.
+
+        Raises:
+            GraphError: a result is empty, on which some kernels end the process with a division by zero.
         """
         for result in results:
             if not result.numel():
@@ -168,7 +171,7 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return results
 
     def _add(self, value: Tensor) -> None:
-        # A view takes no memory, but whatever reads all of it takes as long as if it did.
+        # A view takes no memory, but reading all of it takes as long as if it did.
         n_bytes = value.numel() * value.element_size()
         if n_bytes > self._limits.max_bytes:
             self._refuse(f"{list(value.shape)} of {in_words(n_bytes)}")
@@ -191,7 +194,7 @@ def _form_of(result: Tensor) -> Form:
 
 
 def _check_forms(graph: Graph, names: Sequence[str], found: Mapping[str, Form]) -> None:
-    """What others plan and reserve by what a graph says must be what it does."""
+    """Checks that the graph names the forms of its results rightly, since plans and memory limits rely on them."""
     for name, said in zip(names, graph.forms, strict=bool(graph.forms)):
         if said != found[name]:
             raise GraphError(

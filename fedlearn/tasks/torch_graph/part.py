@@ -23,7 +23,7 @@ from fedlearn.tasks.torch_graph.stage_runner import StageRunner
 
 @final
 class GraphPart:
-    """Implements `fedlearn.tasks.objective.PartObjective`."""
+    """An implementation of `fedlearn.tasks.objective.PartObjective` for a stage of a graph."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class GraphPart:
         device: Device,
         max_bytes: int,
     ) -> None:
-        """`cuts` are the numbers of the pieces behind which the graph is cut, `place` which of the parts this is.
+        """`cuts` are the numbers of the pieces behind which the graph is cut, `place` the number of this part.
 
-        Its vocabulary is in so many `shards` before.
+        The vocabulary is first cut into `shards` shards.
 
         Raises:
             GraphError: the graph can't be cut there, or the part asks for more than `max_bytes`.
@@ -85,6 +85,6 @@ class GraphPart:
             self._threads = threads
 
     def _rows(self, data: Columns, trials: Trials) -> Columns:
-        """Of the group that these members are of."""
+        """The rows of the group to which the members of these trials belong."""
         words = group_words(self._seed, trials.step, trials.first_group, 1, self._batch_size)
         return {name: rows[0] for name, rows in drawn_rows(data, words).items()}

@@ -1,4 +1,4 @@
-"""A graph that runs: its learned tensors are parameters of a module, it gives the loss of rows or a stage's values."""
+"""A graph as a program whose learned tensors are parameters of a module."""
 
 from collections.abc import Mapping
 from typing import Any, final
@@ -18,14 +18,17 @@ class Program:
     """A checked and measured graph that can be run."""
 
     def __init__(self, graph: Graph, frozen: Mapping[str, NDArray[Any]]) -> None:
-        """Raises:
-        GraphError: frozen arrays are missing or others than the graph names, or a name cannot be a module's.
+        """Builds the module of a checked graph.
+
+        Raises:
+            GraphError: frozen arrays differ from those that the graph names, or a name can't be that of a module.
         """
         missing = [spec.name for spec in graph.frozen if spec.name not in frozen]
         if missing:
             raise GraphError(f"frozen tensors: expected {missing} with the graph, got none; send them along")
         self.module = nn.Module()
-        """Learned tensors are its parameters, by name and in order, and zeros until they are loaded; others buffers."""
+        """The module, whose parameters are the learned tensors in order, zeros until loaded; other tensors are
+        buffers."""
         for spec in graph.learned:
             _register(self.module, spec, _zeros(spec))
         for spec in graph.frozen:
@@ -33,7 +36,7 @@ class Program:
         names = [name for name, _ in self.module.named_parameters()]
         if names != [spec.name for spec in graph.learned]:
             raise GraphError("learned tensors: expected the order in which a module lists its parameters, got another")
-        # Parameters are looked up where modules have them, since moving one to a device may replace it.
+        # Parameters are looked up in their modules, because moving a module to a device may replace them.
         self._learned = [
             (f"{path}.{name}" if path else name, module._parameters, name)
             for path, module in self.module.named_modules()
@@ -45,7 +48,7 @@ class Program:
 
     @torch.no_grad()
     def prepare(self) -> Values:
-        """Makes the calls whose results never change, once for each device that the module is moved to."""
+        """The results of calls that never change, computed once for each device that the module is moved to."""
         device = self._device
         if self._kept is None or self._kept[0] != device:
             known = {name: constant.to(device) for name, constant in self._constants.items()}
@@ -56,19 +59,19 @@ class Program:
         return self._kept[1]
 
     def __call__(self, rows: Mapping[str, Tensor]) -> Tensor:
-        """The loss of the rows of one group, [batch_size, ...] of each column: one number.
+        """The loss, one number, of the rows of one group, [batch_size, ...] of each column.
 
         Raises:
-            GraphError: the rows are others than the graph was made for.
+            GraphError: the rows have other shapes or dtypes than those of the graph.
         """
         (loss,) = self.run(rows, {}).values()
         return loss.reshape(())
 
     def run(self, rows: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What the graph gives of the rows of one group and what the stage before gives, by name.
+        """The graph's results, by name, for the rows of one group and the values of the stage before.
 
         Raises:
-            GraphError: rows or values are others than the graph was made for.
+            GraphError: rows or values have other shapes or dtypes than those of the graph.
         """
         known = dict(self.prepare())
         for full_name, parameters, name in self._learned:
@@ -94,7 +97,7 @@ class Program:
 
 
 def _register(module: nn.Module, spec: ArraySpec, tensor: Tensor) -> None:
-    """Puts a tensor where its dotted name says, in modules that are made on the way."""
+    """Registers a tensor under its dotted name, and makes the modules that the name needs."""
     *path, name = spec.name.split(".")
     try:
         for part in path:
@@ -110,7 +113,7 @@ def _register(module: nn.Module, spec: ArraySpec, tensor: Tensor) -> None:
 
 
 def _zeros(spec: ArraySpec) -> nn.Parameter:
-    # numpy's zeros take no memory before something is written over them.
+    # numpy's zeros take no memory until they are overwritten.
     return nn.Parameter(torch.from_numpy(np.zeros(spec.shape, dtype=np.float32)))
 
 

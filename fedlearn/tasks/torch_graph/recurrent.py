@@ -1,4 +1,4 @@
-"""Shapes of recurrent layers, which ATen's functions take on trust: with a weight too few they end the process."""
+"""Checks of recurrent layers' shapes, which ATen's functions lack: with a weight too few they end the process."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ def refuse_other_shapes(
     bidirectional: bool,
     batch_first: bool,
 ) -> None:
-    """Accepts what `torch.nn` gives to a layer without projections.
+    """Accepts the arguments that `torch.nn` passes for a layer without projections.
 
     Raises:
-        GraphError: a state or a weight has another shape or dtype than it must have, or their number is another.
+        GraphError: a state or a weight has a wrong shape or dtype, or there are too few or too many of them.
     """
     n_directions = 2 if bidirectional else 1
     states = [hx] if isinstance(hx, Tensor) else list(hx)

@@ -1,4 +1,4 @@
-"""A task as the bytes that travel in an Invitation, and back."""
+"""Encodes a task as the bytes that travel in an Invitation, and decodes it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from fedlearn.tasks.task import Task, layout_of
 
 
 class Attachment(msgspec.Struct, frozen=True, array_like=True):
-    """All that makes the task of a graph."""
+    """All data that make the task of a graph."""
 
     graph: bytes
     frozen: bytes
@@ -27,10 +27,10 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True):
 
 
 def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:  # noqa: ANN401 (torch's)
-    """The bytes of a task whose loss on some group's rows can be exported; arguments as `export` has them.
+    """The bytes of a task; `module`, `loss`, `rows` and `learned` are the arguments of `export`.
 
     Raises:
-        GraphError: it can't, or is too large to be sent to everybody who joins.
+        GraphError: the loss can't be exported, or the task is too large to be sent to everyone who joins.
     """
     from fedlearn.tasks.torch_graph.export.export import export
 
@@ -52,7 +52,7 @@ def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:
 
 
 def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
-    """The task that was shared, for a machine with `max_bytes` for it.
+    """The task that was shared, for a machine with `max_bytes` of memory for it.
 
     Raises:
         GraphError: the bytes are no task, or its graph may not be run.
@@ -64,7 +64,7 @@ def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
 
 
 class Shared(msgspec.Struct, frozen=True, eq=False):
-    """What a task consists of that was shared; nothing of it is checked."""
+    """The unchecked contents of a shared task."""
 
     graph: Graph
     frozen: Mapping[str, NDArray[Any]]
@@ -73,12 +73,12 @@ class Shared(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def layout(self) -> ParameterLayout:
-        """Where each tensor lies in the flat weights."""
+        """The layout of the tensors in the flat weights."""
         return layout_of({array.name: array.shape for array in self.graph.learned}, self.scales, self.reads)
 
 
 def unpacked(attachment: bytes) -> Shared:
-    """What was shared.
+    """The unchecked contents of a shared task, decoded from its bytes.
 
     Raises:
         GraphError: the bytes are no task.
@@ -92,5 +92,5 @@ def unpacked(attachment: bytes) -> Shared:
 
 
 def limits_of(max_bytes: int) -> Limits:
-    """What a graph may ask for on a machine that has so much for it."""
+    """The limits of a graph on a machine with `max_bytes` of memory for it."""
     return Limits(max_bytes=min(max_bytes // MEMBERS_AT_LEAST, DEFAULT_LIMITS.max_bytes))

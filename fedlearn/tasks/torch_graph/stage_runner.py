@@ -1,4 +1,4 @@
-"""A stage of a model that was cut, ready to be run: unperturbed, and by members."""
+"""Runs a stage of a model that was cut, with unperturbed weights and with those of members."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -27,23 +27,24 @@ from fedlearn.tasks.torch_graph.measure import GraphSize, measure
 from fedlearn.tasks.torch_graph.program import Program
 
 Values = Mapping[str, Float32Array]
-"""What crosses a cut, by name."""
+"""The arrays that cross a cut, by name."""
 
 
 _ALIGNMENT = 64
-"""Of PyTorch's own memory, in bytes; in other memory kernels may add in another order."""
+"""The alignment of PyTorch's own memory, in bytes; kernels may sum memory of other alignment in another order."""
 
 
 @final
 class StageRunner:
-    """A stage with its weights; what it is given and what it gives are plain arrays.
+    """A stage with its weights, which takes and gives plain arrays.
 
-    Stages after one another give what the whole graph gives, to the bit, where each is run on the same machine, with as
-    many threads, and with the same members at once: how many share a product decides in which order it is summed.
+    Consecutive stages give the results of the whole graph, to the bit, if all run on the same machine with the same
+    number of threads and the same members at once, since the number of members in a product decides the order of sums.
     """
 
     def __init__(self, stage: Stage, frozen: Mapping[str, NDArray[Any]], *, limits: Limits = DEFAULT_LIMITS) -> None:
-        """Weights are zeros until they are loaded; of `frozen`, it keeps what the stage reads.
+        """Makes a stage whose weights are zeros until loaded, and which keeps those of the `frozen` arrays that it
+        reads.
 
         Raises:
             GraphError: the stage is not well formed, asks for more than `limits`, or frozen arrays are missing.
@@ -56,20 +57,20 @@ class StageRunner:
         self.load(np.zeros(sum(prod(spec.shape) for spec in stage.learned), dtype=np.float32))
 
     def use(self, device: str, *, threads: int) -> None:
-        """Sets where the stage runs and with how many threads; 0 threads leaves them be."""
+        """Sets the device and the number of threads; 0 threads leaves the number as it is."""
         self._device, self._threads = use_device(device), threads
         self._program.module.to(self._device)
         self._parameters = dict(self._program.module.named_parameters())
 
     def load(self, weights: Float32Array) -> None:
-        """Takes the stage's learned tensors, one after another in its order: [n_parameters]."""
+        """Loads the stage's learned tensors from flat weights in its order, [n_parameters]."""
         n_parameters = sum(prod(spec.shape) for spec in self.stage.learned)
         if weights.shape != (n_parameters,):
             raise GraphError(f"weights: expected the {n_parameters} of the stage's tensors, got {list(weights.shape)}")
         self._weights = load_flat(list(self._parameters.values()), weights)
 
     def unperturbed(self, rows: Columns, received: Values) -> Values:
-        """What the stage gives of the rows of one group, [batch_size, ...] of each column.
+        """The values that unperturbed weights give for the rows of one group, [batch_size, ...] of each column.
 
         Raises:
             GraphError: rows or values do not fit the stage.
@@ -78,7 +79,7 @@ class StageRunner:
         return self._run(lambda: self._program.run(self._rows(rows), given))
 
     def members(self, rows: Columns, received: Values, noise: Sequence[TensorNoise]) -> Values:
-        """The same of some members of the group, all at once: [members, ...] of each value received and given.
+        """The values that some members of the group give, batched; values received and given are [members, ...].
 
         `noise` has an entry for each of the stage's learned tensors. The last stage gives the losses, [members].
 
@@ -106,7 +107,7 @@ class StageRunner:
 
     def _run(self, run: Callable[[], Mapping[str, Tensor]]) -> Values:
         with computing(self._threads):
-            # Outside of what members run, where a value would be one member's.
+            # This check is outside of the members' function, in which a value would be that of one member.
             self._program.prepare()
             try:
                 results = run()
@@ -119,7 +120,7 @@ class StageRunner:
 
 
 def _tensor(array: Float32Array) -> Tensor:
-    """As if the stage before had made it here: a copy, where it lies in memory otherwise."""
+    """The array as a tensor with PyTorch's alignment; a copy if the array is aligned otherwise."""
     array = np.asarray(array, dtype=np.float32, order="C")
     is_as_ours = array.flags.writeable and array.ctypes.data % _ALIGNMENT == 0
     return torch.from_numpy(array) if is_as_ours else torch.tensor(array)

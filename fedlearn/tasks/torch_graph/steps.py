@@ -1,4 +1,4 @@
-"""The calls of a graph, ready to be made."""
+"""The calls of a graph, prepared so that they run fast."""
 
 from collections.abc import Sequence
 from math import inf, nan
@@ -20,21 +20,21 @@ _NON_FINITE = {"inf": inf, "-inf": -inf, "nan": nan}
 
 
 class PreparedCall(Struct, frozen=True, eq=False):
-    """One call; what can be prepared is prepared, since small models wait for Python more than for arithmetic."""
+    """One prepared call; small models wait for Python more than for arithmetic."""
 
     call: Call
     function: Function
     arguments: tuple[Any, ...]
-    """As torch takes them, but for the values."""
+    """The arguments as torch takes them, with gaps for values."""
     values: tuple[tuple[int, str], ...]
-    """Which arguments are values, and which ones."""
+    """The positions of arguments that are values, each with the value's name."""
     lists: tuple[tuple[int, tuple[str | None, ...]], ...]
-    """Which arguments are lists of values."""
+    """The positions of arguments that are lists of values, each with the values' names."""
     last_read: tuple[str, ...]
-    """Values that no later call reads."""
+    """Names of values that no later call reads."""
 
     def given(self, known: Values) -> list[Any]:
-        """All arguments."""
+        """All arguments of the call, with the values filled in."""
         arguments = list(self.arguments)
         for place, name in self.values:
             arguments[place] = known[name]
@@ -43,7 +43,7 @@ class PreparedCall(Struct, frozen=True, eq=False):
         return arguments
 
     def run(self, known: Values, device: torch.device) -> Sequence[Tensor]:
-        """Gives the results, adds them to `known`, and drops from there what is not needed any more."""
+        """Gives the results, adds them to `known`, and removes from `known` what no later call reads."""
         arguments = self.given(known)
         if self.call.operator in SOURCES:
             results: Any = self.function(*arguments, device=device)
@@ -61,7 +61,7 @@ class CallSequence(NamedTuple):
     """All calls of a graph in an order in which they can be made."""
 
     once: list[PreparedCall]
-    """Calls that nothing learned, received, drawn or of the rows reaches, such as masks. Results are kept."""
+    """Calls that depend on nothing learned, received or drawn and on no row, such as masks; their results are kept."""
     each_time: list[PreparedCall]
 
 

@@ -1,4 +1,4 @@
-"""A task that the person at this machine named, and what must be the same wherever else it is named."""
+"""A task that the person at this machine named, and hashes that must agree on all machines that name it."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -14,17 +14,17 @@ _HASH_BYTES = 16
 
 
 class NamedTask(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A task and where it came from."""
+    """A task and its origin."""
 
     task: Task
     entry: str
-    """FILE.py:NAME, as this machine finds it."""
+    """The task as FILE.py:NAME on this machine."""
     source: bytes
-    """Hash of the source that it was made from."""
+    """The hash of the source that it was made from."""
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """Hashes of everything that must be the same on the server and on volunteers, by what they are of."""
+        """Hashes of everything that must be the same on the server and on volunteers, by name."""
         frozen: Columns = {name: np.asarray(array) for name, array in self.task.frozen.items()}
         return {
             "source": self.source.hex(),
@@ -34,7 +34,7 @@ class NamedTask(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """What differs between two identities."""
+    """The names of the hashes that differ between two identities."""
     return [what for what in other if own.get(what) != other[what]]
 
 
@@ -52,6 +52,7 @@ def check_identity(own: Mapping[str, str], servers: Mapping[str, str]) -> None:
 
 
 def _tensors_hash(task: Task) -> bytes:
-    """16 bytes of a hash of names, shapes, scales and masks of what is trained, and of what the masks follow from."""
+    """The hash (16 bytes) of names, shapes, scales and masks of trained tensors, and of the columns behind the
+    masks."""
     described = (task.layout, sorted(task.reads.items()), task.batch_size)
     return blake3(msgspec.json.encode(described)).digest(_HASH_BYTES)

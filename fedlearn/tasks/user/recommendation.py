@@ -1,4 +1,4 @@
-"""Settings that a run of a user's task chooses where neither the task nor the configuration does, with reasons."""
+"""Settings that a run of a user's task chooses, with reasons, where neither task nor configuration has a value."""
 
 import math
 
@@ -16,22 +16,22 @@ LEARNING_RATE = 0.01
 """Adam's."""
 
 STEP_S = 0.2
-"""Seconds of trials in a step: besides them a step takes a few milliseconds, and learning needs many steps."""
+"""Seconds of trials in a step: a step takes a few milliseconds besides, and learning needs many steps."""
 
 CHEAP_MEMBERS = 128
-"""Members that are tried in STEP_S where they need not be shared out: a step may have as few as suit the task."""
+"""The number of members in STEP_S from which on they are cheap, so that a step may have as few as suit the task."""
 
 LEAST_GROUPS = 4
 MOST_GROUPS = 128
 GROWTH = 16
-"""How many times larger the population may become as volunteers join."""
+"""The factor by which the population may grow as volunteers join."""
 
 DEADLINE_S = (10.0, 3600.0)
-"""The least and the greatest `time_per_step`; it only cuts stragglers off: steps close when the population is in."""
+"""The least and the greatest `time_per_step`, which only cuts stragglers off: a step closes when all losses are in."""
 
 
 def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
-    """The configuration with a value for each automatic key, and the reason for each that was chosen here."""
+    """The configuration with a value for each automatic key, and the reasons for those that were chosen here."""
     reasons = []
     usual = objective.task.usual_population
     for key, value in (
@@ -64,7 +64,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
 
 
 def _group_size(strategy: StrategySettings, usual: int) -> int:
-    """GROUP_SIZE, or the next smaller power of two that fits into a configured population, or the usual one."""
+    """GROUP_SIZE, halved until it fits into the configured or usual population."""
     size = GROUP_SIZE
     population = strategy.population_limit or min(filter(None, (strategy.max_population, usual)), default=size)
     while size > population:
@@ -73,9 +73,9 @@ def _group_size(strategy: StrategySettings, usual: int) -> int:
 
 
 def _population(strategy: StrategySettings, members_per_s: float, usual: int) -> tuple[int, int]:
-    """Members of a step now, and when volunteers have joined; in whole groups, and as many as an estimate can sum.
+    """The population now and after volunteers have joined, in whole groups and at most as large as an estimate can sum.
 
-    Where a population is usual it stays as it is: its steps cost more in what surrounds them than in trials.
+    A usual population does not grow, because its steps cost more outside of trials than in them.
     """
     size = strategy.group_size
     largest = min(MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))

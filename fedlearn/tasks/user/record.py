@@ -1,4 +1,4 @@
-"""What a run keeps of a user's task, so that it can be replayed without the task's code."""
+"""The record that a run keeps of a user's task, by which it can be replayed without the task's code."""
 
 from typing import final
 

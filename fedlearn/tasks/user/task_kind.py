@@ -1,4 +1,4 @@
-"""The kinds of tasks that users bring in a file: they are prepared alike, since the task itself says what differs."""
+"""The kinds of tasks that users bring in a file, all prepared alike because the task itself defines what differs."""
 
 from collections.abc import Mapping
 from typing import final
@@ -22,14 +22,14 @@ from fedlearn.tasks.user.task_options import TaskOptions, options_of
 from fedlearn.text.source import Progress
 
 GRAPH = "graph"
-"""The kind of tasks that travel as data."""
+"""The name of the kind of tasks that travel as data."""
 
 RECORD_FILE = "task.json"
 
 
 @final
 class TaskExaminer:
-    """Examines a run as its task says, while no trials of it are under way."""
+    """An examiner that measures a run as its task defines, while none of its trials runs."""
 
     def __init__(self, objective: TaskObjective) -> None:
         self._task, self._in_use = objective.task, objective.in_use
@@ -54,7 +54,7 @@ class TaskExaminer:
 
 @final
 class TaskKind:
-    """A kind whose tasks say everything but the settings of the run."""
+    """A kind whose tasks define everything but the settings of the run."""
 
     options = TaskOptions
 
@@ -167,7 +167,7 @@ def _prepared(
 
 
 def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, Reasons]:
-    """The task as data, or empty; with a note that says why."""
+    """The task as data, or empty, with a note that explains why."""
     if options.share == "nothing":
         return b"", ()
     try:

@@ -1,4 +1,4 @@
-"""The objective of a task that a user brought: fedlearn finds noise and rows, and the task computes losses."""
+"""The objective of a user's task: fedlearn draws noise and rows, and the task computes losses."""
 
 from threading import Lock
 from typing import final
@@ -15,7 +15,7 @@ from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Batch, Device, Task, flat_weights
 
 NOISE_BYTES = 2**28
-"""Bytes of noise of the members that are evaluated in one call."""
+"""The most bytes of noise of the members that run in one call."""
 
 
 @final
@@ -30,7 +30,7 @@ class TaskObjective:
         self._device: Device = device
         self._threads: int | None = None
         self.in_use = Lock()
-        """Held while the task computes: it has one module, into which trials and looks at the model load weights."""
+        """A lock held while the task computes, since trials and examinations load weights into the same module."""
         self._reader = RowReader(self.layout, task.reads, batch_size=task.batch_size, seed=seed)
 
     @property
@@ -68,7 +68,7 @@ class TaskObjective:
         return n_groups * (2 * self._reader.n_mask_columns + 3 * self._row_bytes(data)) if self.task.reads else 0
 
     def _row_bytes(self, data: Columns) -> int:
-        """Bytes of one group's rows, and of the random words that chose them."""
+        """Bytes of one group's rows and of the random words that chose them."""
         row_bytes = sum(column.nbytes for column in data.values()) // max(n_rows(data), 1)
         return (1 + self.task.batch_size) * (32 + row_bytes)
 
@@ -98,6 +98,6 @@ class TaskObjective:
 
 
 def _described(rows: Columns) -> str:
-    """What each group was given: its rows of each column."""
+    """The shapes of the columns that each group was given, in words."""
     columns = [f"{name} {column.dtype} {list(column.shape[1:])}" for name, column in rows.items()]
     return f"rows with the columns {', '.join(columns)}" if columns else "weights without rows of data"

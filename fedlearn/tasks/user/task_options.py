@@ -1,4 +1,4 @@
-"""The settings of runs of a task that a user brought; the task itself says everything else."""
+"""The settings of runs of a user's task; the task itself defines everything else."""
 
 from typing import Annotated, Literal
 

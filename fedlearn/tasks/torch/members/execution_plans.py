@@ -72,8 +72,8 @@ class ExecutionPlan:
             lines.append(f"  shared weights: {', '.join(verdict.by_rule)}")
         if verdict.by_tensor:
             lines.append(f"  members' own matrices (slower): {', '.join(verdict.by_tensor)}")
-        for sequential, batched in verdict.losses:
-            lines.append(f"  loss of a member: {sequential:.6g} one by one, {batched:.6g} at once")
+        for sequential_loss, batched_loss in verdict.losses:
+            lines.append(f"  loss of a member: {sequential_loss:.6g} one by one, {batched_loss:.6g} at once")
         return "\n".join(lines)
 
 

@@ -1,1 +1,1 @@
-"""A module and its loss as a graph."""
+"""The export of a module and its loss as a graph."""

@@ -1,4 +1,4 @@
-"""What `torch.export` makes of a model and its loss: a program of ATen's operators without changes in place."""
+"""Captures a model and its loss by `torch.export`, as a program of ATen's operators that changes nothing in place."""
 
 import logging
 import warnings
@@ -16,10 +16,10 @@ from fedlearn.tasks.torch_graph.export.refusals import REMEDY, cannot_be_exporte
 from fedlearn.tasks.torch_graph.export.stand_ins import standing_in
 
 Loss = Callable[[nn.Module, dict[str, Tensor]], Tensor | float]
-"""`loss(model, rows)`: one number, lower is better."""
+"""A function `loss(model, rows)` that gives one number; lower is better."""
 
 MODEL = "model"
-"""Where `_Whole` has the model, so that names of its tensors begin with it and a point."""
+"""The attribute of `_Whole` that holds the model; names of the model's tensors begin with it and a point."""
 
 
 def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> ExportedProgram:
@@ -40,7 +40,7 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
         except GraphError:
             raise
         except Exception as error:
-            # Whatever the user's code raises when it meets tensors without numbers comes out here.
+            # The user's code may raise anything here when it meets tensors without numbers.
             raise cannot_be_exported(error) from error
     program.graph.eliminate_dead_code()
     for spec in program.graph_signature.output_specs:
@@ -54,7 +54,7 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
 
 
 class _Whole(nn.Module):
-    """A function of columns that gives the loss, as `torch.export` wants it."""
+    """A module that gives the loss of columns, in the form that `torch.export` needs."""
 
     def __init__(self, model: nn.Module, loss: Loss, columns: tuple[str, ...]) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _Whole(nn.Module):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says of its own workings; what concerns the model is raised."""
+    """A context in which torch does not log messages about itself; what concerns the model is raised."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

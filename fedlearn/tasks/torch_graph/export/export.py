@@ -1,4 +1,4 @@
-"""A module and its loss as a graph, and the arrays that go with it."""
+"""Exports a module and its loss as a graph, with the arrays that belong to it."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,14 +22,15 @@ from fedlearn.tasks.torch_graph.measure import measure_whole
 from fedlearn.tasks.torch_graph.program import Program
 
 MAX_CONSTANT_BYTES = 256
-"""Of a tensor that is part of the graph, such as the frequencies of a rotary embedding; others are beside it."""
+"""The most bytes of a tensor in the graph itself, such as the frequencies of a rotary embedding."""
 
 _TOLERANCE = 1e-5
-"""Relative, and absolute a tenth of it; where tensors lie in memory otherwise, kernels may sum in another order."""
+"""The relative tolerance, a tenth of which is the absolute one; kernels may sum in another order if tensors lie
+otherwise in memory."""
 
 
 class ExportedGraph(Struct, frozen=True, eq=False):
-    """What a model and its loss come to, but for where learning starts."""
+    """The graph of a model and its loss, without the initial weights."""
 
     graph: Graph
     frozen: Mapping[str, NDArray[Any]]
@@ -39,11 +40,11 @@ class ExportedGraph(Struct, frozen=True, eq=False):
 def export(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor], learned: Mapping[str, Tensor]) -> ExportedGraph:
     """The graph of a model's loss on the rows of one group.
 
-    `rows` are those of some group, [batch_size, ...] of each column as trials are given them; `learned` are parameters
-    of the model by their names.
+    `rows` are those of any group, [batch_size, ...] of each column as in trials. `learned` are parameters of the model,
+    by name.
 
     Raises:
-        GraphError: the loss is not a function of rows and tensors alone, or not one that a graph can say.
+        GraphError: the loss is not a function of rows and tensors alone, or not one that a graph can express.
     """
     program = capture(model, loss, rows)
     names, tensors = given_to(program, model, rows, learned)

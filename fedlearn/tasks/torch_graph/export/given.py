@@ -1,4 +1,4 @@
-"""What an exported program is given, by the names that its values have in a graph."""
+"""The inputs of an exported program, by the names that they have in a graph."""
 
 from collections.abc import Iterator, Mapping
 
@@ -18,10 +18,10 @@ def given_to(
 ) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Names of values by placeholder, and by those names the tensors that are not learned.
 
-    Tied tensors are one value: under the name by which they are learned, or else the first that the model has.
+    Tied tensors are one value, which has the name under which they are learned, or else the model's first one.
 
     Raises:
-        GraphError: a column has the name of a tensor, or the program is given something that is no tensor.
+        GraphError: a column has the name of a tensor, or an input of the program is no tensor.
     """
     name_of: dict[int, str] = {}
     for name, tensor in _named_tensors(model):

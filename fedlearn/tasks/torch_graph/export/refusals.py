@@ -1,4 +1,4 @@
-"""Why a model or its loss cannot travel as a graph, in words for who wrote it."""
+"""Errors that explain to its author why a model or its loss cannot travel as a graph."""
 
 import re
 import traceback
@@ -14,9 +14,9 @@ REMEDY = (
     "where each volunteer can hold the whole model, share nothing (--share nothing): volunteers then run the task from "
     "a file of their own"
 )
-"""Crews and their plans need a graph, so it is no remedy for them."""
+"""The remedy for runs without crews; crews and their plans need a graph, so it does not help them."""
 
-# In the trace that export leaves with a call, a line of code follows its place.
+# In the trace of a call, a line of code follows its file and number.
 _PLACE = re.compile(r'\s*File "(.+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)
 _RANDOM = (
@@ -28,7 +28,7 @@ _BY_VALUE_ERRORS = ("GuardOnDataDependentSymNode", "DynamicOutputShapeException"
 
 
 def cannot_be_exported(error: Exception) -> GraphError:
-    """The refusal of a model that `torch.export` did not take."""
+    """The error of a model that `torch.export` did not accept."""
     where = _last_line_of_user(error)
     if type(error).__name__ in _BY_VALUE_ERRORS or "data-dependent" in str(error):
         return GraphError(
@@ -42,7 +42,7 @@ def cannot_be_exported(error: Exception) -> GraphError:
 
 
 def outside_the_table(node: fx.Node) -> GraphError:
-    """The refusal of an operator that volunteers do not run."""
+    """The error of an operator that volunteers do not run."""
     if node.op == "get_attr":
         return GraphError(
             f"the model or its loss has branches or loops of torch's, such as torch.cond{line_of(node)}; "
@@ -67,7 +67,7 @@ def outside_the_table(node: fx.Node) -> GraphError:
 
 
 def first_line(text: str) -> str:
-    """The first line of a message, and not too much of it."""
+    """The first line of a message, shortened."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= 200 else line[:200] + "..."
 
@@ -78,7 +78,7 @@ def _last_line_of_user(error: BaseException) -> str:
 
 
 def line_of(node: fx.Node) -> str:
-    """Where the user's code makes the call, or else in which of PyTorch's modules it is made."""
+    """The line of the user's code that makes the call, or else the PyTorch module that makes it."""
     lines = str(node.meta.get("stack_trace") or "").splitlines()
     for place, code in reversed(list(pairwise(lines))):
         found = _PLACE.match(place)

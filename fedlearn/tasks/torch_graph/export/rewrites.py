@@ -1,4 +1,4 @@
-"""Which calls of the table stand for a call of ATen's."""
+"""Rewrites of ATen's calls as calls of operators of the table."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from fedlearn.graphs.operators import OPERATORS
 from fedlearn.tasks.torch_graph.export.refusals import REMEDY, line_of, outside_the_table
 
 Given = dict[str, Any]
-"""Arguments of an operator by ATen's names, defaults filled in."""
+"""The arguments of an operator by ATen's names, with defaults filled in."""
 
 
 class Replacement(NamedTuple):
-    """One call in place of (a part of) another."""
+    """One call that replaces another, or a part of it."""
 
     operator: str
     arguments: Given
@@ -27,14 +27,14 @@ _WITHOUT_MEANING = (
     "cudnn_enable", "cudnn_enabled", "device", "implicit", "layout", "memory_format", "momentum", "non_blocking",
     "output_size", "padding_idx", "path", "pin_memory", "scale_grad_by_freq", "sparse", "sparse_grad",
 )  # fmt: skip
-"""Parameters that are not in the table since no value hangs on them where gradients are not wanted."""
+"""Parameters that the table lacks, because no value depends on them without gradients."""
 
 
 def replacements_of(node: fx.Node) -> list[Replacement]:
-    """The calls whose results together are those of the node; none where its result is its first argument.
+    """The calls that replace the node's call; none if its result is its first argument.
 
     Raises:
-        GraphError: the operator is outside the table, or an argument that the table leaves out is not the usual one.
+        GraphError: the operator is not in the table, or an argument that the table lacks does not have its default.
     """
     name = str(node.target).removeprefix("aten.")
     if not isinstance(node.target, torch._ops.OpOverload) or (name not in OPERATORS and name not in _REWRITES):
@@ -46,10 +46,10 @@ def replacements_of(node: fx.Node) -> list[Replacement]:
 
 
 def _bound(node: fx.Node) -> Given:
-    """The arguments of a call by name.
+    """The arguments of a call, by name.
 
     Raises:
-        GraphError: one that the table leaves out has a value that the table does not stand for.
+        GraphError: an argument that the table lacks does not have its default.
     """
     assert isinstance(node.target, torch._ops.OpOverload)
     name = str(node.target).removeprefix("aten.")
@@ -67,7 +67,7 @@ def _bound(node: fx.Node) -> Given:
 
 
 def _with_number(replacement: Replacement) -> Replacement:
-    """The operator for a number where one stands in place of a tensor, as Python's operators put it."""
+    """The call with the overload for a number, if a number stands in place of a tensor, as in Python's operators."""
     if not isinstance(replacement.arguments.get("other"), int | float):
         return replacement
     packet, overload = replacement.operator.split(".")
@@ -96,7 +96,7 @@ def _expansions(node: fx.Node, given: Given) -> list[Replacement]:
 
 
 def _joined(_: fx.Node, given: Given) -> list[Replacement]:
-    """Without empty tensors, which caches begin with, and which no graph may have."""
+    """A concatenation without empty tensors, with which caches begin, and which graphs may not contain."""
     filled = [x for x in given["tensors"] if x.meta["val"].numel()]
     return [Replacement("cat.default", {**given, "tensors": filled})]
 
@@ -106,7 +106,7 @@ def _conversion(_: fx.Node, given: Given) -> list[Replacement]:
 
 
 def _copy(_: fx.Node, given: Given) -> list[Replacement]:
-    # Nothing is changed in place, so that a copy is worth as much as what it copies.
+    # Programs change nothing in place, so that a copy equals its original.
     return [Replacement("contiguous.default", given)] if given["memory_format"] is torch.contiguous_format else []
 
 
@@ -173,4 +173,4 @@ _CHECKED: Mapping[str, tuple[str, ...]] = {
     "instance_norm.default": ("running_mean", "running_var", "use_input_stats"),
     **dict.fromkeys(_RECURRENT, ("dropout", "train")),
 }
-"""Parameters that the table leaves out, which a rewrite looks at."""
+"""Parameters that the table lacks, and that a rewrite checks by itself."""

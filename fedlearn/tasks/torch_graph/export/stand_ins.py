@@ -1,6 +1,6 @@
-"""Functions that `torch.export` cannot follow, or that are not safe on what others sent, composed of those that are.
+"""Substitutes for functions that `torch.export` cannot follow, or that are unsafe on data of others.
 
-While a program is captured they stand in for PyTorch's own; the loss of the program is compared with the module's.
+They replace PyTorch's functions while a program is captured; the program's loss is compared with the module's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ _ctc_loss, _embedding_bag = F.ctc_loss, F.embedding_bag
 
 @contextmanager
 def standing_in() -> Iterator[None]:
-    """Within it, modules call the functions of this file."""
+    """A context in which modules call the functions of this file."""
     patches: Sequence[tuple[Any, str, Callable[..., Any]]] = (
         (F, "ctc_loss", ctc_loss),
         (F, "embedding_bag", embedding_bag),
@@ -35,12 +35,12 @@ def standing_in() -> Iterator[None]:
 
 
 def _is_said_to_be_causal(_mask: Tensor | None, is_causal: bool | None = None, _size: int | None = None) -> bool:
-    """A mask is applied as it is; whether it is causal follows from its values, and only decides about speed."""
+    """Whether a mask is declared causal; whether it really is follows from its values, and only affects speed."""
     return bool(is_causal)
 
 
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
-    """`F.embedding_bag` of bags [bags, length]; offsets are values, which PyTorch's kernel takes on trust."""
+    """`F.embedding_bag` of bags [bags, length], without offsets, which PyTorch's kernel does not check."""
     names = (
         "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_sample_weights", "include_last_offset",
         "padding_idx",

@@ -1,4 +1,4 @@
-"""Calls of an exported program as calls of the table."""
+"""Translates the calls of an exported program to calls of the table."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _ASSERTIONS = ("_assert_tensor_metadata.default",)
 
 
 class Translation:
-    """Of one exported graph; `value_of` names the values of placeholders."""
+    """The translation of one exported graph; `value_of` names the values of placeholders."""
 
     def __init__(self, graph: fx.Graph, value_of: Mapping[str, str]) -> None:
         self._graph, self._value_of = graph, dict(value_of)
@@ -29,10 +29,10 @@ class Translation:
         self._calls: list[Call] = []
 
     def calls(self) -> tuple[tuple[Call, ...], str]:
-        """All calls that the loss needs, in order, and its name.
+        """All calls that the loss needs, in order, and the name of the loss.
 
         Raises:
-            GraphError: an operator is outside the table, or is asked for something that the table has not.
+            GraphError: an operator is not in the table, or has an argument that the table lacks.
         """
         output = ""
         for node in self._graph.nodes:
@@ -63,7 +63,7 @@ class Translation:
         self._call(node, replacements_of(node))
 
     def _call(self, node: fx.Node, replacements: list[Replacement]) -> None:
-        """Makes the calls that stand for a node; their results together are its results."""
+        """Adds the calls that replace a node; their results are the node's results."""
         results: list[str] = []
         for replacement in replacements:
             table = OPERATORS[replacement.operator]
@@ -119,7 +119,7 @@ class Translation:
 
 
 def needed_for(output: str, calls: Sequence[Call]) -> tuple[Call, ...]:
-    """The calls without those of which nothing comes."""
+    """The calls without those whose results nothing uses."""
     read, kept = {output}, []
     for call in reversed(calls):
         if not read.isdisjoint(call.results):
