@@ -4,7 +4,7 @@ import torch
 
 
 def use_device(device: str) -> torch.device:
-    """The device, on which convolutions keep all digits of float32 from now on, as products of matrices do.
+    """The device, with convolutions set to keep all digits of float32, as products of matrices do.
 
     By default cuDNN rounds what it multiplies to ten bits, so that audits could not tell an honest GPU from a liar.
 

@@ -1,4 +1,4 @@
-"""What tasks around a PyTorch module have in common: which tensors are trained, and members around them."""
+"""The common base of tasks around a PyTorch module: the tensors that are trained, and members around them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -25,7 +25,7 @@ from fedlearn.tasks.torch.members.sequential import load_flat
 Model = nn.Module | Callable[[], nn.Module]
 """A module, or a function that makes one; it is called when first needed, after `torch.manual_seed(0)`."""
 Train = Callable[[str], bool] | Sequence[str] | None
-"""Which parameters are trained: a predicate on names, or parts of names; None trains all with `requires_grad`."""
+"""The parameters to train, by a predicate on names or parts of names; None trains all with `requires_grad`."""
 
 
 class ModuleTask(Task):
@@ -45,7 +45,8 @@ class ModuleTask(Task):
         self._plans = ExecutionPlans(self._frozen_tensors, lambda: keepers(self.model))
 
     def use(self, device: str = "cpu", *, threads: int = 0) -> None:
-        """Lets trials run on a device (cpu, cuda, mps) with so many threads; 0 leaves their number as it is."""
+        """Sets the device (cpu, cuda, mps) and the number of threads for trials; 0 threads leaves the number as it
+        is."""
         self.device, self._threads = use_device(device), threads
         self.model.to(self.device)
 
@@ -54,7 +55,7 @@ class ModuleTask(Task):
         """The module, with the weights that were loaded last.
 
         Raises:
-            Refused: it is in training mode, and has layers that then behave differently.
+            Refused: the module is in training mode, and has layers that then behave differently.
         """
         if isinstance(self._model, nn.Module):
             model = self._model
@@ -105,13 +106,12 @@ class ModuleTask(Task):
 
     @property
     def frozen(self) -> Columns:
-        """Parameters that are not trained, and buffers, without those that the module makes in its first call."""
+        """Parameters that are not trained, and buffers, except those that the module makes in its first call."""
         learned = self.parameters  # for which the module is made
         tensors = _without(learned, self._named_at_first)
         return {name: _as_array(tensor) for name, tensor in tensors.items()}
 
     def report(self) -> str:
-        """How functions of members run on this machine, and why."""
         return str(self._plans)
 
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> TorchMembers:
@@ -125,12 +125,12 @@ class ModuleTask(Task):
         )
 
     def load(self, weights: Float32Array) -> list[Tensor]:
-        """Puts flat weights into the module; gives them as tensors on its device."""
+        """Loads flat weights into the module; gives them as tensors on its device."""
         _ = self.tensors  # where learning starts is read before anything is written over it
         return load_flat(list(self.parameters.values()), weights)
 
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
-        """Names as in the module's own `state_dict`, tied parameters under each of their names."""
+        """The module's `state_dict` with these weights, tied parameters under each of their names, as safetensors."""
         self.load(weights)
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
         return safetensors.torch.save(
@@ -141,13 +141,13 @@ class ModuleTask(Task):
         return _without(self.parameters, _named_tensors(self.model))
 
     def computing(self) -> AbstractContextManager[None]:
-        """Turns gradients off, and sets the number of threads for trials."""
+        """A context without gradients, with the number of threads for trials."""
         return computing(self._threads)
 
 
 @contextmanager
 def computing(threads: int) -> Iterator[None]:
-    """No gradients, and so many threads; 0 threads leaves them be."""
+    """A context without gradients, with `threads` threads; 0 leaves the number as it is."""
     before = torch.get_num_threads()
     if threads:
         torch.set_num_threads(threads)
@@ -174,7 +174,7 @@ def _is_trained(name: str, parameter: Tensor, train: Train) -> bool:
 
 
 def _as_array(tensor: Tensor) -> NDArray[Any]:
-    """The tensor's numbers; for dtypes that numpy lacks, the same bytes as integers."""
+    """The tensor as an array; for dtypes that numpy lacks, integers of the same bytes."""
     tensor = tensor.detach().cpu().contiguous()
     try:
         array: NDArray[Any] = tensor.numpy()

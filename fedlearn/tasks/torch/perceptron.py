@@ -1,4 +1,4 @@
-"""A classifier of layers, as a list of their sizes describes it."""
+"""A multilayer perceptron for classification, described by a list of layer sizes."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ Examples = tuple[Float32Array, NDArray[np.int64]]
 
 
 def perceptron(layer_sizes: Sequence[int]) -> nn.Sequential:
-    """Linear layers with ReLU between them: features, hidden units, classes."""
+    """Linear layers with ReLU between them; the sizes are those of features, hidden layers and classes."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(layer_sizes):
         layers += [nn.Linear(n_in, n_out), nn.ReLU()]
@@ -33,7 +33,7 @@ def classifier(
     batch_size: int,
     settings: Mapping[str, Setting],
 ) -> Supervised:
-    """The task that trains it by cross-entropy; `accuracy` and `loss` are measured on what is held out."""
+    """A task that trains a perceptron by cross-entropy; `accuracy` and `loss` are measured on held-out examples."""
     return supervised(
         lambda: perceptron(layer_sizes),
         _loss,

@@ -1,4 +1,4 @@
-"""A language model that writes, and a reward for what it wrote: a Python function, with no gradient."""
+"""Tuning of a language model by a reward for its texts, which is a Python function without gradient."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,14 @@ from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
 from fedlearn.tasks.torch.writing import CausalWriter, HuggingFaceTokenizer, padded
 
 SETTINGS: Mapping[str, Setting] = {"sigma": 0.003, "learning_rate": 0.0005}
-"""Settings for models that can write already: tuning takes small steps from good weights."""
+"""Settings for models that already write well: tuning takes small steps from good weights."""
 
 Reward = Callable[[str, str], float]
-"""What a text is worth, from the prompt and what was written after it; higher is better."""
+"""A function that rates a text, given the prompt and the text written after it; higher is better."""
 Write = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""Tokens [texts, n] that a module writes after prompts [texts, length]; the last argument is False where padded."""
+"""A function that gives the tokens [texts, n] that a module writes after prompts [texts, length].
+
+Its last argument is False where prompts are padded."""
 
 
 @final
@@ -45,7 +47,7 @@ class RewardTask(ModuleTask):
         scales: Mapping[str, float] | None,
         settings: Mapping[str, Setting] | None,
     ) -> None:
-        """`writers` gives what members write with, and what is judged on held-out prompts."""
+        """`writers` makes two writers: that of the members, and the one that is judged on held-out prompts."""
         super().__init__(model, train=train, scales=scales, settings=settings)
         self.batch_size = batch_size
         self.data = {"prompt": np.arange(len(prompts))}
@@ -55,7 +57,7 @@ class RewardTask(ModuleTask):
 
     @cached_property
     def tokenizer(self) -> HuggingFaceTokenizer:
-        """The tokenizer, made when it is first needed."""
+        """The tokenizer, which is made when it is first needed."""
         given = self._tokenizer
         return given if isinstance(given, HuggingFaceTokenizer) and not isinstance(given, type) else given()
 
@@ -104,7 +106,7 @@ class RewardTask(ModuleTask):
 
 @final
 class _Judge:
-    """Rewards of texts; members often write the same text, whose reward is computed once."""
+    """A cache of rewards: members often write the same text, whose reward is computed once."""
 
     def __init__(self, reward: Reward, tokenizer: HuggingFaceTokenizer) -> None:
         self._reward, self._tokenizer = reward, tokenizer
@@ -147,8 +149,8 @@ def reward(
     """A task that tunes a causal language model of Hugging Face by a reward for the texts that it writes.
 
     `reward(prompt, text)` gives a number, higher is better. Members of a group write after the same `batch_size`
-    prompts; at a `temperature` above 0 they also draw the same random numbers. `held_out` are prompts that the
-    unperturbed model is judged by, always with its most likely tokens. The tokenizer may also be a function that makes
+    prompts; at a `temperature` above 0 they also draw the same random numbers. The unperturbed model is judged on the
+    prompts in `held_out`, always with its most likely tokens. The tokenizer may also be a function that makes
     one. Any other module can be used with a `write` of its own.
 
     Raises:

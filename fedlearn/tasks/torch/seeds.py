@@ -1,4 +1,4 @@
-"""Random draws of functions: PyTorch's generators for the processor and for the device of the trials."""
+"""The generators from which functions draw random numbers: PyTorch's, for the processor and for the trials' device."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def random_states(device: torch.device) -> list[Tensor]:
-    """The states of the generators."""
+    """The states of the generators of the processor and of the device."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -19,7 +19,7 @@ def random_states(device: torch.device) -> list[Tensor]:
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Starts the generators from a seed, and puts their states back afterwards; None does neither."""
+    """Seeds the generators, and restores their states afterwards; None does neither."""
     if seed is None:
         yield
         return

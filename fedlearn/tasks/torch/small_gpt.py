@@ -13,16 +13,16 @@ from fedlearn.tasks.task import Setting
 from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised
 
 HELD_OUT_SHARE = 10
-"""The last tenth of the text is what the model is measured on."""
+"""One byte in this many is held out, at the end of the text, and the model is measured on it."""
 
 MAX_HELD_OUT = 64
-"""Windows that are measured, spread over the held-out text."""
+"""The most windows that are measured, spread over the held-out text."""
 
 LEAST_BYTES = 4000
 
 
 class Shape(Struct, frozen=True):
-    """Of the model, small enough to learn something from some thousand trials."""
+    """The shape of the model, small enough to learn something from some thousand trials."""
 
     context: int = 32
     width: int = 32
@@ -31,19 +31,19 @@ class Shape(Struct, frozen=True):
 
 
 class TextWindows(Struct, frozen=True, eq=False):
-    """A text as what the model reads."""
+    """A text as windows of tokens that the model reads."""
 
     alphabet: bytes
-    """The bytes that occur; a token is a place in it."""
+    """The bytes that occur in the text; a token is a position in it."""
     training: NDArray[np.uint8]
-    """[windows, context + 1]"""
+    """The windows for training, [windows, context + 1]."""
     held_out: NDArray[np.uint8]
     unigram: float
-    """Nats a byte that counting bytes in the training text reaches on the held-out text."""
+    """Loss on the held-out text, in nats per byte, of byte frequencies counted in the training text."""
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then a perceptron, each added to what came in."""
+    """Attention, then a perceptron, each added to its input."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class TransformerBlock(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, width] to the same."""
+        """Maps [B, T, width] to [B, T, width]."""
         n_sequences, length, width = x.shape
         heads = (n_sequences, length, 3, self.n_heads, width // self.n_heads)
         query, key, value = self.qkv(self.norms[0](x)).view(heads).permute(2, 0, 3, 1, 4)
@@ -65,7 +65,7 @@ class TransformerBlock(nn.Module):
 
 
 class SmallGPT(nn.Module):
-    """Begins with the frequencies of bytes as its only knowledge: those stand in the head's bias."""
+    """A small GPT whose initial head bias holds the frequencies of bytes, which is all that it knows at first."""
 
     def __init__(self, shape: Shape, frequencies: NDArray[np.float64]) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class SmallGPT(nn.Module):
             self.head.bias.copy_(torch.from_numpy(np.log(frequencies)))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits [B, T, tokens] of what comes next, from tokens [B, T]."""
+        """Logits [B, T, tokens] of the next tokens, from tokens [B, T]."""
         x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
@@ -109,7 +109,7 @@ def windows_of(text: bytes, shape: Shape) -> TextWindows:
 def language_task(
     windows: TextWindows, shape: Shape, *, batch_size: int, settings: Mapping[str, Setting]
 ) -> Supervised:
-    """The task that trains it to predict each next byte; `loss` is measured on what is held out, in nats."""
+    """A task that trains a small GPT to predict each next byte; `loss` is measured on held-out windows, in nats."""
     counts = np.bincount(windows.training[:, 1:].reshape(-1), minlength=len(windows.alphabet)) + 1.0
     return supervised(
         lambda: SmallGPT(shape, counts / counts.sum()),

@@ -18,10 +18,10 @@ from fedlearn.tasks.torch.trees import as_tensors
 Rows = dict[str, Tensor]
 """Some rows of each column, [rows, ...]."""
 Judge = Callable[[nn.Module, Rows], Tensor | float]
-"""Gives a number for a module on rows of data."""
+"""A function that gives a number for a module on rows of data."""
 
 HELD_OUT_SHARE = 10
-"""Where metrics are wanted and no held-out rows are given, one row in this many is held out."""
+"""One row in this many is held out, if metrics are wanted and no held-out rows are given."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""Structures of tensors in dictionaries, lists and tuples, which functions are given and give."""
+"""Structures of tensors in dictionaries, lists and tuples, which functions take and give."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def repeated(tree: Tree, count: int) -> Tree:
 
 
 def stacked(trees: Sequence[Tree]) -> Tree:
-    """One structure with tensors [trees, ...] from many of the same form; numbers become tensors too."""
+    """One structure of tensors [trees, ...] from many of the same form; numbers become tensors too."""
 
     def stack(*parts: Tensor | float) -> Tensor:
         for part in parts:

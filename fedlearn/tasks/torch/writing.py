@@ -17,10 +17,10 @@ from fedlearn.tasks.torch.members.batched_view import is_true_of_all
 
 @runtime_checkable
 class HuggingFaceTokenizer(Protocol):
-    """What a task needs of a tokenizer; those of Hugging Face have it."""
+    """The methods of a tokenizer that a task needs; those of Hugging Face have them."""
 
     def encode(self, text: str, /) -> list[int]:
-        """Numbers of the text's tokens."""
+        """The tokens of a text."""
 
     def decode(self, tokens: list[int], /) -> str:
         """The text of tokens."""
@@ -28,7 +28,7 @@ class HuggingFaceTokenizer(Protocol):
 
 @final
 class CausalWriter:
-    """Continues prompts: with the most likely token each time, or at a temperature above 0 with random sampling."""
+    """Continues prompts with the most likely tokens, or by random sampling at a temperature above 0."""
 
     def __init__(self, *, new_tokens: int, temperature: float, end: int | None) -> None:
         """`end` is the token that ends a text; None if there is none."""
@@ -37,9 +37,9 @@ class CausalWriter:
     def __call__(self, model: nn.Module, prompts: Tensor, is_text: Tensor) -> Tensor:
         """Tokens [texts, new_tokens] that continue `prompts` [texts, length]; `is_text` is False at padding.
 
-        Tokens after an end token mean nothing; where all texts have ended, zeros fill the rest.
+        Tokens after an end token have no meaning; once all texts have ended, zeros fill the rest.
         """
-        # It is imported here because everything else needs PyTorch only.
+        # The library is imported here, because all else needs only PyTorch.
         cache = import_module("transformers").DynamicCache()
         written, tokens = list[Tensor](), prompts
         is_over = torch.zeros_like(prompts[:, 0], dtype=torch.bool)
@@ -65,11 +65,12 @@ class CausalWriter:
 
 
 def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tensor:  # noqa: ANN401 (transformers' own)
-    """Logits [texts, vocabulary] after the newest tokens [texts, n]; `is_text` [texts, length] has those before too."""
+    """Logits [texts, vocabulary] after the newest tokens [texts, n]; `is_text` [texts, length] covers earlier ones
+    too."""
     n, length = tokens.shape[1], is_text.shape[1]
     is_past = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[-n:]
     seen = is_past & is_text[:, None, None]
-    # A complete mask of numbers: of any other one transformers would look at the values.
+    # The mask is complete and made of numbers: transformers would read the values of any other mask.
     mask = torch.zeros_like(seen, dtype=torch.float32).masked_fill(~seen, torch.finfo(torch.float32).min)
     places = (is_text.long().cumsum(1) - 1).clamp_min(0)[:, -n:]
     known = inspect.signature(model.forward).parameters
@@ -86,7 +87,7 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
 
 
 def padded(tokens: Sequence[Sequence[Sequence[int]]], padding: int) -> tuple[Tensor, Tensor]:
-    """Prompts [groups, texts, length], padded on the left, and where they are text."""
+    """Prompts [groups, texts, length], padded on the left, and a mask that is True at text."""
     longest = max(len(text) for group in tokens for text in group)
     rows = [[[padding] * (longest - len(text)) + list(text) for text in group] for group in tokens]
     places = [[[False] * (longest - len(text)) + [True] * len(text) for text in group] for group in tokens]

@@ -1,1 +1,1 @@
-"""Members of one module, and the ways in which they are run."""
+"""Members of one module, run sequentially or batched."""

@@ -1,4 +1,4 @@
-"""Whether two ways of running members gave the same results."""
+"""Compares the results of sequential and batched members."""
 
 import torch
 from torch import Tensor
@@ -7,11 +7,11 @@ from torch.utils import _pytree as pytree
 from fedlearn.tasks.torch.trees import Tree
 
 SHARE_OF_SPREAD = 1e-2
-"""A difference this much smaller than the effect of noise changes no comparison of members."""
+"""The largest difference, as a share of the members' spread, that changes no comparison of members."""
 SHARE_OF_VALUE = 2e-5
-"""What the order of additions changes, relative to the largest value."""
+"""The largest difference that the order of additions makes, relative to the largest value."""
 SHARE_OF_CHOICES = 0.1
-"""Whole numbers are choices, such as the likeliest token, of which some depend on a last digit."""
+"""The largest share of integers that may differ: they are choices, of which some depend on a last digit."""
 
 
 def agree(one: Tree, other: Tree) -> bool:

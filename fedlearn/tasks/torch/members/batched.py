@@ -1,4 +1,4 @@
-"""Runs an unmodified function for many members at once: by `torch.vmap` over members, with the mode and its rules."""
+"""Runs an unmodified function for many members at once, by `torch.vmap` over members, with the mode and its rules."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ def batched(
     *,
     seen: Callable[[Perturbed], object] | None = None,
 ) -> Tree:
-    """Calls `function(*shared, *own)` for each member; results, and tensors in `own`, are [members, ...].
+    """Calls `function(*shared, *own)` for all members; results, and tensors in `own`, are [members, ...].
 
     `seen` is called with the mode after the function has run in it.
 
@@ -49,6 +49,6 @@ def batched(
 
     members = torch.arange(n_members, device=parameters[0].device)
     with warnings.catch_warnings():
-        # It is right all the same, and the trial measures how long it takes.
+        # The result is right all the same, and the trial measures how long it takes.
         warnings.filterwarnings("ignore", message="There is a performance drop")
         return torch.vmap(one, randomness="same")(members, tuple(own))

@@ -1,24 +1,24 @@
-"""How many members run at once, found on the work itself.
+"""The number of members that run at once, found by measuring the work itself.
 
-With few at a time the processor waits for Python; many at a time do not fit into its caches.
+If it is small the processor waits for Python; if it is large the members do not fit into its caches.
 """
 
 from typing import final
 
 FIRST_SIZE = 8
 GAIN = 0.97
-"""A size counts as faster if it takes at most this share of the best time so far."""
+"""The greatest share of the best time so far at which a size counts as faster."""
 SAMPLES = 2
-"""Pieces that a size is judged by; the fastest counts, since other programs only delay."""
+"""Number of pieces by which a size is judged; the fastest counts, since other programs only delay."""
 ENOUGH_SAMPLES = 8
-"""Pieces of the best size after which its time is sure enough to be compared with others."""
+"""Number of pieces of the best size after which its time is certain enough to be compared with others."""
 PATIENCE = 2
-"""How many sizes in a row may be no faster before the best one is kept."""
+"""Number of sizes in a row that may be no faster before the search ends."""
 
 
 @final
 class ChunkSize:
-    """The size of the pieces in which a population is tried: it doubles while that is faster."""
+    """A search for the size of the pieces in which a population runs; it doubles while that is faster."""
 
     def __init__(self, limit: int, first_size: int = FIRST_SIZE) -> None:
         """`limit` is the most members that fit into memory at once, at least 1."""
@@ -40,15 +40,15 @@ class ChunkSize:
         return ChunkSize(self._limit, FIRST_SIZE if self._best is None else max(self._best[1] // 2, FIRST_SIZE))
 
     def is_sure(self, n_members: int) -> bool:
-        """Whether the best size for `n_members` members has been found, and its time is sure."""
+        """Whether the best size for `n_members` members has been found and its time is certain."""
         return self._has_found(n_members) and self._n_best_samples >= ENOUGH_SAMPLES
 
     def size(self, n_members: int) -> int:
-        """Members to try at once of `n_members`, or more than those where all of them are to be tried at once."""
+        """The number of members to run at once out of `n_members`; it may be larger, which means all of them."""
         return self._best[1] if self._best is not None and self._has_found(n_members) else self._size
 
     def record(self, size: int, seconds: float) -> None:
-        """Takes the seconds per member of a piece of this size."""
+        """Adds a measurement: the seconds per member of a piece of this size."""
         if self._best is not None and size == self._best[1]:
             self._best = (min(self._best[0], seconds), size)
             self._n_best_samples += 1
@@ -58,7 +58,7 @@ class ChunkSize:
                 self._judge(min(self._samples))
 
     def shrink(self, n_members: int) -> None:
-        """Halves the size: `n_members` were too many for the device's memory."""
+        """Halves the size, because `n_members` were too many for the device's memory."""
         self._limit = self._size = max(n_members // 2, 1)
         self._best, self._is_found = ((self._best or (0.0, 0))[0], self._size), True
 

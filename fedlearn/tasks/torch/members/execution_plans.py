@@ -1,4 +1,4 @@
-"""How the members of a function are run, and why: found on the first members that run it, and anew now and then."""
+"""Execution plans: whether a function's members run sequentially or batched, decided by a trial that is repeated."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,23 +13,24 @@ from fedlearn.tasks.torch.members.chunk_size import ChunkSize
 from fedlearn.tasks.torch.members.trial import Subject, TrialOutcome, first_line, hold_trial
 
 N_TRIED = 4
-"""Members that are run both ways."""
+"""Number of members in a trial, each of which runs sequentially and batched."""
 HOPELESS_S = 0.2
-"""If N_TRIED members take this long at once, Python's share is small: if one by one was faster, it stays faster."""
+"""Seconds of a batched run of N_TRIED members above which Python's share is small, so that a slower one stays
+slower."""
 OWN_NUMBERS = 2**28
-"""The most numbers in all members' own matrices: 1 GiB."""
+"""The most elements of all members' own matrices together, which take 1 GiB."""
 WORK_PER_TRIAL = 100
-"""A trial is held again after this many times its own duration."""
+"""The multiple of a trial's duration after which the next one is due."""
 HAS_FINE_CLOCK = "clock_gettime" in get_clock_info("thread_time").implementation
-"""Elsewhere, as on Windows, the time of a thread moves in steps of 16 ms, which is longer than a trial."""
+"""Whether the time of a thread is precise; on Windows it moves in steps of 16 ms, which is longer than a trial."""
 
 
 @final
 class ExecutionPlan:
-    """How the members of one function are run."""
+    """The decision whether one function's members run sequentially or batched, with its reasons."""
 
     def __init__(self, name: str, verdict: TrialOutcome, pace: ChunkSize, *, trial_s: float) -> None:
-        """`trial_s` is how long the trial took."""
+        """`trial_s` is the duration of the trial in seconds."""
         self.name, self.verdict, self.pace = name, verdict, pace
         self._refusal = verdict.refusal
         self._work_left_s = WORK_PER_TRIAL * trial_s
@@ -41,12 +42,12 @@ class ExecutionPlan:
         return self._work_left_s < 0
 
     def worked(self, seconds: float, *, sequential: bool) -> None:
-        """Counts the time of members that were run, and how they were."""
+        """Adds the seconds of a run to the time since the trial, and notes whether it was sequential."""
         self._work_left_s -= seconds
         self._was_sequential = sequential
 
     def is_sequential(self, n_members: int) -> bool:
-        """Whether `n_members` are run one by one."""
+        """Whether `n_members` members run sequentially."""
         if self._refusal:
             return True
         verdict = self.verdict
@@ -56,7 +57,7 @@ class ExecutionPlan:
         return self.pace.is_sure(n_members) and self.pace.best[0] > verdict.sequential_s
 
     def give_up(self, error: Exception) -> None:
-        """Runs members one by one from now on, since vmap refuses what it did not refuse in the trial."""
+        """Switches to sequential runs, because vmap refuses what it did not refuse in the trial."""
         self._refusal = first_line(error)
 
     def __str__(self) -> str:
@@ -79,26 +80,26 @@ class ExecutionPlan:
 
 @final
 class ExecutionPlans:
-    """How the members of each function of a task are run, by the code of the function."""
+    """The execution plans of a task's functions, by the code of the function."""
 
     def __init__(
         self, frozen: Callable[[], Mapping[str, Tensor]], keepers: Callable[[], Mapping[str, str]] = dict
     ) -> None:
-        """`frozen` gives the tensors that functions must leave as they are, `keepers` attributes that keep others."""
+        """`frozen` gives the tensors that functions must not change, `keepers` attributes that keep other tensors."""
         self._frozen, self._keepers = frozen, keepers
         self.clock: Callable[[torch.device], float] = processor_clock
-        """Gives seconds."""
+        """The clock of a device, in seconds."""
         self.most_at_once = 2**31
-        """Members that fit into memory, where that is known."""
+        """The number of members that fit into memory, if it is known."""
         self._plans: dict[object, ExecutionPlan] = {}
 
     def find(self, function: Callable[..., Any]) -> ExecutionPlan | None:
-        """How the function's members are run; None before its trial, and when another one is due."""
+        """The plan for the function's members; None before its trial, and when the next one is due."""
         plan = self._plans.get(_code_of(function))
         return None if plan is not None and plan.is_due else plan
 
     def hold_trial(self, subject: Subject, n_tried: int) -> ExecutionPlan:
-        """Finds how the members of the subject's function are run.
+        """Makes a plan for the subject's function by a trial.
 
         Raises:
             Refused: the function does something by which members cannot be compared, or reads no parameter.
@@ -116,7 +117,7 @@ class ExecutionPlans:
         return plan
 
     def now(self, device: torch.device) -> float:
-        """Seconds, when everything that was asked of the device is done."""
+        """The device's clock in seconds, after all work that was queued on it is done."""
         if device.type == "cuda":
             torch.cuda.synchronize()
         elif device.type == "mps":
@@ -128,16 +129,16 @@ class ExecutionPlans:
 
 
 def processor_clock(device: torch.device) -> float:
-    """Seconds that this thread had a processor; where the work is a device's, seconds that passed.
+    """Processor time of this thread in seconds, or wall-clock time if the work runs on another device.
 
-    Other programs' turns on the processor do not count, so that a busy machine chooses as an idle one does. Of several
-    threads that share the work, this one takes part to the end.
+    The time of other programs does not count, so that a busy machine chooses as an idle one does. If several threads
+    share the work, this one takes part to the end.
     """
     return thread_time() if device.type == "cpu" and HAS_FINE_CLOCK else default_timer()
 
 
 def _code_of(function: Any) -> object:  # noqa: ANN401 (any callable)
-    """What stays the same where a function is defined anew for every call."""
+    """The part of a function that stays the same if it is defined anew for every call."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__code__", function)

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor, nn
 
 DEPTH = 3
-"""Dictionaries, lists and tuples within each other that are looked into."""
+"""The depth to which nested dictionaries, lists and tuples are searched."""
 
 
 def keepers(model: nn.Module) -> Mapping[str, str]:
-    """The attribute that keeps tensors, by the name of its module; one for each module that has any."""
+    """One attribute that keeps tensors for each module that has any, by the name of the module."""
     return {path: attribute for path, module in model.named_modules() for attribute in _attributes(module)}
 
 

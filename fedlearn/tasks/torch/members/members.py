@@ -1,4 +1,4 @@
-"""The members of some groups around one module, ready to be tried."""
+"""The members of some groups around one module, ready to run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from fedlearn.tasks.torch.trees import Tree, as_tensors, between, joined, pick, 
 
 @final
 class TorchMembers:
-    """Implements `fedlearn.tasks.task.Members`; functions are given tensors, and give tensors."""
+    """An implementation of `fedlearn.tasks.task.Members` whose functions take and give tensors."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class TorchMembers:
         n_groups: int,
         plans: ExecutionPlans,
     ) -> None:
-        """`parameters` hold `weights`, which are in memory of their own."""
+        """`parameters` have the values of `weights`, which are in memory of their own."""
         self.n_groups = n_groups
         self.group_size = number_of_members(noise) // n_groups
         self._parameters, self._weights, self._noise, self._plans = parameters, list(weights), list(noise), plans
@@ -67,14 +67,13 @@ class TorchMembers:
         return joined(results)
 
     def each(self) -> Iterator[Mapping[str, Float32Array]]:
-        """Each member's tensors as plain arrays, by name."""
         for member in range(len(self)):
             noises = of_members(self._noise, member, member + 1)
             named = zip(self._parameters, self._weights, noises, strict=True)
             yield {name: np.asarray(noise.added_to(tensor)[0].cpu()) for name, tensor, noise in named}
 
     def _end_of_piece(self, first: int, plan: ExecutionPlan) -> int:
-        """The end of the next piece, which is a part of a group or whole groups."""
+        """The end of the next piece, which is part of one group or consists of whole groups."""
         rest_of_group = self.group_size - first % self.group_size
         full = self._full_piece(plan)
         if plan.is_sequential(self._most(plan)):
@@ -84,12 +83,12 @@ class TorchMembers:
         return min(first + full, len(self))
 
     def _full_piece(self, plan: ExecutionPlan) -> int:
-        """Members of a piece, where there are enough of them."""
+        """Number of members of a piece, if there are enough of them."""
         size = min(plan.pace.size(self._most(plan)), self._most(plan))
         return size if size < self.group_size else size // self.group_size * self.group_size
 
     def _most(self, plan: ExecutionPlan) -> int:
-        """Members of the largest piece: a function that draws random numbers may not mix groups."""
+        """Number of members of the largest piece; a function that draws random numbers may not mix groups."""
         return self.group_size if plan.verdict.draws else len(self)
 
     def _subject(
@@ -101,7 +100,7 @@ class TorchMembers:
         first: int,
         end: int,
     ) -> Subject:
-        """The trial of members `first` to before `end`, of one group or of whole groups."""
+        """The function with members `first` to before `end`, of one group or of whole groups."""
         group, end_group = first // self.group_size, (end - 1) // self.group_size + 1
         own, shared = between(own, first, end), ()
         if end_group - group == 1:
@@ -113,7 +112,7 @@ class TorchMembers:
         return Subject(function, self._parameters, self._weights, noise, shared, own, seed)
 
     def _run(self, subject: Subject, plan: ExecutionPlan) -> Tree:
-        """What the members give, whose time the plan records."""
+        """The results of the members; the plan records their time."""
         started = self._plans.now(self._device)
         is_sequential = plan.is_sequential(self._most(plan))
         results = None if is_sequential else self._run_batched(subject, plan, started)
@@ -123,7 +122,7 @@ class TorchMembers:
         return results
 
     def _run_batched(self, subject: Subject, plan: ExecutionPlan, started: float) -> Tree | None:
-        """What the members give; None where they can't be run at once after all."""
+        """The results of the members; None if they can't be batched after all."""
         most, n_members = self._most(plan), number_of_members(subject.noise)
         size, is_full = plan.pace.size(most), n_members == self._full_piece(plan)
         try:

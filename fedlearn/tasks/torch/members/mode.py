@@ -1,8 +1,8 @@
-"""The mode in which a registered parameter stands for its perturbed self.
+"""The mode in which a registered parameter stands for its perturbed value.
 
-A function of one member runs inside it, within `torch.vmap`. Where there is a rule for what the function does, such as
-products with the shared weights and a low-rank correction, the rule does it. Everything else is done with the member's
-own perturbed tensor: slower, but never different.
+A function of one member runs in this mode, within `torch.vmap`. Operations for which there is a rule, such as products
+with the shared weights and a low-rank correction, are computed by the rule. All others use the member's own perturbed
+tensor, which is slower, but never different.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,12 +17,12 @@ from fedlearn.tasks.torch.members.noise import Factors, Noise
 from fedlearn.tasks.torch.members.refusals import refuse_changes
 
 Rule = Callable[..., Any]
-"""`rule(mode, function, *args, **kwargs)` gives what the function gives, or NotImplemented."""
+"""A function `rule(mode, function, *args, **kwargs)` that gives what `function` gives, or NotImplemented."""
 Rules = Mapping[Callable[..., Any], Rule]
 
 
 def getter(attribute: str) -> Callable[..., Any]:
-    """The function that a mode sees where an attribute of a tensor is read."""
+    """The function that a mode sees when an attribute of a tensor is read."""
     read: Callable[..., Any] = getattr(Tensor, attribute).__get__
     return read
 
@@ -38,12 +38,12 @@ UNCHANGED: frozenset[Callable[..., Any]] = frozenset({getter(name) for name in _
     Tensor.__len__, Tensor.__hash__, Tensor.requires_grad_, torch.is_floating_point, torch.is_complex, torch.numel,
     *(getattr(Tensor, name).__set__ for name in _SETTABLE),
 })  # fmt: skip
-"""Functions that noise does not change."""
+"""Functions whose results do not depend on noise."""
 
 
 @final
 class Perturbed(TorchFunctionMode):
-    """While it is active, registered parameters are those of the member that vmap shows."""
+    """A mode in which registered parameters are those of the member that vmap shows."""
 
     def __init__(self, parameters: Sequence[Tensor], noise: Sequence[Noise], rules: Rules, view: BatchedView) -> None:
         super().__init__()
@@ -51,9 +51,9 @@ class Perturbed(TorchFunctionMode):
         self.by_rule: set[Callable[..., Any]] = set()
         """Functions that rules computed."""
         self.by_tensor: set[Callable[..., Any]] = set()
-        """Functions that were given members' own matrices instead."""
+        """Functions that were computed with members' own matrices instead."""
         self.own_numbers = 0
-        """How many numbers the own tensors of one member have."""
+        """Number of elements of the tensors that one member has of its own."""
         self._rules = rules
         self._noise = {id(parameter): one for parameter, one in zip(parameters, noise, strict=True)}
         # Views also stand for parameters; they are kept alive here so that nothing else gets their id.
@@ -107,7 +107,8 @@ class Perturbed(TorchFunctionMode):
         return self._perturbed[id(x)]
 
     def stand_in(self, view: Tensor, noise: Noise) -> Tensor:
-        """Lets a view of a parameter stand for that view of the perturbed parameter, whose noise is `noise`."""
+        """Registers a view of a parameter to stand for the same view of the perturbed parameter, whose noise is
+        `noise`."""
         self._noise[id(view)] = noise
         self._views.append(view)
         return view
@@ -124,6 +125,6 @@ class Perturbed(TorchFunctionMode):
 
 
 def name_of(function: object) -> str:
-    """The name of a torch function for people."""
+    """The name of a torch function, for people."""
     name = str(getattr(function, "__name__", function))
     return str(getattr(getattr(function, "__self__", None), "__name__", name)) if name == "__get__" else name

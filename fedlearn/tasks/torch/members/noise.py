@@ -1,4 +1,4 @@
-"""The noise of members as tensors, and the perturbed tensors that it gives."""
+"""The noise of members as tensors, and the perturbed tensors."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,13 +14,12 @@ Device = str | torch.device
 
 
 class Factors(NamedTuple):
-    """Noise rows columns^T on a matrix; a tensor of more dimensions counts as the matrix of its rows along the
-    first."""
+    """Noise, rows columns^T, on a matrix; a tensor of more dimensions is the matrix of its rows along the first."""
 
     rows: Tensor
-    """[members, rows, rank]"""
+    """The left factors [members, rows, rank]."""
     columns: Tensor
-    """[members, columns, rank]"""
+    """The right factors [members, columns, rank]."""
 
     def added_to(self, tensor: Tensor) -> Tensor:
         """The perturbed tensors, [members, *shape]."""
@@ -42,10 +41,10 @@ class Factors(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """Noise with one number for each element."""
+    """Noise with one number for each element of a tensor."""
 
     elements: Tensor
-    """[members, *shape of the tensor]"""
+    """The noise [members, *shape of the tensor]."""
 
     def added_to(self, tensor: Tensor) -> Tensor:
         """The perturbed tensors, [members, *shape]."""
@@ -70,7 +69,7 @@ def as_tensors(noise: Sequence[TensorNoise], device: Device) -> list[Noise]:
 
 
 def of_members(noise: Sequence[Noise], first: int, end: int) -> list[Noise]:
-    """Views of the noise of members `first` to `end`."""
+    """Views of the noise of members `first` to before `end`."""
     return [
         Factors(one.rows[first:end], one.columns[first:end])
         if isinstance(one, Factors)

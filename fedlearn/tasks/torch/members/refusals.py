@@ -1,4 +1,4 @@
-"""What trials must not do: change parameters, drop out at random or move statistics while members are compared."""
+"""Refusals of functions that change parameters, drop out at random or move statistics while members are compared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 
 class Refused(ValueError):  # noqa: N818 (not a fault of the program)
-    """A model or loss by which members cannot be compared; the message says what helps."""
+    """The error of a model or loss by which members cannot be compared; the message names a remedy."""
 
 
 _IN_PLACE_OPERATORS = (
@@ -29,9 +29,9 @@ def refuse_changes(
     """Checks a torch function before it is called.
 
     Raises:
-        Refused: it would write into a parameter.
+        Refused: the function would write into a parameter.
     """
-    # Names show it: add_, __iadd__, __setitem__, and __set__ of an attribute such as `data`.
+    # The names of writing functions are like add_, __iadd__, __setitem__, and __set__ of an attribute such as `data`.
     name = getattr(function, "__name__", "")
     writes = name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
     written = args[0] if writes and args and is_parameter(args[0]) else kwargs.get("out")
@@ -77,10 +77,10 @@ def refuse_statistics(name: str) -> None:
 
 
 def refuse_no_result(result: object) -> None:
-    """Checks what a function gave.
+    """Checks the result of a function.
 
     Raises:
-        Refused: it is nothing.
+        Refused: the result is None.
     """
     if result is None:
         raise Refused("the model's loss: expected a number, got None; let the function return the loss")
@@ -102,7 +102,7 @@ def refuse_one_loss(loss: float) -> None:
 
 
 def refuse_unread(names: Sequence[str], met_before: Sequence[str], keepers: Mapping[str, str]) -> None:
-    """Refuses parameters on which nothing depends; those in `met_before` were read in the first call of all.
+    """Refuses parameters on which no result depends; those in `met_before` were read in the very first call.
 
     `keepers` are attributes that keep tensors, by the name of their module.
     """
@@ -120,7 +120,7 @@ def refuse_unread(names: Sequence[str], met_before: Sequence[str], keepers: Mapp
 
 
 _NAMED = 3
-"""Parameters that a message names, where it is about many."""
+"""Number of parameters that a message about many names."""
 
 
 def _in_short(value: object) -> str:
@@ -130,7 +130,7 @@ def _in_short(value: object) -> str:
 
 
 _SHORT = 40
-"""Characters of a value in a message."""
+"""The most characters of a value in a message."""
 
 
 def _argument(position: int, name: str, default: Any) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:  # noqa: ANN401
@@ -182,4 +182,4 @@ RULES: dict[Callable[..., Any], Callable[..., Any]] = {
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
 }
-"""Refusals for functions that are called without a module; what they allow is left to other rules."""
+"""Rules that refuse functions called without a module; calls that they allow are left to other rules."""

@@ -1,4 +1,4 @@
-"""Runs one member after another with its weights in place of the model's: right for any function, but often slow."""
+"""Runs one member after another with its weights in place of the model's; right for any function, but often slow."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,9 +22,9 @@ def sequential(
     *,
     seeded: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[Tree]:
-    """Calls `function(*shared, *own)` for each member, `seeded` each time; tensors in `own` are [members, ...].
+    """Calls `function(*shared, *own)` for each member within `seeded`; tensors in `own` are [members, ...].
 
-    `weights` are the unperturbed tensors, in memory of their own; the parameters hold them again afterwards.
+    `weights` are the unperturbed tensors, in memory of their own, which the parameters hold again afterwards.
     """
     results = []
     with restored(parameters, weights):
@@ -37,7 +37,7 @@ def sequential(
 
 @contextmanager
 def restored(parameters: Sequence[Tensor], weights: Sequence[Tensor]) -> Iterator[None]:
-    """Puts `weights` back into parameters, to the bit, however the context is left."""
+    """Copies `weights` back into parameters, however the context is left."""
     try:
         yield
     finally:
@@ -52,7 +52,7 @@ def load(parameters: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
 
 
 def load_flat(parameters: Sequence[Tensor], weights: Float32Array) -> list[Tensor]:
-    """Copies flat weights into parameters; gives them as tensors in the array's own memory where that is possible."""
+    """Copies flat weights into parameters; gives them as tensors in the array's own memory if possible."""
     flat = torch.from_numpy(np.require(weights, np.float32, ["C", "W"])).to(parameters[0].device)
     parts = torch.split(flat, [parameter.numel() for parameter in parameters])
     shaped = [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
@@ -62,7 +62,7 @@ def load_flat(parameters: Sequence[Tensor], weights: Float32Array) -> list[Tenso
 
 @torch.no_grad()
 def put_in_place(parameters: Sequence[Tensor], weights: Sequence[Tensor], noise: Sequence[Noise]) -> None:
-    """Writes the tensors of one member, whose noise this is, into parameters."""
+    """Writes the tensors of the member with this noise into parameters."""
     for parameter, tensor, one in zip(parameters, weights, noise, strict=True):
         if not parameter.is_contiguous():
             parameter.copy_(one.added_to(tensor)[0])

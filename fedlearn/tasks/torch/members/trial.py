@@ -1,4 +1,4 @@
-"""Tries the first members of a function both ways: one by one, which is right, and at once, which should be faster."""
+"""A trial of a function's first members: sequentially, which is right, and batched, which should be faster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,11 +25,11 @@ from fedlearn.tasks.torch.seeds import random_states
 from fedlearn.tasks.torch.trees import Tree, between, leaves, pick, stacked
 
 LOUDER = (1.0, 1e2, 1e4)
-"""Factors on the noise of a parameter that seems to have no effect, before it counts as one that nothing reads."""
+"""Factors by which the noise of a parameter without effect is raised before the parameter counts as unread."""
 
 
 class Subject(msgspec.Struct, frozen=True, eq=False):
-    """A function, and members that run it."""
+    """A function and the members that run it."""
 
     function: Callable[..., Tree]
     parameters: Mapping[str, Tensor]
@@ -49,23 +49,23 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
         return self.weights[0].device
 
     def sequential(self) -> list[Tree]:
-        """The results of all members, one by one."""
+        """The results of all members, run sequentially."""
         parameters = list(self.parameters.values())
         return sequential(
             self.function, parameters, self.weights, self.noise, self.shared, self.own, seeded=self.seeded
         )
 
     def batched(self, seen: Callable[[Perturbed], object] | None = None) -> Tree:
-        """The results of all members at once."""
+        """The results of all members, run batched."""
         parameters = list(self.parameters.values())
         with self.seeded():
             return batched(self.function, parameters, self.noise, self.shared, self.own, seen=seen)
 
     def batched_or_sequential(self) -> Tree:
-        """What all of the members give, at once; one by one where they cannot be run at once.
+        """The results of all members, batched, or sequential if they can't be batched.
 
         Raises:
-            Refused: the function does what members can't be compared by.
+            Refused: the function does something by which members cannot be compared.
         """
         try:
             return self.batched()
@@ -81,26 +81,26 @@ class Subject(msgspec.Struct, frozen=True, eq=False):
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, eq=False):
-    """What a trial found."""
+    """The outcome of a trial."""
 
     results: Any
     """Results of the members that were tried, [members, ...]."""
     sequential_s: float
-    """Seconds per member, one by one."""
+    """Seconds per member of the sequential run."""
     draws: bool
     """Whether the function draws random numbers."""
     refusal: str = ""
-    """Why members cannot run at once; empty where they can."""
+    """The reason why members can't be batched; empty if they can."""
     batched_s: float = 0.0
-    """Seconds per member, at once."""
+    """Seconds per member of the batched run."""
     by_rule: tuple[str, ...] = ()
-    """Operations that share the unperturbed weights, or are otherwise done for all members at once."""
+    """Operations that rules computed, with shared unperturbed weights or otherwise for all members at once."""
     by_tensor: tuple[str, ...] = ()
-    """Operations that need members' own matrices."""
+    """Operations that needed members' own matrices."""
     own_numbers: int = 0
-    """How many numbers the own tensors of one member have."""
+    """Number of elements of the tensors that one member has of its own."""
     losses: tuple[tuple[float, float], ...] = ()
-    """Losses of two members, one by one and at once, where the function gives a number."""
+    """Losses of two members, (sequential, batched) each, if the function gives a number."""
 
 
 def hold_trial(
@@ -111,10 +111,10 @@ def hold_trial(
     *,
     keepers: Callable[[], Mapping[str, str]] = dict,
 ) -> TrialOutcome:
-    """Runs the subject's members, `n_tried` of them, both ways; the `frozen` tensors must stay as they are.
+    """Runs `n_tried` of the subject's members sequentially and batched; the `frozen` tensors must not change.
 
-    What the first call of all makes and keeps, such as a buffer of positions, is not a change. `keepers` gives, by
-    module, an attribute that keeps tensors.
+    Tensors that the very first call makes and keeps, such as a buffer of positions, are no change. `keepers` gives an
+    attribute that keeps tensors, by module.
 
     Raises:
         Refused: the function does something by which members cannot be compared, or reads no parameter.
@@ -169,9 +169,9 @@ def first_line(error: Exception) -> str:
 
 
 def _look(subject: Subject, keepers: Callable[[], Mapping[str, str]]) -> tuple[Tree, bool, list[str]]:
-    """The result of a plain run, whether it draws random numbers, and parameters that PyTorch does not show.
+    """The result of a plain run, whether it draws random numbers, and the parameters whose use PyTorch does not show.
 
-    A second run must be like the first: it gives the same, and reads the same parameters.
+    A second run must give the same result and read the same parameters as the first.
     """
     first = subject.member(0)
     given = {str(i): leaf for i, leaf in enumerate(leaves((first.shared, first.own))) if isinstance(leaf, Tensor)}
@@ -190,7 +190,8 @@ def _look(subject: Subject, keepers: Callable[[], Mapping[str, str]]) -> tuple[T
 
 
 def _run_plainly(first: Subject) -> tuple[Tree, bool, list[str]]:
-    """The result around which members lie, whether random numbers were drawn, and which parameters were not seen."""
+    """The unperturbed result, whether random numbers were drawn, and the parameters that no function was seen to
+    read."""
     with first.seeded():
         random_before = random_states(first.device)
         with ParameterWatch(first.parameters) as watch:
@@ -201,18 +202,18 @@ def _run_plainly(first: Subject) -> tuple[Tree, bool, list[str]]:
 
 
 def _is_one_loss(results: Tree) -> bool:
-    """Whether members gave one finite loss, all the same."""
+    """Whether all members gave the same finite loss."""
     is_loss = isinstance(results, Tensor) and results.dim() == 1 and results.is_floating_point() and len(results) > 1
     return is_loss and bool(results.isfinite().all()) and bool((results == results[0]).all())
 
 
 def _is_heard(subject: Subject, name: str, plain: Tree) -> bool:
-    """Whether noise on a parameter changes the result of the first member at all."""
+    """Whether noise on a parameter changes the result of the first member."""
     index = list(subject.parameters).index(name)
     member = msgspec.structs.replace(
         subject.member(0), parameters={name: subject.parameters[name]}, weights=[subject.weights[index]]
     )
-    # A loss may be coarse, such as a share of right answers: so the noise of several members is tried, ever larger.
+    # A loss may be coarse, such as a share of right answers, so the noise of several members is tried and made larger.
     for factor in LOUDER:
         louder = subject.noise[index].times(factor)
         for other in range(number_of_members(subject.noise)):

@@ -1,4 +1,4 @@
-"""Watches a plain run of a function: which parameters it reads, and whether it does what trials must not."""
+"""Observes in a plain run which parameters a function reads, and refuses what members must not do."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, final
@@ -12,12 +12,12 @@ from fedlearn.tasks.torch.members.refusals import RULES, Refused, refuse_changes
 
 @final
 class ParameterWatch(TorchFunctionMode):
-    """While it is active, refusals are raised and parameters are noted; everything else happens as usual."""
+    """A mode that raises refusals and notes which parameters are read, and changes nothing else."""
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.unmet = {id(parameter) for parameter in parameters.values()}
-        """`id` of each parameter that no function has been given."""
+        """The `id` of each parameter that no function has been given."""
         self._names = {id(parameter): name for name, parameter in parameters.items()}
 
     def __torch_function__(
@@ -50,13 +50,13 @@ class ParameterWatch(TorchFunctionMode):
 
 
 def states(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    """The identity of each tensor, and how often it was written to."""
+    """The identity of each tensor, and the number of writes to it, by name."""
     # Tensors made in inference mode do not count their changes.
     return {name: (id(x), 0 if x.is_inference() else x._version) for name, x in tensors.items()}
 
 
 def refuse_changed(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> None:
-    """Compares the states of tensors that a function must leave as they are.
+    """Compares the states of tensors that a function must not change.
 
     Raises:
         Refused: a tensor was written to or replaced, or is new.

@@ -1,4 +1,4 @@
-"""Rules for attention: the texts of all members in one call, and PyTorch's own attention layer in its parts."""
+"""Rules for attention, which compute the texts of all members in one call, and PyTorch's attention layer in parts."""
 
 import inspect
 import math
@@ -26,7 +26,8 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:  # noqa: ANN401
-    """The texts of all members in one call; vmap, which has no rule for it, would run many small operations."""
+    """Attention over the texts of all members in one call; vmap has no rule for it and would run many small
+    operations."""
     given = (query, key, value, attn_mask)
     view = mode.view
     if dropout_p > 0:
@@ -35,7 +36,7 @@ def _attention(
         return NotImplemented
     if not any(x is not None and view.is_batched(x) for x in given):
         return NotImplemented
-    # The leading dimension is members and texts together; heads, rows and columns follow.
+    # The leading dimension holds members and texts; heads, rows and columns follow.
     q, k, v = (
         view.all(x).reshape(-1, *x.shape[-3:]) if x.dim() > 3 else view.all(x)[:, None] for x in (query, key, value)
     )
@@ -54,7 +55,8 @@ _RARE = ("use_separate_proj_weight", "add_zero_attn", "bias_k", "bias_v", "stati
 
 
 def _layer(mode: Perturbed, _: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (or NotImplemented)
-    """`F.multi_head_attention_forward` by functions that have rules; rare options are left to the plain form."""
+    """`F.multi_head_attention_forward`, composed of functions that have rules; rare options are left to the plain
+    form."""
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
@@ -98,7 +100,7 @@ def _heads(
 
 
 def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, *, like: Tensor, n_heads: int) -> Tensor | None:
-    """Numbers to add to scores, [texts or 1, heads or 1, length, length]; None where nothing is masked."""
+    """Numbers to add to scores, [texts or 1, heads or 1, length, length]; None if no score is masked."""
 
     def numbers(mask: Tensor) -> Tensor:
         if mask.dtype != torch.bool:

@@ -2,10 +2,10 @@
 
     (W + R C^T) * x = W * x + R (C^T * x)
 
-Of images that all members share, such as the data themselves, W * x is computed once, and each member adds that of one
-filter per rank. In later layers each member has images of its own. Then W * x is one convolution of all of them, but
-the correction is a pass over all images and answers. Where a kernel holds fewer numbers than these, a grouped
-convolution with members' own kernels, which vmap makes, is faster.
+For images that all members share, such as the data themselves, W * x is computed once, and each member adds the
+convolution with one filter per rank. In later layers each member has images of its own. Then W * x is one convolution
+of all of them, but the correction is a pass over all images and outputs. If a kernel holds fewer numbers than these, a
+grouped convolution with members' own kernels, which vmap makes, is faster.
 """
 
 from collections.abc import Sequence
@@ -58,12 +58,12 @@ def _of_shared(
     factors: Factors,
     more: Sequence[Any],
 ) -> Tensor:
-    """Answers for images [texts, channels, ...] that all members share, as vmap shows them."""
+    """Outputs for images [texts, channels, ...] that all members share, as vmap shows them."""
     n_members, n_filters, rank = factors.rows.shape
     filters = factors.columns.mT.reshape(n_members * rank, *weight.shape[1:])
     answers = function(input, filters, None, *more).transpose(0, 1)
     shared = function(input, weight, None, *more).transpose(0, 1)
-    # A row of a matrix for each place: [members, filters, rank] [members, rank, texts * places].
+    # Each position is a column of a matrix: [members, filters, rank] [members, rank, texts * positions].
     product = torch.baddbmm(
         shared.reshape(n_filters, -1).expand(n_members, -1, -1), factors.rows, answers.reshape(n_members, rank, -1)
     )
@@ -80,12 +80,12 @@ def _corrected(
     factors: Factors,
     more: Sequence[Any],
 ) -> Tensor:
-    """Answers [members, texts, filters, ...] for members' own images [members, texts, channels, ...]."""
+    """Outputs [members, texts, filters, ...] for members' own images [members, texts, channels, ...]."""
     n_members, n_texts, n_channels, *sides = images.shape
     shared = function(images.flatten(0, 1), weight, None, *more)
     y: Tensor = shared.view(n_members, n_texts, len(weight), -1)
     columns, rank = factors.columns.view(n_members, n_channels, -1), factors.columns.shape[2]
-    # What each place of a filter makes of each place of an image, [members, texts, taps * rank, places].
+    # Products of each position of a filter with each position of an image, [members, texts, taps * rank, positions].
     taps = columns.mT[:, None] @ images.flatten(3)
     dots = _summed(taps.view(n_members * n_texts, -1, rank, *sides), weight.shape[2:], shared.shape[2:], *more)
     rows = factors.rows[:, None]
@@ -99,7 +99,8 @@ def _corrected(
 def _summed(
     taps: Tensor, kernel: Sequence[int], answers: Sequence[int], stride: Sizes, padding: Sizes, dilation: Sizes
 ) -> Tensor:
-    """The sum over a filter's places, each where the answer has it: [..., rank, *answers] from [..., taps, rank, *]."""
+    """The sum over a filter's positions, each shifted to its output: [..., rank, *outputs] from [..., taps, rank,
+    *]."""
     n = len(kernel)
     strides, pads, dilations = (_sizes(one, n) for one in (stride, padding, dilation))
     padded = F.pad(taps, [pad for side in reversed(pads) for pad in (side, side)])

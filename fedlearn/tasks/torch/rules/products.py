@@ -2,7 +2,7 @@
 
     (W + R C^T) x + b = W x + (b + R (C^T x))
 
-The bracket is written first, and the matrix library adds the shared product to it, so that a member's correction costs
+The bracket is computed first, and the matrix library adds the shared product to it, so that a member's correction costs
 one pass over the inputs and one over the outputs.
 """
 
@@ -15,7 +15,8 @@ from fedlearn.tasks.torch.members.noise import Factors
 
 HAS_ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 ONEDNN_PRODUCTS = 2**23
-"""Multiplications from which oneDNN is faster: MKL takes twice as long on AMD's processors, but begins sooner."""
+"""Number of multiplications from which oneDNN is faster: MKL takes twice as long on AMD's processors, but starts
+sooner."""
 
 
 def product(mode: Perturbed, x: Tensor, weight: Tensor, bias: Tensor | None, factors: Factors) -> Tensor:
@@ -36,19 +37,19 @@ def product(mode: Perturbed, x: Tensor, weight: Tensor, bias: Tensor | None, fac
 
 
 def plain_product(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Tensor, columns: Tensor) -> Tensor:
-    """The product for one member, from which vmap makes that of all."""
+    """The product for one member, from which vmap makes the product for all."""
     y = F.linear(x, weight) + (x @ columns) @ rows.mT
     return y if bias is None else y + bias
 
 
 def every(mode: Perturbed, x: Tensor) -> Tensor:
-    """The own tensors of all members for a parameter, or for any tensor in view, [members, ...]."""
+    """The tensors of all members, [members, ...], for a parameter or for any tensor that can be unwrapped."""
     noise = mode.noise_of(x)
     return mode.view.all(x) if noise is None else noise.added_to(x)
 
 
 def add_product(y: Tensor, a: Tensor, b: Tensor) -> None:
-    """Adds the product of two matrices to `y`, by whichever of PyTorch's libraries is the faster one for its size."""
+    """Adds the product of two matrices to `y`, by the one of PyTorch's libraries that is faster for its size."""
     if HAS_ONEDNN and y.device.type == "cpu" and y.numel() * a.shape[1] >= ONEDNN_PRODUCTS:
         y.add_(torch.ops.mkldnn._linear_pointwise(a, b.mT, None, "none", [], ""))
     else:
@@ -56,7 +57,7 @@ def add_product(y: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def _of_own_rows(x: Tensor, weight: Tensor, biases: Tensor | None, factors: Factors) -> Tensor:
-    """[members, n, outputs] from x [members, n, inputs] and biases [members, n or 1, outputs]."""
+    """The products [members, n, outputs] of x [members, n, inputs], plus biases [members, n or 1, outputs]."""
     n_members, n, n_inputs = x.shape
     y = _correction(_dots(x, factors.columns), factors.rows.mT, biases)
     # The rows of all members form one matrix.
@@ -65,7 +66,7 @@ def _of_own_rows(x: Tensor, weight: Tensor, biases: Tensor | None, factors: Fact
 
 
 def _of_shared_rows(x: Tensor, weight: Tensor, biases: Tensor | None, factors: Factors) -> Tensor:
-    """[members, n, outputs] from x [n, inputs]: the unperturbed product is computed once."""
+    """The products [members, n, outputs] of x [n, inputs]; the unperturbed product is computed once."""
     n_members, _, rank = factors.columns.shape
     dots = (x @ factors.columns.movedim(0, 1).flatten(1)).view(-1, n_members, rank).movedim(1, 0)
     y = _correction(dots, factors.rows.mT, F.linear(x, weight).expand(n_members, -1, -1))
@@ -73,7 +74,7 @@ def _of_shared_rows(x: Tensor, weight: Tensor, biases: Tensor | None, factors: F
 
 
 def _dots(x: Tensor, columns: Tensor) -> Tensor:
-    """x columns, [members, n, rank]."""
+    """The products of x and columns, [members, n, rank]."""
     if columns.shape[2] == 1:
         # A batched product with one column takes seven times longer.
         dots: Tensor = torch.linalg.vecdot(x, columns.mT)

@@ -1,7 +1,7 @@
-"""Rules for recurrent layers, for which vmap has none: one step of all members at a time.
+"""Rules for recurrent layers, for which vmap has none: each step is computed for all members at a time.
 
-Values are [features, texts, members]: the gates of a step then lie one after another, a product with a matrix is one
-for all members, and what differs between members is multiplied along their dimension.
+Values are [features, texts, members], so that the gates of a step lie one after another, a product with a matrix is one
+product for all members, and factors that differ between members are multiplied along the last dimension.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,12 @@ from fedlearn.tasks.torch.members.refusals import refuse_randomness
 from fedlearn.tasks.torch.rules.products import add_product, every
 
 State = tuple[Tensor, ...]
-"""What a layer hands from step to step, [hidden, texts, members] each; the first is its output."""
+"""The state of a layer between steps, [hidden, texts, members] each; the first tensor is its output."""
 Cell = Callable[[Tensor, Tensor, State, Tensor], State]
-"""Gives the next state from the gates, the input's part of the last gate, and the state, and writes its first tensor
-into memory that it is given; it may write over all but the first tensor of the state."""
+"""A function from gates, the input's part of the last gate, and state to the next state.
+
+It writes the first tensor of the next state into memory that it is given, and may overwrite all but the first tensor
+of the state."""
 
 
 @final
@@ -70,12 +72,12 @@ def _relu(gates: Tensor, _: Tensor, __: State, out: Tensor) -> State:
 
 
 def _inward(mode: Perturbed, x: Tensor) -> Tensor:
-    """[..., texts, features] of a member, as vmap shows it, as [..., features, texts, members]."""
+    """The tensors [..., features, texts, members] of all members from a tensor [..., texts, features] under vmap."""
     return mode.view.all(x).movedim(0, -1).transpose(-2, -3).contiguous()
 
 
 def _outward(mode: Perturbed, x: Tensor) -> Tensor:
-    """The reverse."""
+    """A tensor [..., texts, features] under vmap from the tensors [..., features, texts, members] of all members."""
     return mode.view.one(x.movedim(-1, 0).transpose(-1, -2))
 
 
@@ -83,7 +85,7 @@ def _layers(cell: Cell) -> Callable[..., Any]:
     """The rule for a function like `torch.lstm`, which runs all layers and both directions."""
 
     def rule(mode: Perturbed, _: object, input: Tensor, hx: Any, weights: Any, *more: Any) -> Any:  # noqa: ANN401
-        # A packed sequence has a tensor of lengths as its second argument, and everything else one place later.
+        # A packed sequence has a tensor of lengths as its second argument, and all others one position later.
         if not isinstance(weights, list | tuple) or len(more) != 6:
             return NotImplemented
         has_bias, n_layers, dropout, is_training, is_bidirectional, is_batch_first = more
@@ -117,7 +119,7 @@ def _run(
 ) -> tuple[Tensor, State]:
     """Outputs [steps, hidden, texts, members] and the last state, from x [steps, inputs, texts, members]."""
     matrix_in, matrix_state, *biases = weights
-    # A GRU multiplies what comes of the state in its last gate by another gate, so that the two biases stay apart.
+    # A GRU multiplies the state's part of its last gate by another gate, so the two biases stay separate.
     together = 2 * len(state[0]) if cell is _gru else len(matrix_in)
     of_input, of_state = _Matrix(mode, matrix_in), _Matrix(mode, matrix_state)
     bias = x.new_zeros(len(matrix_in), 1, 1)
@@ -125,7 +127,7 @@ def _run(
     if biases:
         bias, added = (every(mode, one).mT[:, None] for one in biases)
         bias, bias_state = torch.cat((bias[:together] + added[:together], bias[together:])), added[together:]
-    # One step's memory stays in the caches, and is not asked for again.
+    # The memory of one step is reused, so that it stays in the caches.
     gates = x.new_empty(len(matrix_in), *x.shape[2:])
     last = torch.empty_like(gates[together:])
     outputs = x.new_empty(len(x), *state[0].shape)
