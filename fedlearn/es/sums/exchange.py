@@ -15,7 +15,7 @@ from fedlearn.es.sums.estimate import MAX_UTILITY, exact_width
 Exchange = Literal["auto", "replay", "sum"]
 
 SIGN_S = 0.15e-9
-"""Processor time for one sign of noise, on one thread; this and the next two by `benchmarks/kernels/exchange.py`."""
+"""Processor time for one sign of noise on one thread, in seconds, measured by `benchmarks/kernels/exchange.py`."""
 
 PRODUCT_S = 0.006e-9
 """Processor time for one parameter of one member on one thread, in seconds, measured by the same benchmark."""

@@ -1,7 +1,7 @@
-"""Machines in a row, each with what lies between two places: an exact dynamic program over places.
+"""Rows of machines, each with the pieces between two places: an exact dynamic program over places.
 
-A row is as slow as its slowest machine or line, since all of them work at the same time, on different members.
-Ties go to the first found, so that everybody finds the same.
+A row is as slow as its slowest machine or network line, since all work at the same time on different members.
+Ties go to the first found, so that everyone finds the same row.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""Who holds which part of a model: crews of machines that each hold one whole replica.
+"""Plans which machine holds which part of a model: crews of machines, each of which holds one whole replica.
 
 The rule for crews is greedy: the largest machines that are left make the next crew, as few of them as can hold the
-model, and the last of them is the smallest that completes it. They stand by their memory, the largest first or last.
-Where a crew is cut is exact: of all cuts those with which it tries the most members per second. A machine computes,
+model, and the last of them is the smallest that completes it. They are sorted by memory, the largest first or last.
+The cuts of a crew are exact: of all cuts, those with which it tries the most members per second. A machine computes,
 sends and receives at the same time, on different members, so a crew is as fast as the slowest of its machines and
 lines.
 """
@@ -23,7 +23,7 @@ _MAX_PLACES = 512
 
 
 def plan(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> PlannedCrews:
-    """The crews of the greedy rule, in the order in which their first machines were given, and who is left.
+    """The crews of the greedy rule, in the order of their first machines, and the machines that are left.
 
     Raises:
         LacksMemory: no crew of these machines can hold the model.
@@ -66,12 +66,12 @@ def divide(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> Plan
 
 
 def _by_memory(machines: Sequence[Machine]) -> list[Machine]:
-    """Machines by their memory, the largest first; equal ones stay in their order."""
+    """The machines sorted by memory, the largest first; equal ones keep their order."""
     return sorted(machines, key=lambda machine: -machine.memory_bytes)
 
 
 def _next_crew(machines: Sequence[Machine], parts: PartCosts) -> list[Machine]:
-    """The next crew of these, which stand by their memory; none where they can't hold the model."""
+    """The next crew of these machines, which are sorted by memory; empty if they can't hold the model."""
     for size in range(1, min(len(machines), MAX_MACHINES, len(parts.places) - 1) + 1):
         first = list(machines[: size - 1])
         if not _fits([*first, machines[size - 1]], parts):
@@ -107,7 +107,7 @@ def _crew(chosen: Sequence[Machine], model: ModelCosts, parts: PartCosts) -> Pla
 
 
 def _seconds(parts: PartCosts, row: Sequence[Machine]) -> Float64Array:
-    """A member's seconds, [machines, places, places]: each machine's, or those of the line from the one before it."""
+    """Seconds of a member, [machines, places, places]: those of each machine, or of the line from the one before it."""
     work = parts.work[None, :] - parts.work[:, None]
     seconds = np.stack([work / machine.multiply_adds_per_s for machine in row])
     for number in range(1, len(row)):
