@@ -134,7 +134,8 @@ class IndependentReplica:
         text = self.blocks[block]
         members = [member for first, count in spans for member in range(first, first + count)]
         masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}
-        names = ("first_moment", "second_moment") if rule == "adam" else ("momentum_buffer",) if settings[0] else ()
+        slots_of_sgd = ("momentum_buffer",) if settings[0] else ()
+        names = {"adam": ("first_moment", "second_moment"), "sgd": slots_of_sgd, "lion": ("momentum",)}[rule]
         for name in names:
             self.slots.setdefault(name, np.zeros_like(self.weights))
         if rule == "adam":
@@ -180,6 +181,12 @@ class IndependentReplica:
             m[:] = np.float32(beta1) * m + np.float32(1.0 - beta1) * gradient
             v[:] = np.float32(beta2) * v + np.float32(1.0 - beta2) * (gradient * gradient)
             w -= (rate * (m * correction1)) / (np.sqrt(v * correction2) + np.float32(epsilon))
+        elif rule == "lion":
+            beta1, beta2 = settings
+            m = self.slots["momentum"][place]
+            mixed = np.float32(beta1) * m + np.float32(1.0 - beta1) * gradient
+            m[:] = np.float32(beta2) * m + np.float32(1.0 - beta2) * gradient
+            w -= rate * np.sign(mixed)
         else:
             m = self.slots["momentum_buffer"][place] if settings[0] else np.zeros_like(w)
             m[:] = np.float32(settings[0]) * m + gradient
@@ -213,6 +220,7 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {},
         {"optimizer": "sgd", "learning_rate": 0.1},
         {"optimizer": "sgd", "learning_rate": 0.1, "beta1": 0.0},
+        {"optimizer": "lion", "learning_rate": 0.002, "weight_decay": 0.3},
         {"weight_decay": 2.0, "weight_decay_towards": "start"},
         {"rank": 2, "n_layers": 2, "batch_size": 2},
         {"rank": 0, "context": 0},

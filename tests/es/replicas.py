@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam, AnyOptimizer, Sgd
+from fedlearn.es.optimizers.lion import Lion
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import DecayTowards, Update
@@ -21,6 +22,7 @@ WEIGHTS = np.linspace(-1, 1, LAYOUT.size, dtype=np.float32)
 SPANS = ((0, 8), (20, 4))
 ADAM = Adam(0.01, 0.9, 0.99)
 MOMENTUM = Sgd(0.01, 0.9)
+LION = Lion(0.01, 0.9, 0.99)
 
 
 def masks_of(update: Update) -> NDArray[np.uint8]:

@@ -16,6 +16,7 @@ from fedlearn.es.sums.estimate import encode_estimate, encode_exactly
 from tests.es.replicas import (
     ADAM,
     LAYOUT,
+    LION,
     MOMENTUM,
     SPANS,
     WEIGHTS,
@@ -44,6 +45,7 @@ def hash_of(replica: Replica) -> str:
         (ADAM, "f16160983f3f43bb", "1a944c6f1b6703cb"),
         (MOMENTUM, "0089305d3fedb4a5", "7e294a7df2e9e8b7"),
         (Sgd(0.01, 0.0), "3c8e6aafc3a727ae", "20ddee56913b050d"),
+        (LION, "16efcbf2b7509f4f", "d243e8b09802cf0c"),
     ],
 )
 def test_twenty_updates_have_the_known_bits_and_digest(
@@ -221,7 +223,7 @@ def test_an_update_without_members_moves_the_optimizer_on() -> None:
     np.testing.assert_allclose(replica.slots["first_moment"], 0.9 * moment, rtol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01, 0.0)])
+@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM, Sgd(0.01, 0.0), LION])
 def test_a_restored_replica_goes_on_to_the_bit(optimizer: AnyOptimizer) -> None:
     straight, first_half = replay(6, optimizer=optimizer), replay(3, optimizer=optimizer)
     second_half = restored(first_half.snapshot())
@@ -231,7 +233,7 @@ def test_a_restored_replica_goes_on_to_the_bit(optimizer: AnyOptimizer) -> None:
     assert second_half.digest == straight.digest
 
 
-@pytest.mark.parametrize("optimizer", [Adam(0.01, 0.5, 0.5), MOMENTUM])
+@pytest.mark.parametrize("optimizer", [Adam(0.01, 0.5, 0.5), MOMENTUM, LION])
 def test_bits_do_not_depend_on_the_arithmetic_of_the_process(
     optimizer: AnyOptimizer, odd_arithmetic: OddArithmetic
 ) -> None:

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 import es_core
 from fedlearn.es.layout import Float32Array
+from fedlearn.es.optimizers.arithmetic import elementwise
 from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
@@ -60,6 +61,7 @@ class Adam(msgspec.Struct, frozen=True, array_like=True, tag="adam"):
             decay=by.decay,
         )
 
+    @elementwise
     def plain_step(
         self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:

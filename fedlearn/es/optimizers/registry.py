@@ -5,9 +5,10 @@ from typing import Any, get_args
 
 from fedlearn.es.optimizers.adam import Adam
 from fedlearn.es.optimizers.hyperparameters import Hyperparameter, shared, values
+from fedlearn.es.optimizers.lion import Lion
 from fedlearn.es.optimizers.sgd import Sgd
 
-AnyOptimizer = Adam | Sgd
+AnyOptimizer = Adam | Sgd | Lion
 """Every optimizer that an Update may name."""
 
 OPTIMIZERS: Mapping[str, type[AnyOptimizer]] = {

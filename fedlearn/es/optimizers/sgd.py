@@ -9,6 +9,7 @@ from msgspec import Meta
 
 import es_core
 from fedlearn.es.layout import Float32Array
+from fedlearn.es.optimizers.arithmetic import elementwise
 from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
@@ -43,6 +44,7 @@ class Sgd(msgspec.Struct, frozen=True, array_like=True, tag="sgd"):
             decay=by.decay,
         )
 
+    @elementwise
     def plain_step(
         self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:

@@ -1,11 +1,14 @@
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
 
-from fedlearn.es.optimizers import exact_arithmetic
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.optimizers import TensorStep, exact_arithmetic
+from fedlearn.es.optimizers.arithmetic import BLOCK, elementwise
+from fedlearn.es.sums.estimate import Int32Array
 
 OddArithmetic = Callable[[], AbstractContextManager[None]]
 
@@ -53,3 +56,29 @@ def test_what_overflows_is_infinite_without_a_warning() -> None:
         with exact_arithmetic():
             assert np.isinf(large * large).all()
             assert np.isnan(large * large - large * large).all()
+
+
+class Summing:
+    """A step that adds slot and estimate to the weights, and keeps the lengths it was given."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    @elementwise
+    def step(
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
+    ) -> None:
+        self.lengths.append(weights.size)
+        weights += slots["other"] + estimate * np.float32(by.scale)
+        slots["other"][:] = weights
+
+
+@pytest.mark.parametrize("n", [0, 1, BLOCK, 2 * BLOCK + 5])
+def test_an_elementwise_step_takes_every_element_once_and_at_most_a_block_together(n: int) -> None:
+    weights, other = np.arange(n, dtype=np.float32), np.full(n, 0.5, dtype=np.float32)
+    optimizer = Summing()
+    optimizer.step(weights, {"other": other}, np.arange(n, dtype=np.int32), TensorStep({}, 1.0, 2.0, 0.0))
+    assert weights.tolist() == [3.0 * i + 0.5 for i in range(n)]
+    assert other.tolist() == weights.tolist()
+    assert sum(optimizer.lengths) == n
+    assert max(optimizer.lengths, default=0) <= BLOCK
