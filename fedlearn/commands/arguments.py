@@ -14,7 +14,7 @@ MAX_PORT = 65535
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """The run that a verb looks at."""
+    """Adds the run that a verb reads."""
     parser.add_argument("run", metavar="RUN", help="number of the run, its folder, or 'latest'")
     add_root(parser)
 
@@ -27,7 +27,7 @@ def add_task(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_root(parser: argparse.ArgumentParser) -> None:
-    """Where runs are."""
+    """Adds the folder of runs."""
     parser.add_argument(
         "--runs",
         default=os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS),
@@ -89,7 +89,7 @@ def addresses_of(options: argparse.Namespace) -> list[Address]:
 
 
 def add_identity(parser: argparse.ArgumentParser) -> None:
-    """Whose key it is."""
+    """Adds the key of this machine."""
     parser.add_argument(
         "--identity",
         default="",

@@ -7,7 +7,7 @@ from fedlearn.terminal.bars import Bars
 
 
 def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Whether something moves on the terminal, and how much is said; gives the group, to which a verb may add."""
+    """Adds the flags of plain and quiet output; gives their group, to which a verb may add."""
     output = parser.add_argument_group("output")
     output.add_argument("--plain", action="store_true", help="print plain lines, as where the output is no terminal")
     output.add_argument("--quiet", action="store_true", help="print only what goes wrong, and how it ends")
@@ -27,5 +27,5 @@ def terminal_of(options: argparse.Namespace) -> Terminal:
 
 
 def _manner(options: argparse.Namespace) -> tuple[bool, bool]:
-    """Whether the flags ask for plain lines, and for silence; a verb may lack either flag."""
+    """The flags for plain and for quiet output, of which a verb may lack either."""
     return getattr(options, "plain", False), getattr(options, "quiet", False)

@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         return parsers
 
     def show_all(self) -> None:
-        """From now on no flag is hidden."""
+        """Shows all flags in help from now on."""
         self._hidden.clear()
 
     def parse_known_args(  # type: ignore[override]  # (one signature for the base's three)

@@ -42,5 +42,5 @@ def settings_of(optimizer: type[torch.optim.Optimizer], options: Mapping[str, An
 
 
 def _is_meant(optimizer: type[torch.optim.Optimizer], weight_decay: float) -> bool:
-    """Whether it is decoupled; as a part of the gradient there is none."""
+    """Whether fedlearn has this weight decay, which is always decoupled and never part of the gradient."""
     return optimizer is torch.optim.AdamW or weight_decay == 0

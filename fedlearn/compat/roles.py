@@ -1,4 +1,4 @@
-"""Who is root, stem and leaf of which cluster, before a run begins."""
+"""The roles of root, stem and leaf in each cluster, found before a run begins."""
 
 import logging
 from collections.abc import Sequence

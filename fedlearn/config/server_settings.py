@@ -8,7 +8,7 @@ from fedlearn.config.setting import setting
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens, and whom it lets in."""
+    """The address of the server, and who may join it."""
 
     host: Annotated[str, setting("address the server listens on", min_length=1, of_start=True, common=True)] = (
         "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Where settings come from: defaults of the task, a file, the environment, flags; a later one overrides an earlier one.
+"""Sources of settings: defaults of the task, a file, the environment, flags; a later one overrides an earlier one.
 
 Nothing here reads a file: callers bring its text.
 """

@@ -1,4 +1,4 @@
-"""From bytes to text, piece by piece; what can't be decoded is named with its place."""
+"""Decodes bytes to text, piece by piece; errors name the position of what can't be decoded."""
 
 import codecs
 import io
@@ -8,7 +8,7 @@ from typing import BinaryIO
 CHUNK_BYTES = 2**20
 
 _WIDE = ("utf-16", "utf-32")
-"""Whose bytes may be zero."""
+"""Encodings whose bytes may be zero."""
 
 
 def check_encoding(encoding: str) -> None:

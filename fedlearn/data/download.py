@@ -17,7 +17,7 @@ from fedlearn.system.files import cache_folder
 from fedlearn.text.source import Progress, Untold
 
 ATTEMPTS = 5
-"""In a row that bring nothing, after which a download is given up."""
+"""Number of attempts in a row without any bytes after which a download is given up."""
 
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})", re.IGNORECASE)
 
@@ -36,7 +36,7 @@ class Cache:
 
     @classmethod
     def of_user(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """That of who runs this: `fedlearn` in $XDG_CACHE_HOME, else in ~/.cache (Windows: in %LOCALAPPDATA%)."""
+        """The user's cache: `fedlearn` in $XDG_CACHE_HOME, else in ~/.cache (Windows: in %LOCALAPPDATA%)."""
         return cls(cache_folder(os.environ if environ is None else environ) / "fedlearn")
 
     def fetch(self, name: str, progress: Progress | None = None) -> Path:
@@ -115,7 +115,7 @@ def _parsed(name: str) -> tuple[str, str]:
 
 
 def _last_part(url: str) -> str:
-    """What the file is called there, in harmless characters."""
+    """The name of the file at the URL, in harmless characters."""
     return re.sub(r"[^\w.-]", "_", urlsplit(url).path.rpartition("/")[2])[-60:] or "file"
 
 

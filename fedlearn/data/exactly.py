@@ -1,4 +1,4 @@
-"""The bytes of an array, read without trust in what a file says of its length."""
+"""Reads the bytes of an array without trust in the length that a file claims."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class Reads(Protocol):
     """Something that bytes come from: a file, packed or not, or a web server."""
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes at most; none at the end."""
+        """At most `size` bytes; none at the end."""
 
 
 def read_array(file: Reads, shape: Sequence[int], *, max_bytes: int = MAX_BYTES) -> NDArray[np.uint8]:

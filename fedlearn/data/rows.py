@@ -24,7 +24,7 @@ class RowName(NamedTuple):
 
     path: str
     column: str
-    """Empty where none is named."""
+    """The name of the column; empty if none is named."""
 
 
 def row_name(name: str) -> RowName | None:
@@ -75,7 +75,7 @@ class RowTexts:
                     yield iter([as_text(text)])
 
     def _column_of(self, row: Row, path: Path) -> str:
-        """By a file's first row."""
+        """The column to read, chosen by a file's first row."""
         given = f"{path}:{self._column}" if self._column else str(path)
         # A null may be a text in other rows.
         names = [name for name, value in row.items() if isinstance(value, str | None) and isinstance(name, str)]
@@ -83,7 +83,7 @@ class RowTexts:
 
 
 def _json_rows(path: Path, pieces: Iterator[str]) -> Iterator[tuple[int, Row]]:
-    """With the numbers of their lines."""
+    """The rows, each with the number of its line."""
     for number, line in enumerate(_lines(path, pieces), 1):
         if not line.strip():
             continue
@@ -102,7 +102,7 @@ def _json_rows(path: Path, pieces: Iterator[str]) -> Iterator[tuple[int, Row]]:
 
 
 def _csv_rows(path: Path, pieces: Iterator[str]) -> Iterator[tuple[int, Row]]:
-    """With the numbers of their last lines; the first line names the columns."""
+    """The rows, each with the number of its last line; the first line names the columns."""
     csv.field_size_limit(MAX_LINE)
     reader = csv.DictReader(_lines(path, pieces))
     try:
@@ -113,7 +113,7 @@ def _csv_rows(path: Path, pieces: Iterator[str]) -> Iterator[tuple[int, Row]]:
 
 
 def _lines(path: Path, pieces: Iterator[str]) -> Iterator[str]:
-    """With their ends."""
+    """The lines with their ends."""
     begun = ""
     for piece in pieces:
         *lines, begun = (begun + piece).split("\n")

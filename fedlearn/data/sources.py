@@ -1,4 +1,4 @@
-"""From what a user names to the texts that are meant."""
+"""Opens the sources of texts that a user names."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ class _Opening(NamedTuple):
         return FileTexts(name, paths, self.encoding)
 
     def _pipe(self, name: str) -> PipedText:
-        """Such as the shell's <(COMMAND)."""
+        """The text of a pipe, such as the shell's <(COMMAND)."""
         try:
             with open(name, "rb") as stream:
                 return PipedText(name, stream, self.encoding, self.progress)

@@ -18,10 +18,10 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
 class ByteRange(msgspec.Struct, frozen=True):
-    """Which bytes of which file a web server sends."""
+    """The range of bytes of a file that a web server sends."""
 
     start: int
-    """Where in the file the bytes begin."""
+    """The position of the first byte in the file."""
     size: int
     """The whole file's size in bytes; -1 if the server does not say."""
     version: str
@@ -61,12 +61,12 @@ class Transfer:
 
     @property
     def n_bytes(self) -> int:
-        """What is there."""
+        """Number of bytes that have arrived."""
         return self._partial.stat().st_size if self._partial.exists() else 0
 
     @property
     def headers(self) -> dict[str, str]:
-        """To ask for what is missing, of the same version."""
+        """Headers of a request for the missing bytes of the same version."""
         if not self.n_bytes:
             return {}
         return {"Range": f"bytes={self.n_bytes}-"} | ({"If-Range": self._version} if self._version else {})

@@ -45,9 +45,9 @@ class Trained:
     def __init__(self, run: Run, replica: Replica) -> None:
         self._run, self._flat = run, replica.weights
         self.digest: str = replica.digest.hex()
-        """Of weights and optimizer state, as the server and every volunteer had them after the last step."""
+        """The digest of weights and optimizer state, as the server and every volunteer had them after the last step."""
         self.step: int = replica.step
-        """How many steps are done."""
+        """Number of steps taken."""
         self.folder: Path = run.folder.path
         self.weights: Mapping[str, Float32Array] = replica.layout.split(self._flat)
         """The trained tensors by name, float32."""

@@ -25,7 +25,7 @@ from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal.bars import Bars
 
 Value = Setting | Path | Sequence[str | Path]
-"""Of a setting, as people write it: `data` takes several texts."""
+"""The value of a setting as people write it; `data` takes several texts."""
 
 ALONE: dict[str, Setting] = {"audit": 0.0, "share": "nothing"}
 """Settings of every run in one process, which nobody joins."""
@@ -84,7 +84,7 @@ def train(
 
 
 def _plain(value: Value) -> Setting | list[str]:
-    """As a setting has it: paths are texts."""
+    """The value as a setting holds it, in which paths are texts."""
     if isinstance(value, Path):
         return str(value)
     return value if isinstance(value, Setting) else [str(one) for one in value]

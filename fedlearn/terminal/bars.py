@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 APPEARS_S = 0.5
-"""What is over sooner is not worth a bar."""
+"""Seconds after which work is shown; shorter work gets no bar."""
 
 RENEWED_S = 0.2
 LINE_INTERVAL_S = 5.0
@@ -53,7 +53,7 @@ class Bars:
             showing.join()
 
     def _show(self, bar: "Bar", over: threading.Event) -> None:
-        """On a thread of its own: what is shown may be a single call that takes minutes."""
+        """Draws the bar on a thread of its own, since the work may be a single call that takes minutes."""
         moves = self._mode == "live" or self._is_redrawn
         if over.wait(APPEARS_S if moves else LINE_INTERVAL_S):
             return
@@ -73,7 +73,7 @@ class Bars:
 
 @final
 class Bar:
-    """How far a piece of work is; whoever does it needs not know whether anybody looks."""
+    """The progress of a piece of work, which need not know whether it is shown."""
 
     def __init__(
         self, what: str, unit: str = "", total: float | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -89,7 +89,8 @@ class Bar:
         self._began = self._clock()
 
     def reach(self, done: float, total: float | None = None) -> None:
-        """So much is done, of so much if that is known by now. The first count is where the rate begins."""
+        """Reports the amount that is done, and the whole amount if it is known; the rate counts from the first
+        report."""
         if self._first is None:
             self._first, self._began = done, self._clock()
         self._done = done
@@ -98,7 +99,7 @@ class Bar:
 
     @property
     def share(self) -> float | None:
-        """From 0 to 1; None where nobody knows the end."""
+        """The share that is done, from 0 to 1; None if the whole amount is not known."""
         return min(self._done / self._total, 1.0) if self._total else None
 
     @property
@@ -118,15 +119,15 @@ class Bar:
         return said
 
     def said(self) -> str:
-        """In a line."""
+        """The progress in one line of text."""
         return f"{self._what}: {', '.join(self.figures)}"
 
     def show_on(self, screen: Screen) -> None:
-        """Puts it at the bottom of the screen."""
+        """Shows the bar at the bottom of the screen."""
         screen.show(self.drawn(screen.console.width, ascii_only=not screen.can_draw_blocks))
 
     def drawn(self, width: int, *, ascii_only: bool = False) -> "Text":
-        """On so many columns."""
+        """The bar drawn on `width` columns."""
         from rich.cells import cell_len
         from rich.text import Text
 

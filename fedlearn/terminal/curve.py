@@ -1,4 +1,4 @@
-"""A figure over time in bounded memory: its shape as a line of blocks, and where it goes."""
+"""A figure over time in bounded memory: its shape as a line of blocks, and its trend."""
 
 import math
 from collections import deque
@@ -7,17 +7,17 @@ from itertools import pairwise
 from typing import final
 
 CAPACITY = 512
-"""Points of the whole curve, more than a terminal has columns; when they are full, each two become one."""
+"""The most points of the curve, more than a terminal has columns; when they are full, each two become one."""
 
 BIN_S = 1.0
-"""Values of so long a time are one point of the trend: fast steps must not shorten what it looks back on."""
+"""Seconds whose values make one point of the trend, so that fast steps do not shorten the time that it covers."""
 
 TREND_POINTS = 120
 LEAST_POINTS = 8
-"""Fewer say nothing about where a noisy figure goes."""
+"""The fewest points from which a trend is computed, since figures are noisy."""
 
 CERTAIN = 2.0
-"""A slope below so many of its standard errors is not told from none."""
+"""The number of standard errors below which a slope counts as none."""
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*%#"
@@ -32,10 +32,10 @@ class RunningCurve:
         self._values_per_point = 1
         self._sum, self._count = 0.0, 0
         self._recent: deque[tuple[float, float, int]] = deque(maxlen=TREND_POINTS)
-        """(time of the first, sum, count) of the values of each BIN_S."""
+        """The (time of the first, sum, count) of the values of each BIN_S."""
 
     def add(self, value: float, now: float) -> None:
-        """The next value; `now` is in seconds."""
+        """Adds a value; `now` is in seconds."""
         if not math.isfinite(value):
             return
         self._sum, self._count = self._sum + value, self._count + 1
@@ -84,7 +84,7 @@ def sparkline(points: Sequence[float], *, blocks: str = BLOCKS) -> str:
 
 
 def trend_in_words(per_minute: float | None) -> str:
-    """Where a figure goes: falling by 0.021 a minute; an empty text where that is not known."""
+    """The trend of a figure in words, such as "falling by 0.021 a minute"; empty if it is not known."""
     if per_minute is None:
         return ""
     if per_minute == 0.0:

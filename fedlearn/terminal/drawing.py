@@ -22,22 +22,22 @@ SAMPLE_LINES = 5
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """How far a run is, and how long it goes on."""
+    """The progress of a run, and the time that it has left."""
 
     step: int
     steps: int = 0
-    """At which it ends; 0: never."""
+    """The step at which the run ends; 0 means never."""
     left_s: float = math.inf
-    """inf: nobody knows, or for ever."""
+    """Seconds that are left; infinite if they are not known, or the run has no end."""
     share: float | None = None
-    """Of all that it wants to do; None where it has no end."""
+    """The share of the run that is done; None if the run has no end."""
 
 
 class Loss(msgspec.Struct, frozen=True, eq=False):
     """A loss as people read it, over time."""
 
     said: str
-    """The last one, in words."""
+    """The last loss, in words."""
     curve: RunningCurve
 
 
@@ -48,14 +48,14 @@ class LiveBlock(msgspec.Struct, frozen=True, eq=False):
     goal: Goal
     loss: Loss | None
     facts: tuple[tuple[str, str], ...] = ()
-    """Lines of a label and what there is to say."""
+    """Lines, each of a label and a text."""
     sample: str = ""
     sampled: str = ""
     """When the sample was written, and how good the model was then."""
 
 
 def show_block(screen: Screen, block: LiveBlock) -> None:
-    """Puts the block at the bottom of the screen."""
+    """Shows the block at the bottom of the screen."""
     width, height = screen.console.size
     screen.show(draw_block(block, width=width, height=height, ascii_only=not screen.can_draw_blocks))
 
@@ -159,7 +159,7 @@ def _loss(loss: Loss, room: int, *, ascii_only: bool) -> "Text":
 
 
 def _shortened(said: str, room: int) -> str:
-    """Cut between words where it is too long."""
+    """The text, cut between words if it is too long."""
     from rich.cells import cell_len
 
     words, cut = said.split(" "), said

@@ -54,7 +54,7 @@ def format_share(share: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """So many of something: 1 volunteer, 3 volunteers."""
+    """A count with its noun, such as 1 volunteer or 3 volunteers."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 

@@ -7,28 +7,28 @@ from fedlearn.terminal.guards import escape
 
 @final
 class RedrawnLine:
-    """On a stream where a carriage return goes back to the line's beginning."""
+    """A line on a stream where a carriage return goes back to the beginning of the line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._width = 0
 
     def show(self, text: str) -> None:
-        """Takes the place of what stood there."""
+        """Replaces the text of the line."""
         text = escape(text)
         self._stream.write("\r" + text.ljust(self._width))
         self._stream.flush()
         self._width = len(text)
 
     def clear(self) -> None:
-        """Takes it away; other lines may stand in its place."""
+        """Removes the line, so that others may take its place."""
         if self._width:
             self.show("")
             self._stream.write("\r")
             self._stream.flush()
 
     def keep(self) -> None:
-        """Leaves it there, above what follows."""
+        """Keeps the line above what follows."""
         self._stream.write("\n")
         self._stream.flush()
         self._width = 0

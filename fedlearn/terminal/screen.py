@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 Mode = Literal["live", "plain", "quiet"]
-"""With a block; lines alone; only what goes wrong and the end."""
+"""The mode of a stream: a block below lines, lines alone, or only errors and the end."""
 
 
 def mode_on(stream: TextIO | None, *, plain: bool = False, quiet: bool = False) -> Mode:
@@ -39,7 +39,7 @@ class Screen:
 
     @property
     def console(self) -> "Console":
-        """For what is drawn; brings rich along, which nothing but a live screen needs."""
+        """The console of rich for drawings; rich is imported here, since only a live screen needs it."""
         if self._console is None:
             from rich.console import Console
 
@@ -56,7 +56,7 @@ class Screen:
 
     @property
     def can_draw_blocks(self) -> bool:
-        """Whether what reads the stream knows more than ASCII."""
+        """Whether the reader of the stream supports more than ASCII."""
         return self._stream.encoding.lower().startswith("utf")
 
     def line(self, text: str, *, command: str = "") -> None:

@@ -25,25 +25,25 @@ from fedlearn.terminal.figures import counted, format_figures, format_step
 from fedlearn.terminal.screen import Screen, mode_on
 
 BLOCK_INTERVAL_S = 0.4
-"""Not more often than eyes follow."""
+"""The least number of seconds between two drawings of the block, so that eyes can follow."""
 
 LINE_INTERVAL_S = 1.0
-"""Without a block: at most one line of figures in this time."""
+"""The least number of seconds between two lines of figures without a block."""
 
 KEPT_LINE_INTERVAL_S = 10.0
-"""Above a block a line of figures stays this often, so that the way down can be read."""
+"""Seconds between lines of figures that stay above a block, so that the history can be read."""
 
 LONG_STEP_S = 2.0
-"""Once a step takes longer, the block says when the next one begins at the latest."""
+"""Seconds of a step above which the block shows when the next one begins at the latest."""
 
 COPIED = ("join with: ", "in a browser: ")
-"""What stands before a command for volunteers or an address, which people copy in one piece."""
+"""Texts before a command for volunteers or an address, which people copy in one piece."""
 
 LOOK_S = 2.0
-"""So long lines of steps wait for a look at the model, that what it found stands before later ones."""
+"""Seconds for which lines of steps wait for an examination, so that its result stands before later steps."""
 
 RATE_STEPS = 100
-"""Over so many of the last steps their rate is taken."""
+"""Number of the last steps over which their rate is computed."""
 
 
 @final
@@ -66,7 +66,7 @@ class Terminal(Callback):
         self._begin(None)
 
     def _begin(self, begun: Begun | None) -> None:
-        """A relay's terminal shows one run after another."""
+        """Forgets the run before, since a relay's terminal shows one run after another."""
         self._begun = begun
         self._curve = RunningCurve()
         self._last: StepMetrics | None = None

@@ -1,4 +1,4 @@
-"""Writing the likeliest text: beam search for the highest log-probability, weighed against length.
+"""Beam search for the text with the highest log-probability, weighed against its length.
 
 Source: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 7.
 """
@@ -21,11 +21,11 @@ from fedlearn.text.repetition import forbid_repeats
 from fedlearn.text.tokens import TokenArray
 
 Totals = NDArray[np.float64]
-"""[n] sums of log-probabilities in nats, one per hypothesis, best first."""
+"""Sums of log-probabilities in nats, [n], one per hypothesis, best first."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes one hypothesis better than another.
+    """The rules that make one hypothesis better than another.
 
     Raises:
         ValueError: a value is out of its range.
@@ -35,7 +35,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     """The score is the total log-probability divided by the number of predictions (`<stop>` included) to this power:
     with 1 it is their mean, and 0 prefers texts that end early."""
     no_repeat_ngram: int = 0
-    """Length of the token sequences that may not occur twice in the text; 0: no limit."""
+    """The length of token sequences that may not occur twice in the text; 0 means no limit."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.length_penalty < np.inf and self.no_repeat_ngram >= 0):
@@ -114,7 +114,7 @@ def searched(
 def _best_expansions(
     totals: Totals, log_probabilities: LogProbabilities, n_beams: int
 ) -> tuple[NDArray[np.int64], TokenArray, Totals]:
-    """(beam, token, total) of the `n_beams` likeliest expansions, best first."""
+    """The beams, tokens and totals of the `n_beams` likeliest expansions, best first."""
     candidates = (totals[:, None] + log_probabilities).ravel()
     n_kept = min(n_beams, candidates.size)
     threshold = np.partition(candidates, -n_kept)[-n_kept]

@@ -6,7 +6,7 @@ from fedlearn.text.tokens import StoredTokens
 
 
 def cut_blocks(tokens: StoredTokens, block_tokens: int) -> list[tuple[int, int]]:
-    """(start, length) of consecutive blocks that cover `tokens`, none shorter than `block_tokens`.
+    """The (start, length) of consecutive blocks that cover `tokens`, none shorter than `block_tokens`.
 
     Tokens left over are spread evenly over all blocks. There is one block if there are too few tokens for two, or if
     `block_tokens` is 0.

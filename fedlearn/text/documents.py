@@ -9,25 +9,25 @@ import msgspec
 from fedlearn.text.tokens import DOCUMENT_END, StoredTokens
 
 DocumentMode = Literal["stream", "blank-lines", "lines", "files"]
-"""What counts as a document: nothing, the text between blank lines, a line, or a whole text."""
+"""The unit that counts as a document: none, the text between blank lines, a line, or a whole text."""
 
 MAX_LINE = 2**24
-"""The longest line in characters, where lines matter: a line must fit into memory."""
+"""The longest line in characters where lines matter, since a line must fit into memory."""
 
 
 LEAST_PIECE = 2**16
-"""Characters of a piece, but for the last: what is done with each costs some time however short it is, and rows of
-data sets are."""
+"""The least number of characters of a piece, except the last: each piece costs some time, and rows of data sets are
+short."""
 
 
 class EncodedText(msgspec.Struct, frozen=True, eq=False):
-    """Tokens [n], and the number of characters that they stand for."""
+    """The tokens [n] of a text, and the number of characters that they stand for."""
 
     tokens: StoredTokens
     n_characters: int
-    """Characters of the documents; the `<stop>` of a document counts as one more."""
+    """Number of characters of the documents; the `<stop>` of a document counts as one more."""
     unknown_bits: float = 0.0
-    """Bits that all unknown characters cost on top of their `<unk>`: they say which characters those were."""
+    """Bits that all unknown characters cost on top of their `<unk>`, to tell which characters they were."""
 
     def bits_per_character(self, loss: float) -> float:
         """The mean `loss` over these tokens (nats per token) in bits per character."""

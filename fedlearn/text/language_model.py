@@ -1,4 +1,4 @@
-"""What a model must offer to be sampled or searched, and what that gives."""
+"""The interface of a model that can be sampled or searched, and the result."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fedlearn.text.tokens import TokenArray, as_tokens
 
 State = NDArray[np.float32]
-"""[n, ...]: row i is what the model remembers of sequence i, for instance [n, layers, hidden]."""
+"""The state [n, ...] whose row i is what the model remembers of sequence i, for instance [n, layers, hidden]."""
 LogProbabilities = NDArray[np.float32]
-"""[n, vocab_size] in nats."""
+"""Log-probabilities in nats, [n, vocab_size]."""
 
 
 class LanguageModel(Protocol):
@@ -28,7 +28,7 @@ class LanguageModel(Protocol):
 
     @property
     def start(self) -> TokenArray:
-        """[n], the tokens that are read in place of an empty prompt."""
+        """The tokens [n] that are read in place of an empty prompt."""
 
     def initial_state(self, n_sequences: int) -> State:
         """The state [n_sequences, ...] before any token."""
@@ -41,10 +41,10 @@ class LanguageModel(Protocol):
 
 
 class Continuation(msgspec.Struct, frozen=True, eq=False):
-    """What a model wrote after a prompt."""
+    """A text that a model wrote after a prompt."""
 
     tokens: TokenArray
-    """[n], without the prompt and without `<stop>`."""
+    """The tokens [n], without the prompt and without `<stop>`."""
     log_probability: float
     """Sum over the predictions, in nats at temperature 1, that of `<stop>` included where it ended the text."""
     is_stopped: bool

@@ -1,4 +1,4 @@
-"""n-gram models with add-one smoothing: what counting alone can learn about a text."""
+"""Models of n-grams with add-one smoothing, which show what counting alone learns about a text."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ def _ngrams(tokens: TokenArray, n: int, vocab_size: int) -> NDArray[np.int64]:
 
 
 def _count(seen: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each code in `wanted` occurs in `seen`."""
+    """The number of occurrences in `seen` of each code in `wanted`."""
     codes, counts = np.unique(seen, return_counts=True)
     places = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
     return np.where(codes[places] == wanted, counts[places], 0)

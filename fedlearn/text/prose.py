@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 LEAST_WORDS = 6
 PLAIN_SHARE = 0.9
-"""Words of letters alone, at the least, as a share: a paragraph with more names of code in it is hard to learn from."""
+"""The least share of words of letters alone; a paragraph with more names of code is hard to learn from."""
 
 _PLAIN = str.maketrans("\u201c\u201d\u2018\u2019\u2014\u2013\t", "\"\"''-- ", "*`")
-"""What keyboards have in place of printed quotes and dashes, and no marks of emphasis."""
+"""A translation of printed quotes and dashes to those of keyboards, which also removes marks of emphasis."""
 
 _ITEM = r"(?:[*-]|\d+\.|\[\d+\]|\(\d+\))[ ]"
 _BETWEEN = re.compile(rf"\n[ \t]*(?:\n\s*|(?={_ITEM}))")

@@ -14,7 +14,7 @@ from fedlearn.text.repetition import forbid_repeats, penalise_repeats
 
 
 class Manner(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are drawn.
+    """The rules by which tokens are drawn.
 
     Raises:
         ValueError: a value is out of its range.
@@ -23,13 +23,13 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float = 0.6
     """Divides the log-probabilities; 0 takes the likeliest token. At 1 the text of small models is hard to read."""
     top_k: int = 0
-    """Draws from so many of the likeliest tokens; 0: from all."""
+    """The number of likeliest tokens to draw from; 0 means all."""
     top_p: float = 1.0
-    """Draws from the fewest of these whose probabilities reach this share of their sum."""
+    """The share of probability that the tokens to draw from must reach; the fewest that reach it are taken."""
     repetition_penalty: float = 1.0
-    """Makes tokens that are in the text already less likely; see `penalise_repeats`."""
+    """The factor that makes tokens already in the text less likely; see `penalise_repeats`."""
     no_repeat_ngram: int = 0
-    """Length of the token sequences that may not occur twice in the text; 0: no limit."""
+    """The length of token sequences that may not occur twice in the text; 0 means no limit."""
 
     def __post_init__(self) -> None:
         for name, is_good, expected in (

@@ -1,25 +1,25 @@
-"""Where texts are read from: a source can be read several times, in pieces, and need not fit into memory."""
+"""Sources of texts, which can be read several times, in pieces, and need not fit into memory."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol, final
 
 Texts = Iterator[Iterator[str]]
-"""Texts one after another (files, rows of a data set), each in pieces; one text is read before the next begins."""
+"""Texts one after another (files, rows of a data set), each in pieces; a text is read before the next begins."""
 
 
 class Progress(Protocol):
-    """Is told what is being done, and how far it is."""
+    """A receiver of reports about work that takes long."""
 
     def begin(self, what: str, unit: str = "") -> None:
-        """The next piece of work; `unit` is what is counted: bytes."""
+        """Begins the next piece of work; `unit` is the unit of its amounts, such as bytes."""
 
     def reach(self, done: float, total: float | None = None) -> None:
-        """So much is done, and of how much; 0 where nobody knows."""
+        """Reports the amount that is done, and the whole amount if it is known."""
 
 
 @final
 class Untold:
-    """For work that nobody follows."""
+    """A receiver that ignores all reports."""
 
     def begin(self, what: str, unit: str = "") -> None: ...
 
@@ -31,11 +31,11 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """The source as errors name it."""
+        """The name of the source in errors."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all texts; 0 where nobody knows."""
+        """Bytes of all texts; 0 if they are not known."""
 
     def texts(self, read: Callable[[int], None]) -> Texts:
         """All texts, with newlines at the ends of lines; `read` is called with the bytes of each piece.

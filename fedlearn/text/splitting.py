@@ -12,14 +12,14 @@ SHARES = (0.9, 0.95)
 """Shares of the text at which the parts for validation and for test begin."""
 
 MAX_BOUNDARIES = 2**20
-"""Ends of documents that are remembered; of more, every second one is forgotten, which makes cuts a bit less even."""
+"""The most ends of documents in memory; beyond it every second one is dropped, which makes cuts a bit less even."""
 
 Cuts = tuple[int, int, int]
 """The ends of the three parts in characters, where the end of a document counts as one."""
 
 
 class Survey:
-    """How long a text is, and where its documents end."""
+    """The length of a text and the ends of its documents."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
         """Reads all the pieces."""
@@ -32,7 +32,7 @@ class Survey:
             self._add(piece)
 
     def cuts(self) -> Cuts:
-        """Where to split the text; no document is cut in two.
+        """The positions at which to split the text; no document is cut in two.
 
         Raises:
             ValueError: there is too little text for three parts.
@@ -75,7 +75,7 @@ def split(pieces: Iterable[str], cuts: Cuts) -> Iterator[tuple[int, str]]:
 
 
 def _nearest(ends: NDArray[np.int64], cuts: tuple[int, int]) -> tuple[int, int]:
-    """Two different ends of documents, in order, near the cuts; zeros where there are not two."""
+    """Two different ends of documents near the cuts, in order; zeros if there are not two."""
     if len(ends) < 2:
         return 0, 0
     last = 1 + int(np.argmin(np.abs(ends[1:] - cuts[1])))

@@ -1,4 +1,4 @@
-"""What a token is: an unsigned 16-bit number below the vocabulary size of its tokenizer."""
+"""Tokens, which are unsigned 16-bit numbers below the vocabulary size of their tokenizer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 TokenArray = NDArray[np.uint16]
-"""[n] tokens."""
+"""An array of tokens, [n]."""
 
 StoredTokens = NDArray[np.unsignedinteger[Any]]
-"""[n] tokens as files and blocks hold them: in one byte each where the vocabulary allows it."""
+"""An array of tokens, [n], as files and blocks hold them: one byte each if the vocabulary allows it."""
 
 MAX_VOCAB_SIZE = 65_535
 
 DOCUMENT_END = "\udfff"
-"""Stands for `<stop>` in a text: half a surrogate pair, which no decoded text contains."""
+"""The character that stands for `<stop>` in a text: half a surrogate pair, which no decoded text contains."""
 
 
 def stored_type(vocab_size: int) -> np.dtype[np.unsignedinteger[Any]]:

@@ -1,4 +1,4 @@
-"""Which tokens a group is evaluated on: a pure function of seed, step, group and token block."""
+"""The tokens that a group is evaluated on, as a pure function of seed, step, group and token block."""
 
 import msgspec
 import numpy as np
@@ -8,14 +8,14 @@ import es_core
 from fedlearn.text.tokens import StoredTokens, TokenArray
 
 COLD_GROUP_INTERVAL = 16
-"""Every 16th group is cold: it starts without context, so its members train the initial state."""
+"""One group in this many is cold: it starts without context, so that its members train the initial state."""
 
 
 class WindowShape(msgspec.Struct, frozen=True):
     """A window has `context` tokens to warm up, then `scored` tokens to predict from, then the last target."""
 
     batch_size: int
-    """Windows, hence sequences, of each group."""
+    """Number of windows, and thus of sequences, of each group."""
     context: int
     scored: int
 
@@ -28,9 +28,9 @@ class TokenWindows(msgspec.Struct, frozen=True, eq=False):
     """The tokens that consecutive groups read."""
 
     tokens: TokenArray
-    """[groups, batch_size, context + scored + 1]"""
+    """The tokens [groups, batch_size, context + scored + 1]."""
     is_cold: NDArray[np.uint8]
-    """[groups] 1 where the group is cold: it starts at the initial state and skips the context."""
+    """The mask [groups], 1 for each cold group, which starts at the initial state and skips the context."""
 
 
 def cut_windows(

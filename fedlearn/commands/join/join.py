@@ -27,7 +27,7 @@ from fedlearn.wire.proof import Credentials
 
 
 def add_join(parser: argparse.ArgumentParser) -> None:
-    """Whom to join, with what."""
+    """Adds the arguments of `fedlearn join`."""
     add_server(parser)
     add_identity(parser)
     parser.add_argument(

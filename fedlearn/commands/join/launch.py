@@ -23,7 +23,7 @@ Launch = Callable[[LaunchSpec, argparse.Namespace], int]
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
-    """Where, how many, and for whom."""
+    """Adds the arguments of `fedlearn launch`."""
     places = parser.add_subparsers(title="places", required=True, metavar="PLACE")
     for name, launch, description in PLACES:
         place = places.add_parser(name, help=description, description=description)

@@ -22,7 +22,7 @@ from fedlearn.wire.proof import Credentials
 
 
 def add_relay(parser: argparse.ArgumentParser) -> None:
-    """Whom to join, and the flags of a server's gate."""
+    """Adds the arguments of `fedlearn relay`."""
     add_server(parser)
     add_identity(parser)
     parser.add_argument(

@@ -13,7 +13,7 @@ DEFAULT_HOST = "127.0.0.1"
 
 
 def add_board(parser: argparse.ArgumentParser) -> None:
-    """Where runs are, and where the page is."""
+    """Adds the arguments of `fedlearn board`."""
     add_root(parser)
     parser.add_argument(
         "--port", type=port, default=DEFAULT_PORT, metavar="N", help=f"TCP port; 0 = any (default: {DEFAULT_PORT})"
@@ -36,7 +36,7 @@ def add_board(parser: argparse.ArgumentParser) -> None:
 
 
 def add_proxies(parser: argparse.ArgumentParser) -> None:
-    """Whom a page believes on whose behalf they ask."""
+    """Adds the proxies that a page trusts to name the client behind a request."""
     parser.add_argument(
         "--trust-proxy",
         action="append",

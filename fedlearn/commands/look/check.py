@@ -19,7 +19,7 @@ from fedlearn.terminal.bars import Bar
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
-    """Which run."""
+    """Adds the arguments of `fedlearn check`."""
     add_run(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object; its problems are a list")
     add_output(parser)

@@ -13,7 +13,7 @@ from fedlearn.terminal import printable
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    """Which run, where to, and how."""
+    """Adds the arguments of `fedlearn export`."""
     add_run(parser)
     add_task(parser, "for all that its module saves, not only what was learned")
     parser.add_argument("--to", metavar="FILE", help="file to write (default: run-<number> with the format's ending)")

@@ -10,7 +10,7 @@ from fedlearn.terminal import printable
 
 
 def add_plot(parser: argparse.ArgumentParser) -> None:
-    """Which runs, over what, and where to."""
+    """Adds the arguments of `fedlearn plot`."""
     parser.add_argument(
         "run", nargs="+", metavar="RUN", help="number of a run, its folder, or 'latest'; several at once"
     )

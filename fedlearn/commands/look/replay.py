@@ -15,7 +15,7 @@ from fedlearn.terminal import printable
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
-    """Which run, and how far."""
+    """Adds the arguments of `fedlearn replay`."""
     add_run(parser)
     parser.add_argument("--step", type=int, metavar="N", help="step to replay up to (default: the last one)")
     add_output(parser)
@@ -56,7 +56,7 @@ def replay_command(options: argparse.Namespace) -> int:
 
 
 def _compare(chosen: Run, rebuilt: history.Rebuilt) -> bool | None:
-    """Whether the digest equals the recorded one, None where none is recorded; says so."""
+    """Compares and prints the digests; gives whether they are equal, None if none is recorded."""
     replica, digest = rebuilt.holding.replica, rebuilt.holding.replica.digest
     is_all = rebuilt.begun.step == chosen.origin.step
     source = "genesis" if is_all else f"checkpoint {rebuilt.begun.step}, before which the journal is not kept or whole,"
@@ -70,7 +70,7 @@ def _compare(chosen: Run, rebuilt: history.Rebuilt) -> bool | None:
 
 
 def _last_recorded_step(chosen: Run, begun: int, checkpoint_step: int) -> int | None:
-    """Where the digest that was recorded last belongs; None where there is none but that of genesis.
+    """The step of the digest that was recorded last; None if only that of genesis was recorded.
 
     The journal may go on: a server that was killed, or is at work, has journalled a step before it knows its digest.
     """

@@ -20,7 +20,7 @@ from fedlearn.terminal.wrapping import columns_of, wrapped
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Where they are, and what is wanted of them."""
+    """Adds the arguments of `fedlearn runs`."""
     add_root(parser)
     parser.add_argument("--json", action="store_true", help="everything about each run, as JSON")
     parser.add_argument(

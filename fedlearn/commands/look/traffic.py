@@ -18,7 +18,7 @@ ALL = 10**9
 
 
 def add_traffic(parser: argparse.ArgumentParser) -> None:
-    """Of which run."""
+    """Adds the arguments of `fedlearn traffic`."""
     add_run(parser)
     parser.add_argument("--json", action="store_true", help="the same for programs")
 

@@ -37,13 +37,13 @@ from fedlearn.terminal import escape
 
 INTERVAL_S = 0.05
 TAKEN_WITHIN_S = 10.0
-"""A server looks once a second."""
+"""Seconds in which a server takes an order, for which it looks once a second."""
 
 ENDED_WITHIN_S = 120.0
-"""Volunteers of its own are given time to go, and the last checkpoint is written."""
+"""Seconds in which a server ends: its own volunteers leave, and the last checkpoint is written."""
 
 SILENT_S = 3.0
-"""After which a person is told what the wait is for."""
+"""Seconds after which a person is told the reason of the wait."""
 
 
 add_pause = add_go_on = add_checkpoint = add_finish = add_stop = add_run
@@ -51,13 +51,13 @@ add_pause = add_go_on = add_checkpoint = add_finish = add_stop = add_run
 
 
 def add_send_away(parser: argparse.ArgumentParser) -> None:
-    """Which run, and whom."""
+    """Adds the arguments of `fedlearn send-away`."""
     add_run(parser)
     parser.add_argument("who", metavar="NAME", help="the volunteer's name, or the first digits of its identity")
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
-    """Which run, and what."""
+    """Adds the arguments of `fedlearn set`."""
     add_run(parser)
     parser.add_argument("key", metavar="KEY", help=f"one of {', '.join(sorted(AT_WORK))}")
     parser.add_argument("value", metavar="VALUE", help="its value from the next step on that is opened")
@@ -133,7 +133,7 @@ def _awaited(slip: OrderFile, folder: RunFolder) -> Answer:
 
 
 def _finished(answer: Answer, slip: OrderFile, folder: RunFolder) -> Answer:
-    """Whether the run ends, once it is taken; the open step may be a long one, or so short that the answer is late."""
+    """The answer once the run has ended; the open step may be long, or so short that the answer comes late."""
     if answer.is_done:
         print(escape(f"{answer.text}; Ctrl-C ends the wait, not the order"), file=sys.stderr)
     elif not is_taken(slip) or live_status(folder) is not None:
@@ -142,7 +142,7 @@ def _finished(answer: Answer, slip: OrderFile, folder: RunFolder) -> Answer:
 
 
 def _ended(folder: RunFolder, *, within_s: float) -> Answer:
-    """Whatever it answers, what counts is that it ends."""
+    """The answer once the server has ended, whatever it said."""
     begun = time.monotonic()
     while live_status(folder) is not None:
         if time.monotonic() - begun > within_s:
@@ -153,7 +153,7 @@ def _ended(folder: RunFolder, *, within_s: float) -> Answer:
 
 
 def _by() -> str:
-    """Who gives the order, as the system knows them."""
+    """The system's name for the person who gives the order."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError, ImportError):  # nobody, in some containers

@@ -14,7 +14,7 @@ from fedlearn.terminal import printable
 
 
 def add_rollback(parser: argparse.ArgumentParser) -> None:
-    """Which run, and how far back."""
+    """Adds the arguments of `fedlearn rollback`."""
     add_run(parser)
     parser.add_argument("step", type=int, metavar="STEP", help="the step that the run is to go on with")
     add_output(parser)

@@ -16,7 +16,7 @@ MAX_PORT = 65535
 
 
 def add_hub(parser: argparse.ArgumentParser) -> None:
-    """Where things are kept, and where the hub listens."""
+    """Adds the arguments of `fedlearn hub`."""
     parser.add_argument(
         "--folder",
         default=os.environ.get("FEDLEARN_HUB", DEFAULT_FOLDER),

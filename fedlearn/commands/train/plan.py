@@ -29,7 +29,7 @@ GREEDY = "by a greedy rule: as few of the largest nodes as can hold the model; o
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
-    """Of what, and for which machines."""
+    """Adds the arguments of `fedlearn plan`."""
     parser.add_argument("task", metavar="TASK", help="FILE.py with a PyTorch task called task, or FILE.py:NAME")
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument(

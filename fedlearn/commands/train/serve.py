@@ -218,7 +218,7 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
 
 
 def _runs_in(file: SourceFile | None) -> str:
-    """Where runs are, by the configuration's file or the environment."""
+    """The folder of runs, from the configuration's file or the environment."""
     return setting_of("runs", file, os.environ)
 
 

@@ -18,14 +18,15 @@ from fedlearn.text.tokens import DOCUMENT_END, TokenArray, as_tokens
 DEFAULT_VOCAB_SIZE = 1024
 
 _SLICE = 2**17
-"""Characters, about, that are encoded at once: the library takes hundreds of bytes for each."""
+"""The approximate number of characters encoded at once; the library takes hundreds of bytes for each."""
 
 _PIECE = 2**12
-"""Characters, about, of a string that the library is given: the longer one is, the slower it is, and many strings are
-spread over the processors."""
+"""The approximate number of characters of a string for the library: long strings are slow, and many are spread over the
+processors."""
 
 _CUT = re.compile(r"(?<=\S)[ \n]")
-"""Where the library itself cuts first of all: a token may begin with white space, but none has it behind a letter."""
+"""A place at which the library itself cuts first: a token may begin with white space, but none has it after a
+letter."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""From text to tokens and back: the interface, and how a tokenizer is trained or read from JSON."""
+"""The interface of tokenizers, and functions that train one or read one from JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
