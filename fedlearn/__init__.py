@@ -36,7 +36,7 @@ _PLACES = {
     "supervised": "fedlearn.tasks.torch.supervised",
     "train": "fedlearn.library.training",
 }
-"""The module of each public name, imported when the name is first asked for, since some bring PyTorch along."""
+"""The module of each public name, imported when the name is first used, since some import PyTorch."""
 
 __all__ = [
     "Batch",

@@ -17,7 +17,7 @@ class Reads(Protocol):
     """Something that bytes come from: a file, packed or not, or a web server."""
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """The next bytes, at most `size`; none at the end."""
 
 
 def read_array(file: Reads, shape: Sequence[int], *, max_bytes: int = MAX_BYTES) -> NDArray[np.uint8]:

@@ -48,14 +48,14 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _tanh(graph: OnnxGraph, sums: OnnxSums) -> tuple[str, ...]:
-    """As in `torch.nn.RNN`."""
+    """The step of `torch.nn.RNN`."""
     name = sums.layer
     total = graph.add("Add", [sums.inner, sums.recurrent], [f"{name}_sum"])
     return (graph.add("Tanh", [total], [f"{name}_out"]),)
 
 
 def _gru(graph: OnnxGraph, sums: OnnxSums) -> tuple[str, ...]:
-    """As in `torch.nn.GRU`: reset, update and new gate one after another."""
+    """The step of `torch.nn.GRU`, with reset, update and new gate one after another."""
     name, bias, (before,) = sums.layer, sums.hidden_bias, sums.state
     assert bias is not None
     thirds = graph.constant(f"{name}_thirds", np.full(3, bias.size, np.int64))

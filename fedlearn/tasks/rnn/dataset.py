@@ -30,9 +30,9 @@ class DatasetRecord(msgspec.Struct, frozen=True):
 
     documents: DocumentMode
     n_documents: int
-    """In all parts; 0 in a stream."""
+    """Number of documents in all parts; 0 in a stream."""
     parts: tuple[PartRecord, PartRecord, PartRecord]
-    """For training, validation and test."""
+    """The parts for training, validation and test."""
     unigram_counts: list[int]
     """How often each token occurs in training."""
     reset_token: int = -1

@@ -22,15 +22,15 @@ VALIDATION_ROWS = 64
 """Pieces of a text that are read side by side; each starts at the initial state."""
 
 OPENING_TOKENS = 100
-"""At the beginning of the validation part, which may be the rest of a word, the model's opening is looked for."""
+"""Number of tokens of the validation part in which the model's opening is found, since it may begin within a word."""
 
 CHUNK_TOKENS = 2**20
-"""Of the validation part that are read at most, and of another text that are read at once."""
+"""The most tokens of the validation part that are read, and of another text that are read at once."""
 
 BITS = "bits_per_character"
 
 MAX_COUNTED_TOKENS = 2**22
-"""Of the training text, from its beginning, and of the held out one: counting them takes seconds and 200 MB."""
+"""The most tokens of the training and held-out texts that are counted, which takes seconds and 200 MB."""
 
 
 @final

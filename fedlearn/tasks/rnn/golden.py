@@ -16,7 +16,7 @@ from fedlearn.text.windows import WindowShape
 
 GROUP_SIZE = 4
 N_MEMBERS = 8
-"""Of two groups: the first one starts cold, the other one reads a context."""
+"""Number of members, in two groups: the first starts cold, the other reads a context."""
 
 _VOCAB_SIZE = 29
 _RESET_TOKEN = 4
@@ -34,7 +34,7 @@ class GoldenTrials(msgspec.Struct, frozen=True):
     precision: Precision
     space: Space
     expected: tuple[float, ...]
-    """Of the portable kernels; others may differ as far as audits allow."""
+    """The losses of the portable kernels; those of others may differ as far as audits allow."""
     reset_token: int = -1
 
     def __str__(self) -> str:

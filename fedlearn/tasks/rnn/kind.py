@@ -33,7 +33,7 @@ from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.text.source import Progress
 
 BLOCKS_FILE = "blocks.json"
-"""In the run's data folder: the names of its blocks."""
+"""The file with the names of the blocks in the run's data folder."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""Which tensors an RNN has, in the order that `es_core` expects, and what PyTorch calls them."""
+"""The tensors of an RNN, in the order that `es_core` expects, and their names in PyTorch."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.tasks.rnn.cells import CELLS, CellName
 
 Residuals = Literal["head", "readout"]
-"""At which the chain of control matrices starts: the head's, or those of a readout that is learned beside it."""
+"""The residuals at which the chain of control matrices starts: the head's, or those of a readout learned beside it."""
 
 
 def control_tensors(shape: tuple[int, int, int], residuals: Residuals) -> tuple[TensorSpec, ...]:

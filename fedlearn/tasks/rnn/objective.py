@@ -225,7 +225,7 @@ class RnnObjective:
 
     @property
     def _window_bytes(self) -> int:
-        """Of a group's text, with the places in the block that it is read from."""
+        """Bytes of a group's text, with the positions in the block that it is read from."""
         return self.window.batch_size * (32 + 28 * self.window.n_tokens)
 
     def _windows_of(self, trials: Trials, block: StoredTokens) -> TokenWindows:

@@ -11,10 +11,10 @@ from fedlearn.tasks.rnn.onnx_graph import OnnxGraph
 
 OPSET = 17
 IR_VERSION = 8
-"""Of the format's own; what runtimes of that operator set read."""
+"""The version of the format that runtimes of this operator set read."""
 
 MAX_BYTES = 2**31 - 2**20
-"""Of a file in this format, which is one protocol buffer."""
+"""The most bytes of a file in this format, which is one protocol buffer."""
 
 
 def onnx_step(objective: RnnObjective, weights: Float32Array, about: Mapping[str, str]) -> bytes:

@@ -18,16 +18,16 @@ from fedlearn.tasks.rnn.layout import rnn_layout
 from fedlearn.tasks.rnn.options import options_of
 
 REFERENCE_HIDDEN_SIZE = 64
-"""At which throughput is measured."""
+"""The hidden size at which throughput is measured."""
 
 USUAL_S = 600.0
-"""What a run without a `duration` is taken to last."""
+"""Assumed duration of a run without a `duration`, in seconds."""
 
 LONG_TRIAL_TOKENS = 1e9
-"""With perturbed weights, from here on a run that ends wants smaller steps."""
+"""Trial-tokens from which on a run with perturbed weights and an end needs smaller steps."""
 
 MOST_WORK_S = 1.0
-"""Of trials a step: a run needs many steps, however large its model."""
+"""The most seconds of trials in a step, since a run needs many steps, however large its model."""
 
 _MAX_PROBED_WINDOW = 64
 """Tokens of context, and scored ones: speed hardly depends on more, and a measurement must be short."""
@@ -35,39 +35,39 @@ _MAX_PROBED_WINDOW = 64
 _MAX_PROBED_GROUP_SIZE = 64
 
 ISAS_WITH_BYTE_PRODUCTS = frozenset({"v3-vnni", "v4-vnni", "dot"})
-"""Instruction sets that multiply bytes and add the products up; without, bytes take longer than float32."""
+"""Instruction sets that multiply bytes and sum the products; without them, bytes take longer than float32."""
 
 LEAST_HIDDEN_SIZE = 16
 LARGE_TRIAL_TOKENS = 3e9
-"""With perturbed activations, above this more units and more groups a step learn more."""
+"""Trial-tokens above which more units and more groups in a step learn more, with perturbed activations."""
 
 
 class Groups(msgspec.Struct, frozen=True):
     """Steps with perturbed activations: members of a group, the rate, and how far both may grow."""
 
     noise: str
-    """With what they were found."""
+    """The kind of noise with which these values were found, for people."""
     size: int
     rate: float
-    """Times 1 / units, of a step of `known` groups."""
+    """The learning rate of a step of `known` groups, times the number of units."""
     known: int
     largest: int
-    """As far as the rate follows."""
+    """The largest number of groups that the learning rate follows."""
     line_growth: int
-    """How many times more there may be where lines are slow."""
+    """The factor by which there may be more groups if network lines are slow."""
 
 
 TRIALS = Groups("perturbed activations", size=16, rate=0.32, known=64, largest=4096, line_growth=16)
 LARGE_TRIALS = Groups("perturbed activations", size=16, rate=0.32, known=256, largest=4096, line_growth=16)
-"""Above LARGE_TRIAL_TOKENS."""
+"""The groups of runs with more than LARGE_TRIAL_TOKENS."""
 CHAIN = Groups("perturbed activations and control variates", size=4, rate=0.8, known=64, largest=1024, line_growth=4)
-"""Where a chain of control variates makes the step. Many steps teach it more than many members."""
+"""The groups of runs with a chain of control variates, which learns more from many steps than from many members."""
 
 CHAIN_SIZES = {"closed-form": (1e8, 128), "perturbed": (3e8, 128)}
 """Units that learned most with the chain up to so many trial-tokens; 256 above."""
 
 LARGEST_FACTOR = 2.0
-"""On the rate, with perturbed weights: four times the population of the step whose rate is known."""
+"""The greatest factor on the learning rate with perturbed weights, reached at four times the known population."""
 
 LARGEST_SHARE = 16
 """Members of a step for each parameter, with perturbed weights: more of them at the same rate cost nothing."""
@@ -125,7 +125,7 @@ def probe_of(config: RunConfig) -> RunConfig:
 
 
 def members_per_s(config: RunConfig, *, throughput: float, vocab_size: int) -> float:
-    """At the run's own hidden size; a token costs the products with the recurrent and head matrices."""
+    """Members per second at the run's own hidden size; a token costs the products with recurrent and head matrices."""
     options = options_of(config)
 
     def products(size: int) -> int:
@@ -190,7 +190,7 @@ def _sigma(config: RunConfig, _: _Facts) -> Choice:
 
 
 def _population(config: RunConfig, facts: _Facts) -> Choice:
-    """Of the first steps, and how far steps may grow."""
+    """The population of the first steps, and the largest to which it may grow."""
     strategy, speed = config.strategy, _members_per_s(config, facts)
     growth, step_s = _growth(config, facts), usual_step_s(config.run.duration, math.inf)
     if strategy.perturb == "weights":
@@ -277,7 +277,7 @@ _CHOICES: Mapping[str, Callable[[RunConfig, _Facts], Choice]] = {
     "learning_rate": _learning_rate,
     "time_per_step": _time_per_step,
 }
-"""In an order in which each finds what it asks of the configuration."""
+"""The choices, in an order in which each finds the settings that it reads from the configuration."""
 
 
 def _has_chain(config: RunConfig) -> bool:
@@ -307,7 +307,7 @@ def _whole_groups(n_members: int, config: RunConfig) -> int:
 
 
 def _rounded(rate: float) -> float:
-    """To three digits, which people can read and repeat."""
+    """The rate, rounded to three digits for people."""
     return float(f"{rate:.3g}")
 
 

@@ -10,10 +10,10 @@ from fedlearn.tasks.rnn.options import RnnOptions
 from fedlearn.text.blocks import cut_blocks
 
 MAX_BLOCK_TOKENS = 2**24
-"""Of one token block, which a volunteer holds in memory and receives in one message."""
+"""The most tokens of one block, which a volunteer holds in memory and receives in one message."""
 
 STEPS_PER_BLOCK = 100
-"""With a text that is larger: a volunteer then receives about a megabyte in a hundred steps."""
+"""Number of steps for each block of a larger text, so that a volunteer receives about a megabyte in that time."""
 
 
 @final

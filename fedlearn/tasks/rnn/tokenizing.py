@@ -1,4 +1,4 @@
-"""From a source of texts to the token files of a dataset, in a few passes that each hold one piece in memory."""
+"""Makes the token files of a dataset from a source of texts, in a few passes that each hold one piece in memory."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -17,13 +17,13 @@ from fedlearn.text.tokenizers.tokenizer import Tokenizer, TokenizerKind, train_t
 from fedlearn.text.tokens import DOCUMENT_END, TokenArray, stored_type
 
 MIN_CHARACTERS = 1000
-"""Of a text to train on: a twentieth of it, for validation, should hold a window."""
+"""The least length of a text to train on, of which a twentieth, for validation, should hold a window."""
 
 BPE_CHARACTERS = 2**23
-"""Of the training text, evenly spread, that byte pairs are learned from: more hardly changes what is frequent."""
+"""Number of characters, evenly spread over the training text, from which byte pairs are learned."""
 
 _PASSES = ("reading the data", "learning the tokenizer", "writing the tokens")
-"""Over the text; each has its own speed."""
+"""The passes over the text, each of which has its own speed."""
 
 
 def build_dataset(
