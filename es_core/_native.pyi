@@ -163,9 +163,11 @@ def rnn_member_losses(
     (`is_cold` [groups]) skips the context and starts at the perturbed initial state. `int8` evaluates members of low
     rank with weights and states of 8 bits (an initial state is cut to [-1, 1]); full rank stays in float32.
 
-    `cell` is "tanh", or "gru" for the units of torch.nn.GRU: then there are three rows for each hidden unit, those of
-    reset, update and new state one behind the other, and after a layer's bias stands that of PyTorch's second one which
-    the reset gate multiplies, [1, hidden]. In the reset and update rows the first bias is the sum of PyTorch's two.
+    `cell` is "tanh", "gru" or "lstm", for the units of torch.nn.RNN, GRU and LSTM. A GRU has three rows for each hidden
+    unit, those of reset, update and new state one behind the other, and after a layer's bias stands that of PyTorch's
+    second one which the reset gate multiplies, [1, hidden]. An LSTM has four, those of input, forget, new state and
+    output, and two state vectors a layer, h and c, where other cells have one. All other biases are the sum of
+    PyTorch's two.
 
     Whoever reads `reset_token` does so from a state of zeros, here and in all functions below; -1 is no token.
     """
@@ -242,7 +244,7 @@ def rnn_text_losses(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Sum of nats of the unperturbed network on each row of `tokens` [rows, n + 1], and its state after each row.
 
-    `state` is [rows, layers, hidden].
+    `state` is [rows, state vectors, hidden]: one a layer, and with an LSTM those of c behind those of h.
     """
 
 def rnn_next_log_probabilities(

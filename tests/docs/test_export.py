@@ -14,8 +14,21 @@ from tests.commands.recorded_run import recorded_run
 from tests.docs.pages import REPOSITORY
 from tests.run_folders import rnn_config
 
+CHANGES: dict[str, list[tuple[str, str]]] = {
+    "tanh": [],
+    "gru": [("nn.RNN(", "nn.GRU(")],
+    "lstm": [
+        ("nn.RNN(", "nn.LSTM("),
+        ("torch.zeros(layers,", "torch.zeros(2 * layers,"),
+        ("self.rnn(one_hot, state)", "self.rnn(one_hot, state.chunk(2))"),
+        ("self.head(outputs), state", "self.head(outputs), torch.cat(state)"),
+        ('len(weights["initial_state"])', 'len(weights["initial_state"]) // 2'),
+    ],
+}
+"""What a reader changes in the example for another cell, as the page says."""
 
-@pytest.mark.parametrize("cell", ["tanh", "gru"])
+
+@pytest.mark.parametrize("cell", ["tanh", "gru", "lstm"])
 def test_example_loads_a_run_and_predicts_as_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell: str
 ) -> None:
@@ -25,7 +38,10 @@ def test_example_loads_a_run_and_predicts_as_it_does(
     export(run, Path("run.safetensors"))
     (example,) = re.findall(r"```python\n(.*?load_state_dict.*?)```", (REPOSITORY / "docs/runs.md").read_text(), re.S)
     names: dict[str, Any] = {}
-    exec(example.replace("nn.RNN(", "nn.GRU(") if cell == "gru" else example, names)
+    for before, after in CHANGES[cell]:
+        assert before in example
+        example = example.replace(before, after)
+    exec(example, names)
     examiner = run.prepared.examiner
     assert isinstance(examiner, WritesText)
     model = examiner.language_model(newest(run).holding.replica.weights)

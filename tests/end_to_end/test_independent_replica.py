@@ -75,14 +75,14 @@ class IndependentReplica:
         header = f"tokens\0{text.dtype.str}\0({len(text)},)\0".encode()
         self.blocks = {blake3(header + text.tobytes()).digest(16): text}
         hidden, layers = self.config["hidden_size"], self.config["n_layers"]
-        is_gru = self.config["cell"] == "gru"
-        sums = 3 * hidden if is_gru else hidden
+        cell = self.config["cell"]
+        sums = {"tanh": 1, "gru": 3, "lstm": 4}[cell] * hidden
         self.tensors = [Tensor(self.vocab, sums, self.config["embedding_scale"], 0)]
         for layer in range(layers):
             self.tensors += [Tensor(sums, hidden, 1.0, None)] * (2 if layer else 1) + [Tensor(1, sums, 1.0, None)]
-            self.tensors += [Tensor(1, hidden, 1.0, None)] if is_gru else []
+            self.tensors += [Tensor(1, hidden, 1.0, None)] if cell == "gru" else []
         self.tensors += [Tensor(self.vocab, hidden, 1.0, None), Tensor(1, self.vocab, 1.0, None)]
-        self.tensors += [Tensor(1, layers * hidden, 1.0, self.vocab)]
+        self.tensors += [Tensor(1, (2 if cell == "lstm" else 1) * layers * hidden, 1.0, self.vocab)]
         if self.config["perturb"] == "activations":
             is_closed = self.config["head"] == "closed-form"
             if self.config["control_variates"]:
@@ -225,6 +225,7 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"rank": 2, "n_layers": 2, "batch_size": 2},
         {"rank": 0, "context": 0},
         {"cell": "gru", "n_layers": 2},
+        {"cell": "lstm", "n_layers": 2},
         {"perturb": "activations", "head": "perturbed", "sigma": 0.05},
         {"perturb": "activations", "head": "closed-form", "n_layers": 2},
         {"head": "closed-form"},

@@ -291,8 +291,8 @@ def test_what_only_tanh_units_have_is_refused() -> None:
 def test_another_cell_or_the_tensors_of_another_are_refused() -> None:
     gru = Gru((9, 8, 1))
     tokens, state = np.zeros((2, 3), dtype=np.uint16), np.zeros((2, 1, 8), dtype=np.float32)
-    with pytest.raises(ValueError, match="cell: expected tanh or gru, got lstm"):
-        es_core.rnn_text_losses(*gru.arguments(), tokens=tokens, state=state, cell="lstm")
+    with pytest.raises(ValueError, match="cell: expected tanh or gru or lstm, got relu"):
+        es_core.rnn_text_losses(*gru.arguments(), tokens=tokens, state=state, cell="relu")
     with pytest.raises(ValueError, match="expected 6 tensors for this shape, got 7"):
         es_core.rnn_text_losses(*gru.arguments(), tokens=tokens, state=state)
     _, table, scales, weights = gru.arguments()

@@ -59,6 +59,7 @@ def test_what_was_given_stays_whoever_joins(tmp_path: Path) -> None:
     ("given", "said"),
     [
         ({"cell": "gru"}, "cell = gru"),
+        ({"cell": "lstm"}, "cell = lstm"),
         ({"antithetic": True}, "antithetic = true"),
         ({"rank": 0}, "rank = 0"),
         ({"fitness_shaping": "sign"}, "fitness_shaping = sign"),

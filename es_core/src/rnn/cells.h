@@ -6,7 +6,7 @@
 
 namespace fedlearn {
 
-enum class CellKind { kTanh, kGru };
+enum class CellKind { kTanh, kGru, kLstm };
 
 struct Cell {
     CellKind kind;
@@ -20,6 +20,7 @@ struct Cell {
 
 inline constexpr Cell kTanh{CellKind::kTanh, "tanh", 1, 1, false, true, true};
 inline constexpr Cell kGru{CellKind::kGru, "gru", 3, 1, true, false, false};
-inline constexpr Cell kCells[] = {kTanh, kGru};
+inline constexpr Cell kLstm{CellKind::kLstm, "lstm", 4, 2, false, false, false};
+inline constexpr Cell kCells[] = {kTanh, kGru, kLstm};
 
 }  // namespace fedlearn

@@ -22,6 +22,13 @@ void advance(double* state, const Cell& cell, const double* inputs, const double
             state[0] = (1.0 - update) * fresh + update * state[0];
             break;
         }
+        case CellKind::kLstm: {
+            const double input = sigmoid(inputs[0] + recurrent[0]), forget = sigmoid(inputs[1] + recurrent[1]);
+            const double fresh = std::tanh(inputs[2] + recurrent[2]), output = sigmoid(inputs[3] + recurrent[3]);
+            state[1] = forget * state[1] + input * fresh;
+            state[0] = output * std::tanh(state[1]);
+            break;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 // here, since losses are sent and never recomputed.
 #include "carver.h"
 #include "rnn/gru.h"
+#include "rnn/lstm.h"
 #include "rnn/products.h"
 #include "rnn/signs.h"
 
@@ -376,6 +377,7 @@ struct Run {
 void run(const PackedRnn& rnn, const RnnRows& rows, std::byte* scratch) {
     switch (rnn.cell.kind) {
         case fedlearn::CellKind::kGru: return Run<Gated<GruCell>>(rnn, rows, scratch).run();
+        case fedlearn::CellKind::kLstm: return Run<Gated<LstmCell>>(rnn, rows, scratch).run();
         case fedlearn::CellKind::kTanh: break;
     }
     if (rnn.is_int8) return Run<TanhCell<std::uint8_t>>(rnn, rows, scratch).run();

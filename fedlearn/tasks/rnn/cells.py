@@ -12,7 +12,7 @@ import numpy as np
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.rnn.onnx_graph import OnnxGraph
 
-CellName = Literal["tanh", "gru"]
+CellName = Literal["tanh", "gru", "lstm"]
 
 
 class OnnxSums(msgspec.Struct, frozen=True):
@@ -73,6 +73,21 @@ def _gru(graph: OnnxGraph, sums: OnnxSums) -> tuple[str, ...]:
     return (graph.add("Add", [new, change], [f"{name}_out"]),)
 
 
+def _lstm(graph: OnnxGraph, sums: OnnxSums) -> tuple[str, ...]:
+    """As in `torch.nn.LSTM`: input, forget, new and output gate one after another; the state is h, then c."""
+    name, (_, cell) = sums.layer, sums.state
+    total = graph.add("Add", [sums.inner, sums.recurrent], [f"{name}_sum"])
+    gates = [f"{name}_s{gate}" for gate in "ifgo"]
+    graph.add("Split", [total], gates, axis=1)
+    taken, kept, new, shown = (
+        graph.add("Tanh" if gate == "g" else "Sigmoid", [value], [f"{name}_{gate}"])
+        for gate, value in zip("ifgo", gates, strict=True)
+    )
+    old = graph.add("Mul", [kept, cell], [f"{name}_old"])
+    after = graph.add("Add", [old, graph.add("Mul", [taken, new], [f"{name}_add"])], [f"{name}_cell"])
+    return graph.add("Mul", [shown, graph.add("Tanh", [after], [f"{name}_t"])], [f"{name}_out"]), after
+
+
 CELLS: Mapping[CellName, Cell] = {
     "tanh": Cell(
         gates=1,
@@ -89,5 +104,13 @@ CELLS: Mapping[CellName, Cell] = {
         has_activation_noise=False,
         has_int8=False,
         add_to_onnx=_gru,
+    ),
+    "lstm": Cell(
+        gates=4,
+        state_vectors=2,
+        has_hidden_bias=False,
+        has_activation_noise=False,
+        has_int8=False,
+        add_to_onnx=_lstm,
     ),
 }

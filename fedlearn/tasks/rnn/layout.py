@@ -55,7 +55,8 @@ def rnn_layout(
 def to_torch_names(layout: ParameterLayout, weights: Float32Array) -> dict[str, Float32Array]:
     """The weights as PyTorch names them: `rnn = nn.RNN(vocab, hidden, layers)`, `head = nn.Linear(hidden, vocab)`.
 
-    Of a GRU it is `rnn = nn.GRU(...)`. It reads one-hot tokens; `initial_state` [layers, hidden] is its `h_0`.
+    With other cells it is `nn.GRU` or `nn.LSTM`. It reads one-hot tokens; `initial_state` [layers, hidden] is `h_0`,
+    or, for an LSTM, `h_0` and behind it `c_0`, [2 * layers, hidden].
     """
     parts = layout.split(weights)
     hidden_size = parts["rnn.weight_hh_l0"].shape[1]

@@ -1,4 +1,4 @@
-"""A recurrent network that predicts the next token: tanh units as in `torch.nn.RNN`, or those of `torch.nn.GRU`.
+"""A recurrent network that predicts the next token, with units as in `torch.nn.RNN`, `nn.GRU` or `nn.LSTM`.
 
 The embedding stands for PyTorch's one-hot input weights: `embedding.weight` is `rnn.weight_ih_l0` transposed, so that a
 token's row lies in one piece. Where PyTorch adds two biases there is one, their sum.

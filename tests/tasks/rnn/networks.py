@@ -69,9 +69,10 @@ class TorchRnn:
             for name, array in to_torch_names(objective.layout, weights).items()
         }
         self.initial_state = named.pop("initial_state")
-        n_layers, hidden_size = self.initial_state.shape
+        _, hidden_size, n_layers = objective.shape
         nn = self.torch.nn
-        cell = nn.GRU if objective.cell == "gru" else nn.RNN
+        cell = {"tanh": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[objective.cell]
+        self.is_lstm = objective.cell == "lstm"
         self.module = nn.ModuleDict(
             {
                 "rnn": cell(self.vocab_size, hidden_size, n_layers, batch_first=True),
@@ -88,7 +89,12 @@ class TorchRnn:
         with self.torch.no_grad():
             for place in range(text.shape[1]):
                 state = state * (text[:, place] != self.reset_token)[None, :, None]
-                hidden, state = self.module["rnn"](one_hot[:, place : place + 1], state)
+                read = one_hot[:, place : place + 1]
+                if self.is_lstm:
+                    hidden, both = self.module["rnn"](read, state.chunk(2))
+                    state = self.torch.cat(both)
+                else:
+                    hidden, state = self.module["rnn"](read, state)
                 outputs.append(hidden)
             return self.module["head"](self.torch.cat(outputs, dim=1)), state
 

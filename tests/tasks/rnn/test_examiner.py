@@ -46,7 +46,7 @@ def objective_of(dataset: Dataset) -> RnnObjective:
     )
 
 
-@pytest.mark.parametrize("cell", ["tanh", "gru"])
+@pytest.mark.parametrize("cell", ["tanh", "gru", "lstm"])
 @pytest.mark.parametrize("n_layers", [1, 2])
 @pytest.mark.parametrize("reset_token", [-1, 5])
 def test_text_loss_equals_pytorchs(n_layers: int, cell: CellName, reset_token: int) -> None:

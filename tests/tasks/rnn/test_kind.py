@@ -110,12 +110,13 @@ def test_a_volunteer_builds_the_servers_objective(documents: str) -> None:
     np.testing.assert_array_equal(volunteer, server)
 
 
-def test_a_gru_is_a_cell_that_volunteers_are_told_of() -> None:
-    prepared = started(cell="gru")
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_cell_is_what_volunteers_are_told_of(cell: str) -> None:
+    prepared = started(cell=cell)
     joined = KIND.join(prepared.invitation, None, device="cpu")
     assert joined.layout == prepared.objective.layout != started().objective.layout
-    with pytest.raises(ConfigError, match="precision: expected float32 with cell = gru"):
-        started(cell="gru", precision="int8")
+    with pytest.raises(ConfigError, match=f"precision: expected float32 with cell = {cell}"):
+        started(cell=cell, precision="int8")
 
 
 def test_a_task_is_refused_since_no_users_code_takes_part() -> None:

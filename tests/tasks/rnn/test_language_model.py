@@ -13,7 +13,7 @@ def model_of(n_layers: int = 1, stop_token: int = 0, cell: CellName = "tanh") ->
     return RnnLanguageModel(objective, weights_of(objective), stop_token=stop_token)
 
 
-@pytest.mark.parametrize("cell", ["tanh", "gru"])
+@pytest.mark.parametrize("cell", ["tanh", "gru", "lstm"])
 @pytest.mark.parametrize("reset_token", [-1, 5])
 def test_log_probabilities_equal_pytorchs(cell: CellName, reset_token: int) -> None:
     objective = rnn_of(2, cell=cell, reset_token=reset_token)

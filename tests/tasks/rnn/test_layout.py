@@ -36,6 +36,21 @@ def test_a_gru_has_three_rows_a_unit_and_a_bias_of_its_own_within_the_third() ->
     ]
 
 
+def test_an_lstm_has_four_rows_a_unit_and_two_vectors_of_state_a_layer() -> None:
+    tensors = rnn_layout(9, 8, 2, 10.0, "lstm").tensors
+    assert [(tensor.name, tensor.shape) for tensor in tensors] == [
+        ("embedding.weight", (9, 32)),
+        ("rnn.weight_hh_l0", (32, 8)),
+        ("rnn.bias_l0", (32,)),
+        ("rnn.weight_ih_l1", (32, 8)),
+        ("rnn.weight_hh_l1", (32, 8)),
+        ("rnn.bias_l1", (32,)),
+        ("head.weight", (9, 8)),
+        ("head.bias", (9,)),
+        ("initial_state", (32,)),
+    ]
+
+
 @pytest.mark.parametrize("residuals", ["head", "readout"])
 def test_control_matrices_are_a_chain_that_starts_at_the_head_or_at_a_readout_among_them(residuals: Residuals) -> None:
     tensors = control_tensors((9, 8, 2), residuals)

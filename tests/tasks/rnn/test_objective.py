@@ -20,7 +20,7 @@ from fedlearn.text.windows import TokenWindows, cut_windows
 from tests.run_folders import spanning
 from tests.tasks.rnn.networks import SEED, TOLERANCE, VOCAB, TorchRnn, rnn_of, text_of, weights_of
 
-CELLS: list[CellName] = ["tanh", "gru"]
+CELLS: list[CellName] = ["tanh", "gru", "lstm"]
 OPTIONS: dict[str, Option] = {
     "vocab_size": VOCAB,
     "hidden_size": 10,

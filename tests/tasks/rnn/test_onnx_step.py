@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlearn.tasks.rnn.cells import CellName
+from fedlearn.tasks.rnn.cells import CELLS, CellName
 from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.onnx_step import onnx_step
@@ -27,20 +27,21 @@ def objective_of(cell: CellName, n_layers: int, control_variates: bool = False) 
 
 
 @pytest.mark.parametrize(
-    ("cell", "n_layers", "control_variates"), [("tanh", 1, True), ("tanh", 3, False), ("gru", 2, False)]
+    ("cell", "n_layers", "control_variates"),
+    [("tanh", 1, True), ("tanh", 3, False), ("gru", 2, False), ("lstm", 2, False)],
 )
 def test_graph_predicts_what_the_network_does(cell: CellName, n_layers: int, control_variates: bool) -> None:
     onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
     from onnx.reference import ReferenceEvaluator
 
-    objective = objective_of(cell, n_layers, control_variates)
+    objective, n_vectors = objective_of(cell, n_layers, control_variates), CELLS[cell].state_vectors * n_layers
     weights = np.random.default_rng(2).standard_normal(objective.layout.size, dtype=np.float32)
     model = onnx.load_from_string(onnx_step(objective, weights, {"step": "7"}))
     onnx.checker.check_model(model, full_check=True)
     assert {entry.key: entry.value for entry in model.metadata_props} == {"step": "7"}
     step: Any = ReferenceEvaluator(model)
     ours = RnnLanguageModel(objective, weights)
-    (begin,) = step.run(["initial_state"], {"token": np.zeros(1, np.int64), "state": np.zeros((n_layers, 1, 6), "f4")})
+    (begin,) = step.run(["initial_state"], {"token": np.zeros(1, np.int64), "state": np.zeros((n_vectors, 1, 6), "f4")})
     np.testing.assert_array_equal(begin[:, 0], ours.initial_state(1)[0])
     state, expected_state = np.repeat(begin, 3, axis=1), ours.initial_state(3)
     for tokens in np.random.default_rng(3).integers(0, VOCAB, (5, 3)):

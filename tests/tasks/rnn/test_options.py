@@ -36,19 +36,20 @@ def test_block_smaller_than_a_window_is_refused_when_blocks_change() -> None:
         options_from("block_tokens = 48\nnew_tokens_interval = 1")
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ("perturb = 'activations'", "perturb: expected weights with cell = gru, got activations; take cell = tanh"),
-        ("head = 'closed-form'", "head: expected perturbed with cell = gru, got closed-form"),
-        ("precision = 'int8'", "precision: expected float32 with cell = gru, got int8"),
+        ("perturb = 'activations'", "perturb: expected weights with cell = {cell}, got activations; take cell = tanh"),
+        ("head = 'closed-form'", "head: expected perturbed with cell = {cell}, got closed-form"),
+        ("precision = 'int8'", "precision: expected float32 with cell = {cell}, got int8"),
     ],
 )
-def test_a_gru_is_refused_what_it_has_no_kernel_for(given: str, complaint: str) -> None:
+def test_a_cell_is_refused_what_it_has_no_kernel_for(cell: str, given: str, complaint: str) -> None:
     check_abilities(config_from(given))
-    check_abilities(config_from("cell = 'gru'"))
-    with pytest.raises(ConfigError, match=complaint):
-        check_abilities(config_from(f"cell = 'gru'\n{given}"))
+    check_abilities(config_from(f"cell = '{cell}'"))
+    with pytest.raises(ConfigError, match=complaint.format(cell=cell)):
+        check_abilities(config_from(f"cell = '{cell}'\n{given}"))
 
 
 def test_size_and_precision_of_the_network_are_choices_of_the_runs_own() -> None:
