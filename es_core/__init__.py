@@ -2,6 +2,12 @@
 
 from es_core._native import (
     ESTIMATE_UNIT,
+    RNN_BLOCK_GROUPS,
+    RNN_CONTEXT_ROWS,
+    RNN_ITEM_GROUPS,
+    RNN_ROW_MULTIPLE,
+    RNN_RUN_ROWS,
+    RNN_TRACED_GROUPS,
     FloatGuard,
     adam_step,
     crc32,
@@ -28,6 +34,12 @@ from es_core._native import (
 
 __all__ = [
     "ESTIMATE_UNIT",
+    "RNN_BLOCK_GROUPS",
+    "RNN_CONTEXT_ROWS",
+    "RNN_ITEM_GROUPS",
+    "RNN_ROW_MULTIPLE",
+    "RNN_RUN_ROWS",
+    "RNN_TRACED_GROUPS",
     "FloatGuard",
     "adam_step",
     "crc32",

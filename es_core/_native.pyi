@@ -9,6 +9,19 @@ from numpy.typing import NDArray
 ESTIMATE_UNIT: float
 """The number that stands for 1 nat per token in the estimates of `rnn_activation_gradient` and `rnn_head_gradient`."""
 
+RNN_ROW_MULTIPLE: int
+"""Units that a kernel may fill a row up to a multiple of."""
+RNN_CONTEXT_ROWS: int
+"""Texts that a thread reads side by side, at most."""
+RNN_RUN_ROWS: int
+"""Members of small groups that a thread runs side by side with noise on activations, at most."""
+RNN_BLOCK_GROUPS: int
+"""Groups whose contexts are read together, at most."""
+RNN_TRACED_GROUPS: int
+"""Groups whose unperturbed states `rnn_activation_gradient` keeps together."""
+RNN_ITEM_GROUPS: int
+"""Groups whose gradients a thread adds up together."""
+
 def sign_noise(
     seed: int, step: int, member: int, tensor: int, factor: int, offset: int, count: int
 ) -> NDArray[np.int8]:

@@ -252,6 +252,12 @@ void bind_rnn(py::module_& m) {
     m.def("rnn_head_gradient", rnn_head_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "tokens"_a, "context"_a, "is_cold"_a, "cell"_a = "tanh", "reset_token"_a = -1, "threads"_a = 0);
     m.attr("ESTIMATE_UNIT") = kEstimateUnit;
+    m.attr("RNN_ROW_MULTIPLE") = kByteMultiple;
+    m.attr("RNN_CONTEXT_ROWS") = kContextRows;
+    m.attr("RNN_RUN_ROWS") = kRunRows;
+    m.attr("RNN_BLOCK_GROUPS") = kBlockGroups;
+    m.attr("RNN_TRACED_GROUPS") = kTracedGroups;
+    m.attr("RNN_ITEM_GROUPS") = kItemGroups;
     m.def("rnn_text_losses", rnn_text_losses, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "tokens"_a, "state"_a, "cell"_a = "tanh", "reset_token"_a = -1, "threads"_a = 0);
     m.def("rnn_next_log_probabilities", rnn_next, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),

@@ -17,8 +17,6 @@ namespace fedlearn {
 
 namespace {
 
-constexpr std::int64_t kBlockGroups = 256;  // traced together: memory grows with a block, not with the population
-
 void draw_noise(const Block& block, const MemberRun& run, ItemScratch& scratch) {
     const std::uint64_t first =
         block.trials.first_member + static_cast<std::uint64_t>(run.first_group * block.trials.group_size);
@@ -218,10 +216,10 @@ void cut(std::span<std::int32_t> estimate, std::span<const std::int64_t> totals)
 // Calls work(block of trials, its first group) for every block.
 template <class Work>
 void for_each_block(const Trials& trials, const Work& work) {
-    for (std::int64_t first = 0; first < trials.n_groups; first += kBlockGroups) {
+    for (std::int64_t first = 0; first < trials.n_groups; first += kTracedGroups) {
         Trials block = trials;
         block.first_member += static_cast<std::uint64_t>(first * trials.group_size);
-        block.n_groups = std::min(kBlockGroups, trials.n_groups - first);
+        block.n_groups = std::min(kTracedGroups, trials.n_groups - first);
         block.tokens += first * trials.batch_size * (trials.context + trials.scored + 1);
         block.is_cold += first;
         work(block, first);

@@ -26,6 +26,11 @@ struct ActivationNoise {
 // A gradient as integers: partial sums of any groups, from anywhere, add up exactly.
 constexpr double kEstimateUnit = 1 << 18;
 
+// What memory grows with in place of the population.
+constexpr std::int64_t kTracedGroups = 256;  // whose states are kept together
+constexpr std::int64_t kItemGroups = 16;     // whose outer products are summed as floats, then rounded
+constexpr std::int64_t kRunRows = 64;        // members side by side in one product: small groups share it
+
 // losses [n_groups * group_size] <- mean nats per token of each member; estimate [n_parameters] <- kEstimateUnit times
 // the sum over groups of each group's estimate of the gradient of the mean loss, in the tensors' relative scales.
 // Groups with a loss that is not finite count zero. There are control variates where the tensor table has their matrices.

@@ -14,9 +14,6 @@
 
 namespace fedlearn {
 
-constexpr std::int64_t kItemGroups = 16;  // whose outer products are summed as floats, then rounded
-constexpr std::int64_t kRunRows = 64;     // members side by side in one product: small groups share it
-
 // Sums of squares of credits about their group's mean, before and after predictions were taken off.
 struct Squares {
     double before = 0.0, after = 0.0;

@@ -26,9 +26,9 @@ void fill_initial_state(float* states, const PackedWeights& packed, std::int64_t
 }  // namespace
 
 std::int64_t context_rows(std::int64_t n_texts, int n_threads) {
-    constexpr std::int64_t kMost = 48, kStep = 16;
+    constexpr std::int64_t kStep = 16;
     const std::int64_t share = (n_texts - 1) / thread_count(n_threads, n_texts) + 1;
-    return std::min((share + kStep - 1) / kStep * kStep, kMost);
+    return std::min((share + kStep - 1) / kStep * kStep, kContextRows);
 }
 
 FloatBuffer warm_up(const PackedWeights& packed, const Trials& trials, int n_threads) {
@@ -169,9 +169,6 @@ void full_rank_losses(std::span<float> losses, const Rnn& rnn, const Trials& tri
         for (const float sum : sums) loss += sum;
     });
 }
-
-// Groups that are warmed up and evaluated together: memory grows with a block, not with the population.
-constexpr std::int64_t kBlockGroups = 512;
 
 // The groups from `first` on, as trials of their own.
 Trials block_of(const Trials& trials, std::int64_t first) {

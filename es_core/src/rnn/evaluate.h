@@ -46,6 +46,11 @@ struct Trials {
 
 class PackedWeights;
 
+// Groups that are warmed up and evaluated together: memory grows with a block, not with the population.
+constexpr std::int64_t kBlockGroups = 512;
+
+constexpr std::int64_t kContextRows = 48;  // the most that context_rows gives
+
 // Texts that one call of the kernel reads side by side: as many as fill its tiles, but fewer where threads would be left
 // without any. What is read of a text does not depend on its neighbours.
 std::int64_t context_rows(std::int64_t n_texts, int n_threads);

@@ -27,17 +27,6 @@ from fedlearn.tasks.rnn.options import Precision
 from fedlearn.text.tokens import StoredTokens
 from fedlearn.text.windows import TokenWindows, WindowShape, cut_windows
 
-PADDING = 64
-"""Units by which a kernel may fill up a row."""
-GROUPS_AT_ONCE = 512
-"""Groups whose contexts are read together, at most."""
-GROUPS_TRACED = 256
-"""Groups whose unperturbed states are kept together."""
-GROUPS_SUMMED = 16
-"""Groups whose gradients a thread adds up together."""
-CONTEXT_ROWS = 64
-"""Texts that a thread reads side by side."""
-
 NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, Float32Array]
 
 
@@ -203,19 +192,21 @@ class RnnObjective:
         vocab_size, hidden_size, n_layers = self.shape
         rank, batch_size = trials.perturbation.rank, self.window.batch_size
         noise = max(rank, 1) * self._n_signs
-        units = CELLS[self.cell].gates * n_layers * (hidden_size + PADDING)
-        rows = max(trials.group_size, batch_size, CONTEXT_ROWS)
+        units = CELLS[self.cell].gates * n_layers * (hidden_size + es_core.RNN_ROW_MULTIPLE)
+        rows = max(trials.group_size, batch_size, es_core.RNN_CONTEXT_ROWS, es_core.RNN_RUN_ROWS)
         per_thread = trials.group_size * noise + rows * (6 * units + 3 * vocab_size)
-        shared = 4 * self._layout.size + min(trials.n_groups, GROUPS_AT_ONCE) * batch_size * 2 * units
+        shared = 4 * self._layout.size + min(trials.n_groups, es_core.RNN_BLOCK_GROUPS) * batch_size * 2 * units
         if rank == 0:
             per_thread += 2 * self._layout.size  # each member has weights of its own
         scored = batch_size * self.window.scored
         if trials.perturbation.is_summed:
             # States and predictions for each token; sums of gradients in 64 bits.
-            n_traced = GROUPS_TRACED if trials.perturbation.space == "activations" else GROUPS_AT_ONCE
-            shared += min(trials.n_groups, n_traced) * scored * (2 * units + vocab_size + PADDING)
+            n_traced = (
+                es_core.RNN_TRACED_GROUPS if trials.perturbation.space == "activations" else es_core.RNN_BLOCK_GROUPS
+            )
+            shared += min(trials.n_groups, n_traced) * scored * (2 * units + vocab_size + es_core.RNN_ROW_MULTIPLE)
             n_kept = 4 if self.control_variates else 1  # residual estimates, and what is predicted of them
-            per_thread += 2 * self._layout.size + GROUPS_SUMMED * scored * n_kept * (units + vocab_size)
+            per_thread += 2 * self._layout.size + es_core.RNN_ITEM_GROUPS * scored * n_kept * (units + vocab_size)
         masks = self.mask_bytes({}, trials.n_groups) if trials.perturbation.is_summed else 0
         return 4 * (threads * per_thread + shared) + trials.n_groups * self._window_bytes + masks
 
